@@ -239,15 +239,15 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
         ]
         multipliers = [[row[c] for c in chosen] for row in multipliers]
     speeds = [value for vector in _speeds(model) for value in vector.values]
-    inputs, expressions = fewest_transforms.essential_values(summed + speeds)
+    needed, expressions = fewest_transforms.essential_values(summed + speeds)
     products, speeds = expressions[: len(summed)], expressions[len(summed) :]
-    place_of = {value: place for place, value in enumerate(components)}
-    inputs.sort(key=lambda one: place_of.get(one, len(components)))
     # Every step goes to physical space and back, though a linear model does not need to.
-    inputs = inputs or [components[0]]
+    needed = needed or {components[0]: components[0]}
+    place_of = {value: place for place, value in enumerate(components)}
+    symbols = sorted(needed, key=lambda one: place_of.get(needed[one], len(components)))
+    inputs = [needed[one] for one in symbols]
     if not products:
         products, multipliers = [sympy.Integer(0)], [[sympy.Integer(0)] for _ in forms]
-    symbols = [_leading(one) for one in inputs]
     linear, decay, constant = _linear(components, forms, vectors)
     sources = [_source(form) for form in forms]
     everything = [*inputs, *products, *sum(multipliers, []), *constant, *decay, *sources]
@@ -297,19 +297,10 @@ def _mean(
                 f"mean {name}: term {points}: expected fields in every term, and no time"
             )
     points = _with_coefficients(whole, known, taken).at_points()
-    sets: list[tuple[set[Value], list[sympy.Expr]]] = []
-    for term in sympy.Add.make_args(points):
-        own = set(values_in(term))
-        fitting = (one for one in sets if len(one[0] | own) <= limit)
-        values, terms = next(fitting, (set(), []))
-        if not terms:
-            sets.append((values, terms))
-        values |= own
-        terms.append(term)
     parts = []
-    for _, terms in sets:
+    for _, (terms,) in fewest_transforms.grouped_terms([points], limit):
         inputs, (expression,) = fewest_transforms.essential_values([sympy.Add(*terms)])
-        parts.append(MeanPart(tuple(inputs), tuple(map(_leading, inputs)), expression))
+        parts.append(MeanPart(tuple(inputs.values()), tuple(inputs), expression))
     return Mean(name, tuple(parts))
 
 
@@ -318,15 +309,6 @@ def _speeds(model: Model) -> list:
         return list(model.speeds)
     vectors = [field for field in model.equations if field.rank == 1]
     return [field for field in vectors if field.solenoidal] or vectors
-
-
-def _leading(expression: sympy.Expr) -> Value:
-    """Return the value that stands for a sum: the one that no other input has."""
-    terms = [
-        term.as_independent(*values_in(term), as_Add=False)
-        for term in sympy.Add.make_args(expression)
-    ]
-    return min((value for factor, value in terms if factor == 1), key=fewest_transforms._order)
 
 
 def _linear(

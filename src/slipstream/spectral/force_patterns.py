@@ -16,7 +16,7 @@ from typing import Any
 import sympy
 
 from slipstream.equations import Lowered
-from slipstream.equations.array_functions import array_function
+from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import COORDINATES, TIME, expanded
 from slipstream.spectral.formula_checks import check_periodic
 from slipstream.spectral.formula_parser import evaluator

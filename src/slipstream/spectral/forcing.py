@@ -27,16 +27,17 @@ from slipstream.equations.fourier_forms import TIME
 from slipstream.errors import InputError
 from slipstream.spectral.fields_at_points import set_points
 from slipstream.spectral.force_patterns import ForcePattern, patterns_of
-from slipstream.spectral.formula_checks import A_TIME, check_periodic, check_resolved
+from slipstream.spectral.formula_checks import (
+    A_TIME,
+    check_periodic,
+    check_resolution,
+    check_resolved,
+)
 from slipstream.spectral.formula_parser import parsed, texts_of
-from slipstream.spectral.initial_conditions.abc_flow import abc
-from slipstream.spectral.initial_conditions.random_field import random_modes
-from slipstream.spectral.initial_conditions.taylor_green import taylor_green
-from slipstream.spectral.projection import make_solenoidal, project
-from slipstream.spectral.resolution import check_resolution
+from slipstream.spectral.initial_conditions.named_flows import abc, taylor_green
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
-from slipstream.spectral.spectral_operators import keep_sphere
+from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal, project
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.wavenumbers import unit_wavenumbers
 
@@ -268,6 +269,8 @@ class _RandomForce:
 
     def _draw(self, number: int) -> tuple[tuple[Array, ...], Array]:
         """Return where a pattern has modes, and these."""
+        from slipstream.spectral.initial_conditions.random_field import random_modes
+
         settings, device = self._settings, self._flow.device
         places, modes = random_modes(
             self._flow.wavenumbers, settings.shells, settings.amplitude, settings.seed, number

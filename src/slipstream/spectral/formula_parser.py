@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 
-from slipstream.equations.array_functions import array_function
+from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.errors import InputError
 from slipstream.printable_text import shown

@@ -12,8 +12,8 @@ import numpy as np
 import sympy
 
 from slipstream.device import Device
-from slipstream.equations import Lowered, code_generation
-from slipstream.equations.array_functions import array_function
+from slipstream.equations import Lowered
+from slipstream.equations.code_generation import array_function, is_separable
 from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.equations.lowering import MeanPart
 from slipstream.fft import SlabGeometry, plane_pass_bytes
@@ -83,6 +83,12 @@ class SpectralProblem:
         return self.dealiasing.is_shifted or not self.model.inputs_are_state
 
     @property
+    def point_lines(self) -> list[np.ndarray]:
+        """The coordinates of all points along z, y and x."""
+        sizes = zip(self.geometry.shape, self.lengths, strict=True)
+        return [length * np.arange(n) / n for n, length in sizes]
+
+    @property
     def over_radii(self) -> list[float]:
         """One over the square of the largest wavenumber of the sphere along x, y and z."""
         return self.dealiasing.over_radii(self.geometry.shape, self.lengths)
@@ -144,7 +150,7 @@ class SpectralProblem:
     @cached_property
     def is_separable(self) -> bool:
         """Whether decay is a product of factors along x, y and z."""
-        return all(map(code_generation.is_separable, dict.fromkeys(self.model.decay)))
+        return all(map(is_separable, dict.fromkeys(self.model.decay)))
 
     @property
     def decay_size(self) -> int:
