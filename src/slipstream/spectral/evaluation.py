@@ -345,7 +345,7 @@ class Evaluation:
         flow = self.flow
         device, inputs, limit = flow.device, points.inputs, len(flow.working)
         # Sums that contain products are added up beforehand, in memory of their own.
-        added = [place for place, one in enumerate(inputs) if not self._is_linear(one)]
+        added = [place for place, one in enumerate(inputs) if one.keys() - set(self._names)]
         stored = device.zeros(
             (len(added), *flow.problem.geometry.stored_shape), flow.problem.complex_dtype
         )
@@ -373,7 +373,11 @@ class Evaluation:
         if not inputs:
             for plane in range(0, self._box[0], self._planes_at_a_time):
                 count = min(self._planes_at_a_time, self._box[0] - plane)
-                device.run(_of_no_fields(compute, count, plane))
+
+                def of_no_fields(stream: Any, planes: int = count, first: int = plane) -> None:
+                    compute([], planes, first)
+
+                device.run(of_no_fields)
             return
 
         def evaluate(chunk: Array, plane: int) -> tuple[Operation, list[Array]]:
@@ -418,9 +422,6 @@ class Evaluation:
                 take(function(*own, x, y, z, time, *numbers), planes, plane)
 
         return compute
-
-    def _is_linear(self, total: Sum) -> bool:
-        return all(base in self._names for base in total)
 
     def _accumulate(self, targets: Array, sums: Sequence[Sum], time: float) -> None:
         """Add sums to spectral fields; products in them are transformed one by one."""
@@ -516,10 +517,6 @@ def _to_planes_of(target: Array) -> Take:
         target[:, plane : plane + values.shape[1]] = values
 
     return keep
-
-
-def _of_no_fields(compute: _TakeEach, planes: int, plane: int) -> Operation:
-    return lambda stream: compute([], planes, plane)
 
 
 def _keep_in(held: Array, device: Any) -> PointOperation:

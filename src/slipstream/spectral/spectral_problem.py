@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,8 +14,9 @@ import sympy
 from slipstream.device import Device
 from slipstream.equations import Lowered
 from slipstream.equations.code_generation import array_function, is_separable
-from slipstream.equations.fourier_forms import WAVENUMBERS
+from slipstream.equations.fourier_forms import AXES, WAVENUMBERS
 from slipstream.equations.lowering import MeanPart
+from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
@@ -60,11 +61,6 @@ class SpectralProblem:
     def size(self) -> int:
         """Number of components of the state."""
         return len(self.model.components)
-
-    @property
-    def state_copies(self) -> int:
-        """Number of states kept in spectral space."""
-        return 3 if self.method.has_total else 2
 
     @property
     def transformed(self) -> int:
@@ -187,7 +183,8 @@ class SpectralProblem:
     def memory(self, device: Device) -> int:
         """Return the bytes that `SpectralStep` allocates on a device."""
         g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
-        states = (self.state_copies - 1) * self.size + self.stage_size
+        # The state, and the running total of a method that has one.
+        states = (2 if self.method.has_total else 1) * self.size + self.stage_size
         states += len(self.model.inputs) if self.has_inputs else 0
         states += len(self.forced)
         columns = self.transformed * math.prod(g.columns_shape)
@@ -220,6 +217,11 @@ class FieldParts:
         return self.size == 3
 
     @property
+    def components(self) -> list[str]:
+        """The names of its components."""
+        return [f"{self.name}_{axis}" for axis in AXES] if self.is_vector else [self.name]
+
+    @property
     def is_magnetic(self) -> bool:
         """Whether it is a magnetic field, by its name."""
         return self.name == "magnetic" and self.is_vector
@@ -229,6 +231,15 @@ def field_parts(model: Lowered) -> list[FieldParts]:
     """Return the fields of a model's state."""
     names = [value.field for value in model.unknowns]
     return [FieldParts(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
+
+
+def field_of_name(fields: Sequence[FieldParts], name: str, key: str) -> FieldParts:
+    """Return the field of a name that a key of the case asks for."""
+    for part in fields:
+        if part.name == name:
+            return part
+    accepted = ", ".join(part.name for part in fields)
+    raise InputError(f"{key}: the model has no field {name!r}; it has: {accepted}")
 
 
 def vectors_of(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:

@@ -21,7 +21,7 @@ from slipstream.spectral.formula_checks import (
     check_resolved,
     check_waves,
 )
-from slipstream.spectral.formula_parser import evaluator, parsed, texts_of
+from slipstream.spectral.formula_parser import evaluator, parsed_components
 from slipstream.spectral.initial_conditions.named_flows import (
     MAGNETIC_FIELDS,
     ORSZAG_TANG_3D_WAVES,
@@ -32,7 +32,7 @@ from slipstream.spectral.initial_conditions.named_flows import (
     taylor_green_magnetic,
 )
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
 from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 # The table `slipstream.case.spectral_case.Initial`; the keys that its flow has are not None.
@@ -187,14 +187,12 @@ def _expressions(
     texts: dict[str, Any], fields: list[FieldParts], key: str
 ) -> dict[str, tuple[sympy.Expr, str]]:
     """Return by component an expression, and the key that it is of."""
-    known, result = {field.name: field for field in fields}, {}
+    result: dict[str, tuple[sympy.Expr, str]] = {}
     for name, own in texts.items():
-        if name not in known:
-            raise InputError(f"{key}: the model has no field {name!r}; it has: {', '.join(known)}")
-        parts = texts_of(own, name, known[name].size, key)
-        suffixes = [f"_{axis}" for axis in "xyz"] if known[name].is_vector else [""]
-        for suffix, part in zip(suffixes, parts, strict=True):
-            result[name + suffix] = parsed(part, f"{key}.{name}"), f"{key}.{name}"
+        field = field_of_name(fields, name, key)
+        expressions = parsed_components(own, field, key)
+        for component, expression in zip(field.components, expressions, strict=True):
+            result[component] = expression, f"{key}.{name}"
     return result
 
 
