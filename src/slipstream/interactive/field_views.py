@@ -20,9 +20,7 @@ from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
-from slipstream.redistribution import redistribute
 from slipstream.simulation.point_values import AXES, Layout, interpolated
-from slipstream.simulation.regions import nearest_point
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
@@ -178,6 +176,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
 
     def gather(self, root: int | None = None) -> np.ndarray | None:
         """Return the whole field on the host: on all ranks, or only on `root`. Collective."""
+        from slipstream.redistribution import redistribute
+
         simulation, layout = self._simulation, self._layout
         values = simulation.device.to_host(self._read())
         if simulation.comm is None:
@@ -232,6 +232,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         numpy.ndarray
             Over the other two axes, slowest first, preceded by the component for vectors.
         """
+        from slipstream.simulation.regions import nearest_point
+
         if axis not in AXES:
             raise InputError(f"axis is {axis!r}; accepted: x, y, z")
         along, lead, box = AXES.index(axis), len(self._lead), self._box

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
-from rich.console import Console
 
 from slipstream import mpi_launch
 from slipstream.argument_checks import (
@@ -50,7 +49,6 @@ from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
-from slipstream.report.console import Progress, make_console
 from slipstream.simulation.occasions import check_hits
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
@@ -58,6 +56,8 @@ from slipstream.simulation.time_loop import Limits, TimeLoop
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from rich.console import Console
 
     from slipstream.simulation.point_values import Layout
     from slipstream.simulation.simulation_base import Simulation
@@ -441,6 +441,8 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         self, stack: contextlib.ExitStack, loop: TimeLoop, limits: Limits, console: Console
     ) -> Callable[[], None]:
         """Return the function that shows how far a loop is; the stack ends the progress bar."""
+        from slipstream.report.console import Progress
+
         solver = self.solver
         start, end = solver.time, limits.until if limits.until < math.inf else solver.time + 1.0
         # Of so many steps it is known how many are done; their times may be of any size.
@@ -863,6 +865,10 @@ def _in_terms_of_python() -> Iterator[None]:
 
 def console_for(progress: bool | None) -> Console:
     """Return where a simulation prints; by default where somebody looks on."""
+    from rich.console import Console
+
+    from slipstream.report.console import make_console
+
     if progress is False:
         return Console(quiet=True)
     console = make_console()
