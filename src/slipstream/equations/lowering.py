@@ -22,9 +22,9 @@ from slipstream.equations.fourier_forms import (
     TIME,
     WAVENUMBERS,
     Form,
-    Known,
     Value,
     form_of_points,
+    parameters_in,
     positions_in,
     values_in,
 )
@@ -39,14 +39,6 @@ class MeanPart:
     inputs: tuple[sympy.Expr, ...]  # what goes to physical space: sums of values
     symbols: tuple[Value, ...]  # what stands for each of these
     expression: sympy.Expr  # the function of the symbols that is averaged
-
-
-@dataclass(frozen=True)
-class Mean:
-    """What is averaged over the box for a diagnostic: the sum of its parts."""
-
-    name: str
-    parts: tuple[MeanPart, ...]
 
 
 # Compared by identity: a model is lowered once, and what is made of it is remembered with it.
@@ -79,8 +71,8 @@ class Lowered:
         Symbols whose numbers are given at run time.
     speeds : tuple of tuple of Expr
         Velocities along x, y and z that limit the time step, in terms of `symbols`.
-    means : tuple of Mean
-        Diagnostics that the model defines.
+    means : dict of str to tuple of MeanPart
+        Diagnostics that the model defines, by name: sums of means over the box.
     sources : tuple of Expr
         By component, the function of coordinates and time that is added to its rate.
     coefficients : tuple of Expr
@@ -103,7 +95,7 @@ class Lowered:
     decay: tuple[sympy.Expr, ...]
     parameters: tuple[sympy.Symbol, ...]
     speeds: tuple[tuple[sympy.Expr, ...], ...]
-    means: tuple[Mean, ...]
+    means: dict[str, tuple[MeanPart, ...]]
     sources: tuple[sympy.Expr, ...]
     coefficients: tuple[sympy.Expr, ...]
     complexes: tuple[tuple[str, int], ...]
@@ -214,10 +206,10 @@ def _has_one_first_derivative(points: sympy.Expr) -> bool:
 
 def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Value]) -> Lowered:
     taken = {value.field for value in model.components}
-    means = tuple(
-        _mean(name, quantity.forms[0], len(model.components), coefficients, taken)
+    means = {
+        name: _parts_of_mean(name, quantity.forms[0], len(model.components), coefficients, taken)
         for name, quantity in model.means.items()
-    )
+    }
     components = [*model.components, *coefficients.values()]
     forms = forms + [Form({}) for _ in coefficients]
     vectors, place = [], 0
@@ -252,11 +244,10 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
     sources = [_source(form) for form in forms]
     everything = [*inputs, *products, *sum(multipliers, []), *constant, *decay, *sources]
     everything += coefficients
-    everything += [one for mean in means for p in mean.parts for one in (p.expression, *p.inputs)]
+    everything += [
+        one for parts in means.values() for p in parts for one in (p.expression, *p.inputs)
+    ]
     everything += [one for row in linear for one in row.values()]
-    parameters = {symbol for one in everything for symbol in sympy.sympify(one).free_symbols}
-    parameters = {one for one in parameters if not isinstance(one, Value | Known)}
-    parameters -= set(WAVENUMBERS)
     return Lowered(
         components=tuple(components),
         vectors=tuple(vectors),
@@ -267,7 +258,7 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
         linear=tuple(linear),
         constant=tuple(constant),
         decay=tuple(decay),
-        parameters=tuple(sorted(parameters, key=str)),
+        parameters=tuple(parameters_in(everything)),
         speeds=tuple(tuple(speeds[i : i + 3]) for i in range(0, len(speeds), 3)),
         means=means,
         sources=tuple(sources),
@@ -286,9 +277,9 @@ def _source(form: Form) -> sympy.Expr:
     return sympy.Add(*[factor * points for points, factor in known.items()])
 
 
-def _mean(
+def _parts_of_mean(
     name: str, form: Form, limit: int, known: dict[sympy.Expr, Value], taken: Collection[str]
-) -> Mean:
+) -> tuple[MeanPart, ...]:
     """Split what is averaged into parts that need no more fields each than the state has."""
     whole = form_of_points(form.at_points())
     for points in whole.terms:
@@ -301,7 +292,7 @@ def _mean(
     for _, (terms,) in fewest_transforms.grouped_terms([points], limit):
         inputs, (expression,) = fewest_transforms.essential_values([sympy.Add(*terms)])
         parts.append(MeanPart(tuple(inputs.values()), tuple(inputs), expression))
-    return Mean(name, tuple(parts))
+    return tuple(parts)
 
 
 def _speeds(model: Model) -> list:

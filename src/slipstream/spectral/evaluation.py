@@ -26,7 +26,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
 from slipstream.equations import Quantity
-from slipstream.equations.fourier_forms import COORDINATES, Form, values_in
+from slipstream.equations.fourier_forms import COORDINATES, Form, component_names, values_in
 from slipstream.errors import InputError
 from slipstream.fft import PointOperation
 from slipstream.simulation.point_values import PointValues, Take, check_reduction
@@ -53,11 +53,6 @@ _AT_A_TIME = 1 << 22
 
 # ``take(values, planes, plane)`` gets arrays, or numbers, of `planes` planes from `plane` on.
 _TakeEach = Callable[[Sequence[Any], int, int], None]
-_SUFFIXES = {
-    0: ("",),
-    1: ("_x", "_y", "_z"),
-    2: tuple(f"_{row}{column}" for row in "xyz" for column in "xyz"),
-}
 
 
 class Evaluation:
@@ -131,7 +126,11 @@ class Evaluation:
         count = len(self.quantity.forms)
         result = self.flow.device.empty((count, *self._box), self.dtype)
         for own in self._groups:
-            self._each_chunk_of(own, _to_planes_of(result[own]), time, False)
+
+            def keep(values: Array, plane: int, target: Array = result[own]) -> None:
+                target[:, plane : plane + values.shape[1]] = values
+
+            self.each_chunk(keep, time, components=own)
         return result.reshape(*self.shape, *self._box)
 
     def each_chunk(
@@ -157,10 +156,6 @@ class Evaluation:
         components : slice
             Which components; all by default.
         """
-        first, last, _ = components.indices(len(self.quantity.forms))
-        self._each_chunk_of(slice(first, last), consumer, time, exact)
-
-    def _each_chunk_of(self, components: slice, consumer: Take, time: float, exact: bool) -> None:
         real = np.dtype(np.float64) if exact else self.flow.problem.real_dtype
         module, count = self.flow.device.array_module, len(self.quantity.forms)
         own = self._parts[:count][components]
@@ -173,7 +168,8 @@ class Evaluation:
                 target[...] = one
             consumer(chunk[:half] + 1j * chunk[half:] if self.is_complex else chunk, plane)
 
-        self._run((components.start, components.stop), own, assembled, time, real)
+        first, last, _ = components.indices(count)
+        self._run((first, last), own, assembled, time, real)
 
     @cached_property
     def _groups(self) -> list[slice]:
@@ -247,7 +243,7 @@ class Evaluation:
             return take
 
         for part in self._groups:
-            self._each_chunk_of(part, reduced(part.start), time, True)
+            self.each_chunk(reduced(part.start), time, exact=True, components=part)
         device.synchronize()
         dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
         planes = np.zeros((len(self.quantity.forms), nz), dtype)
@@ -510,15 +506,6 @@ def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
     return total / math.prod(problem.geometry.shape)
 
 
-def _to_planes_of(target: Array) -> Take:
-    """Return a consumer that copies chunks of values into an array of this rank's part."""
-
-    def keep(values: Array, plane: int) -> None:
-        target[:, plane : plane + values.shape[1]] = values
-
-    return keep
-
-
 def _keep_in(held: Array, device: Any) -> PointOperation:
     """Return an operation that copies chunks of points into an array of this rank's part."""
 
@@ -536,10 +523,10 @@ class ExpressionValues(PointValues):
         self._simulation, self._of, self._where = simulation, of, where
         problem = simulation.problem
         self._quantity = quantity_of(of, problem, where)
-        suffixes = _SUFFIXES[self._quantity.rank]
+        suffixes = component_names("", self._quantity.rank)
         if self._quantity.is_complex:
-            suffixes = tuple(f"{one}_{part}" for part in ("real", "imag") for one in suffixes)
-        self.suffixes, self.dtype = suffixes, np.dtype(problem.real_dtype)
+            suffixes = [f"{one}_{part}" for part in ("real", "imag") for one in suffixes]
+        self.suffixes, self.dtype = tuple(suffixes), np.dtype(problem.real_dtype)
         self.long_name = accepted_names(problem).get(str(of), self._quantity.text)
 
     @cached_property

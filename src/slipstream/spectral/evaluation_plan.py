@@ -7,7 +7,7 @@ or of a state: `evaluation` carries plans out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from slipstream.equations.fourier_forms import (
     Known,
     Potential,
     Value,
+    parameters_in,
     values_in,
 )
 from slipstream.spectral.spectral_problem import REMEMBERED
@@ -63,24 +64,6 @@ class PointFunction:
     symbols: list[Value]
     expressions: list[sympy.Expr]
 
-    @classmethod
-    def of(cls, expressions: Sequence[sympy.Expr], sums: Mapping[Value, Sum]) -> PointFunction:
-        """Return expressions as a function of values, some of which stand for sums."""
-        values = sorted({value for one in expressions for value in values_in(one)}, key=str)
-        has_positions = any(one.has(*COORDINATES, TIME) for one in expressions)
-        needed: Mapping[Value, sympy.Expr] = {value: value for value in values}
-        if not has_positions and 1 < len(values) <= _MOST_VALUES:
-            needed, expressions = essential_values(expressions)
-        inputs = []
-        for one in needed.values():
-            total: Sum = {}
-            for value in values_in(one):
-                own = sums[value] if value in sums else _sum_of_value(value)
-                for base, factor in own.items():
-                    total[base] = total.get(base, 0) + one.coeff(value) * factor
-            inputs.append(total)
-        return cls(inputs, list(needed), list(expressions))
-
     def split(self, limit: int) -> list[PointFunction]:
         """Return functions that add up to this one, each with at most so many inputs.
 
@@ -102,14 +85,14 @@ class PointFunction:
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The expressions as a function of arrays of points, of coordinates, and of the time."""
-        numbers = _parameters_in(self.expressions)
+        numbers = parameters_in(self.expressions)
         variables = (*self.symbols, *COORDINATES, TIME, *numbers)
         return array_function(variables, self.expressions, cse=True)
 
     @property
     def parameters(self) -> list[sympy.Symbol]:
         """The parameters that the function takes after the time."""
-        return _parameters_in(self.expressions)
+        return parameters_in(self.expressions)
 
 
 def needs_of(form: Form) -> set[Any]:
@@ -119,16 +102,10 @@ def needs_of(form: Form) -> set[Any]:
     return local | ({spectral} if spectral else set())
 
 
-def _parameters_in(expressions: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
-    found = {symbol for one in expressions for symbol in one.free_symbols}
-    own = {one for one in found if not isinstance(one, Value | Known)} - set(WAVENUMBERS)
-    return sorted(own, key=str)
-
-
 @lru_cache(REMEMBERED)
 def multiplier_of(factor: sympy.Expr) -> tuple[Callable[..., Any], list[sympy.Symbol]]:
     """Return a factor as a function of the wavenumbers, 1 / k^2, and then the parameters."""
-    numbers = _parameters_in([factor])
+    numbers = parameters_in([factor])
     variables = (*WAVENUMBERS, OVER_SQUARE, *numbers)
     return array_function(variables, factor), numbers
 
@@ -162,4 +139,17 @@ def point_function(forms: Sequence[Form]) -> PointFunction:
             sums[whole] = total
             local += whole
         expressions.append(local)
-    return PointFunction.of(expressions, sums)
+    values = sorted({value for one in expressions for value in values_in(one)}, key=str)
+    has_positions = any(one.has(*COORDINATES, TIME) for one in expressions)
+    needed: dict[Value, sympy.Expr] = {value: value for value in values}
+    if not has_positions and 1 < len(values) <= _MOST_VALUES:
+        needed, expressions = essential_values(expressions)
+    inputs = []
+    for one in needed.values():
+        merged: Sum = {}
+        for value in values_in(one):
+            own = sums[value] if value in sums else _sum_of_value(value)
+            for base, factor in own.items():
+                merged[base] = merged.get(base, 0) + one.coeff(value) * factor
+        inputs.append(merged)
+    return PointFunction(inputs, list(needed), list(expressions))

@@ -14,7 +14,7 @@ import sympy
 from slipstream.device import Device
 from slipstream.equations import Lowered
 from slipstream.equations.code_generation import array_function, is_separable
-from slipstream.equations.fourier_forms import AXES, WAVENUMBERS
+from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
 from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry, plane_pass_bytes
@@ -70,7 +70,7 @@ class SpectralProblem:
     @property
     def stage_size(self) -> int:
         """Number of fields of the stage, which diagnostics use between steps."""
-        parts = (len(part.inputs) for mean in self.model.means for part in mean.parts)
+        parts = (len(part.inputs) for parts in self.model.means.values() for part in parts)
         return max(self.size, *parts, 0)
 
     @property
@@ -114,11 +114,11 @@ class SpectralProblem:
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
         """What is averaged, by name: parts, and these as functions of arrays of points."""
         return {
-            mean.name: [
+            name: [
                 (part, array_function(part.symbols, part.expression.subs(self.values)))
-                for part in mean.parts
+                for part in parts
             ]
-            for mean in self.model.means
+            for name, parts in self.model.means.items()
         }
 
     @property
@@ -219,7 +219,7 @@ class FieldParts:
     @property
     def components(self) -> list[str]:
         """The names of its components."""
-        return [f"{self.name}_{axis}" for axis in AXES] if self.is_vector else [self.name]
+        return component_names(self.name, int(self.is_vector))
 
     @property
     def is_magnetic(self) -> bool:

@@ -45,7 +45,7 @@ from slipstream.spectral.fields_at_points import (
 )
 from slipstream.spectral.forcing import Forcing, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
-from slipstream.spectral.initial_conditions import InitialFlow, initial_flow
+from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
@@ -101,7 +101,8 @@ class SpectralSimulation(Simulation):
         cfl.check_step(case.time, self.problem, self._linear)
         self._initial: InitialFlow | None = None
         if case.initial.flow is not None:
-            self._initial = initial_flow(self.problem, case.initial, self._fields)
+            flow_of = INITIAL_FLOWS[case.initial.flow]
+            self._initial = flow_of(self.problem, case.initial, self._fields)
         self._foreseen = [
             *alias_warnings(case.numerics.dealiasing, self.problem.model.degree),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
@@ -496,8 +497,9 @@ class SpectralSimulation(Simulation):
             return {}
         from slipstream.spectral.evaluation import mean_over_box
 
-        names = [mean.name for mean in self.problem.model.means]
-        return {name: mean_over_box(self.flow, name, self.comm) for name in names}
+        return {
+            name: mean_over_box(self.flow, name, self.comm) for name in self.problem.model.means
+        }
 
     def _forecast(self) -> list[str]:
         """Return the warning that what is injected will end in eddies that the grid has not."""
@@ -569,7 +571,7 @@ class SpectralSimulation(Simulation):
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
-        means = {mean.name: f"mean of {mean.name}" for mean in self.problem.model.means}
+        means = {name: f"mean of {name}" for name in self.problem.model.means}
         pairs = {
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
@@ -580,7 +582,7 @@ class SpectralSimulation(Simulation):
         """Return what is drawn at the end."""
         model = self.problem.model
         densities = [f"{name}_density" for name, _ in model.complexes]
-        means = [mean.name for mean in model.means]
+        means = list(model.means)
         cutoff = Wavenumbers(self.problem.geometry, self.problem.lengths).largest
         pairs = list(self._pairs)
         return pictures_of(self._fields, densities, means, pairs, self._flat_axis, cutoff)

@@ -52,14 +52,8 @@ class InitialFlow:
     warnings: list[str] = attribute(default_factory=list)
 
 
+# Returns a flow, or refuses one that does not suit model or grid.
 FlowOf = Callable[[SpectralProblem, Settings, list[FieldParts]], InitialFlow]
-
-
-def initial_flow(
-    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
-) -> InitialFlow:
-    """Return the initial flow that a case names; refuse one that does not suit model or grid."""
-    return INITIAL_FLOWS[settings.flow](problem, settings, fields)
 
 
 def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
