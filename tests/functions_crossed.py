@@ -1,8 +1,10 @@
-"""Count the functions of Slipstream that an array crosses in a `DistributedFFT`, phase by phase.
+"""Count the functions of Slipstream that an array crosses: in a `DistributedFFT`, or in a step.
 
-Run it on as many ranks as you like; what the first one enters is shown:
+Run it on as many ranks as you like; what the first one enters is shown. With "step", it is what one
+time step of turbulence enters, and how many modules it has loaded:
 
     mpiexec -n 4 python tests/functions_crossed.py [POINTS]
+    python tests/functions_crossed.py step
 
 Each function with a name is counted once a phase, however often it is called, but for what is done
 once in a process: compilers and planners have served a plan before. Then the time of a replay on
@@ -19,7 +21,6 @@ from pathlib import Path
 from types import FrameType
 
 import slipstream
-from slipstream.fft import DistributedFFT
 
 PACKAGE = str(Path(slipstream.__file__).parent)
 
@@ -56,6 +57,8 @@ class Crossed:
 
 def phases(comm: object, points: int = 16) -> dict[str, Crossed]:
     """Return what is entered when a plan is made, at its first transform, and at the second."""
+    from slipstream.fft import DistributedFFT
+
     shape = (points,) * 3
     with DistributedFFT(shape, comm=comm, device="cpu") as fft:
         fft.forward(fft.empty_input())
@@ -73,6 +76,8 @@ def phases(comm: object, points: int = 16) -> dict[str, Crossed]:
 
 def replay_time(points: int, times: int = 200) -> float:
     """Return the seconds of a forward transform on one rank."""
+    from slipstream.fft import DistributedFFT
+
     with DistributedFFT((points,) * 3, device="cpu") as fft:
         u, u_hat = fft.empty_input(), fft.empty_output()
         u[:] = 1
@@ -85,7 +90,25 @@ def replay_time(points: int, times: int = 200) -> float:
     return statistics.median(took)
 
 
-if __name__ == "__main__":
+def step(points: int = 16) -> tuple[int, Crossed]:
+    """Return how many modules a simulation loads until its first step, and what the second enters.
+
+    No other module of the package may have been imported before.
+    """
+    simulation = slipstream.Turbulence(points=points, viscosity=0.05, initial="taylor-green")
+    simulation.step()
+    modules = sum(name.partition(".")[0] == "slipstream" for name in sys.modules)
+    crossed = Crossed()
+    with crossed:
+        simulation.step()
+    return modules, crossed
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["step"]:
+    modules, crossed = step()
+    print(f"a step: {modules} modules, {len(crossed)} functions, {crossed.calls.total()} calls")
+    print(crossed)
+elif __name__ == "__main__":
     from mpi4py import MPI
 
     points = int(sys.argv[1]) if len(sys.argv) > 1 else 16

@@ -8,6 +8,7 @@ refuses, it refuses soon and in one line. A few examples run with the tests; man
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
 import math
@@ -493,16 +494,16 @@ def _serve(orders, answers, whole_every):
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), write_through=True)
         import typer
 
-        import slipstream.simulation
         from slipstream import cli
 
         # Typer makes its commands anew for each call, which takes longer than most refusals.
         cli.app = typer.main.get_command(cli.app)
-        whole = slipstream.simulation.run_case
+        running = importlib.import_module("slipstream.simulation.run_case")
+        whole = running.run_case
         for number, order in enumerate(orders):
             arguments, folder = json.loads(order)
             is_whole = whole_every and number % whole_every == 0
-            slipstream.simulation.run_case = whole if is_whole else _begin_case
+            running.run_case = whole if is_whole else _begin_case
             os.chdir(folder)
             descriptor = os.open("output.txt", os.O_WRONLY | os.O_TRUNC)
             os.dup2(descriptor, 1)

@@ -51,7 +51,7 @@ from slipstream.stop_signals import StopRequest, listening
 from slipstream.thread_count import thread_count
 
 if TYPE_CHECKING:
-    from slipstream.simulation import RunOptions
+    from slipstream.simulation.run_case import RunOptions
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
@@ -133,14 +133,10 @@ def run(
     log_level: _LogLevel = "info",
 ) -> None:
     """Run a case and write its output into a folder."""
-    from slipstream.simulation import (
-        check_folder,
-        claim_folder,
-        make_simulation,
-        run_case,
-    )
+    from slipstream.simulation import check_folder, claim_folder, make_simulation
     from slipstream.simulation.output_folder import inputs_of
     from slipstream.simulation.resuming import has_state
+    from slipstream.simulation.run_case import run_case
 
     if overwrite and resumes:
         raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
@@ -233,7 +229,7 @@ class _Output:
         return Console(quiet=True) if self._quiet else None
 
     def options(self, overrides: list[str]) -> "RunOptions":
-        from slipstream.simulation import RunOptions
+        from slipstream.simulation.run_case import RunOptions
         from slipstream.simulation.wall_limit import process_age
 
         return RunOptions(elapsed=process_age(), settings=overrides, log_level=self._log_level)
@@ -272,7 +268,8 @@ def _resume(
 @contextlib.contextmanager
 def _unfinished() -> Iterator[None]:
     """End without talk of an error where a run has come to its end, or stops because asked to."""
-    from slipstream.simulation import AtItsEnd, Interrupted
+    from slipstream.simulation import Interrupted
+    from slipstream.simulation.run_case import AtItsEnd
 
     try:
         yield

@@ -14,7 +14,7 @@ from slipstream.decomposition import factorisations
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.simulation import run_case
+from slipstream.simulation.run_case import run_case
 
 pytestmark = pytest.mark.several_ranks
 

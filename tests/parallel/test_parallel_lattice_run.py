@@ -13,7 +13,7 @@ from slipstream.collective import on_every_rank
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.lattice.population_layout import TUNED
-from slipstream.simulation import run_case
+from slipstream.simulation.run_case import run_case
 
 pytestmark = pytest.mark.several_ranks
 

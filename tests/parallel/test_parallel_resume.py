@@ -8,7 +8,8 @@ from rich.console import Console
 from flows import UNEVEN_BOX, diagnostics, make_case
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint
-from slipstream.simulation import AtItsEnd, make_simulation, resume_run, run_case
+from slipstream.simulation import make_simulation, resume_run
+from slipstream.simulation.run_case import AtItsEnd, run_case
 
 SETTINGS = (
     *UNEVEN_BOX,

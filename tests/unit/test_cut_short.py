@@ -12,7 +12,8 @@ from rich.console import Console
 import moments
 from power_cuts import CannotMount, mounted, new_image
 from slipstream.case import parse_case
-from slipstream.simulation import output_writer, run_case
+from slipstream.simulation import output_writer
+from slipstream.simulation.run_case import run_case
 
 SETTINGS = (
     "output.pictures=false",

@@ -16,7 +16,8 @@ from slipstream.report.plot_command import plot
 from slipstream.report.report_command import write_report
 from slipstream.report.run_status import RunWatcher
 from slipstream.report.stored_run import StoredRun
-from slipstream.simulation import check_folder, make_simulation, resume_run, run_case
+from slipstream.simulation import check_folder, make_simulation, resume_run
+from slipstream.simulation.run_case import run_case
 
 CASE = """
 solver = "advection"

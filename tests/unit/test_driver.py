@@ -15,7 +15,7 @@ from rich.console import Console
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.simulation import run_case
+from slipstream.simulation.run_case import run_case
 from slipstream.stop_signals import SIGNALS
 
 

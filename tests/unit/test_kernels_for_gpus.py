@@ -36,14 +36,13 @@ from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
-from slipstream.spectral.projection import make_solenoidal
+from slipstream.spectral.nonlinear_rates import record_nonlinear_term
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
-from slipstream.spectral.spectral_operators import vorticity
+from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
 from slipstream.spectral.spectrum import energy_spectrum, variances
-from slipstream.spectral.statistics.anisotropic_spectrum import anisotropic
-from slipstream.spectral.statistics.nonlinear_rates import record_nonlinear_term
+from slipstream.spectral.statistics import anisotropic
 
 ARCHITECTURES = ("sm_80", "sm_90")
 AMD_ARCHITECTURES = ("gfx90a", "gfx942")

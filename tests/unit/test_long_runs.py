@@ -12,7 +12,7 @@ from rich.console import Console
 from flows import diagnostics
 from slipstream.case import parse_case
 from slipstream.io import time_series
-from slipstream.simulation import run_case
+from slipstream.simulation.run_case import run_case
 
 SHELLS = np.arange(1.0, 2049.0)
 

@@ -17,7 +17,8 @@ from slipstream import Turbulence
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.report.movies import Movie
-from slipstream.simulation import make_simulation, resume_run, run_case
+from slipstream.simulation import make_simulation, resume_run
+from slipstream.simulation.run_case import run_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 

@@ -16,8 +16,9 @@ from rich.console import Console
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
-from slipstream.simulation import check_folder, claim_folder, output_folder, run_case
+from slipstream.simulation import check_folder, claim_folder, output_folder
 from slipstream.simulation.output_folder import inputs_of
+from slipstream.simulation.run_case import run_case
 
 QUIET = Console(quiet=True)
 

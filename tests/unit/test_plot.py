@@ -25,7 +25,7 @@ from slipstream.report.picture_choice import PictureChoice
 from slipstream.report.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
 from slipstream.report.run_pictures import SpectrumWishes, spectrum_figure
 from slipstream.report.stored_run import StoredRun
-from slipstream.simulation import run_case
+from slipstream.simulation.run_case import run_case
 from slipstream.time_averages import time_average
 
 SHAPE = (8, 6, 4)

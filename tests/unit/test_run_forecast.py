@@ -14,9 +14,10 @@ from slipstream.case import parse_case
 from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.lattice import pilot_flow
-from slipstream.simulation import make_simulation, output_counts, run_case, run_forecast
+from slipstream.simulation import make_simulation, output_counts, run_forecast
 from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.output_counts import counts_until
+from slipstream.simulation.run_case import run_case
 from slipstream.simulation.run_forecast import Trial, check_run, forecast_of
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.spectral import pilot_run

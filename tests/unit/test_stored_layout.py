@@ -19,7 +19,8 @@ from slipstream.io import FieldStore, open_checkpoint, read_field, write_checkpo
 from slipstream.io.aggregation import Aggregation
 from slipstream.io.stored_layout import file_box, file_indices, stored_layout
 from slipstream.report.plot_command import plot
-from slipstream.simulation import make_simulation, resume_run, run_case
+from slipstream.simulation import make_simulation, resume_run
+from slipstream.simulation.run_case import run_case
 from small_shards import set_small_limits
 
 LARGE = (4096,) * 3

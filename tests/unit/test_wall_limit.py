@@ -13,7 +13,8 @@ from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.io.run_record import read_run_record
 from slipstream.lattice.convergence import Convergence
-from slipstream.simulation import Interrupted, RunOptions, run_case
+from slipstream.simulation import Interrupted
+from slipstream.simulation.run_case import RunOptions, run_case
 from slipstream.simulation.run_log import RunLog
 from slipstream.simulation.wall_limit import own_age, process_age
 

@@ -23,7 +23,8 @@ from slipstream.report import run_status, watch_display
 from slipstream.report.run_status import RunWatcher, steady_at
 from slipstream.report.sparklines import sparkline
 from slipstream.report.watch_display import watch
-from slipstream.simulation import make_simulation, run_case
+from slipstream.simulation import make_simulation
+from slipstream.simulation.run_case import run_case
 
 HEAD = "# energy: energy of the flow\nstep,time,energy\n"
 HERE = socket.gethostname()

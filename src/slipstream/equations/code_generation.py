@@ -1,4 +1,4 @@
-"""C++ for a lowered model: the functions that the kernels call.
+"""Code for expressions: C++ of a lowered model, which the kernels call, and functions of arrays.
 
 Two headers are written: one with the product at a point (see `fused_product.hpp`), one with the
 rates of a mode (see `runge_kutta_substage.hpp`). Both get the model's parameters at run time, so
@@ -8,10 +8,13 @@ that another viscosity compiles nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import sympy
 from sympy.printing.c import C99CodePrinter
+from sympy.printing.numpy import NumPyPrinter
 
 from slipstream.equations.fourier_forms import WAVENUMBERS, Value, values_in
 from slipstream.equations.lowering import Lowered
@@ -201,3 +204,29 @@ def is_separable(rate: sympy.Expr) -> bool:
     """Whether a polynomial of the wavenumbers is a sum of polynomials of one each."""
     terms = sympy.Poly(rate, *WAVENUMBERS).monoms()
     return all(sum(order > 0 for order in orders) <= 1 for orders in terms)
+
+
+def array_function(
+    arguments: Sequence[sympy.Symbol],
+    expression: Any,
+    functions: Mapping[str, Any] | None = None,
+    cse: bool = False,
+) -> Callable[..., Any]:
+    """Return expressions as a function of arrays, of NumPy or whatever follows its protocols.
+
+    `functions` take the place of NumPy's of the same names. With `cse`, what several expressions
+    have in common is computed once.
+    """
+    functions = dict(functions or {})
+    # As SymPy sets it up where it is given the module's name. To that it would import all names of
+    # NumPy, and with them modules that nobody needs and that take a tenth of a second to load.
+    printer = NumPyPrinter(
+        {
+            "fully_qualified_modules": False,
+            "inline": True,
+            "allow_unknown_functions": True,
+            "user_functions": {name: name for name in functions},
+        }
+    )
+    modules = [functions, {**vars(np), "numpy": np}]
+    return sympy.lambdify(arguments, expression, modules, printer=printer, cse=cse)

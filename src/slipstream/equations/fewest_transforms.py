@@ -92,8 +92,13 @@ def _expression(value: Any) -> sympy.Expr:
     return sympy.expand(value)
 
 
-def essential_values(expressions: Sequence[sympy.Expr]) -> tuple[list[sympy.Expr], list]:
-    """Return the fewest sums of values that some expressions depend on."""
+def essential_values(
+    expressions: Sequence[sympy.Expr],
+) -> tuple[dict[Value, sympy.Expr], list[sympy.Expr]]:
+    """Return the fewest sums of values that some expressions depend on, and these as functions.
+
+    Each sum goes by the one of its values that stands for it in the expressions.
+    """
     values = sorted({v for e in expressions for v in values_in(e)}, key=_order)
     rows: Rows = []
     for expression in expressions:
@@ -107,11 +112,32 @@ def essential_values(expressions: Sequence[sympy.Expr]) -> tuple[list[sympy.Expr
         rows += found.values()
     chosen, sums = dependencies(rows)
     others = {value: 0 for i, value in enumerate(values) if i not in chosen}
-    inputs = [
-        sympy.expand(sum(sums[r, c] * value for c, value in enumerate(values)))
-        for r in range(len(chosen))
-    ]
+    inputs = {
+        values[column]: sympy.expand(sum(sums[r, c] * value for c, value in enumerate(values)))
+        for r, column in enumerate(chosen)
+    }
     return inputs, [sympy.expand(expression.subs(others)) for expression in expressions]
+
+
+def grouped_terms(
+    expressions: Sequence[sympy.Expr], limit: int
+) -> list[tuple[set[Value], list[list[sympy.Expr]]]]:
+    """Return groups of terms, and the values that each needs: no more than the limit.
+
+    A group has a list of terms for every expression. A term that needs more values by itself is
+    alone.
+    """
+    groups: list[tuple[set[Value], list[list[sympy.Expr]]]] = []
+    for place, expression in enumerate(expressions):
+        for term in sympy.Add.make_args(expression):
+            own = set(values_in(term))
+            fitting = (one for one in groups if len(one[0] | own) <= limit)
+            values, terms = next(fitting, (set(), [[] for _ in expressions]))
+            if not any(terms):
+                groups.append((values, terms))
+            values |= own
+            terms[place].append(term)
+    return groups
 
 
 def _order(value: Value) -> tuple:

@@ -13,12 +13,20 @@ complex quantity is a symbol among the multipliers, and is not the ``i`` of ``i 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import sympy
 
 WAVENUMBERS = sympy.symbols("kx ky kz", real=True)
 AXES = "xyz"
+
+
+def component_names(name: str, rank: int) -> list[str]:
+    """Return the names of the components of a scalar, a vector (rank 1) or a tensor (rank 2)."""
+    ends = map("".join, itertools.product(AXES, repeat=rank))
+    return [f"{name}_{end}" if end else name for end in ends]
 
 
 class Known(sympy.Symbol):
@@ -114,6 +122,13 @@ def values_in(expression: sympy.Expr) -> list[Value]:
 def positions_in(expression: sympy.Expr) -> list[sympy.Symbol]:
     """Return which of the coordinates and the time an expression has."""
     return [one for one in (*COORDINATES, TIME) if expression.has(one)]
+
+
+def parameters_in(expressions: Iterable[sympy.Expr]) -> list[sympy.Symbol]:
+    """Return the parameters of a model that expressions have, in the order of their names."""
+    found = {symbol for one in expressions for symbol in sympy.sympify(one).free_symbols}
+    own = {one for one in found if not isinstance(one, Value | Known)} - set(WAVENUMBERS)
+    return sorted(own, key=str)
 
 
 def expanded(expression: sympy.Expr) -> sympy.Expr:

@@ -22,9 +22,9 @@ from slipstream.equations.fourier_forms import (
     TIME,
     WAVENUMBERS,
     Form,
-    Known,
     Value,
     form_of_points,
+    parameters_in,
     positions_in,
     values_in,
 )
@@ -39,14 +39,6 @@ class MeanPart:
     inputs: tuple[sympy.Expr, ...]  # what goes to physical space: sums of values
     symbols: tuple[Value, ...]  # what stands for each of these
     expression: sympy.Expr  # the function of the symbols that is averaged
-
-
-@dataclass(frozen=True)
-class Mean:
-    """What is averaged over the box for a diagnostic: the sum of its parts."""
-
-    name: str
-    parts: tuple[MeanPart, ...]
 
 
 # Compared by identity: a model is lowered once, and what is made of it is remembered with it.
@@ -79,8 +71,8 @@ class Lowered:
         Symbols whose numbers are given at run time.
     speeds : tuple of tuple of Expr
         Velocities along x, y and z that limit the time step, in terms of `symbols`.
-    means : tuple of Mean
-        Diagnostics that the model defines.
+    means : dict of str to tuple of MeanPart
+        Diagnostics that the model defines, by name: sums of means over the box.
     sources : tuple of Expr
         By component, the function of coordinates and time that is added to its rate.
     coefficients : tuple of Expr
@@ -103,7 +95,7 @@ class Lowered:
     decay: tuple[sympy.Expr, ...]
     parameters: tuple[sympy.Symbol, ...]
     speeds: tuple[tuple[sympy.Expr, ...], ...]
-    means: tuple[Mean, ...]
+    means: dict[str, tuple[MeanPart, ...]]
     sources: tuple[sympy.Expr, ...]
     coefficients: tuple[sympy.Expr, ...]
     complexes: tuple[tuple[str, int], ...]
@@ -214,10 +206,10 @@ def _has_one_first_derivative(points: sympy.Expr) -> bool:
 
 def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Value]) -> Lowered:
     taken = {value.field for value in model.components}
-    means = tuple(
-        _mean(name, quantity.forms[0], len(model.components), coefficients, taken)
+    means = {
+        name: _parts_of_mean(name, quantity.forms[0], len(model.components), coefficients, taken)
         for name, quantity in model.means.items()
-    )
+    }
     components = [*model.components, *coefficients.values()]
     forms = forms + [Form({}) for _ in coefficients]
     vectors, place = [], 0
@@ -239,24 +231,23 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
         ]
         multipliers = [[row[c] for c in chosen] for row in multipliers]
     speeds = [value for vector in _speeds(model) for value in vector.values]
-    inputs, expressions = fewest_transforms.essential_values(summed + speeds)
+    needed, expressions = fewest_transforms.essential_values(summed + speeds)
     products, speeds = expressions[: len(summed)], expressions[len(summed) :]
-    place_of = {value: place for place, value in enumerate(components)}
-    inputs.sort(key=lambda one: place_of.get(one, len(components)))
     # Every step goes to physical space and back, though a linear model does not need to.
-    inputs = inputs or [components[0]]
+    needed = needed or {components[0]: components[0]}
+    place_of = {value: place for place, value in enumerate(components)}
+    symbols = sorted(needed, key=lambda one: place_of.get(needed[one], len(components)))
+    inputs = [needed[one] for one in symbols]
     if not products:
         products, multipliers = [sympy.Integer(0)], [[sympy.Integer(0)] for _ in forms]
-    symbols = [_leading(one) for one in inputs]
     linear, decay, constant = _linear(components, forms, vectors)
     sources = [_source(form) for form in forms]
     everything = [*inputs, *products, *sum(multipliers, []), *constant, *decay, *sources]
     everything += coefficients
-    everything += [one for mean in means for p in mean.parts for one in (p.expression, *p.inputs)]
+    everything += [
+        one for parts in means.values() for p in parts for one in (p.expression, *p.inputs)
+    ]
     everything += [one for row in linear for one in row.values()]
-    parameters = {symbol for one in everything for symbol in sympy.sympify(one).free_symbols}
-    parameters = {one for one in parameters if not isinstance(one, Value | Known)}
-    parameters -= set(WAVENUMBERS)
     return Lowered(
         components=tuple(components),
         vectors=tuple(vectors),
@@ -267,7 +258,7 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
         linear=tuple(linear),
         constant=tuple(constant),
         decay=tuple(decay),
-        parameters=tuple(sorted(parameters, key=str)),
+        parameters=tuple(parameters_in(everything)),
         speeds=tuple(tuple(speeds[i : i + 3]) for i in range(0, len(speeds), 3)),
         means=means,
         sources=tuple(sources),
@@ -286,9 +277,9 @@ def _source(form: Form) -> sympy.Expr:
     return sympy.Add(*[factor * points for points, factor in known.items()])
 
 
-def _mean(
+def _parts_of_mean(
     name: str, form: Form, limit: int, known: dict[sympy.Expr, Value], taken: Collection[str]
-) -> Mean:
+) -> tuple[MeanPart, ...]:
     """Split what is averaged into parts that need no more fields each than the state has."""
     whole = form_of_points(form.at_points())
     for points in whole.terms:
@@ -297,20 +288,11 @@ def _mean(
                 f"mean {name}: term {points}: expected fields in every term, and no time"
             )
     points = _with_coefficients(whole, known, taken).at_points()
-    sets: list[tuple[set[Value], list[sympy.Expr]]] = []
-    for term in sympy.Add.make_args(points):
-        own = set(values_in(term))
-        fitting = (one for one in sets if len(one[0] | own) <= limit)
-        values, terms = next(fitting, (set(), []))
-        if not terms:
-            sets.append((values, terms))
-        values |= own
-        terms.append(term)
     parts = []
-    for _, terms in sets:
+    for _, (terms,) in fewest_transforms.grouped_terms([points], limit):
         inputs, (expression,) = fewest_transforms.essential_values([sympy.Add(*terms)])
-        parts.append(MeanPart(tuple(inputs), tuple(map(_leading, inputs)), expression))
-    return Mean(name, tuple(parts))
+        parts.append(MeanPart(tuple(inputs.values()), tuple(inputs), expression))
+    return tuple(parts)
 
 
 def _speeds(model: Model) -> list:
@@ -318,15 +300,6 @@ def _speeds(model: Model) -> list:
         return list(model.speeds)
     vectors = [field for field in model.equations if field.rank == 1]
     return [field for field in vectors if field.solenoidal] or vectors
-
-
-def _leading(expression: sympy.Expr) -> Value:
-    """Return the value that stands for a sum: the one that no other input has."""
-    terms = [
-        term.as_independent(*values_in(term), as_Add=False)
-        for term in sympy.Add.make_args(expression)
-    ]
-    return min((value for factor, value in terms if factor == 1), key=fewest_transforms._order)
 
 
 def _linear(

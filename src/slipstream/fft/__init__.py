@@ -10,8 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from slipstream.fft.column_transforms import ColumnPass
-from slipstream.fft.distributed_fft import DistributedFFT
-from slipstream.fft.pending_transforms import PendingTransform
 from slipstream.fft.plane_transforms import (
     PlanePass,
     PointOperation,
@@ -20,10 +18,20 @@ from slipstream.fft.plane_transforms import (
 )
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.fft.truncation import Modes, truncate
-from slipstream.outofcore.streaming_options import Streaming
 
 if TYPE_CHECKING:
     from slipstream.fft.distributed_arrays import redistribute, section, with_halo
+    from slipstream.fft.distributed_fft import DistributedFFT
+    from slipstream.fft.pending_transforms import PendingTransform
+    from slipstream.outofcore.streaming_options import Streaming
+
+# Solvers do without plans, and transforms without halos: neither waits for their import.
+_MODULE_OF = {
+    "DistributedFFT": "slipstream.fft.distributed_fft",
+    "PendingTransform": "slipstream.fft.pending_transforms",
+    "Streaming": "slipstream.outofcore.streaming_options",
+    **dict.fromkeys(("redistribute", "section", "with_halo"), "slipstream.fft.distributed_arrays"),
+}
 
 __all__ = [
     "ColumnPass",
@@ -44,7 +52,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Transforms do without halos, and so need not wait for their import.
-    if name not in ("redistribute", "section", "with_halo"):
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.distributed_arrays"), name)
+    return getattr(import_module(_MODULE_OF[name]), name)

@@ -21,12 +21,11 @@ from slipstream.case.validation_messages import explain
 from slipstream.collective import check_agreement, on_every_rank, together
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
-from slipstream.simulation.chosen_fields import ChosenAverages, ChosenFields
-from slipstream.simulation.chosen_outputs import ChosenMovie
 from slipstream.simulation.occasions import Occasions
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
+    from slipstream.simulation.chosen_fields import ChosenAverages
 
 Settings = TypeVar("Settings", bound=Table)
 # A plane or a line: its axis and its position, or both by name.
@@ -183,6 +182,8 @@ class ChosenOutput:
         RunError
             If a file cannot be written.
         """
+        from slipstream.simulation.chosen_fields import ChosenFields
+
         simulation = cast("InteractiveSimulation", self)
         solver, path = simulation._ready(), Path(file)
         quantities = _quantities(of)
@@ -267,6 +268,8 @@ class ChosenOutput:
         InputError
             If anything is not accepted.
         """
+        from slipstream.simulation.chosen_fields import ChosenAverages
+
         simulation = cast("InteractiveSimulation", self)
         solver = simulation._ready()
         quantities = _quantities(of)
@@ -350,6 +353,8 @@ class ChosenOutput:
         RunError
             If the file cannot be written.
         """
+        from slipstream.simulation.chosen_outputs import ChosenMovie
+
         simulation = cast("InteractiveSimulation", self)
         solver, path = simulation._ready(), Path(file)
         with together(simulation.comm):

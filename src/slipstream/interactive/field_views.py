@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,30 +20,15 @@ from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
-from slipstream.redistribution import redistribute
 from slipstream.simulation.point_values import AXES, Layout, interpolated
-from slipstream.simulation.regions import nearest_point
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
+    from slipstream.spectral.evaluation import Evaluation
 
 COMPONENTS = ["x", "y", "z"]
 # The axes before z, y and x for scalars, vectors and tensors.
 _LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
-
-
-class Derived(Protocol):
-    """A quantity that is evaluated from the state and cannot be set."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the values."""
-
-    def at_points(self) -> Array:
-        """Return this rank's values, in a new array of the device."""
-
-    def reduce(self, how: str) -> Any:
-        """Return the "mean", "max", "min" or "rms" over all points, by component."""
 
 
 class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
@@ -75,11 +60,11 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         lead: tuple[int, ...],
         long_name: str = "",
         unit: str = "1",
-        derived: Derived | None = None,
+        evaluation: Evaluation | None = None,
     ) -> None:
         self._simulation, self._lead = simulation, lead
         self.name, self.long_name, self.unit = name, long_name or name, unit
-        self._derived = derived
+        self._evaluation = evaluation  # of what is derived from the state, and cannot be set
         self.dims = (*_LEADING[len(lead)], *AXES)
 
     # -- what it is ----------------------------------------------------------------------------
@@ -97,8 +82,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype:
         """Type of the values."""
-        if self._derived is not None:
-            return self._derived.dtype
+        if self._evaluation is not None:
+            return self._evaluation.dtype
         return self._simulation._field_dtype(self.name)
 
     @property
@@ -148,8 +133,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         simulation = self._simulation
         simulation._ready()
         with together(simulation.comm, f"fields[{self.name!r}]"):
-            if self._derived is not None:
-                return self._derived.at_points()
+            if self._evaluation is not None:
+                return self._evaluation.at_points(simulation.solver.time)
             return simulation._read(self.name)
 
     def __getitem__(self, index: Any) -> Array:
@@ -191,6 +176,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
 
     def gather(self, root: int | None = None) -> np.ndarray | None:
         """Return the whole field on the host: on all ranks, or only on `root`. Collective."""
+        from slipstream.redistribution import redistribute
+
         simulation, layout = self._simulation, self._layout
         values = simulation.device.to_host(self._read())
         if simulation.comm is None:
@@ -226,8 +213,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         simulation = self._simulation
         simulation._ready()
         with together(simulation.comm, f"fields[{self.name!r}].{how}"):
-            if self._derived is not None:
-                return self._derived.reduce(how)
+            if self._evaluation is not None:
+                return self._evaluation.reduce(how, simulation.comm, simulation.solver.time)
             return simulation._reduced(self, how)
 
     def plane(self, axis: str, position: float) -> np.ndarray:
@@ -245,6 +232,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         numpy.ndarray
             Over the other two axes, slowest first, preceded by the component for vectors.
         """
+        from slipstream.simulation.regions import nearest_point
+
         if axis not in AXES:
             raise InputError(f"axis is {axis!r}; accepted: x, y, z")
         along, lead, box = AXES.index(axis), len(self._lead), self._box
@@ -339,7 +328,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         simulation = self._simulation
         simulation._ready()
         with together(simulation.comm, f"fields[{self.name!r}] = ..."):
-            if self._derived is not None:
+            if self._evaluation is not None:
                 raise InputError(f"fields[{self.name!r}] can be read only")
             is_whole = index is Ellipsis or (isinstance(index, slice) and index == slice(None))
             if is_whole:

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
-from rich.console import Console
 
 from slipstream import mpi_launch
 from slipstream.argument_checks import (
@@ -48,20 +47,20 @@ from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
 from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
-from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations, write_checkpoint
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
-from slipstream.report.console import Progress, make_console
-from slipstream.simulation import RunOptions, Simulation, claim_folder, make_simulation, run_case
 from slipstream.simulation.occasions import check_hits
-from slipstream.simulation.output_folder import claim_run, inputs_of
-from slipstream.simulation.point_values import Layout
-from slipstream.simulation.resuming import earlier_in, output_mark
+from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from rich.console import Console
+
+    from slipstream.simulation.point_values import Layout
+    from slipstream.simulation.simulation_base import Simulation
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 # The end of a run whose end is not known when its simulation is made.
@@ -253,14 +252,14 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         self._ready()
 
     def _ready(self) -> Simulation:
-        self._check_open()
+        solver = self.solver
         if not self._is_prepared:
             with together(self.comm):
-                self.solver.prepare()
+                solver.prepare()
                 self._set_initial()
             self._is_prepared = True
             self._tell()
-        return self.solver
+        return solver
 
     def _set_initial(self) -> None:
         """Set the part of the initial state that a case cannot describe."""
@@ -289,7 +288,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
 
     def _whole_steps(self, steps: int) -> int:
         """Return a number of steps, or refuse one that cannot be taken."""
-        steps, at_once = whole_number("steps", steps, 1), self.case.steps_at_once
+        steps, at_once = whole_number("steps", steps, 1), self.solver.case.steps_at_once
         if steps % at_once:
             raise InputError(f"steps is {steps}; accepted: multiples of {at_once}, done at once")
         return steps
@@ -424,22 +423,13 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         self._check_limits(limits)
         self._told.clear()
         loop = TimeLoop(solver, self._callbacks, limits)
-        console = self._console(progress)
-        # Of so many steps it is known how many are done; their times may be of any size.
-        counts = limits.steps is not None
-        start, end = (0.0, float(limits.steps or 0)) if counts else self._span(limits)
         self._is_running, solver.is_timed = True, False
         try:
-            with (
-                Interruption(self.comm) as interruption,
-                Progress(console, start, end, f"t = {solver.time:g}") as shown,
-            ):
-
-                def show() -> None:
-                    reached = loop.steps if counts else solver.time
-                    shown.update(reached, solver.progress(loop.step_size))
-                    self._tell()
-
+            with contextlib.ExitStack() as stack:
+                interruption = stack.enter_context(Interruption(self.comm))
+                show = self._tell
+                if progress is not False and self.rank == 0:
+                    show = self._progress(stack, loop, limits, console_for(progress))
                 loop.observe()
                 loop.run(interruption, show)
         finally:
@@ -447,18 +437,35 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         if loop.stopped_by == "interrupted":
             raise on_all_ranks(KeyboardInterrupt(f"at step {solver.step}, t = {solver.time:.6g}"))
 
-    def _span(self, limits: Limits) -> tuple[float, float]:
-        """Return the start and end of a progress bar."""
-        start = self.solver.time
-        return start, limits.until if limits.until < math.inf else start + 1.0
+    def _progress(
+        self, stack: contextlib.ExitStack, loop: TimeLoop, limits: Limits, console: Console
+    ) -> Callable[[], None]:
+        """Return the function that shows how far a loop is; the stack ends the progress bar."""
+        from slipstream.report.console import Progress
 
-    def _console(self, progress: bool | None) -> Console:
-        return console_for(progress if self.rank == 0 else False)
+        solver = self.solver
+        start, end = solver.time, limits.until if limits.until < math.inf else solver.time + 1.0
+        # Of so many steps it is known how many are done; their times may be of any size.
+        counts = limits.steps is not None
+        if counts:
+            start, end = 0.0, float(limits.steps or 0)
+        shown = stack.enter_context(Progress(console, start, end, f"t = {solver.time:g}"))
+
+        def show() -> None:
+            reached = loop.steps if counts else solver.time
+            shown.update(reached, solver.progress(loop.step_size))
+            self._tell()
+
+        return show
 
     def _run_into(
         self, limits: Limits, output: str | Path, progress: bool | None, overwrite: bool
     ) -> None:
         """Run as the command line does, with output in a folder."""
+        from slipstream.simulation.output_folder import claim_folder, claim_run, inputs_of
+        from slipstream.simulation.resuming import earlier_in, output_mark
+        from slipstream.simulation.run_case import RunOptions, run_case
+
         end = self._end_with_output(limits)
         self._check_limits(limits)
         self._told.clear()
@@ -482,7 +489,8 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
                 done = 0 if earlier is None else solver.step - earlier.step
                 steps = None if limits.steps is None else limits.steps + done
                 solver.case = self._case_until(end, steps)
-                run_case(solver, claimed, self._console(progress), options=options, earlier=earlier)
+                console = console_for(progress if self.rank == 0 else False)
+                run_case(solver, claimed, console, options=options, earlier=earlier)
             self._output_mark = on_first_rank(self.comm, lambda: output_mark(path))
         except Interrupted as stop:
             self._output_mark = on_first_rank(self.comm, lambda: output_mark(path))
@@ -695,6 +703,8 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         Restart from it with ``initial={"restart": folder}`` in Python, or ``initial.restart`` in a
         case. Earlier states there are kept as the case's ``output.keep_checkpoints`` says.
         """
+        from slipstream.io.checkpoint import write_checkpoint
+
         solver, place = self._ready(), path_of("folder", folder)
         case = self.case
         if case.time.end >= NO_END:
@@ -855,6 +865,10 @@ def _in_terms_of_python() -> Iterator[None]:
 
 def console_for(progress: bool | None) -> Console:
     """Return where a simulation prints; by default where somebody looks on."""
+    from rich.console import Console
+
+    from slipstream.report.console import make_console
+
     if progress is False:
         return Console(quiet=True)
     console = make_console()
@@ -867,6 +881,8 @@ def _check_latest(folder: Path, step: int) -> None:
 
     A restart takes the latest step: it would go on from that one, and the oldest are removed.
     """
+    from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
+
     checkpoints = folder / CHECKPOINTS_NAME
     checkpoints.mkdir(parents=True, exist_ok=True)
     for path in generations(checkpoints)[:1]:

@@ -237,8 +237,8 @@ class Flow(InteractiveSimulation):
         found = {}
         for part in self._spectral.parts:
             found[part.name] = slice(part.first, part.first + part.size)
-            for number, axis in enumerate("xyz" if part.is_vector else ""):
-                found[f"{part.name}_{axis}"] = slice(part.first + number, part.first + number + 1)
+            for number, name in enumerate(part.components):
+                found.setdefault(name, slice(part.first + number, part.first + number + 1))
         return found
 
     def _vectors(self) -> dict[str, FieldParts]:
@@ -262,8 +262,8 @@ class Flow(InteractiveSimulation):
         return self._evaluated(name, name, names[name])
 
     def _evaluated(self, name: str, expression: Any, long_name: str) -> FieldView:
-        derived = _OfState(self, self._evaluation(expression))
-        return FieldView(self, name, derived.evaluation.shape, long_name, derived=derived)
+        evaluation = self._evaluation(expression)
+        return FieldView(self, name, evaluation.shape, long_name, evaluation=evaluation)
 
     def _evaluation(self, expression: Any) -> Evaluation:
         """Return the evaluation of an expression, which is cached if this is text."""
@@ -329,7 +329,7 @@ class Flow(InteractiveSimulation):
 
     def _reduced(self, view: FieldView, how: str) -> Any:
         # Plane by plane, without a whole field in memory.
-        return _OfState(self, self._evaluation(view.name)).reduce(how)
+        return self._evaluation(view.name).reduce(how, self.comm, self.solver.time)
 
     def _read(self, name: str) -> Array:
         values = self._spectral.read_points(self._parts()[name])
@@ -449,23 +449,6 @@ class Flow(InteractiveSimulation):
     def _ready_flow(self) -> Any:
         self._ready()
         return self._spectral.flow
-
-
-class _OfState:
-    """An expression, evaluated from the state when it is read."""
-
-    def __init__(self, flow: Flow, evaluation: Evaluation) -> None:
-        self._flow, self.evaluation = flow, evaluation
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.evaluation.dtype
-
-    def at_points(self) -> Array:
-        return self.evaluation.at_points(self._flow.solver.time)
-
-    def reduce(self, how: str) -> Any:
-        return self.evaluation.reduce(how, self._flow.comm, self._flow.solver.time)
 
 
 class Turbulence(Flow):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,15 +23,16 @@ from slipstream.device import Device
 from slipstream.errors import InputError, RunError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field
-from slipstream.io.checkpoint import Checkpoint
-from slipstream.io.run_record import Change
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import check_memory, memory_text
-from slipstream.simulation.earlier_segments import differences
 from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.step_timer import StepTimer
+
+if TYPE_CHECKING:
+    from slipstream.io.checkpoint import Checkpoint
+    from slipstream.io.run_record import Change
 
 
 class Simulation(ABC):
@@ -254,6 +255,9 @@ class Simulation(ABC):
         RunError
             If the flow has blown up.
         """
+        from slipstream.io.run_record import Change
+        from slipstream.simulation.earlier_segments import differences
+
         with together(self.comm):
             before, now = self.case, changed_case(self.case, settings, source)
             changed = differences(before, now)

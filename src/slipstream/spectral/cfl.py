@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from slipstream.array_types import Comm
 from slipstream.case.spectral_case import SpectralTime
 from slipstream.errors import InputError
@@ -41,8 +43,8 @@ def largest_rate(flow: SpectralStep, linear: LinearOperator, comm: Comm) -> floa
     """
     rate = courant_rate(flow)
     if comm is not None:
-        # MPI's maximum might lose a not-a-number, which compares with nothing.
-        rate = _largest(comm.allgather(rate))
+        # MPI's maximum might lose a not-a-number, which compares with nothing; NumPy's does not.
+        rate = float(np.max(comm.allgather(rate)))
     rate += linear.explicit_rate
     return rate if math.isfinite(rate) else math.nan
 
@@ -75,7 +77,7 @@ def courant_rate(flow: SpectralStep) -> float:
     All velocities of the model count together; not-a-number if they contain one, or a mode of this
     rank has become one since.
     """
-    return _largest([tables.measured_rate() for tables in flow.tables_on.values()])
+    return float(np.max([tables.measured_rate() for tables in flow.tables_on.values()]))
 
 
 def record_courant(flow: SpectralStep) -> StepGraph:
@@ -86,7 +88,3 @@ def record_courant(flow: SpectralStep) -> StepGraph:
     counts = len(model.inputs), len(model.products)
     record_through(graph, flow.passes, flow.product_on(True), *counts)
     return graph
-
-
-def _largest(rates: list[float]) -> float:
-    return math.nan if any(map(math.isnan, rates)) else max(rates)

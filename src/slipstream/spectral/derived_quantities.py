@@ -6,14 +6,13 @@ model needs for it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import sympy
 
 from slipstream.equations import Lowered, Quantity, abs2, curl, div, dot, grad, inverse_laplacian
-from slipstream.equations.fourier_forms import AXES, IMAGINARY, Form, form_of_points
+from slipstream.equations.fourier_forms import IMAGINARY, Form, component_names, form_of_points
 from slipstream.equations.vector_calculus import function
 from slipstream.spectral.spectral_problem import field_parts
 
@@ -180,12 +179,16 @@ def _components(name: str, whole: Derived) -> dict[str, Derived]:
     def take(number: int) -> Callable[[Fields], Quantity]:
         return lambda f: Quantity([whole.make(f).forms[number]], name)
 
-    ends = map("".join, itertools.product(AXES, repeat=whole.rank)) if whole.rank else ()
+    if not whole.rank:
+        return {}
     return {
-        f"{name}_{end}": Derived(
-            f"{end} component of {name}", take(number), whole.needs, is_component=True
+        component: Derived(
+            f"{component.removeprefix(name)[1:]} component of {name}",
+            take(number),
+            whole.needs,
+            is_component=True,
         )
-        for number, end in enumerate(ends)
+        for number, component in enumerate(component_names(name, whole.rank))
     }
 
 

@@ -5,18 +5,18 @@ are taken at the points; the derivative of a product goes through a forward tran
 dealiasing discards the same modes as in a time step. Within another product, the derivative of a
 product is expanded by the chain rule.
 
-Planes come chunk by chunk, as in `sums_over_points`. Fields to transform are made in the memory of
-the stage; where that does not suffice, and for forward transforms, more is allocated and freed
-again. The state is not changed.
+An expression becomes a plan (`evaluation_plan`): which sums of fields go to the points, and what is
+computed there. Values come chunk by chunk, and are passed to a consumer: an array, a sum, a file.
+Fields to transform are made in the memory of the stage; where that does not suffice, and for
+forward transforms, more is allocated and freed again. The state is not changed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import sympy
@@ -26,154 +26,33 @@ from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Operation
 from slipstream.equations import Quantity
-from slipstream.equations.array_functions import array_function
-from slipstream.equations.fewest_transforms import essential_values
-from slipstream.equations.fourier_forms import (
-    COORDINATES,
-    TIME,
-    WAVENUMBERS,
-    Form,
-    Known,
-    Potential,
-    Value,
-    values_in,
-)
+from slipstream.equations.fourier_forms import COORDINATES, Form, component_names, values_in
 from slipstream.errors import InputError
 from slipstream.fft import PointOperation
-from slipstream.schedule import commit
-from slipstream.spectral.expressions import quantity_of
+from slipstream.simulation.point_values import PointValues, Take, check_reduction
+from slipstream.spectral.evaluation_plan import (
+    OVER_SQUARE,
+    PointFunction,
+    Sum,
+    multiplier_of,
+    needs_of,
+    point_function,
+    whole_sum,
+)
+from slipstream.spectral.expressions import accepted_names, quantity_of
+from slipstream.spectral.fields_at_points import sum_over_points, to_points, values_to_modes
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import keep_sphere
-from slipstream.spectral.spectral_problem import REMEMBERED
 from slipstream.spectral.spectrum import sums_in_shells
+
+if TYPE_CHECKING:
+    from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 # Points, and modes, that are handled together, which bounds temporary arrays.
 _AT_A_TIME = 1 << 22
-# With more values, finding the fewest sums of them takes too long.
-_MOST_VALUES = 40
-# 1 / k^2, and 0 for the mean.
-_OVER_SQUARE = Known("over_square", real=True)
-
-# ``consumer(values, plane)``: see `Evaluation.each_chunk`.
-Consumer = Callable[[Array, int], None]
 
 # ``take(values, planes, plane)`` gets arrays, or numbers, of `planes` planes from `plane` on.
-_Take = Callable[[Sequence[Any], int, int], None]
-
-# The terms of a sum in spectral space: components of the state, and values at points that go
-# through a forward transform; each with its multiplier, a function of the wavenumbers.
-_Sum = dict[sympy.Expr, sympy.Expr]
-
-
-def _sum_of_value(value: Value) -> _Sum:
-    if isinstance(value, Potential):
-        inverse = -_OVER_SQUARE * value.multiplier
-        return {base: inverse * factor for base, factor in _sum_of_form(value.source).items()}
-    return {value.undifferentiated: value.multiplier}
-
-
-def _sum_of_form(form: Form) -> _Sum:
-    result: _Sum = {}
-    for points, factor in form.terms.items():
-        own = _sum_of_value(points) if isinstance(points, Value) else {sympy.sympify(points): 1}
-        for base, multiplier in own.items():
-            result[base] = result.get(base, 0) + factor * multiplier
-    return result
-
-
-@dataclass(frozen=True)
-class _PointFunction:
-    """Expressions at the points, as functions of few transformed fields."""
-
-    inputs: list[_Sum]
-    symbols: list[Value]
-    expressions: list[sympy.Expr]
-
-    @classmethod
-    def of(cls, expressions: Sequence[sympy.Expr], sums: Mapping[Value, _Sum]) -> _PointFunction:
-        """Return expressions as a function of values, some of which stand for sums."""
-        values = sorted({value for one in expressions for value in values_in(one)}, key=str)
-        has_positions = any(one.has(*COORDINATES, TIME) for one in expressions)
-        inputs: list[sympy.Expr] = list(values)
-        if not has_positions and 1 < len(values) <= _MOST_VALUES:
-            inputs, expressions = essential_values(expressions)
-        merged = []
-        for one in inputs:
-            total: _Sum = {}
-            for value in values_in(one):
-                own = sums[value] if value in sums else _sum_of_value(value)
-                for base, factor in own.items():
-                    total[base] = total.get(base, 0) + one.coeff(value) * factor
-            merged.append(total)
-        symbols = [_left_in(one, expressions) for one in inputs]
-        return cls(merged, symbols, list(expressions))
-
-    def split(self, limit: int) -> list[_PointFunction]:
-        """Return functions that add up to this one, each with at most so many inputs if possible.
-
-        A term that needs more by itself has a function of its own.
-        """
-        groups: list[tuple[set[Value], list[list[sympy.Expr]]]] = []
-        for place, expression in enumerate(self.expressions):
-            for term in sympy.Add.make_args(expression):
-                own = set(values_in(term))
-                if len(own) > limit:
-                    return [self]
-                fitting = (one for one in groups if len(one[0] | own) <= limit)
-                values, terms = next(fitting, (set(), [[] for _ in self.expressions]))
-                if not any(terms):
-                    groups.append((values, terms))
-                values |= own
-                terms[place].append(term)
-        inputs = dict(zip(self.symbols, self.inputs, strict=True))
-        return [
-            _PointFunction(
-                [one for symbol, one in inputs.items() if symbol in values],
-                [symbol for symbol in inputs if symbol in values],
-                [sympy.Add(*own) for own in terms],
-            )
-            for values, terms in groups
-        ]
-
-    @cached_property
-    def function(self) -> Callable[..., Any]:
-        """The expressions as a function of arrays of points, of coordinates, and of the time."""
-        numbers = _parameters_in(self.expressions)
-        variables = (*self.symbols, *COORDINATES, TIME, *numbers)
-        return array_function(variables, self.expressions, cse=True)
-
-    @property
-    def parameters(self) -> list[sympy.Symbol]:
-        """The parameters that the function takes after the time."""
-        return _parameters_in(self.expressions)
-
-
-def _needs_of(form: Form) -> set[Any]:
-    """Return the symbols of the fields that a form needs at points."""
-    spectral = tuple((p, f) for p, f in form.terms.items() if f.has(*WAVENUMBERS))
-    local = {v for p, f in form.terms.items() if not f.has(*WAVENUMBERS) for v in values_in(p)}
-    return local | ({spectral} if spectral else set())
-
-
-def _left_in(sum_of_values: sympy.Expr, expressions: Sequence[sympy.Expr]) -> Value:
-    """Return the value that stands for a sum in expressions: the one that remains in them."""
-    left = {value for one in expressions for value in values_in(one)}
-    values = values_in(sum_of_values)
-    return next((value for value in values if value in left), values[0])
-
-
-def _parameters_in(expressions: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
-    found = {symbol for one in expressions for symbol in one.free_symbols}
-    own = {one for one in found if not isinstance(one, Value | Known)} - set(WAVENUMBERS)
-    return sorted(own, key=str)
-
-
-@lru_cache(REMEMBERED)
-def _multiplier(factor: sympy.Expr) -> tuple[Callable[..., Any], list[sympy.Symbol]]:
-    """Return a factor as a function of the wavenumbers, 1 / k^2, and then the parameters."""
-    numbers = _parameters_in([factor])
-    variables = (*WAVENUMBERS, _OVER_SQUARE, *numbers)
-    return array_function(variables, factor), numbers
+_TakeEach = Callable[[Sequence[Any], int, int], None]
 
 
 class Evaluation:
@@ -221,7 +100,7 @@ class Evaluation:
         self.is_complex = self.quantity.is_complex
         self.dtype = np.dtype(problem.complex_dtype if self.is_complex else problem.real_dtype)
         self._names = problem.model.components
-        self._functions: dict[Any, _PointFunction] = {}
+        self._functions: dict[Any, PointFunction] = {}
         # The real parts of all components, and then the imaginary parts, if there are any.
         pairs = [form.real_and_imaginary() for form in self.quantity.forms]
         parts = list(zip(*pairs, strict=True))
@@ -247,12 +126,16 @@ class Evaluation:
         count = len(self.quantity.forms)
         result = self.flow.device.empty((count, *self._box), self.dtype)
         for own in self._groups:
-            self._each_chunk_of(own, _to_planes_of(result[own]), time, False)
+
+            def keep(values: Array, plane: int, target: Array = result[own]) -> None:
+                target[:, plane : plane + values.shape[1]] = values
+
+            self.each_chunk(keep, time, components=own)
         return result.reshape(*self.shape, *self._box)
 
     def each_chunk(
         self,
-        consumer: Consumer,
+        consumer: Take,
         time: float = 0.0,
         exact: bool = False,
         components: slice = slice(None),
@@ -273,12 +156,6 @@ class Evaluation:
         components : slice
             Which components; all by default.
         """
-        first, last, _ = components.indices(len(self.quantity.forms))
-        self._each_chunk_of(slice(first, last), consumer, time, exact)
-
-    def _each_chunk_of(
-        self, components: slice, consumer: Consumer, time: float, exact: bool
-    ) -> None:
         real = np.dtype(np.float64) if exact else self.flow.problem.real_dtype
         module, count = self.flow.device.array_module, len(self.quantity.forms)
         own = self._parts[:count][components]
@@ -291,7 +168,8 @@ class Evaluation:
                 target[...] = one
             consumer(chunk[:half] + 1j * chunk[half:] if self.is_complex else chunk, plane)
 
-        self._run((components.start, components.stop), own, assembled, time, real)
+        first, last, _ = components.indices(count)
+        self._run((first, last), own, assembled, time, real)
 
     @cached_property
     def _groups(self) -> list[slice]:
@@ -304,7 +182,7 @@ class Evaluation:
         first, found = 0, []
         held: set[Any] = set()
         for place in range(count):
-            needed = {v for form in own[place::count] for v in _needs_of(form)}
+            needed = {v for form in own[place::count] for v in needs_of(form)}
             if place > first and len(held | needed) > limit:
                 found.append(slice(first, place))
                 first, held = place, set()
@@ -321,7 +199,7 @@ class Evaluation:
             (len(self._parts), *self.flow.problem.geometry.stored_shape),
             self.flow.problem.complex_dtype,
         )
-        self._accumulate(result, [self._whole_sum(form) for form in self._parts], time)
+        self._accumulate(result, [whole_sum(form) for form in self._parts], time)
         return self.flow.modes_of(result)
 
     # -- means and spectra -------------------------------------------------------------------
@@ -348,14 +226,12 @@ class Evaluation:
             ranks.
         """
         accepted = ("mean", "rms") if self.is_complex else tuple(REDUCTIONS)
-        if how not in accepted:
-            kind = self.quantity.kind
-            raise InputError(f"{self._where}: {how!r} of {kind}; accepted: {', '.join(accepted)}")
+        check_reduction(how, accepted, self._where, self.quantity.kind)
         device, module = self.flow.device, self.flow.device.array_module
         nz, ny, nx = self.flow.problem.geometry.shape
         found: dict[tuple[int, int], Any] = {}
 
-        def reduced(first: int) -> Consumer:
+        def reduced(first: int) -> Take:
             def take(values: Array, plane: int) -> None:
                 rows = values.reshape(*values.shape[:2], -1)
                 if how == "rms":
@@ -367,7 +243,7 @@ class Evaluation:
             return take
 
         for part in self._groups:
-            self._each_chunk_of(part, reduced(part.start), time, True)
+            self.each_chunk(reduced(part.start), time, exact=True, components=part)
         device.synchronize()
         dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
         planes = np.zeros((len(self.quantity.forms), nz), dtype)
@@ -420,7 +296,7 @@ class Evaluation:
     def _one_component(self, form: Form, time: float) -> Array:
         problem = self.flow.problem
         result = self.flow.device.zeros((1, *problem.geometry.stored_shape), problem.complex_dtype)
-        self._accumulate(result, [self._whole_sum(form)], time)
+        self._accumulate(result, [whole_sum(form)], time)
         return self.flow.modes_of(result)
 
     # -- how ---------------------------------------------------------------------------------
@@ -429,44 +305,16 @@ class Evaluation:
     def _box(self) -> tuple[int, ...]:
         return self.flow.problem.geometry.physical_box.shape
 
-    @staticmethod
-    def _whole_sum(form: Form) -> _Sum:
-        """Return a form as a sum in spectral space; those without multipliers share a transform."""
-        at_points, rest = sympy.Integer(0), {}
-        for points, factor in form.terms.items():
-            if isinstance(points, Value) or factor.has(*WAVENUMBERS):
-                rest[points] = factor
-            else:
-                at_points += factor * points
-        total = _sum_of_form(Form(rest))
-        if at_points != 0:
-            total[at_points] = total.get(at_points, 0) + 1
-        return total
-
-    def _function_of(self, key: Any, forms: Sequence[Form]) -> _PointFunction:
-        """Return the function that computes values of forms from fields at points."""
+    def _function_of(self, key: Any, forms: Sequence[Form]) -> PointFunction:
         if key not in self._functions:
-            expressions: list[sympy.Expr] = []
-            sums: dict[Value, _Sum] = {}
-            for number, form in enumerate(forms):
-                spectral = {p: f for p, f in form.terms.items() if f.has(*WAVENUMBERS)}
-                local = sympy.Add(*(f * p for p, f in form.terms.items() if p not in spectral))
-                if spectral:
-                    total = _sum_of_form(Form(spectral))
-                    same = (value for value, one in sums.items() if one == total)
-                    # A name that no field has.
-                    whole = next(same, Value(f"sum {number}", None))
-                    sums[whole] = total
-                    local += whole
-                expressions.append(local)
-            self._functions[key] = _PointFunction.of(expressions, sums)
+            self._functions[key] = point_function(forms)
         return self._functions[key]
 
     def _run(
         self,
         key: Any,
         forms: Sequence[Form],
-        take: _Take,
+        take: _TakeEach,
         time: float,
         real: np.dtype,
     ) -> None:
@@ -489,11 +337,11 @@ class Evaluation:
             self._pass(one, add, time, real)
         self._pass(last, take_sums if others else take, time, real)
 
-    def _pass(self, points: _PointFunction, take: _Take, time: float, real: np.dtype) -> None:
+    def _pass(self, points: PointFunction, take: _TakeEach, time: float, real: np.dtype) -> None:
         flow = self.flow
         device, inputs, limit = flow.device, points.inputs, len(flow.working)
         # Sums that contain products are added up beforehand, in memory of their own.
-        added = [place for place, one in enumerate(inputs) if not self._is_linear(one)]
+        added = [place for place, one in enumerate(inputs) if one.keys() - set(self._names)]
         stored = device.zeros(
             (len(added), *flow.problem.geometry.stored_shape), flow.problem.complex_dtype
         )
@@ -516,12 +364,16 @@ class Evaluation:
         held = device.empty((waiting, *self._box), flow.problem.real_dtype)
         for low in range(0, waiting, limit):
             high = min(low + limit, waiting)
-            self._to_points(prepared(low, high), _keep_in(held[low:high], device))
+            to_points(flow, prepared(low, high), _keep_in(held[low:high], device))
         compute = self._chunk_function(points, take, time, real)
         if not inputs:
             for plane in range(0, self._box[0], self._planes_at_a_time):
                 count = min(self._planes_at_a_time, self._box[0] - plane)
-                device.run(_of_no_fields(compute, count, plane))
+
+                def of_no_fields(stream: Any, planes: int = count, first: int = plane) -> None:
+                    compute([], planes, first)
+
+                device.run(of_no_fields)
             return
 
         def evaluate(chunk: Array, plane: int) -> tuple[Operation, list[Array]]:
@@ -533,31 +385,26 @@ class Evaluation:
 
             return run, []
 
-        self._to_points(prepared(waiting, len(inputs)), evaluate)
+        to_points(flow, prepared(waiting, len(inputs)), evaluate)
 
     @property
     def _planes_at_a_time(self) -> int:
         return max(1, _AT_A_TIME // math.prod(self._box[1:]))
 
-    def _to_points(self, spectral: Array, store: PointOperation) -> None:
-        commit(self.flow.record_backward(spectral, store), "serial").run()
-        self.flow.device.synchronize()
-
     def _chunk_function(
         self,
-        points: _PointFunction,
-        take: _Take,
+        points: PointFunction,
+        take: _TakeEach,
         time: float,
         real: np.dtype,
-    ) -> _Take:
+    ) -> _TakeEach:
         """Return the operation that evaluates some planes of fields and passes on the values."""
         geometry, device = self.flow.problem.geometry, self.flow.device
         numbers = [float(self.flow.problem.parameters[str(one)]) for one in points.parameters]
         axes: list[Any] = [0.0, 0.0, 0.0]
         needed = any(one.has(*COORDINATES) for one in points.expressions)
         if needed:
-            sizes = zip(geometry.shape, self.flow.problem.lengths, strict=True)
-            z, y, x = (device.array(length * np.arange(n) / n) for n, length in sizes)
+            z, y, x = map(device.array, self.flow.problem.point_lines)
             axes = [x[None, None, :], y[None, :, None], z[:, None, None]]
         start = geometry.physical_box.start[0]
         function = points.function  # made once, not in every thread
@@ -572,10 +419,7 @@ class Evaluation:
 
         return compute
 
-    def _is_linear(self, total: _Sum) -> bool:
-        return all(base in self._names for base in total)
-
-    def _accumulate(self, targets: Array, sums: Sequence[_Sum], time: float) -> None:
+    def _accumulate(self, targets: Array, sums: Sequence[Sum], time: float) -> None:
         """Add sums to spectral fields; products in them are transformed one by one."""
         flow, device = self.flow, self.flow.device
         products = self._products_of(sums)
@@ -588,15 +432,17 @@ class Evaluation:
             form = Form({product: sympy.Integer(1)})
             self._run(product, [form], keep, time, flow.problem.real_dtype)
             spectral = flow.working[:1]
-            self._to_modes(values, spectral)
+            values_to_modes(flow, values, spectral)
+            keep_sphere(flow, spectral)
+            device.synchronize()
             for target, factor in zip(targets, factors, strict=True):
                 if factor != 0:
-                    self._add(target, factor, spectral[0])
+                    _add_multiple(flow, target, factor, spectral[0])
             device.synchronize()  # before the next one uses its memory
         self._add_linear(targets, sums)
         device.synchronize()
 
-    def _products_of(self, sums: Sequence[_Sum]) -> dict[tuple[sympy.Expr, ...], sympy.Expr]:
+    def _products_of(self, sums: Sequence[Sum]) -> dict[tuple[sympy.Expr, ...], sympy.Expr]:
         """Return what to transform forward, by the factors with which it adds to each sum.
 
         Products with the same factors go together.
@@ -608,58 +454,56 @@ class Evaluation:
                 found[factors] = found.get(factors, 0) + base
         return found
 
-    def _add_linear(self, targets: Array, sums: Sequence[_Sum]) -> None:
-        state = self.flow.read_state()
+    def _add_linear(self, targets: Array, sums: Sequence[Sum]) -> None:
+        flow, state = self.flow, self.flow.read_state()
         for target, one in zip(targets, sums, strict=True):
             for base, factor in one.items():
                 if base in self._names:
-                    self._add(target, factor, state[self._names.index(base)])
-
-    def _to_modes(self, values: Array, target: Array) -> None:
-        """Set a spectral field from a field at points."""
-        flow, device = self.flow, self.flow.device
-        scale = target.dtype.type(1.0 / math.prod(flow.problem.geometry.shape))
-
-        def load(points: Array, plane: int) -> tuple[Operation, list[Array]]:
-            part = values[:, plane : plane + points.shape[1]]
-            return device.copy(points, part), [part]
-
-        commit(flow.record_forward(load, target), "serial").run()
-        device.run(lambda stream: device.array_module.multiply(target, scale, out=target))
-        keep_sphere(flow, target)
-        device.synchronize()
-
-    def _add(self, target: Array, factor: sympy.Expr, source: Array) -> None:
-        """Add a spectral field times a function of the wavenumbers, some planes at a time."""
-        flow = self.flow
-        factor = sympy.sympify(factor)
-        function, numbers = _multiplier(factor)
-        values = [float(flow.problem.parameters[str(one)]) for one in numbers]
-        waves, array = flow.wavenumbers, flow.device.array
-        x, y, z = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
-        target, source = flow.modes_of(target), flow.modes_of(source)
-        count = max(1, _AT_A_TIME // max(1, y.size * x.size))
-        needs_inverse = factor.has(_OVER_SQUARE)
-        for low in range(0, len(z), count):
-            part, over = slice(low, low + count), 0.0
-            if needs_inverse:
-                square = z[part] ** 2 + (y**2 + x**2)
-                square[square == 0] = np.inf
-                over = 1 / square
-            target[part] += function(x, y, z[part], over, *values) * source[part]
+                    _add_multiple(flow, target, factor, state[self._names.index(base)])
 
 
-def _to_planes_of(target: Array) -> Consumer:
-    """Return a consumer that copies chunks of values into an array of this rank's part."""
+def _add_multiple(flow: SpectralStep, target: Array, factor: sympy.Expr, source: Array) -> None:
+    """Add a spectral field times a function of the wavenumbers, some planes at a time."""
+    factor = sympy.sympify(factor)
+    function, numbers = multiplier_of(factor)
+    values = [float(flow.problem.parameters[str(one)]) for one in numbers]
+    waves, array = flow.wavenumbers, flow.device.array
+    x, y, z = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
+    target, source = flow.modes_of(target), flow.modes_of(source)
+    count = max(1, _AT_A_TIME // max(1, y.size * x.size))
+    needs_inverse = factor.has(OVER_SQUARE)
+    for low in range(0, len(z), count):
+        part, over = slice(low, low + count), 0.0
+        if needs_inverse:
+            square = z[part] ** 2 + (y**2 + x**2)
+            square[square == 0] = np.inf
+            over = 1 / square
+        target[part] += function(x, y, z[part], over, *values) * source[part]
 
-    def keep(values: Array, plane: int) -> None:
-        target[:, plane : plane + values.shape[1]] = values
 
-    return keep
+def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
+    """Return the mean over the box that a model defines by a name. Collective.
 
+    Its parts need few fields each, which are made in memory of the stage.
+    """
+    total, problem, state = 0.0, flow.problem, flow.read_state()
+    names, numbers = problem.model.components, problem.values
+    for part, function in problem.means[name]:
+        spectral = flow.working[: len(part.inputs)]
+        spectral[...] = 0
+        for target, expression in zip(spectral, part.inputs, strict=True):
+            for value in values_in(expression):
+                factor = expression.coeff(value).subs(numbers) * value.multiplier
+                source = state[names.index(value.undifferentiated)]
+                _add_multiple(flow, target, factor, source)
 
-def _of_no_fields(compute: _Take, planes: int, plane: int) -> Operation:
-    return lambda stream: compute([], planes, plane)
+        def sums(points: Any, module: Any, function: Callable[..., Any] = function) -> Any:
+            values = list(points)
+            # A constant is a number here, and counts at every point too.
+            return module.stack([(function(*values) + 0 * values[0]).sum()])
+
+        total += float(sum_over_points(flow, spectral, sums, (1,), comm)[0])
+    return total / math.prod(problem.geometry.shape)
 
 
 def _keep_in(held: Array, device: Any) -> PointOperation:
@@ -670,6 +514,45 @@ def _keep_in(held: Array, device: Any) -> PointOperation:
         return device.copy(target, points), [target]
 
     return store
+
+
+class ExpressionValues(PointValues):
+    """The values of an expression on the state of a simulation, at any time."""
+
+    def __init__(self, simulation: SpectralSimulation, of: Any, where: str) -> None:
+        self._simulation, self._of, self._where = simulation, of, where
+        problem = simulation.problem
+        self._quantity = quantity_of(of, problem, where)
+        suffixes = component_names("", self._quantity.rank)
+        if self._quantity.is_complex:
+            suffixes = [f"{one}_{part}" for part in ("real", "imag") for one in suffixes]
+        self.suffixes, self.dtype = tuple(suffixes), np.dtype(problem.real_dtype)
+        self.long_name = accepted_names(problem).get(str(of), self._quantity.text)
+
+    @cached_property
+    def _evaluation(self) -> Evaluation:
+        return Evaluation(self._simulation.flow, self._of, self._where)
+
+    def each_chunk(self, take: Take, components: slice) -> None:
+        time = self._simulation.time
+        if not self._quantity.is_complex:
+            self._evaluation.each_chunk(take, time, components=components)
+            return
+        module = self._simulation.device.array_module
+
+        def take_parts(values: Array, plane: int) -> None:
+            take(module.concatenate([values.real, values.imag])[components], plane)
+
+        self._evaluation.each_chunk(take_parts, time)
+
+    def reduce(self, how: str) -> np.ndarray:
+        simulation = self._simulation
+        found = self._evaluation.reduce(how, simulation.comm, simulation.time)
+        parts = np.ravel(found)
+        if not self._quantity.is_complex:
+            return parts
+        # A root mean square is real.
+        return np.concatenate([parts.real, parts.imag if how == "mean" else np.zeros(parts.size)])
 
 
 def evaluate(flow: SpectralStep, expression: str | Quantity | float, time: float = 0.0) -> Array:

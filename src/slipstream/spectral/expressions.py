@@ -20,10 +20,10 @@ from slipstream.equations import Lowered, Quantity
 from slipstream.equations.fourier_forms import (
     WAVENUMBERS,
     Form,
-    Known,
     Potential,
     Value,
     form_of_points,
+    parameters_in,
     values_in,
 )
 from slipstream.equations.vector_calculus import as_quantity, function
@@ -367,9 +367,7 @@ def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quanti
 def _check_parameters(
     expression: sympy.Expr, problem: SpectralProblem, text: str, where: str
 ) -> None:
-    for symbol in expression.free_symbols:
-        if isinstance(symbol, Value | Known) or symbol in WAVENUMBERS:
-            continue
+    for symbol in parameters_in([expression]):
         if str(symbol) not in problem.parameters:
             accepted = ", ".join(problem.parameters) or "none"
             raise InputError(

@@ -1,7 +1,7 @@
-"""Fields set from formulas, or from values, at the points of the box.
+"""The ways between modes and points outside of a step: fields that are set, read, or summed.
 
-Each chunk of planes is set on the device and transformed, so that no field of points is ever in
-memory as a whole.
+Each chunk of planes is set on the device and transformed, or summed when the backward transform has
+made it, so that no field of points is ever in memory as a whole.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from slipstream.fft import PointOperation
 from slipstream.schedule import commit
 from slipstream.spectral.formula_checks import check_periodic, check_resolved, judge_loss
 from slipstream.spectral.formula_parser import evaluator
-from slipstream.spectral.projection import project
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_operators import keep_sphere
+from slipstream.spectral.spectral_operators import keep_sphere, project
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.spectrum import variances
+
+# Sums of a chunk take this many points together, which bounds their temporary arrays.
+_POINTS_AT_A_TIME = 1 << 22
 
 
 def set_formulas(
@@ -37,16 +39,15 @@ def set_formulas(
     """
     components = flow.problem.model.components
     set_points(flow, flow.state, [formulas.get(str(value)) for value in components])
-    return _fit_state(flow, key, comm)
+    return fit(flow, flow.state[: len(flow.problem.model.unknowns)], 0, key, comm)
 
 
 def set_points(
     flow: SpectralStep, target: Any, functions: Sequence[Callable[..., Any] | None]
 ) -> None:
     """Set spectral fields to functions of x, y, z and a module; None is 0. Collective."""
-    device, geometry, lengths = flow.device, flow.problem.geometry, flow.problem.lengths
-    start = geometry.physical_box.start[0]
-    axes = [length * np.arange(n) / n for n, length in zip(geometry.shape, lengths, strict=True)]
+    device, axes = flow.device, flow.problem.point_lines
+    start = flow.problem.geometry.physical_box.start[0]
 
     def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
         first = start + plane
@@ -62,19 +63,33 @@ def set_points(
 
         return fill, []
 
-    _run_forward(flow, load, target)
+    to_modes(flow, load, target)
 
 
-def _run_forward(flow: SpectralStep, load: PointOperation, target: Any) -> None:
+def to_modes(flow: SpectralStep, load: PointOperation, target: Any) -> None:
+    """Set spectral fields to the transforms of points, which `load` makes chunk by chunk."""
     commit(flow.record_forward(load, target), "serial").run()
     # The forward transform leaves out the division by the number of points.
     scale = target.dtype.type(1.0 / math.prod(flow.problem.geometry.shape))
     flow.device.run(lambda stream: flow.device.array_module.multiply(target, scale, out=target))
 
 
-def _fit_state(flow: SpectralStep, key: str, comm: Comm) -> list[str]:
-    """Take from a state that has been set what it cannot have; return warnings of what is lost."""
-    return fit(flow, flow.state[: len(flow.problem.model.unknowns)], 0, key, comm)
+def values_to_modes(flow: SpectralStep, values: Array, target: Any) -> None:
+    """Set spectral fields to the transforms of values [component, z of this rank, y, x]."""
+
+    def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        part = values[:, plane : plane + points.shape[1]]
+        return flow.device.copy(points, part), [part]
+
+    to_modes(flow, load, target)
+    # The values are the caller's, who may free them.
+    flow.device.synchronize()
+
+
+def to_points(flow: SpectralStep, spectral: Any, store: PointOperation) -> None:
+    """Take spectral fields to the points, each chunk of which goes to `store`."""
+    commit(flow.record_backward(spectral, store), "serial").run()
+    flow.device.synchronize()
 
 
 def finite_variances(
@@ -126,16 +141,8 @@ def set_values(
     Collective. The values [component, z of this rank, y, x] are on the host or the device; returns
     warnings of what is lost of them. Refused values leave the state unchanged.
     """
-    source = values
-
-    def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-        part = source[:, plane : plane + points.shape[1]]
-        return flow.device.copy(points, part), [part]
-
     target = flow.stage[first : first + len(values)]
-    _run_forward(flow, load, target)
-    # The values are the caller's, who may free them.
-    flow.device.synchronize()
+    values_to_modes(flow, values, target)
     warnings = _lost_modes(flow, values, target, first, key, comm)
     warnings += fit(flow, target, first, key, comm)
     flow.device.run(flow.device.copy(flow.state[first : first + len(values)], target))
@@ -170,6 +177,41 @@ class PointReader:
         self._step.run()
         flow.device.synchronize()
         self._targets.clear()
+
+
+def sum_over_points(
+    flow: SpectralStep,
+    spectral: Any,
+    function: Callable[[Any, Any], Any],
+    shape: tuple[int, ...],
+    comm: Comm,
+) -> np.ndarray:
+    """Return sums over the box that a function makes plane by plane. Collective.
+
+    ``function(fields, module)`` gets some planes of each field, in double precision, and returns
+    an array of sums of the given shape. Chunks are added up in their order, so that the sum is the
+    same in every run.
+    """
+    device, module = flow.device, flow.device.array_module
+    chunks: dict[int, list[Any]] = {}
+
+    def add(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        count = max(1, _POINTS_AT_A_TIME // (points.shape[2] * points.shape[3]))
+
+        def run(stream: Any) -> None:
+            chunks[plane] = [
+                function((one[low : low + count].astype(np.float64) for one in points), module)
+                for low in range(0, points.shape[1], count)
+            ]
+
+        return run, []
+
+    to_points(flow, spectral, add)
+    total = np.zeros(shape)
+    for _, parts in sorted(chunks.items()):
+        for part in parts:
+            total += device.to_host(part)
+    return sum_over_ranks(comm, total)
 
 
 def _lost_modes(

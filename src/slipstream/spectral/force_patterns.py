@@ -16,7 +16,6 @@ from typing import Any
 import sympy
 
 from slipstream.equations import Lowered
-from slipstream.equations.array_functions import array_function
 from slipstream.equations.fourier_forms import COORDINATES, TIME, expanded
 from slipstream.spectral.formula_checks import check_periodic
 from slipstream.spectral.formula_parser import evaluator
@@ -38,10 +37,6 @@ class ForcePattern:
     node: int | None = None
     # Whether the gradient part is removed.
     is_solenoidal: bool = False
-
-    def factor_of_time(self) -> Callable[[float], float]:
-        """Return the factor as a function of a number."""
-        return array_function([TIME], self.factor)
 
     @cached_property
     def functions(self) -> list[Callable[..., Any]]:

@@ -23,21 +23,23 @@ from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import Forcing as ForcingTable
 from slipstream.collective import sum_over_ranks
 from slipstream.equations import Lowered
+from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import TIME
 from slipstream.errors import InputError
 from slipstream.spectral.fields_at_points import set_points
 from slipstream.spectral.force_patterns import ForcePattern, patterns_of
-from slipstream.spectral.formula_checks import A_TIME, check_periodic, check_resolved
-from slipstream.spectral.formula_parser import parsed, texts_of
-from slipstream.spectral.initial_conditions.abc_flow import abc
-from slipstream.spectral.initial_conditions.random_field import random_modes
-from slipstream.spectral.initial_conditions.taylor_green import taylor_green
-from slipstream.spectral.projection import make_solenoidal, project
-from slipstream.spectral.resolution import check_resolution
+from slipstream.spectral.formula_checks import (
+    A_TIME,
+    check_periodic,
+    check_resolution,
+    check_resolved,
+)
+from slipstream.spectral.formula_parser import parsed_components
+from slipstream.spectral.initial_conditions.named_flows import abc, taylor_green
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
-from slipstream.spectral.spectral_operators import keep_sphere
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
+from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal, project
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
 from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 
@@ -104,11 +106,12 @@ def forces_of(
         return [ForcePattern(components, None, is_solenoidal=field.first in model.vectors)]
     key = f"forcing.{settings.kind}"
     formulas = kind.formulas(settings, unit_wavenumbers(lengths))
-    texts = texts_of(formulas, field.name, field.size, key)
     expressions = [sympy.Integer(0)] * len(model.components)
-    for component, text in zip(components, texts, strict=True):
-        expressions[component] = parsed(text, f"{key}.{field.name}", has_time=True)
-        check_periodic(expressions[component], lengths, f"{key}.{field.name}")
+    for component, expression in zip(
+        components, parsed_components(formulas, field, key, has_time=True), strict=True
+    ):
+        check_periodic(expression, lengths, f"{key}.{field.name}")
+        expressions[component] = expression
     if settings.injection is not None and any(one.has(TIME) for one in expressions):
         raise InputError(
             "forcing.injection: the strength cannot follow from a rate where the formula has t; "
@@ -118,19 +121,14 @@ def forces_of(
 
 
 def _forced_field(settings: ForcingTable, fields: Sequence[FieldParts]) -> FieldParts:
-    for field in fields:
-        if field.name == settings.field:
-            if not FORCINGS[settings.kind].is_for_scalars and not field.is_vector:
-                accepted = ", ".join(name for name, one in FORCINGS.items() if one.is_for_scalars)
-                raise InputError(
-                    f"forcing.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
-                    f"accepted for it: {accepted}"
-                )
-            return field
-    accepted = ", ".join(field.name for field in fields)
-    raise InputError(
-        f"forcing.field: the model has no field {settings.field!r}; it has: {accepted}"
-    )
+    field = field_of_name(fields, settings.field, "forcing.field")
+    if not FORCINGS[settings.kind].is_for_scalars and not field.is_vector:
+        accepted = ", ".join(name for name, one in FORCINGS.items() if one.is_for_scalars)
+        raise InputError(
+            f"forcing.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
+            f"accepted for it: {accepted}"
+        )
+    return field
 
 
 class Forcing:
@@ -152,7 +150,7 @@ class Forcing:
             places.append(slice(start, start + len(pattern.components)))
             start = places[-1].stop
         self._patterns = list(zip((*forces, *sources), places, strict=True))
-        self._factors = [pattern.factor_of_time() for pattern, _ in self._patterns]
+        self._factors = [array_function([TIME], pattern.factor) for pattern, _ in self._patterns]
         self._random = [
             _RandomForce(settings, flow, place)
             for pattern, place in self._patterns
@@ -268,6 +266,8 @@ class _RandomForce:
 
     def _draw(self, number: int) -> tuple[tuple[Array, ...], Array]:
         """Return where a pattern has modes, and these."""
+        from slipstream.spectral.initial_conditions.random_field import random_modes
+
         settings, device = self._settings, self._flow.device
         places, modes = random_modes(
             self._flow.wavenumbers, settings.shells, settings.amplitude, settings.seed, number

@@ -15,10 +15,11 @@ from typing import Any
 
 import sympy
 
-from slipstream.equations.array_functions import array_function
+from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import COORDINATES, TIME
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
+from slipstream.spectral.spectral_problem import FieldParts
 
 FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
 _CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
@@ -40,14 +41,6 @@ class Refused(Exception):
     """What is wrong with a formula or expression; callers add the key and what is accepted."""
 
 
-def texts_of(formulas: Any, field: str, size: int, where: str) -> list[str]:
-    """Return the formulas of a field's components, one or a sequence; refuse another number."""
-    texts = [formulas] if isinstance(formulas, str | int | float) else list(formulas)
-    if len(texts) != size:
-        raise InputError(f"{where}: {len(texts)} formulas for {field!r}; expected {size}")
-    return [str(text) for text in texts]
-
-
 def formula(text: str, where: str) -> Callable[..., Any]:
     """Return a formula as a function of x, y, z and a module, NumPy or CuPy."""
     return evaluator(parsed(text, where))
@@ -64,6 +57,16 @@ def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
         raise InputError(f"{where}: {shown(text)} {reason}; {accepted}") from None
     except Exception:  # SymPy raises many kinds where a function gets what it cannot take
         raise InputError(f"{where}: {shown(text)} is no formula; {accepted}") from None
+
+
+def parsed_components(
+    formulas: Any, field: FieldParts, key: str, has_time: bool = False
+) -> list[sympy.Expr]:
+    """Return the formulas of a field's components, one or a sequence; refuse another number."""
+    texts = [formulas] if isinstance(formulas, str | int | float) else list(formulas)
+    if len(texts) != field.size:
+        raise InputError(f"{key}: {len(texts)} formulas for {field.name!r}; expected {field.size}")
+    return [parsed(str(text), f"{key}.{field.name}", has_time) for text in texts]
 
 
 def syntax_of(text: str) -> ast.expr:

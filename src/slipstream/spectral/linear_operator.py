@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import sympy
 
 from slipstream.errors import InputError
-from slipstream.spectral.projection import projector
 from slipstream.spectral.spectral_problem import SpectralProblem, function_of_wavenumbers
 from slipstream.spectral.wavenumbers import Wavenumbers
 
@@ -84,3 +83,12 @@ class LinearOperator:
             np.linalg.eigvals(projector(k, size, vectors) @ self.matrix(k))
             for k in self._wavevectors()
         ]
+
+
+def projector(k: tuple[float, ...], size: int, vectors: Iterable[int]) -> np.ndarray:
+    """Return the matrix that makes those vectors of a state solenoidal that begin at `vectors`."""
+    result = np.eye(size)
+    for first in vectors:
+        part = slice(first, first + 3)
+        result[part, part] -= np.outer(k, k) / np.dot(k, k)
+    return result

@@ -1,12 +1,16 @@
-"""Operators on fields of Fourier coefficients, which need no transform."""
+"""Operators on fields of Fourier coefficients: curl, pressure projection, and what is kept."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.device import Kernel
+from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectrum import variances
 
 
 def curl_kernel(flow: SpectralStep) -> Kernel:
@@ -20,6 +24,29 @@ def vorticity(flow: SpectralStep, first: int = 0) -> Array:
     kernel = curl_kernel(flow)
     flow.run_over_rows(kernel, flow.read_state()[part], flow.stage[part], flow.tables.wavenumbers)
     return flow.stage[part]
+
+
+def make_solenoidal(flow: SpectralStep, vector: Array) -> None:
+    """Take away the gradient part of a vector, shape (3, kz, ky of this rank, row)."""
+    kernel = flow.device.kernel("projection.hpp", "make_solenoidal", REAL=flow.real)
+    flow.run_over_rows(kernel, vector, flow.tables.wavenumbers)
+
+
+def project(flow: SpectralStep, vectors: Sequence[Array], what: str, comm: Comm) -> list[str]:
+    """Make vectors solenoidal; return the warning of what they lose together. Collective.
+
+    Gradients, which lose all, are refused.
+    """
+    before = after = 0.0
+    for vector in vectors:
+        before += variances(flow, flow.modes_of(vector), comm).sum()
+        make_solenoidal(flow, vector)
+        after += variances(flow, flow.modes_of(vector), comm).sum()
+    return judge_loss(
+        (before - after) / before if before > 0 else 0.0,
+        f"{what} has a divergence, and its gradient part is taken away",
+        "use a vector without divergence",
+    )
 
 
 def keep_sphere(flow: SpectralStep, fields: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -12,10 +12,11 @@ import numpy as np
 import sympy
 
 from slipstream.device import Device
-from slipstream.equations import Lowered, code_generation
-from slipstream.equations.array_functions import array_function
-from slipstream.equations.fourier_forms import WAVENUMBERS
+from slipstream.equations import Lowered
+from slipstream.equations.code_generation import array_function, is_separable
+from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
 from slipstream.equations.lowering import MeanPart
+from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry, plane_pass_bytes
 from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
@@ -62,11 +63,6 @@ class SpectralProblem:
         return len(self.model.components)
 
     @property
-    def state_copies(self) -> int:
-        """Number of states kept in spectral space."""
-        return 3 if self.method.has_total else 2
-
-    @property
     def transformed(self) -> int:
         """Largest number of fields that are transformed together."""
         return max(len(self.model.inputs), len(self.model.products), self.stage_size)
@@ -74,13 +70,19 @@ class SpectralProblem:
     @property
     def stage_size(self) -> int:
         """Number of fields of the stage, which diagnostics use between steps."""
-        parts = (len(part.inputs) for mean in self.model.means for part in mean.parts)
+        parts = (len(part.inputs) for parts in self.model.means.values() for part in parts)
         return max(self.size, *parts, 0)
 
     @property
     def has_inputs(self) -> bool:
         """Whether the fields that go to physical space are stored beside the state."""
         return self.dealiasing.is_shifted or not self.model.inputs_are_state
+
+    @property
+    def point_lines(self) -> list[np.ndarray]:
+        """The coordinates of all points along z, y and x."""
+        sizes = zip(self.geometry.shape, self.lengths, strict=True)
+        return [length * np.arange(n) / n for n, length in sizes]
 
     @property
     def over_radii(self) -> list[float]:
@@ -112,11 +114,11 @@ class SpectralProblem:
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
         """What is averaged, by name: parts, and these as functions of arrays of points."""
         return {
-            mean.name: [
+            name: [
                 (part, array_function(part.symbols, part.expression.subs(self.values)))
-                for part in mean.parts
+                for part in parts
             ]
-            for mean in self.model.means
+            for name, parts in self.model.means.items()
         }
 
     @property
@@ -144,7 +146,7 @@ class SpectralProblem:
     @cached_property
     def is_separable(self) -> bool:
         """Whether decay is a product of factors along x, y and z."""
-        return all(map(code_generation.is_separable, dict.fromkeys(self.model.decay)))
+        return all(map(is_separable, dict.fromkeys(self.model.decay)))
 
     @property
     def decay_size(self) -> int:
@@ -181,7 +183,8 @@ class SpectralProblem:
     def memory(self, device: Device) -> int:
         """Return the bytes that `SpectralStep` allocates on a device."""
         g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
-        states = (self.state_copies - 1) * self.size + self.stage_size
+        # The state, and the running total of a method that has one.
+        states = (2 if self.method.has_total else 1) * self.size + self.stage_size
         states += len(self.model.inputs) if self.has_inputs else 0
         states += len(self.forced)
         columns = self.transformed * math.prod(g.columns_shape)
@@ -214,6 +217,11 @@ class FieldParts:
         return self.size == 3
 
     @property
+    def components(self) -> list[str]:
+        """The names of its components."""
+        return component_names(self.name, int(self.is_vector))
+
+    @property
     def is_magnetic(self) -> bool:
         """Whether it is a magnetic field, by its name."""
         return self.name == "magnetic" and self.is_vector
@@ -223,6 +231,15 @@ def field_parts(model: Lowered) -> list[FieldParts]:
     """Return the fields of a model's state."""
     names = [value.field for value in model.unknowns]
     return [FieldParts(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
+
+
+def field_of_name(fields: Sequence[FieldParts], name: str, key: str) -> FieldParts:
+    """Return the field of a name that a key of the case asks for."""
+    for part in fields:
+        if part.name == name:
+            return part
+    accepted = ", ".join(part.name for part in fields)
+    raise InputError(f"{key}: the model has no field {name!r}; it has: {accepted}")
 
 
 def vectors_of(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:

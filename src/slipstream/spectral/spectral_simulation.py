@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +19,10 @@ from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field, grid_field
-from slipstream.io.checkpoint import Checkpoint
 from slipstream.report.number_text import pi_text
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
-from slipstream.simulation.earlier_run import open_earlier_run
-from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.spectral import cfl
@@ -38,9 +35,6 @@ from slipstream.spectral.energy_budget import (
     kolmogorov_length,
     vector_sums,
 )
-from slipstream.spectral.evaluation import Evaluation
-from slipstream.spectral.expression_values import ExpressionValues
-from slipstream.spectral.expressions import quantity_of
 from slipstream.spectral.fields_at_points import (
     PointReader,
     check_coefficients,
@@ -51,18 +45,21 @@ from slipstream.spectral.fields_at_points import (
 )
 from slipstream.spectral.forcing import Forcing, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
-from slipstream.spectral.initial_conditions import InitialFlow, initial_flow
+from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
-from slipstream.spectral.restart_state import lacking_fields, read_state, superfluous
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
-from slipstream.spectral.statistics import STATISTICS
-from slipstream.spectral.sums_over_points import mean_over_box
 from slipstream.spectral.wavenumbers import Wavenumbers
+
+# What not every step needs is imported where it is asked for.
+if TYPE_CHECKING:
+    from slipstream.io.checkpoint import Checkpoint
+    from slipstream.simulation.foresight import Foresight
+    from slipstream.spectral.evaluation import Evaluation
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
@@ -104,7 +101,8 @@ class SpectralSimulation(Simulation):
         cfl.check_step(case.time, self.problem, self._linear)
         self._initial: InitialFlow | None = None
         if case.initial.flow is not None:
-            self._initial = initial_flow(self.problem, case.initial, self._fields)
+            flow_of = INITIAL_FLOWS[case.initial.flow]
+            self._initial = flow_of(self.problem, case.initial, self._fields)
         self._foreseen = [
             *alias_warnings(case.numerics.dealiasing, self.problem.model.degree),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
@@ -190,6 +188,9 @@ class SpectralSimulation(Simulation):
         warnings += self._force()
         folder = self.restart
         if folder is not None:
+            from slipstream.simulation.earlier_run import open_earlier_run
+            from slipstream.spectral.restart_state import lacking_fields, read_state
+
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
             state, stored = on_every_rank(
@@ -228,6 +229,8 @@ class SpectralSimulation(Simulation):
         self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
     ) -> list[str]:
         """Return what is told of fields that the state lacks, and of those that it has in vain."""
+        from slipstream.spectral.restart_state import superfluous
+
         how = "0" if self._initial is None else f"that of initial.flow = {self.case.initial.flow!r}"
         names = [field.name for field in lacking]
         told = [f"{folder} has no {name}: it begins as {how}" for name in names]
@@ -483,13 +486,20 @@ class SpectralSimulation(Simulation):
             for field in self._fields
             if field.is_vector
         }
-        means = {
-            mean.name: mean_over_box(self.flow, mean.name, self.comm)
-            for mean in self.problem.model.means
-        }
+        means = self._means()
         found = self._budget.update(self.time, squares, vectors, self._power())
         self._note_resolution(found.get("kmax_eta", 0.0))
         return found | means
+
+    def _means(self) -> dict[str, float]:
+        """Return the means over the box that the model defines. Collective."""
+        if not self.problem.model.means:
+            return {}
+        from slipstream.spectral.evaluation import mean_over_box
+
+        return {
+            name: mean_over_box(self.flow, name, self.comm) for name in self.problem.model.means
+        }
 
     def _forecast(self) -> list[str]:
         """Return the warning that what is injected will end in eddies that the grid has not."""
@@ -561,7 +571,7 @@ class SpectralSimulation(Simulation):
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
-        means = {mean.name: f"mean of {mean.name}" for mean in self.problem.model.means}
+        means = {name: f"mean of {name}" for name in self.problem.model.means}
         pairs = {
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
@@ -572,7 +582,7 @@ class SpectralSimulation(Simulation):
         """Return what is drawn at the end."""
         model = self.problem.model
         densities = [f"{name}_density" for name, _ in model.complexes]
-        means = [mean.name for mean in model.means]
+        means = list(model.means)
         cutoff = Wavenumbers(self.problem.geometry, self.problem.lengths).largest
         pairs = list(self._pairs)
         return pictures_of(self._fields, densities, means, pairs, self._flat_axis, cutoff)
@@ -603,6 +613,10 @@ class SpectralSimulation(Simulation):
     @cached_property
     def _cospectra(self) -> dict[str, tuple[Evaluation, Evaluation]]:
         """The pairs of which co-spectra are asked for, by name."""
+        if not self._pairs:
+            return {}
+        from slipstream.spectral.evaluation import Evaluation
+
         return {
             name: (Evaluation(self.flow, first, key), Evaluation(self.flow, second, key))
             for name, (first, second, key) in self._pairs.items()
@@ -622,6 +636,10 @@ class SpectralSimulation(Simulation):
 
     def _check_cospectra(self) -> None:
         """Refuse co-spectra of what there is not, or of two that are no pair."""
+        if not self._pairs:
+            return
+        from slipstream.spectral.expressions import quantity_of
+
         for first, second, key in self._pairs.values():
             kinds = [quantity_of(one, self.problem, key).kind for one in (first, second)]
             if kinds[0] != kinds[1]:
@@ -632,6 +650,8 @@ class SpectralSimulation(Simulation):
 
     def statistics(self, kind: str) -> Iterator[Field]:
         """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
+        from slipstream.spectral.statistics import STATISTICS
+
         return STATISTICS[kind](self.flow, self._fields, self.comm)
 
     def fields(self) -> Iterator[Field]:
@@ -670,16 +690,13 @@ class SpectralSimulation(Simulation):
     def layout(self) -> Layout:
         """Return where the points are."""
         geometry = self.problem.geometry
-        lines = {
-            axis: length * np.arange(points) / points
-            for axis, points, length in zip(
-                "zyx", geometry.shape, self.problem.lengths, strict=True
-            )
-        }
+        lines = dict(zip("zyx", self.problem.point_lines, strict=True))
         return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
 
     def point_values(self, of: Any, where: str) -> PointValues:
         """Return what makes the values of a name or an expression in the language of equations."""
+        from slipstream.spectral.evaluation import ExpressionValues
+
         return ExpressionValues(self, of, where)
 
     def checkpoint(self) -> Iterator[Field]:

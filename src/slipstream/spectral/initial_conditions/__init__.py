@@ -1,9 +1,5 @@
 """Initial flows: formulas, named flows, random fields, files; the same on any number of ranks."""
 
-from slipstream.spectral.initial_conditions.initial_flows import (
-    INITIAL_FLOWS,
-    InitialFlow,
-    initial_flow,
-)
+from slipstream.spectral.initial_conditions.initial_flows import INITIAL_FLOWS, InitialFlow
 
-__all__ = ["INITIAL_FLOWS", "InitialFlow", "initial_flow"]
+__all__ = ["INITIAL_FLOWS", "InitialFlow"]

@@ -1,4 +1,7 @@
-"""The state at the start of a run: what each ``initial.flow`` stands for, on any ranks."""
+"""The state at the start of a run: what each ``initial.flow`` stands for, on any ranks.
+
+Flows that few cases have are imported when a case names them.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,24 @@ import sympy
 from slipstream.array_types import Comm
 from slipstream.errors import InputError
 from slipstream.spectral.fields_at_points import set_formulas, set_values
-from slipstream.spectral.formula_checks import check_periodic, check_resolved
-from slipstream.spectral.formula_parser import evaluator, parsed, texts_of
-from slipstream.spectral.initial_conditions.abc_flow import abc
-from slipstream.spectral.initial_conditions.fields_from_files import read_points
-from slipstream.spectral.initial_conditions.linear_waves import wave_formulas
-from slipstream.spectral.initial_conditions.orszag_tang import (
+from slipstream.spectral.formula_checks import (
+    check_periodic,
+    check_resolution,
+    check_resolved,
+    check_waves,
+)
+from slipstream.spectral.formula_parser import evaluator, parsed_components
+from slipstream.spectral.initial_conditions.named_flows import (
+    MAGNETIC_FIELDS,
     ORSZAG_TANG_3D_WAVES,
+    abc,
     orszag_tang,
     orszag_tang_3d,
-)
-from slipstream.spectral.initial_conditions.quantum_fluids import quantum_taylor_green, solitons
-from slipstream.spectral.initial_conditions.random_field import random_flow
-from slipstream.spectral.initial_conditions.taylor_green import (
-    magnetic_waves,
     taylor_green,
     taylor_green_magnetic,
 )
-from slipstream.spectral.resolution import check_resolution, check_waves
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
 from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 # The table `slipstream.case.spectral_case.Initial`; the keys that its flow has are not None.
@@ -51,14 +52,8 @@ class InitialFlow:
     warnings: list[str] = attribute(default_factory=list)
 
 
+# Returns a flow, or refuses one that does not suit model or grid.
 FlowOf = Callable[[SpectralProblem, Settings, list[FieldParts]], InitialFlow]
-
-
-def initial_flow(
-    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
-) -> InitialFlow:
-    """Return the initial flow that a case names; refuse one that does not suit model or grid."""
-    return INITIAL_FLOWS[settings.flow](problem, settings, fields)
 
 
 def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
@@ -70,6 +65,8 @@ def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldPart
         )
 
     def set_state(flow: SpectralStep, comm: Comm) -> list[str]:
+        from slipstream.spectral.initial_conditions.random_field import random_flow
+
         waves = flow.wavenumbers
         for number, field in enumerate(vectors):
             modes = random_flow(
@@ -96,6 +93,8 @@ def _from_file(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> InitialFlow:
     def set_state(flow: SpectralStep, comm: Comm) -> list[str]:
+        from slipstream.spectral.initial_conditions.fields_from_files import read_points
+
         values = read_points(settings.path, settings.time, problem, comm)
         return set_values(flow, values, "initial.path", comm)
 
@@ -133,7 +132,7 @@ def _taylor_green(
     waves, sizes = unit_wavenumbers(problem.lengths), (settings.amplitude, settings.wavenumber)
     texts = {"velocity": taylor_green(*sizes, waves)}
     if settings.magnetic not in (None, "none"):
-        count = magnetic_waves(settings.magnetic, settings.wavenumber)
+        count = MAGNETIC_FIELDS[settings.magnetic][0] * settings.wavenumber
         check_waves(problem, (count,) * 3, "initial.magnetic")
         texts["magnetic"] = taylor_green_magnetic(*sizes, settings.magnetic, waves)
     return _parsed(texts, fields, "initial.flow")
@@ -157,6 +156,22 @@ def _orszag_tang(
     return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
 
 
+def _quantum_fluid(
+    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
+) -> Formulas:
+    from slipstream.spectral.initial_conditions.quantum_fluids import quantum_taylor_green, solitons
+
+    if settings.flow == "solitons":
+        return solitons(problem, settings.speed)
+    return quantum_taylor_green(problem, settings.amplitude)
+
+
+def _wave(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
+    from slipstream.spectral.initial_conditions.linear_waves import wave_formulas
+
+    return wave_formulas(problem, settings.wavevector, settings.amplitude, settings.branch)
+
+
 def _parsed(texts: dict[str, Any], fields: list[FieldParts], key: str) -> Formulas:
     found = _expressions(texts, fields, key)
     return {name: evaluator(expression) for name, (expression, _) in found.items()}
@@ -166,14 +181,12 @@ def _expressions(
     texts: dict[str, Any], fields: list[FieldParts], key: str
 ) -> dict[str, tuple[sympy.Expr, str]]:
     """Return by component an expression, and the key that it is of."""
-    known, result = {field.name: field for field in fields}, {}
+    result: dict[str, tuple[sympy.Expr, str]] = {}
     for name, own in texts.items():
-        if name not in known:
-            raise InputError(f"{key}: the model has no field {name!r}; it has: {', '.join(known)}")
-        parts = texts_of(own, name, known[name].size, key)
-        suffixes = [f"_{axis}" for axis in "xyz"] if known[name].is_vector else [""]
-        for suffix, part in zip(suffixes, parts, strict=True):
-            result[name + suffix] = parsed(part, f"{key}.{name}"), f"{key}.{name}"
+        field = field_of_name(fields, name, key)
+        expressions = parsed_components(own, field, key)
+        for component, expression in zip(field.components, expressions, strict=True):
+            result[component] = expression, f"{key}.{name}"
     return result
 
 
@@ -184,15 +197,9 @@ INITIAL_FLOWS: dict[str, FlowOf] = {
     "random": _random,
     "orszag-tang": _named(_orszag_tang),
     "orszag-tang-3d": _named(_orszag_tang),
-    "quantum-taylor-green": _named(
-        lambda problem, settings, fields: quantum_taylor_green(problem, settings.amplitude)
-    ),
-    "solitons": _named(lambda problem, settings, fields: solitons(problem, settings.speed)),
-    "wave": _named(
-        lambda problem, settings, fields: wave_formulas(
-            problem, settings.wavevector, settings.amplitude, settings.branch
-        )
-    ),
+    "quantum-taylor-green": _named(_quantum_fluid),
+    "solitons": _named(_quantum_fluid),
+    "wave": _named(_wave),
     "file": _from_file,
     "formula": _of_case,
 }

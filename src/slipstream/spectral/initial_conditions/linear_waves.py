@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import InputError
+from slipstream.spectral.formula_checks import check_waves
 from slipstream.spectral.initial_conditions.quantum_fluids import coefficients, is_quantum_fluid
-from slipstream.spectral.linear_operator import LinearOperator
-from slipstream.spectral.projection import projector
-from slipstream.spectral.resolution import check_waves
+from slipstream.spectral.linear_operator import LinearOperator, projector
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 # Rates that differ by less than this fraction of the largest are the same, or are 0.

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from slipstream.errors import InputError
+from slipstream.spectral.formula_checks import check_waves
 from slipstream.spectral.formula_parser import formula
-from slipstream.spectral.resolution import check_waves
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 _COMPONENTS = ["psi_real", "psi_imaginary"]

@@ -1,7 +1,7 @@
-"""The Taylor-Green vortex, and magnetic fields that go with it, as formulas of x, y and z.
+"""Flows of the literature as formulas of x, y and z: Taylor-Green, ABC, Orszag-Tang.
 
-Boxes need not be cubes: components are scaled so that there is no divergence in a box whose sides
-differ.
+Boxes need not be cubes: components of a Taylor-Green vortex are scaled so that it has no divergence
+in a box whose sides differ. `waves` are 2 pi over the lengths of the box along x, y and z.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ def taylor_green(amplitude: float, wavenumber: int, waves: Sequence[float]) -> l
     """Taylor-Green vortex (Taylor and Green, Proc. R. Soc. A 158, 499 (1937)).
 
     Its energy is ``amplitude^2 (1 + aspect^2) / 16``, where all axes have more than one point; the
-    aspect is the length of the box along y over that along x. `waves` are 2 pi over the lengths of
-    the box along x, y and z, here and below.
+    aspect is the length of the box along y over that along x.
     """
     kx, ky, kz = (wavenumber * wave for wave in waves)
     x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
@@ -60,6 +59,45 @@ def taylor_green_magnetic(
     ]
 
 
-def magnetic_waves(kind: str, wavenumber: int) -> int:
-    """Return the largest number of waves along an axis of a Taylor-Green magnetic field."""
-    return MAGNETIC_FIELDS[kind][0] * wavenumber
+def abc(
+    amplitude: float, wavenumber: int, coefficients: Sequence[float], waves: Sequence[float]
+) -> list[str]:
+    """Arnold-Beltrami-Childress flow, ``curl u = m u``; energy amplitude^2 (A^2+B^2+C^2)/2."""
+    kx, ky, kz = (wavenumber * wave for wave in waves)
+    x, y, z = f"{kx!r}*x", f"{ky!r}*y", f"{kz!r}*z"
+    a, b, c = (amplitude * value for value in coefficients)
+    return [
+        f"{a!r}*sin({z}) + {c!r}*cos({y})",
+        f"{b!r}*sin({x}) + {a!r}*cos({z})",
+        f"{c!r}*sin({y}) + {b!r}*cos({x})",
+    ]
+
+
+def orszag_tang(amplitude: float, waves: Sequence[float]) -> tuple[list[str], list[str]]:
+    """Return the vortex of Orszag and Tang, J. Fluid Mech. 90, 129 (1979), in two dimensions."""
+    (kx, ky, _), a = waves, amplitude
+    velocity = [f"-{a!r}*sin({ky!r}*y)", f"{a!r}*sin({kx!r}*x)", "0"]
+    magnetic = [f"-{a!r}*sin({ky!r}*y)", f"{a!r}*sin({2 * kx!r}*x)", "0"]
+    return velocity, magnetic
+
+
+# The largest numbers of waves along x, y and z of the flow below.
+ORSZAG_TANG_3D_WAVES = (1, 2, 1)
+
+
+def orszag_tang_3d(amplitude: float, waves: Sequence[float]) -> tuple[list[str], list[str]]:
+    """Return the vortex of Orszag and Tang in three dimensions.
+
+    Mininni, Pouquet and Montgomery, Phys. Rev. Lett. 97, 244503 (2006). Its kinetic energy is
+    ``2 amplitude^2``, its magnetic energy ``1.92 amplitude^2``.
+    """
+    (kx, ky, kz), a = waves, 2 * amplitude
+    b, c = 0.8 * a, 0.4 * a
+    x, y, z = f"sin({kx!r}*x)", f"sin({ky!r}*y)", f"sin({kz!r}*z)"
+    velocity = [f"{-a!r}*{y}", f"{a!r}*{x}", "0"]
+    magnetic = [
+        f"{-b!r}*sin({2 * ky!r}*y) + {c!r}*{z}",
+        f"{b!r}*{x} + {c!r}*{z}",
+        f"{c!r}*{x} + {c!r}*{y}",
+    ]
+    return velocity, magnetic

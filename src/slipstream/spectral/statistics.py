@@ -1,0 +1,305 @@
+"""Statistics of a state, by the names of their kinds: transfer, anisotropy, differences, densities.
+
+Those of modes are sums over shells and other bins (`spectrum`). Those of points are summed chunk by
+chunk on the device, when the backward transform has made a chunk of planes, so that no field of
+points is ever in memory as a whole. What is transformed is made in memory of the stage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.array_types import Comm
+from slipstream.equations.fourier_forms import AXES
+from slipstream.field import Field
+from slipstream.io.time_series import whole_field
+from slipstream.spectral.fields_at_points import sum_over_points
+from slipstream.spectral.nonlinear_rates import nonlinear_term
+from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_operators import vorticity
+from slipstream.spectral.spectral_problem import FieldParts
+from slipstream.spectral.spectrum import (
+    Bins,
+    box_means,
+    by_field,
+    sums_in_bins,
+    sums_in_shells,
+    variances,
+)
+from slipstream.spectral.wavenumbers import shells_of, smallest_wavenumber
+
+# The highest order of structure functions.
+ORDERS = 6
+# Bins of a tenth of the root mean square, up to ten of these on either side.
+_BINS_TO_ONE, _FARTHEST = 10, 10
+_BINS = 2 * _BINS_TO_ONE * _FARTHEST
+
+
+# -- of modes --------------------------------------------------------------------------------------
+
+
+def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
+    """Yield how much energy products bring to each shell, and carry beyond it. Collective.
+
+    The transfer is the sum over a shell of Re(conj(u_hat) . N_hat), where N is what products add
+    to the rate of the field u; the flux through a wavenumber is minus the sum of the transfer up to
+    it. What an equation adds equally at all points belongs to neither.
+    """
+    waves = flow.wavenumbers
+    rates = flow.modes_of(nonlinear_term(flow))
+    state = flow.modes_of(flow.read_state())
+
+    def sums(first: int, size: int) -> np.ndarray:
+        part = slice(first, first + size)
+        return sums_in_shells(flow, state[part], rates[part], comm)
+
+    axis = {"wavenumber": waves.unit * np.arange(waves.shell_count)}
+    for name, values in by_field(parts, sums):
+        of = "energy" if name == "energy" else f"energy of {name}"
+        yield whole_field(
+            f"{name}_transfer",
+            f"transfer of {of} to a shell by products (non-dimensional)",
+            values,
+            axis,
+        )
+        yield whole_field(
+            f"{name}_flux",
+            f"flux of {of} through a wavenumber to larger ones (non-dimensional)",
+            -np.cumsum(values),
+            axis,
+        )
+
+
+def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
+    """Yield spectra of wavenumbers across z and along it, which sum to the energy. Collective."""
+    waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.lengths, flow.read_state()
+    modes_z, *modes = flow.problem.geometry.modes
+    across = smallest_wavenumber(lengths, modes)
+    along, levels = 2 * math.pi / length_z, modes_z.low
+    shells = shells_of(waves.all_axes[1:], across)
+
+    number = "rint(sqrt(y * y + x * x) / a) * c + rint(fabs(z) / b)"
+    bins = Bins(number, shells * levels, across, along, float(levels))
+
+    def sums(first: int, size: int) -> np.ndarray:
+        part = flow.modes_of(state[first : first + size])
+        return sums_in_bins(flow, part, part, bins, comm).reshape(shells, levels) / 2
+
+    perpendicular = {"wavenumber_perpendicular": across * np.arange(shells)}
+    parallel = {"wavenumber_parallel": along * np.arange(levels)}
+    for name, values in by_field(parts, sums):
+        text = f"spectrum of {name} over wavenumbers"
+        yield whole_field(
+            f"{name}_spectrum",
+            f"{text} across and along z, sums to its energy (non-dimensional)",
+            values,
+            perpendicular | parallel,
+        )
+        yield whole_field(
+            f"{name}_spectrum_perpendicular",
+            f"{text} across z, sums to its energy (non-dimensional)",
+            values.sum(axis=1),
+            perpendicular,
+        )
+        yield whole_field(
+            f"{name}_spectrum_parallel",
+            f"{text} along z, sums to its energy (non-dimensional)",
+            values.sum(axis=0),
+            parallel,
+        )
+
+
+# -- of points -------------------------------------------------------------------------------------
+
+
+def _multiplied(
+    flow: SpectralStep, part: slice, function: Callable[[np.ndarray], np.ndarray], axis: int
+) -> Any:
+    """Return components multiplied by a function of one wavenumber, in memory of the stage."""
+    factor, shape = function(getattr(flow.wavenumbers, AXES[axis])), [1, 1, 1]
+    shape[2 - axis] = len(factor)
+    own = flow.device.array(factor, flow.problem.complex_dtype).reshape(shape)
+    source, target = flow.modes_of(flow.state[part]), flow.modes_of(flow.stage[part])
+    flow.device.array_module.multiply(source, own, out=target)
+    flow.device.synchronize()
+    return flow.stage[part]
+
+
+def structure(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
+    """Yield the structure functions of all fields along x, y and z. Collective.
+
+    Means over the box of powers of differences at separations of 1, 2, 4 ... spacings, up to half
+    of the box; of vectors along the separation, whose third power is also taken with its sign, and
+    across it, the mean of both components there. Axes of one point are left out.
+    """
+    shape, lengths = flow.problem.geometry.shape, flow.problem.lengths
+    components = sum(part.size for part in parts)
+    for axis, name in enumerate(AXES):
+        size, length = shape[2 - axis], lengths[2 - axis]
+        steps = [1 << power for power in range(size.bit_length()) if 2 << power <= size]
+        if not steps:
+            continue
+        distances = np.array(steps) * (length / size)
+        means = [_powers_of_differences(flow, components, axis, r, comm) for r in distances]
+        powers = np.moveaxis(np.array(means), 0, -1)  # [component, power, separation]
+        yield from _structure_fields(parts, powers, axis, {f"separation_{name}": distances})
+
+
+def _structure_fields(
+    parts: Sequence[FieldParts], powers: np.ndarray, axis: int, separation: dict[str, np.ndarray]
+) -> Iterator[Field]:
+    name, orders = AXES[axis], {"order": np.arange(1.0, ORDERS + 1)}
+    for part in parts:
+        own = powers[part.first : part.first + part.size]
+        text = f"structure functions of {part.name} along {name}, <|difference|^order>"
+        if not part.is_vector:
+            yield whole_field(
+                f"{part.name}_structure_{name}", text, own[0, :ORDERS], orders | separation
+            )
+            continue
+        others = [own[other, :ORDERS] for other in range(3) if other != axis]
+        yield whole_field(
+            f"{part.name}_longitudinal_{name}",
+            f"longitudinal {text}",
+            own[axis, :ORDERS],
+            orders | separation,
+        )
+        yield whole_field(
+            f"{part.name}_transverse_{name}",
+            f"transverse {text}",
+            (others[0] + others[1]) / 2,
+            orders | separation,
+        )
+        yield whole_field(
+            f"{part.name}_longitudinal_third_{name}",
+            f"<difference^3> with its sign, of {part.name} along {name}",
+            own[axis, ORDERS],
+            separation,
+        )
+
+
+def _powers_of_differences(
+    flow: SpectralStep, size: int, axis: int, distance: float, comm: Comm
+) -> np.ndarray:
+    """Return means of |difference|^1 ... |difference|^ORDERS, and of difference^3, by component."""
+
+    def sums(points: Any, module: Any) -> Any:
+        return module.stack([_power_sums(component, module) for component in points])
+
+    differences = _multiplied(flow, slice(size), lambda k: np.expm1(1j * k * distance), axis)
+    values = sum_over_points(flow, differences, sums, (size, ORDERS + 1), comm)
+    return values / math.prod(flow.problem.geometry.shape)
+
+
+def _power_sums(values: Any, module: Any) -> Any:
+    values = values.ravel()
+    size, square = module.absolute(values), values * values
+    cube, dot = size * square, module.vdot
+    return module.stack(
+        [
+            size.sum(),
+            square.sum(),
+            cube.sum(),
+            dot(square, square),
+            dot(square, cube),
+            dot(cube, cube),
+            dot(values, square),
+        ]
+    )
+
+
+def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
+    """Yield probability densities, and moments, of fields and their derivatives. Collective.
+
+    Of every component of every field, of vectors also of the components of the curl, and of each
+    component's derivative along its own axis. The variable is the distance from the mean in root
+    mean squares, bins of a tenth of which go from -10 to 10; what lies beyond is counted in the
+    outermost. The skewness and flatness of a constant field are not-a-number.
+    """
+    size = sum(part.size for part in parts)
+    names = [str(value) for value in flow.problem.model.components[:size]]
+    yield from _densities(flow, flow.state[:size], names, names, "component", comm)
+    for part in parts:
+        if part.is_vector:
+            curl = [f"{part.name}_curl_{axis}" for axis in AXES]
+            texts = [f"the {axis} component of curl {part.name}" for axis in AXES]
+            yield from _densities(flow, vorticity(flow, part.first), curl, texts, "curl", comm)
+            slopes = [f"{part.name}_derivative_{axis}" for axis in AXES]
+            texts = [f"d {part.name}_{axis} / d {axis}" for axis in AXES]
+            yield from _densities(
+                flow, _own_derivatives(flow, part.first), slopes, texts, "derivative", comm
+            )
+
+
+def _own_derivatives(flow: SpectralStep, first: int) -> Any:
+    """Return the derivatives of a vector's components along their axes, in memory of the stage."""
+    for axis in range(3):
+        part = slice(first + axis, first + axis + 1)
+        _multiplied(flow, part, lambda k: 1j * k, axis)
+    return flow.stage[first : first + 3]
+
+
+def _densities(
+    flow: SpectralStep,
+    spectral: Any,
+    names: Sequence[str],
+    texts: Sequence[str],
+    kind: str,
+    comm: Comm,
+) -> Iterator[Field]:
+    modes = flow.modes_of(spectral)
+    mean, sigma = box_means(flow, modes, comm), np.sqrt(variances(flow, modes, comm))
+    # A constant field is at its mean whatever the scale.
+    over = np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
+
+    def sums(points: Any, module: Any) -> Any:
+        each = zip(points, mean, over, strict=True)
+        return module.stack([_counts_and_powers((p - m) * o, module) for p, m, o in each])
+
+    values = sum_over_points(flow, spectral, sums, (len(names), _BINS + 3), comm)
+    values /= math.prod(flow.problem.geometry.shape)
+    axis = {"value": (np.arange(_BINS) + 0.5) / _BINS_TO_ONE - _FARTHEST}
+    for place, (name, text) in enumerate(zip(names, texts, strict=True)):
+        density, (square, cube, fourth) = values[place, :_BINS], values[place, _BINS:]
+        yield whole_field(
+            f"{name}_pdf",
+            f"probability density of {text}, in root mean squares from its mean",
+            density * _BINS_TO_ONE,
+            axis,
+            kind=kind,
+        )
+        moments = {
+            "mean": mean[place],
+            "rms": sigma[place],
+            "skewness": cube / square**1.5 if square > 0 else np.nan,
+            "flatness": fourth / square**2 if square > 0 else np.nan,
+        }
+        for word, number in moments.items():
+            long = "root mean square distance from the mean" if word == "rms" else word
+            yield whole_field(f"{name}_{word}", f"{long} of {text}", number, {})
+
+
+def _counts_and_powers(values: Any, module: Any) -> Any:
+    """Return how many values are in each bin, and sums of their second, third and fourth powers."""
+    values = values.ravel()
+    # Not-a-number, of a flow that has blown up, counts in the first bin.
+    with np.errstate(invalid="ignore"):
+        bins = module.floor(values * _BINS_TO_ONE).astype(np.int64) + _FARTHEST * _BINS_TO_ONE
+    counts = module.bincount(module.clip(bins, 0, _BINS - 1), minlength=_BINS)
+    square, dot = values * values, module.vdot
+    powers = module.stack([square.sum(), dot(values, square), dot(square, square)])
+    return module.concatenate([counts.astype(np.float64), powers])
+
+
+# By the name in `slipstream.accepted`: functions of the step, its fields and the ranks, which yield
+# small fields.
+STATISTICS: dict[str, Callable[[SpectralStep, list[FieldParts], Comm], Iterator[Field]]] = {
+    "transfer": transfer,
+    "anisotropic": anisotropic,
+    "structure": structure,
+    "pdf": pdf,
+}
