@@ -13,7 +13,7 @@ from slipstream.accepted import listed
 from slipstream.case import SHIPPED_CASES
 from slipstream.case.case_loading import SOLVERS as CASES
 from slipstream.case.case_loading import read_tables
-from slipstream.case.validation_messages import keys_of
+from slipstream.case.declared_keys import keys_of
 from slipstream.errors import InputError, SlipstreamError
 from slipstream.printable_text import shown
 

@@ -19,7 +19,7 @@ from slipstream.case.common_tables import Case
 from slipstream.case.lattice_case import LatticeCase
 from slipstream.case.shipped_cases import SHIPPED_CASES, case_file
 from slipstream.case.spectral_case import SpectralCase
-from slipstream.case.toml_errors import explain_toml, number_in_toml
+from slipstream.case.toml_text import explain_toml, number_in_toml
 from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shortened, shown

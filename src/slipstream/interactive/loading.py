@@ -80,6 +80,6 @@ def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
 
 
 def _toml(value: Any) -> str:
-    from slipstream.case.toml_writer import toml_value
+    from slipstream.case.toml_text import toml_value
 
     return toml_value(value)
