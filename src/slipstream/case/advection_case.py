@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from slipstream.accepted import STRATEGIES
-from slipstream.case.common_tables import Case, Grid, Initial, Run, Time
+from slipstream.case.common_tables import Case, Grid, Initial, Output, Run, Time
 from slipstream.case.table import (
     Key,
     Positive,
@@ -109,6 +109,12 @@ class AdvectionRun(Run):
         return grid
 
 
+class AdvectionOutput(Output):
+    """``[output]``: what is written, and how often."""
+
+    pictures: bool = Key(True, "draw the field, and its error against time, at the end")
+
+
 _PLANE = {"axis": "z", "position": 0.5}
 
 
@@ -134,6 +140,7 @@ class AdvectionCase(Case):
     time: AdvectionTime
     numerics: Numerics = Numerics()
     run: AdvectionRun = AdvectionRun()
+    output: AdvectionOutput
 
     @property
     def points(self) -> int:

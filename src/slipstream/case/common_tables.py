@@ -102,7 +102,7 @@ class Run(Table):
     device: Annotated[str, one_of(DEVICES, auto=True)] = Key(
         "auto", 'what computes; "auto" takes a GPU where there is one'
     )
-    timeline: bool = Key(False, "draw which work was done when in a step")
+    timeline: bool = Key(False, "draw which work was done when in a step (lattice: in a pair)")
 
 
 class ExchangingRun(Run):

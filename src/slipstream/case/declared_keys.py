@@ -111,6 +111,8 @@ def type_of(field: FieldInfo) -> Any:
 
 def accepted_values(field: FieldInfo) -> str:
     """Return in words what a key accepts: ``"a number more than 0"``."""
+    if any(tables_in(field.annotation)):
+        return "a table" if get_origin(field.annotation) is not tuple else "a list of tables"
     return _in_words(TypeAdapter(type_of(field)).json_schema())
 
 
@@ -128,7 +130,7 @@ def range_of(field: FieldInfo) -> str:
 def _in_words(schema: Mapping[str, Any], several: bool = False) -> str:
     if "anyOf" in schema:
         kinds = [_in_words(one, several) for one in schema["anyOf"] if one.get("type") != "null"]
-        return " or ".join(dict.fromkeys(kinds))
+        return listed(dict.fromkeys(kinds))
     if "const" in schema or "enum" in schema:
         names = [schema["const"]] if "const" in schema else schema["enum"]
         return listed([f'"{name}"' for name in names])

@@ -336,8 +336,8 @@ class Flow(Table):
     )
     density: Positive | None = Key(
         None,
-        "density of the fluid in kg/m³; with inertia, viscosity, pressure_gradient and density give"
-        " the force on the lattice, which then is no key",
+        "density of the fluid in kg/m³; with inertia it gives the force on the lattice, together"
+        " with viscosity and pressure_gradient, and neither force nor pressure_drop is given",
         example=1000.0,
     )
 
@@ -393,7 +393,7 @@ class Convergence(Table):
     tolerance: Annotated[float, Field(ge=0, lt=1)] = Key(
         1e-3,
         "estimated relative distance to the permeability of the steady flow at which the run ends;"
-        " 0: only at time.end",
+        " 0: it goes on to its last step",
     )
     interval: EvenSteps = Key(100, "time steps between two checks of the permeability; even")
     vectors: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=MOST_VECTORS)] = Key(
@@ -444,6 +444,9 @@ class LatticeRun(ExchangingRun):
 class LatticeOutput(Output):
     """``[output]``: what is written, and how often, in time steps."""
 
+    pictures: bool = Key(
+        True, "draw the permeability against time, and the speed in a plane, at the end"
+    )
     diagnostics_interval: Positive = Key(
         ...,
         "time steps between rows of the time series (default: those between checks of convergence)",

@@ -372,6 +372,7 @@ class SpectralRun(ExchangingRun):
 class SpectralOutput(Output):
     """``[output]``: what is written, and how often."""
 
+    pictures: bool = Key(True, "draw energy, spectrum and vorticity at the end")
     spectra_interval: Positive = Key(..., "time between spectra", example=0.5)
     transfer_interval: Positive | None = Key(
         None, "time between energy transfer and flux (default: not written)", example=1.0
