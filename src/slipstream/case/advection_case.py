@@ -135,11 +135,11 @@ class AdvectionCase(Case):
 
     solver: Literal["advection"] = Key(..., "solver family")
     grid: Grid
-    flow: Flow = Flow()
-    initial: GaussianInitial = GaussianInitial()
+    flow: Flow = Field(default_factory=Flow)
+    initial: GaussianInitial = Field(default_factory=GaussianInitial)
     time: AdvectionTime
-    numerics: Numerics = Numerics()
-    run: AdvectionRun = AdvectionRun()
+    numerics: Numerics = Field(default_factory=Numerics)
+    run: AdvectionRun = Field(default_factory=AdvectionRun)
     output: AdvectionOutput
 
     @property

@@ -168,7 +168,7 @@ class Case(Table):
     solver: str = Key(..., "solver family")
     title: str = Key("", "heads the output and the pictures")
     time: Time
-    run: Run = Run()
+    run: Run = Field(default_factory=Run)
     output: Output
 
     @model_validator(mode="before")

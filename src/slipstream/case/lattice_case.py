@@ -485,12 +485,12 @@ class LatticeCase(Case):
 
     solver: Literal["lattice"] = Key(..., "solver family")
     image: Image
-    flow: Flow = Flow()
-    initial: Initial = Initial()
+    flow: Flow = Field(default_factory=Flow)
+    initial: Initial = Field(default_factory=Initial)
     time: LatticeTime
-    convergence: Convergence = Convergence()
-    numerics: Numerics = Numerics()
-    run: LatticeRun = LatticeRun()
+    convergence: Convergence = Field(default_factory=Convergence)
+    numerics: Numerics = Field(default_factory=Numerics)
+    run: LatticeRun = Field(default_factory=LatticeRun)
     output: LatticeOutput
 
     @model_validator(mode="before")

@@ -444,8 +444,8 @@ class SpectralCase(Case):
     initial: SpectralInitial
     forcing: Forcing | None = None
     time: SpectralTime
-    numerics: Numerics = Numerics()
-    run: SpectralRun = SpectralRun()
+    numerics: Numerics = Field(default_factory=Numerics)
+    run: SpectralRun = Field(default_factory=SpectralRun)
     output: SpectralOutput
 
     @classmethod

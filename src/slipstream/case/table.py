@@ -109,7 +109,10 @@ def three(value: Any) -> tuple[Any, ...]:
 class Table(BaseModel):
     """One table of a case: frozen, and without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    # Validators are built when a family's first case is made, so that others need not wait.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
     # Type checkers know from pydantic that it is frozen.
     if not TYPE_CHECKING:
