@@ -35,7 +35,7 @@ from slipstream.accepted import (
 )
 from slipstream.array_types import Comm
 from slipstream.bench import app as bench
-from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
+from slipstream.case import Case, case_file, load_case
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.option_values import (
@@ -307,6 +307,8 @@ def new(
     ] = False,
 ) -> None:
     """Write a commented case to start from: of a family, of another case, or of a model."""
+    from slipstream.case import write_template
+
     path = write_template(name, overwrite, solver, source=source, model=model)
     typer.echo(f"wrote {path}; run it with: slipstream run {path}")
 
@@ -353,6 +355,7 @@ def explain(
     ] = None,
 ) -> None:
     """Show what equations are made into: transforms, kernels and memory."""
+    from slipstream.case import SpectralCase
     from slipstream.report.console import make_console
     from slipstream.spectral.explanation import explanation_of_case, explanation_of_model
 
