@@ -36,6 +36,7 @@ from slipstream.accepted import (
 from slipstream.array_types import Comm
 from slipstream.bench import app as bench
 from slipstream.case import Case, case_file, load_case
+from slipstream.case.declared_keys import key_at, sentence
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.option_values import (
@@ -85,7 +86,8 @@ _Settings = Annotated[
     ),
 ]
 _Ranks = Annotated[int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")]
-_Device = Annotated[str | None, one_of([*DEVICES, "auto"])]
+_MEANING_OF_DEVICE = sentence(key_at(Case, "run.device").description or "").removesuffix(".")
+_Device = Annotated[str | None, one_of([*DEVICES, "auto"], f"{_MEANING_OF_DEVICE}: {{}}")]
 _Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; run.log has the rest.")]
 _LogLevel = Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")]
 
