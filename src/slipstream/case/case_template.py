@@ -56,12 +56,7 @@ _STARTS = {
         "turbulence in a periodic box",
         "All quantities are non-dimensional.",
         "--set grid.points=128 --set equation.viscosity=0.001",
-        {
-            "grid": {"points": 64},
-            "equation": {"model": "hd", "viscosity": 0.005},
-            "initial": {"flow": "taylor-green"},
-            "time": {"end": 10, "cfl": 0.8},
-        },
+        {},  # those of a model
     ),
     "advection": _Start(
         "a Gaussian carried through a periodic box by a constant velocity",
@@ -142,16 +137,19 @@ def write_template(
     if not path.parent.is_dir():
         raise InputError(f"{path.parent}: no such folder; make it first")
     family = solver or "spectral"
-    values, head = _STARTS[family].values, [f"# A case for Slipstream: {_STARTS[family].what}."]
+    if source is not None and model is not None:
+        raise InputError("--from and --model do not go together: a case has a model already")
     if source is not None:
-        if model is not None:
-            raise InputError("--from and --model do not go together: a case has a model already")
         values, head = _values_and_head(source)
         family = str(values["solver"])
-    elif model is not None:
-        values, family = _tables_of_model(model), "spectral"
+    elif model is not None or family == "spectral":
+        values, family = _tables_of_model(model or "hd"), "spectral"
+    else:
+        values = _STARTS[family].values
     if solver not in (None, family):
         raise InputError(f"--solver: {source or model} is of solver {family!r}, not {solver!r}")
+    if source is None:
+        head = [f"# A case for Slipstream: {_STARTS[family].what}."]
     case = SOLVERS[family]
     if source is None or _names_shipped_model(values):  # no code of a case is run
         case = case.suited_to(dict(values))

@@ -29,6 +29,8 @@ Axis = Literal["x", "y", "z"]
 Range = tuple[int, int]
 # Changes from which a steady flow is extrapolated: more would hardly help.
 MOST_VECTORS = 30
+# What drives a flow unless something else is given, in lattice units.
+_FORCE = 1e-5
 # By precision: the least distance from the steady flow that can be asked for. Round-off, which adds
 # up over the steps that a flow takes to settle, leaves none smaller.
 LEAST_TOLERANCES = {"float64": 1e-12, "float32": 1e-6, "mixed": 1e-6}
@@ -154,7 +156,9 @@ class Image(Table):
         example=8.0,
     )
     porosity: Annotated[float, Field(gt=0, lt=1)] | None = Key(
-        None, 'of "sandstone" (default: 0.13)', example=0.3
+        None,
+        f'of "sandstone" (default: {SAMPLE_KEYS["sandstone"]["porosity"]})',
+        example=0.3,
     )
     solid_fraction: Annotated[float, Field(gt=0, lt=1)] | None = Key(
         None, 'of "random-pack", and of "spheres" instead of a radius', example=0.3
@@ -315,8 +319,9 @@ class Flow(Table):
     )
     force: Drive | None = Key(
         None,
-        "force per volume along the axis, in lattice units (default: 1e-5, without pressure_drop)",
-        example=1e-5,
+        f"force per volume along the axis, in lattice units (default: {_FORCE:g}, without"
+        " pressure_drop)",
+        example=_FORCE,
     )
     pressure_drop: Drive | None = Key(
         None,
@@ -357,7 +362,7 @@ class Flow(Table):
         if data.get("force") is not None and data.get("pressure_drop") is not None:
             raise ValueError("give one of 'force' and 'pressure_drop', not both")
         if data.get("pressure_drop") is None:
-            return {"force": 1e-5, **{k: v for k, v in data.items() if v is not None}}
+            return {"force": _FORCE, **{k: v for k, v in data.items() if v is not None}}
         return data
 
     @model_validator(mode="after")

@@ -105,7 +105,7 @@ class PorousFlow(InteractiveSimulation):
         Magic parameter: (relaxation_time - 0.5) times the same of the odd populations; with 3/16,
         walls are half way between pore and solid.
     force : float, optional
-        Force per volume along the axis, in lattice units (default: 1e-5, without pressure_drop).
+        Force per volume along the axis, in lattice units (default: 1e-05, without pressure_drop).
     pressure_drop : float, optional
         Instead of a force: difference of pressure between both ends of the axis, in lattice units.
     inertia : bool
