@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter
@@ -61,6 +61,22 @@ def keys_of(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         tables = list(tables_in(field.annotation))
         yield from ([f"{name}.{key}" for key in tables[0].model_fields] if tables else [name])
+
+
+def argument_keys(
+    case: type[BaseModel], chosen: Iterable[str], without: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the dotted keys of a case that are arguments, by their names.
+
+    `chosen` are keys, and tables of which all keys are arguments, `without` some.
+    """
+    keys = [key for key in keys_of(case) if key not in without]
+    return {
+        key.partition(".")[2]: key
+        for one in chosen
+        for key in keys
+        if key == one or key.startswith(f"{one}.")
+    }
 
 
 def choices_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from slipstream.argument_checks import plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, LatticeCase, validate_case
+from slipstream.case.declared_keys import argument_keys, key_at
 from slipstream.case.lattice_case import KEYS_OF_SAMPLES
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -21,7 +22,7 @@ from slipstream.interactive.interactive_simulation import (
     asks_for_output,
     made_together,
 )
-from slipstream.interactive.settings import Setting, argument_keys, tables_of
+from slipstream.interactive.settings import Setting, tables_of
 from slipstream.printable_text import shown
 
 if TYPE_CHECKING:
@@ -235,9 +236,12 @@ class PorousFlow(InteractiveSimulation):
             "dtype": _dtype_name(dtype),
             "crop": _reversed(crop),
             "mirror": _mirrored(mirror, axis),
-            "walls": plain_value(walls) or None,
+            "walls": plain_value(walls) or (),
         }
-        tables: dict[str, Any] = tables_of(_KEYS, given)
+        for name, key in _KEYS.items():
+            if given[name] is None and key.startswith(("image.", "run.")):
+                given[name] = key_at(LatticeCase, key).default
+        tables: dict[str, Any] = tables_of(LatticeCase, _KEYS, given)
         source = None
         if isinstance(image, Mapping):
             tables["image"] |= image

@@ -1,18 +1,18 @@
 """Keys of cases in Python: arguments of constructors, and settings that change between steps.
 
 Signatures and docstrings have to be text, for editors and type checkers: tools/write_keys.py writes
-those of arguments that are keys, by the names that `argument_keys` returns.
+those of arguments that are keys, by the names in `argument_keys`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
 from slipstream.argument_checks import nearest, plain_value
 from slipstream.case import Case, SpectralCase
-from slipstream.case.declared_keys import key_at, keys_of, sentence
+from slipstream.case.declared_keys import key_at, sentence
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
@@ -23,28 +23,14 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-def argument_keys(
-    case: type[Case], chosen: Iterable[str], without: Collection[str] = ()
-) -> dict[str, str]:
-    """Return the dotted keys of a case that are arguments, by their names.
-
-    `chosen` are keys, and tables of which all keys are arguments, `without` some.
-    """
-    keys = [key for key in keys_of(case) if key not in without]
-    return {
-        key.partition(".")[2]: key
-        for one in chosen
-        for key in keys
-        if key == one or key.startswith(f"{one}.")
-    }
-
-
-def tables_of(keys: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the tables of a case that arguments stand for; None is as if it were not given."""
+def tables_of(
+    case: type[Case], keys: Mapping[str, str], arguments: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the tables of a case that arguments stand for; None is left out where it is usual."""
     tables: dict[str, dict[str, Any]] = {}
     for name, key in keys.items():
         table, value = tables.setdefault(key.partition(".")[0], {}), arguments[name]
-        if value is not None:
+        if value is not None or key_at(case, key).default is not None:
             table[name] = plain_value(os.fspath(value) if isinstance(value, os.PathLike) else value)
     return tables
 

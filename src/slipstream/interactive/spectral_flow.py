@@ -15,6 +15,7 @@ from slipstream.accepted import FORCINGS
 from slipstream.argument_checks import nearest, plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
+from slipstream.case.declared_keys import argument_keys
 from slipstream.case.spectral_case import FLOW_KEYS
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
@@ -31,7 +32,6 @@ from slipstream.interactive.settings import (
     ForcingSettings,
     Parameters,
     Setting,
-    argument_keys,
     tables_of,
 )
 from slipstream.known_attributes import KnownAttributes
@@ -135,7 +135,7 @@ class Flow(InteractiveSimulation):
         # SymPy takes a while to import: imported late.
         from slipstream.equations import models
 
-        tables: dict[str, Any] = tables_of(_KEYS, locals())
+        tables: dict[str, Any] = tables_of(SpectralCase, _KEYS, locals())
         table, self._given = _initial_table(initial)
         if step is None and cfl is None:
             tables["time"]["cfl"] = _COURANT

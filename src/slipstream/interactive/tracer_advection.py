@@ -11,6 +11,7 @@ import numpy as np
 from slipstream.argument_checks import table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import AdvectionCase, validate_case
+from slipstream.case.declared_keys import argument_keys
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import (
@@ -19,7 +20,7 @@ from slipstream.interactive.interactive_simulation import (
     asks_for_output,
     made_together,
 )
-from slipstream.interactive.settings import argument_keys, tables_of
+from slipstream.interactive.settings import tables_of
 
 if TYPE_CHECKING:
     from slipstream.advection.advection_simulation import AdvectionSimulation
@@ -73,7 +74,7 @@ class Advection(InteractiveSimulation):
         run: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
     ) -> None:
-        tables: dict[str, Any] = tables_of(_KEYS, locals()) | {
+        tables: dict[str, Any] = tables_of(AdvectionCase, _KEYS, locals()) | {
             "solver": "advection",
             "title": title,
             "time": {"end": NO_END},
