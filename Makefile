@@ -56,6 +56,7 @@ lint: $(VENV)/.stamp-test
 	$(VENV)/bin/mypy
 
 format: $(VENV)/.stamp-test
+	$(VENV)/bin/python tools/write_keys.py
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

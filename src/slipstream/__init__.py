@@ -22,10 +22,12 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 # Names of this package that are imported when they are first used: the command line, and programs
 # that only transform, need not wait for them.
 _OFFERED = {
-    **dict.fromkeys(
-        ("Advection", "Flow", "InteractiveSimulation", "PorousFlow", "Turbulence", "load"),
-        "slipstream.interactive",
-    ),
+    "Advection": "slipstream.interactive.tracer_advection",
+    "Flow": "slipstream.interactive.spectral_flow",
+    "InteractiveSimulation": "slipstream.interactive.interactive_simulation",
+    "PorousFlow": "slipstream.interactive.porous_flow",
+    "Turbulence": "slipstream.interactive.spectral_flow",
+    "load": "slipstream.interactive.loading",
     "open": "slipstream.interactive.opened_run:open_run",
     "DistributedFFT": "slipstream.fft",
     "permeability": "slipstream.lattice",
@@ -40,13 +42,15 @@ if TYPE_CHECKING:
     from slipstream.errors import InputError as InputError
     from slipstream.errors import RunError as RunError
     from slipstream.fft import DistributedFFT as DistributedFFT
-    from slipstream.interactive import Advection as Advection
-    from slipstream.interactive import Flow as Flow
-    from slipstream.interactive import InteractiveSimulation as InteractiveSimulation
-    from slipstream.interactive import PorousFlow as PorousFlow
-    from slipstream.interactive import Turbulence as Turbulence
-    from slipstream.interactive import load as load
+    from slipstream.interactive.interactive_simulation import (
+        InteractiveSimulation as InteractiveSimulation,
+    )
+    from slipstream.interactive.loading import load as load
     from slipstream.interactive.opened_run import open_run as open  # noqa: F401
+    from slipstream.interactive.porous_flow import PorousFlow as PorousFlow
+    from slipstream.interactive.spectral_flow import Flow as Flow
+    from slipstream.interactive.spectral_flow import Turbulence as Turbulence
+    from slipstream.interactive.tracer_advection import Advection as Advection
     from slipstream.lattice.permeability import permeability as permeability
 else:
 

@@ -35,7 +35,8 @@ from slipstream.accepted import (
 )
 from slipstream.array_types import Comm
 from slipstream.bench import app as bench
-from slipstream.case import Case, SpectralCase, case_file, load_case, write_template
+from slipstream.case import Case, case_file, load_case
+from slipstream.case.declared_keys import key_at, sentence
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.option_values import (
@@ -85,7 +86,8 @@ _Settings = Annotated[
     ),
 ]
 _Ranks = Annotated[int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")]
-_Device = Annotated[str | None, one_of([*DEVICES, "auto"])]
+_MEANING_OF_DEVICE = sentence(key_at(Case, "run.device").description or "").removesuffix(".")
+_Device = Annotated[str | None, one_of([*DEVICES, "auto"], f"{_MEANING_OF_DEVICE}: {{}}")]
 _Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; run.log has the rest.")]
 _LogLevel = Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")]
 
@@ -304,6 +306,8 @@ def new(
     ] = False,
 ) -> None:
     """Write a commented case to start from: of a family, of another case, or of a model."""
+    from slipstream.case import write_template
+
     path = write_template(name, overwrite, solver, source=source, model=model)
     typer.echo(f"wrote {path}; run it with: slipstream run {path}")
 
@@ -350,6 +354,7 @@ def explain(
     ] = None,
 ) -> None:
     """Show what equations are made into: transforms, kernels and memory."""
+    from slipstream.case import SpectralCase
     from slipstream.report.console import make_console
     from slipstream.spectral.explanation import explanation_of_case, explanation_of_model
 

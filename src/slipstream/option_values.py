@@ -13,7 +13,7 @@ from slipstream.accepted import listed
 from slipstream.case import SHIPPED_CASES
 from slipstream.case.case_loading import SOLVERS as CASES
 from slipstream.case.case_loading import read_tables
-from slipstream.case.validation_messages import keys_of
+from slipstream.case.declared_keys import key_at, keys_of
 from slipstream.errors import InputError, SlipstreamError
 from slipstream.printable_text import shown
 
@@ -62,10 +62,14 @@ def complete_run(incomplete: str) -> list[str]:
     return runs or found
 
 
-def complete_setting(incomplete: str) -> list[str]:
-    """Return keys of the case that the command line names, or of all families, for ``--set``."""
-    keys = dict.fromkeys(f"{key}=" for family in _families() for key in keys_of(CASES[family]))
-    return [key for key in keys if key.startswith(incomplete)]
+def complete_setting(incomplete: str) -> list[tuple[str, str]]:
+    """Return keys that begin so, of the case on the command line or of all, with their meaning."""
+    keys = {key: key_at(CASES[one], key) for one in _families() for key in keys_of(CASES[one])}
+    return [
+        (f"{key}=", declared.description or "")
+        for key, declared in keys.items()
+        if f"{key}=".startswith(incomplete)
+    ]
 
 
 def _families() -> list[str]:

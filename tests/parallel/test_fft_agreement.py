@@ -7,7 +7,7 @@ from fft_oracle import check
 from slipstream.decomposition import Box, slabs
 from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT
-from slipstream.interactive import Turbulence
+from slipstream.interactive.spectral_flow import Turbulence
 
 SHAPE = (8, 6, 10)
 

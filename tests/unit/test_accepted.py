@@ -8,8 +8,8 @@ import pytest
 from slipstream import accepted
 from slipstream.advection import STRATEGIES
 from slipstream.case import SOLVERS, AdvectionCase, LatticeCase, SpectralCase, write_template
+from slipstream.case.declared_keys import choices_at
 from slipstream.case.spectral_case import FLOW_KEYS
-from slipstream.case.validation_messages import choices_at
 from slipstream.device import open_device
 from slipstream.equations import models
 from slipstream.errors import InputError

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from slipstream.accepted import TRANSPORTS
 from slipstream.case import SOLVERS, load_case, parse_case, validate_case, write_template
 from slipstream.case.spectral_case import Forcing, SpectralStreaming, length_value
-from slipstream.case.toml_writer import to_toml
+from slipstream.case.toml_text import to_toml
 from slipstream.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -31,7 +31,7 @@ BOUNDS = {
     "minLength": lambda one, bound: len(one) >= bound,
 }
 # What says nothing of the value.
-WORDS = {"title", "description", "default", "definitions", "$schema"}
+WORDS = {"title", "description", "default", "examples", "definitions", "$schema"}
 
 
 def accepts(schema, value, root):

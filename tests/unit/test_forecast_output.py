@@ -154,7 +154,7 @@ def test_few_files_need_no_warning():
 def test_a_storage_without_rates_is_refused(tmp_path):
     text = load_machine("summit").model_dump(exclude_none=True)
     text["storage"] = {"file_ms": 1.0}
-    from slipstream.case.toml_writer import to_toml
+    from slipstream.case.toml_text import to_toml
 
     (tmp_path / "machine.toml").write_text(to_toml(text))
     with pytest.raises(InputError, match="storage.*write_gb_per_s"):

@@ -4,49 +4,33 @@ import inspect
 
 import pytest
 
+import write_keys
 from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence
 from slipstream.case import validate_case
+from slipstream.case.declared_keys import key_at
 from slipstream.equations import models
+from slipstream.interactive import porous_flow, spectral_flow, tracer_advection
 from slipstream.interactive.settings import ForcingSettings, Setting
 
 # Arguments that are tables of a case, or not in a case.
 TABLES = {"initial", "forcing", "run", "output", "time", "numerics"}
 APART = {"self", "model", "image", "device", "comm", "title", "parameters"}
-SPECTRAL = {
-    "points": "grid",
-    "length": "grid",
-    **dict.fromkeys(("step", "cfl", "max_step", "integrator"), "time"),
-    **dict.fromkeys(("precision", "dealiasing", "integrating_factor"), "numerics"),
-}
-OF_IMAGES = (
-    "voxel_size pore pore_below pore_above shape dtype byte_order offset dataset crop mirror"
-    " buffer walls isolated"
-)
-LATTICE = {
-    **dict.fromkeys(OF_IMAGES.split(), "image"),
-    **dict.fromkeys(("axis", "relaxation_time", "magic", "force", "pressure_drop"), "flow"),
-    **dict.fromkeys(("inertia", "viscosity", "pressure_gradient", "density"), "flow"),
-    **dict.fromkeys(("tolerance", "interval", "vectors"), "convergence"),
-    "precision": "numerics",
-    **dict.fromkeys(("partition", "schedule", "transport"), "run"),
-    "restart": "initial",
-}
-ADVECTION = {
-    "points": "grid",
-    "courant": "flow",
-    "width": "initial",
-    "precision": "numerics",
-    "restart": "initial",
-}
 # Cases with what has no default, and arguments that are made of several keys, or one by another.
 FAMILIES = {
-    Flow: (SPECTRAL, {"solver": "spectral", "grid": {"points": 8}, "time": {"end": 1, "cfl": 1}}),
-    PorousFlow: (LATTICE, {"solver": "lattice", "image": {"path": "a.npy"}, "time": {"end": 2}}),
-    Advection: (ADVECTION, {"solver": "advection", "grid": {"points": 8}, "time": {"end": 1}}),
+    Flow: (
+        spectral_flow._KEYS,
+        {"solver": "spectral", "grid": {"points": 8}, "time": {"end": 1, "cfl": 1}},
+    ),
+    PorousFlow: (
+        porous_flow._KEYS,
+        {"solver": "lattice", "image": {"path": "a.npy"}, "time": {"end": 2}},
+    ),
+    Advection: (
+        tracer_advection._KEYS,
+        {"solver": "advection", "grid": {"points": 8}, "time": {"end": 1}},
+    ),
 }
 MADE_OF_OTHERS = {"max_steps", "storage"}
-# Of these an argument says "as the case does" by None, False or "".
-EMPTY = (None, False, "", 0)
 
 
 def arguments_of(kind):
@@ -60,18 +44,33 @@ def case_of(kind, tables):
     return validate_case(tables)
 
 
+def test_sources_and_documents_repeat_what_is_declared():
+    """`python tools/write_keys.py` writes them."""
+    assert not write_keys.outdated()
+
+
+def test_what_is_declared_is_written_into_them():
+    flow = write_keys.CALLEES[0]
+    source = flow.file.read_text()
+    other = source.replace('integrator: str = "rk4"', "integrator: int = 4", 1)
+    other = other.replace("        Runge-Kutta method.\n", "", 1)
+    assert other != source and write_keys.with_arguments(other, flow) == source
+    docs = (write_keys.ROOT / "docs" / "cases.md").read_text()
+    assert write_keys.with_tables(docs.replace("| `time.cfl` |", "| `time.clf` |")) == docs
+
+
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_defaults_are_those_of_cases(kind):
     keys, tables = FAMILIES[kind]
     case, arguments = case_of(kind, tables), arguments_of(kind)
     assert arguments.keys() - TABLES - APART - MADE_OF_OTHERS == keys.keys()
-    for name, table in keys.items():
-        field = type(getattr(case, table)).model_fields[name]
+    for name, key in keys.items():
+        field = key_at(type(case), key)
         argument = arguments[name]
         assert argument.kind == argument.KEYWORD_ONLY
         if argument.default is argument.empty:
             assert field.is_required(), name
-        elif argument.default not in EMPTY:
+        else:
             assert argument.default == field.default, name
 
 

@@ -8,7 +8,7 @@ from flows import REPOSITORY
 from slipstream import cli
 from slipstream.accepted import MODELS
 from slipstream.case import SHIPPED_CASES, load_case, write_template
-from slipstream.case.docstring_sections import explained_in
+from slipstream.case.declared_keys import meanings_of_parameters
 from slipstream.equations.models import find, parameters_of
 from slipstream.errors import InputError
 from slipstream.simulation import make_simulation
@@ -165,9 +165,8 @@ def test_sections_of_docstrings_are_read():
         """
 
     both = "Of both, in two lines."
-    assert explained_in(documented, "Parameters") == {"a": both, "b": both, "c": "Without type."}
-    assert explained_in(len, "Parameters") == {} == explained_in(documented, "Raises")
-    assert explained_in(lambda: None, "Parameters") == {}
+    assert meanings_of_parameters(documented) == {"a": both, "b": both, "c": "Without type."}
+    assert meanings_of_parameters(len) == {} == meanings_of_parameters(lambda: None)
 
 
 def test_a_model_of_something_else_is_refused(here):

@@ -7,7 +7,7 @@ from lattice_flows import advance, make, save, start
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.interactive import PorousFlow
+from slipstream.interactive.porous_flow import PorousFlow
 from slipstream.lattice import Storage, make_sample, permeability
 
 CASE = """

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.case.case_loading import parse_case, parse_override
-from slipstream.case.toml_errors import explain_toml, number_in_toml
+from slipstream.case.toml_text import explain_toml, number_in_toml
 from slipstream.errors import InputError
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 import moments
 from slipstream.case import parse_case
-from slipstream.case.durations import seconds_of
+from slipstream.case.common_tables import seconds_of
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.io.run_record import read_run_record

@@ -27,7 +27,7 @@ from slipstream.bench.out_of_core import bus_rates
 from slipstream.bench.requests import DNSRequest
 from slipstream.bench.storage_bench import storage_rates
 from slipstream.case.table import Table
-from slipstream.case.toml_writer import to_toml
+from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device, open_device
 from slipstream.device.pinned_host_device import home_of

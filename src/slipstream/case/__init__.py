@@ -5,7 +5,9 @@ or misspelt fail; the message names the nearest key that is accepted. Each solve
 its own tables, chosen by the top-level key ``solver``.
 """
 
-from slipstream.case.advection_case import AdvectionCase
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from slipstream.case.case_loading import (
     SOLVERS,
     changed_case,
@@ -15,11 +17,14 @@ from slipstream.case.case_loading import (
     parse_stored_case,
     validate_case,
 )
-from slipstream.case.case_template import write_template
 from slipstream.case.common_tables import Case
-from slipstream.case.lattice_case import LatticeCase
 from slipstream.case.shipped_cases import SHIPPED_CASES, case_file
-from slipstream.case.spectral_case import SpectralCase
+
+if TYPE_CHECKING:
+    from slipstream.case.advection_case import AdvectionCase
+    from slipstream.case.case_template import write_template
+    from slipstream.case.lattice_case import LatticeCase
+    from slipstream.case.spectral_case import SpectralCase
 
 __all__ = [
     "SHIPPED_CASES",
@@ -37,3 +42,17 @@ __all__ = [
     "validate_case",
     "write_template",
 ]
+
+# What is imported when it is asked for: a run has one family.
+_MODULES = {
+    "AdvectionCase": "advection_case",
+    "LatticeCase": "lattice_case",
+    "SpectralCase": "spectral_case",
+    "write_template": "case_template",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'slipstream.case' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"slipstream.case.{_MODULES[name]}"), name)

@@ -8,18 +8,16 @@ Gaussian crosses fastest.
 import math
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from slipstream.accepted import STRATEGIES
-from slipstream.case.common_tables import (
-    Case,
-    Grid,
-    Run,
-)
+from slipstream.case.common_tables import Case, Grid, Initial, Output, Run, Time
 from slipstream.case.table import (
+    Key,
+    Positive,
     Precision,
     Table,
-    as_tuple,
+    Unchecked,
     one_of,
     three,
 )
@@ -31,16 +29,13 @@ def _number(value: Any) -> bool:
 
 
 class Flow(Table):
-    """``[flow]``: the constant velocity that carries the Gaussian.
+    """``[flow]``: the constant velocity that carries the Gaussian."""
 
-    Attributes
-    ----------
-    courant : float or tuple of 3 float
-        Courant numbers along x, y and z, each from -1 to 1: edges of the box per step times the
-        points along the axis. One number for all three.
-    """
-
-    courant: Annotated[Any, BeforeValidator(as_tuple)] = 1.0
+    courant: Unchecked[float | tuple[float, float, float]] = Key(
+        1.0,
+        "Courant number, from -1 to 1, of all axes or [x, y, z]: edges of the box per step, times"
+        " the points along the axis. The scheme is exact where all are 1, -1 or 0",
+    )
 
     @field_validator("courant")
     @classmethod
@@ -62,51 +57,45 @@ class Flow(Table):
         return cx, cy, cz
 
 
-class Initial(Table):
-    """``[initial]``: the state at the start.
+class GaussianInitial(Initial):
+    """``[initial]``: the Gaussian at the start, in the middle of the box."""
 
-    Attributes
-    ----------
-    width : float
-        Standard deviation of the Gaussian, in edges of the box; it begins in the middle.
-    restart : str or None
-        Output folder of an earlier run whose last state to go on from.
-    """
+    width: Annotated[float, Field(gt=0, le=1)] = Key(
+        0.1, "standard deviation of the Gaussian, in edges of the box"
+    )
 
-    width: Annotated[float, Field(gt=0, le=1)] = 0.1
-    restart: Annotated[str, Field(min_length=1)] | None = None
+
+class AdvectionTime(Time):
+    """``[time]``: how far to go."""
+
+    end: Positive = Key(
+        ...,
+        "in crossings of the box along the fastest axis; the run ends with the first step that gets"
+        " there",
+        example=1,
+    )
 
 
 class Numerics(Table):
-    """``[numerics]``: how numbers are stored.
+    """``[numerics]``: how numbers are stored."""
 
-    Attributes
-    ----------
-    precision : str
-        Floating-point type of the field, a name of `slipstream.accepted.PRECISIONS`.
-    """
-
-    precision: Precision = "float64"
+    precision: Precision = Key("float64", "precision of the field")
 
 
 class AdvectionRun(Run):
-    """``[run]`` of the advection family; results do not depend on it, to the last bit.
+    """``[run]``: where a step runs and what overlaps; results do not depend on it."""
 
-    Attributes
-    ----------
-    strategy : str
-        Where a step runs and what overlaps: a name of `slipstream.accepted.STRATEGIES`, or "auto",
-        which suits the devices and ranks at hand.
-    grid : tuple of 3 int or None
-        Number of ranks along x, y and z; by default those that exchange the least.
-    shell : int
-        For the hybrid strategies: thickness of the CPU's shell around the GPU's block; 0 leaves all
-        points to the GPU.
-    """
-
-    strategy: Annotated[str, one_of(STRATEGIES, auto=True)] = "auto"
-    grid: Annotated[Any, BeforeValidator(as_tuple)] = None
-    shell: Annotated[int, Field(ge=0)] = 1
+    strategy: Annotated[str, one_of(STRATEGIES, auto=True)] = Key(
+        "auto", 'where a step runs and what overlaps; "auto" suits device and ranks'
+    )
+    grid: Unchecked[tuple[int, int, int] | None] = Key(
+        None, "number of ranks along x, y and z (default: what exchanges least)", example=[1, 2, 2]
+    )
+    shell: Annotated[int, Field(ge=0)] = Key(
+        1,
+        'of "hybrid" and "hybrid-overlap": points between the GPU\'s block and the border of its'
+        " rank, which the CPU advances; 0 leaves all to the GPU",
+    )
 
     @field_validator("grid")
     @classmethod
@@ -120,32 +109,38 @@ class AdvectionRun(Run):
         return grid
 
 
-class AdvectionCase(Case):
-    """A case of the ``advection`` family.
+class AdvectionOutput(Output):
+    """``[output]``: what is written, and how often."""
 
-    Attributes
-    ----------
-    grid : Grid
-        The points; the box is periodic and its edges have length 1.
-    flow : Flow
-        The constant velocity.
-    initial : Initial
-        The state at the start.
-    numerics : Numerics
-        How numbers are stored.
-    run : AdvectionRun
-        Where and in which order the work is done.
-    """
+    pictures: bool = Key(True, "draw the field, and its error against time, at the end")
+
+
+_PLANE = {"axis": "z", "position": 0.5}
+
+
+class AdvectionCase(Case):
+    """A case of the ``advection`` family: a Gaussian carried through a periodic box."""
 
     # Each row compares all points with the exact solution, which costs as much as some steps.
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 50}
+    examples: ClassVar[dict[str, Any]] = {
+        "output.diagnostics_interval": 0.02,
+        "output.fields_interval": 0.1,
+        "output.checkpoint_interval": 0.5,
+        "output.fields": [{"of": "tracer", "interval": 0.125, "plane": _PLANE}],
+        "output.scalars": [{"of": "tracer", "reduce": "rms"}],
+        "output.averages": [{"of": "tracer", "interval": 0.125}],
+        "output.movies": [{"of": "tracer", "interval": 0.125, "plane": _PLANE}],
+    }
 
-    solver: Literal["advection"]
+    solver: Literal["advection"] = Key(..., "solver family")
     grid: Grid
-    flow: Flow = Flow()
-    initial: Initial = Initial()
-    numerics: Numerics = Numerics()
-    run: AdvectionRun = AdvectionRun()
+    flow: Flow = Field(default_factory=Flow)
+    initial: GaussianInitial = Field(default_factory=GaussianInitial)
+    time: AdvectionTime
+    numerics: Numerics = Field(default_factory=Numerics)
+    run: AdvectionRun = Field(default_factory=AdvectionRun)
+    output: AdvectionOutput
 
     @property
     def points(self) -> int:

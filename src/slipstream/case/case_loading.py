@@ -4,31 +4,44 @@ The top-level key ``solver`` chooses the solver family, whose case class has the
 keys. Every failure is an `InputError` of one line.
 """
 
+import importlib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from slipstream import accepted
 from slipstream.argument_checks import nearest
-from slipstream.case.advection_case import AdvectionCase
 from slipstream.case.common_tables import Case
-from slipstream.case.lattice_case import LatticeCase
 from slipstream.case.shipped_cases import SHIPPED_CASES, case_file
-from slipstream.case.spectral_case import SpectralCase
-from slipstream.case.toml_errors import explain_toml, number_in_toml
+from slipstream.case.toml_text import explain_toml, number_in_toml
 from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shortened, shown
 
-SOLVERS: dict[str, type[Case]] = {
-    "spectral": SpectralCase,
-    "advection": AdvectionCase,
-    "lattice": LatticeCase,
-}
+
+class _Families(Mapping[str, type[Case]]):
+    """The case classes of solver families, imported when they are asked for."""
+
+    def __getitem__(self, name: str) -> type[Case]:
+        if name not in accepted.SOLVERS:
+            raise KeyError(name)
+        module = importlib.import_module(f"slipstream.case.{name}_case")
+        found: type[Case] = getattr(module, f"{name.title()}Case")
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(accepted.SOLVERS)
+
+    def __len__(self) -> int:
+        return len(accepted.SOLVERS)
+
+
+SOLVERS = _Families()
 
 _MOST_LETTERS = 1 << 20
 _MOST_BITS = 1023
@@ -148,7 +161,7 @@ def parse_case_of_run(text: str, overrides: Iterable[str], source: str) -> Case:
             f" yours, name it: --set equation.model={own}, or slipstream run CASE --resume"
         )
     if model is not None and isinstance(equation, dict) and theirs != model:
-        suited = SpectralCase.suited_to({"equation": {"model": model}})
+        suited = SOLVERS["spectral"].suited_to({"equation": {"model": model}})
         known = suited.model_fields["equation"].annotation.model_fields  # type: ignore[union-attr]
         data["equation"] = {key: value for key, value in equation.items() if key in known}
     return validate_case(data, overrides, source)

@@ -1,34 +1,97 @@
 """Writing a commented case to start from: of a family, of another case, or of a model.
 
-Templates have placeholders for the names in `slipstream.accepted`: within a line ``{devices}``
-becomes ``"cpu" or "cuda"``; alone in a comment it becomes a line for each name. The parameters of
-the model take the place of ``{parameters}``. Where a case is given, its values take the
-place of the template's, and keys that it does not have are commented out.
+All is made from the tables of the family: a line for each key, with its meaning and the names that
+it accepts. Keys that the case to start from has are set; the others are commented out and show
+their default, or an example.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from slipstream import accepted
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from slipstream.accepted import MODELS, listed
 from slipstream.case.case_loading import SOLVERS, read_tables
-from slipstream.case.toml_writer import toml_value
+from slipstream.case.common_tables import Case
+from slipstream.case.declared_keys import (
+    accepted_values,
+    meaning_of_table,
+    meanings_of_names,
+    range_of,
+    tables_in,
+    type_of,
+)
+from slipstream.case.toml_text import toml_value
 from slipstream.errors import InputError
+
+if TYPE_CHECKING:
+    from slipstream.equations import Lowered
 
 Tables = Mapping[str, Any]
 
-_PLACE = re.compile(r"\{([a-z_]+)\}")
-_PLACE_FOR_LINES = re.compile(r"(#[ ]+# )\{([a-z_]+)\}")
-_SECTION = re.compile(r"(?:# )?\[([a-z_]+)\](.*)")
-# Lines of a template: the one that parameters replace, and one behind the last.
-_PARAMETERS = "{parameters}"
-_END = "{end}"
-_STARTING_EQUATION = {"model": "hd", "viscosity": 0.005}
-_KEY = re.compile(r"(# )?([a-z_]+) = (.*?)(?:\s+# (.*))?")
+# Where comments begin, and how far they go.
+_COLUMN, _WIDTH = 32, 76
+# A longer line has its comment below.
+_LONGEST = 60
+
+
+@dataclass(frozen=True)
+class _Start:
+    """How the template of a family begins, and which keys it sets."""
+
+    what: str
+    notes: str
+    settings: str
+    values: Tables
+
+
+_STARTS = {
+    "spectral": _Start(
+        "turbulence in a periodic box",
+        "All quantities are non-dimensional.",
+        "--set grid.points=128 --set equation.viscosity=0.001",
+        {},  # those of a model
+    ),
+    "advection": _Start(
+        "a Gaussian carried through a periodic box by a constant velocity",
+        "It is the test of White and Dongarra for what overlaps what: the exact solution is known,"
+        " and every strategy gives the same bits. The edges of the box have length 1.",
+        "--set grid.points=256 --set run.strategy=mpi",
+        {"grid": {"points": 64}, "flow": {"courant": 0.5}, "time": {"end": 1}},
+    ),
+    "lattice": _Start(
+        "flow through the pores of a voxel image, and its permeability",
+        "Numbers per axis are in the order x, y, z. Forces, pressures and times are in lattice"
+        " units: voxels, time steps, and the density of the fluid at rest. For an image of yours,"
+        " remove the keys of the sample, or leave them to --set image.path=...",
+        "--set flow.axis=x --set numerics.precision=mixed",
+        {
+            "image": {
+                "sample": "sandstone",
+                "shape": [64, 64, 64],
+                "radius": 8.0,
+                "porosity": 0.3,
+            },
+            "time": {"end": 20000},
+        },
+    ),
+}
+# Values of parameters that have no default, where there is a usual one.
+_PARAMETERS = {"viscosity": 0.005, "diffusivity": 0.005, "resistivity": 0.005}
+# Of shipped models: parameters whose defaults suit no box of length 2 pi, and initial flows.
+_PARAMETERS_OF_MODELS = {"gpe": {"sound_speed": 2.0, "healing_length": 0.1}}
+_FLOWS_OF_MODELS = {
+    "hd": "taylor-green",
+    "boussinesq": "taylor-green",
+    "mhd": "orszag-tang-3d",
+    "gpe": "quantum-taylor-green",
+}
 
 
 def write_template(
@@ -73,28 +136,24 @@ def write_template(
         raise InputError(f"{path} exists; choose another name or add --overwrite")
     if not path.parent.is_dir():
         raise InputError(f"{path.parent}: no such folder; make it first")
-    head: list[str] = []
-    values: Tables | None = None
+    family = solver or "spectral"
+    if source is not None and model is not None:
+        raise InputError("--from and --model do not go together: a case has a model already")
     if source is not None:
-        if model is not None:
-            raise InputError("--from and --model do not go together: a case has a model already")
         values, head = _values_and_head(source)
-    elif model is not None:
-        from slipstream.case.case_of_model import tables_of_model
-
-        values = tables_of_model(model)
-    family = str(values["solver"]) if values is not None else solver or "spectral"
+        family = str(values["solver"])
+    elif model is not None or family == "spectral":
+        values, family = _tables_of_model(model or "hd"), "spectral"
+    else:
+        values = _STARTS[family].values
     if solver not in (None, family):
         raise InputError(f"--solver: {source or model} is of solver {family!r}, not {solver!r}")
-    file = resources.files("slipstream.case") / "templates" / f"{family}.toml"
-    template = file.read_text(encoding="utf-8")
-    lines = list(_filled(template, title=path.stem))
-    if values is not None:
-        lines = list(_with_values(lines, values))
-    equation = _STARTING_EQUATION if values is None else values.get("equation", {})
-    lines = list(_with_parameters(lines, equation, imports=source is None))
-    if head:
-        lines[: lines.index("#")] = head
+    if source is None:
+        head = [f"# A case for Slipstream: {_STARTS[family].what}."]
+    case = SOLVERS[family]
+    if source is None or _names_shipped_model(values):  # no code of a case is run
+        case = case.suited_to(dict(values))
+    lines = [*head, *_instructions(family), *_lines_of_case(case, family, path.stem, values)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -117,81 +176,165 @@ def _values_and_head(source: str | Path) -> tuple[Tables, list[str]]:
     return tables, head
 
 
-def _filled(template: str, title: str) -> Iterator[str]:
-    """Yield the lines of a template with all names in their places."""
-    for line in template.splitlines():
-        alone = _PLACE_FOR_LINES.fullmatch(line)
-        if alone is not None:
-            yield from (alone[1] + text for text in _explained(_registry(alone[2])))
-        elif "{title}" in line:
-            yield line.replace("{title}", toml_value(title).ljust(24))
-        elif line == _PARAMETERS:
-            yield line
+def _names_shipped_model(values: Tables) -> bool:
+    model = values.get("equation", {}).get("model", "hd")
+    return isinstance(model, str) and model in MODELS
+
+
+def _instructions(family: str) -> Iterator[str]:
+    start = _STARTS[family]
+    text = (
+        "Every key is listed with its meaning; those that are commented out show their default or"
+        f" an example. {start.notes} Any key can be changed for one run:"
+    )
+    yield from ["#", "#     slipstream run THIS-FILE", "#"]
+    yield from (f"# {line}" for line in textwrap.wrap(text, 98))
+    yield from ["#", f"#     slipstream run THIS-FILE {start.settings}", ""]
+
+
+def _lines_of_case(case: type[Case], family: str, title: str, values: Tables) -> Iterator[str]:
+    """Yield the lines of a case: what is set in `values`, and all other keys, commented out."""
+    families = listed(f'"{name}"' for name in SOLVERS)
+    yield from _line(f"solver = {toml_value(family)}", f"solver family: {families}")
+    yield from _line(f"title = {toml_value(title)}", case.model_fields["title"].description or "")
+    # What is solved comes before how far, where and what is written.
+    last = ("time", "run", "output")
+    own = [name for name in case.model_fields if name not in ("solver", "title", *last)]
+    for section in (*own, *last):
+        yield ""
+        yield from _lines_of_table(case, section, values)
+
+
+def _lines_of_table(case: type[Case], section: str, values: Tables) -> Iterator[str]:
+    declared = case.model_fields[section]
+    table = next(tables_in(declared.annotation))
+    given = dict(values.get(section, {}))
+    is_left_out = section not in values and declared.default is None
+    yield from _line(f"{'# ' if is_left_out else ''}[{section}]", meaning_of_table(table))
+    fields = table.model_fields
+    for name in sorted(fields, key=lambda name: name not in given):
+        field = fields[name]
+        text = _comment(case, section, name, field)
+        names = _names(field)
+        if name in given:
+            line = f"{name} = {_value(name, given.pop(name))}"
         else:
-            yield _PLACE.sub(lambda place: _quoted(_registry(place[1])), line)
+            line = f"# {name} = {_value(name, _shown_value(case, section, name, field))}"
+        yield from _line(line, f"{text}:" if names else text, names)
+    for name, value in given.items():
+        text = "parameter of the model" if section == "equation" else ""
+        yield from _line(f"{name} = {_value(name, value)}", text)
 
 
-def _registry(name: str) -> accepted.Names:
-    return getattr(accepted, name.upper())
+def _shown_value(case: type[Case], section: str, name: str, field: FieldInfo) -> Any:
+    """Return the default of a key that is commented out, or an example."""
+    if f"{section}.{name}" in case.examples:
+        return case.examples[f"{section}.{name}"]
+    if field.is_required() or field.default is None or field.default == ():
+        return field.examples[0] if field.examples else _starting_value(name, field)
+    return field.default
 
 
-def _quoted(names: accepted.Names) -> str:
-    return accepted.listed(f'"{name}"' for name in names)
+def _comment(case: type[Case], section: str, name: str, field: FieldInfo) -> str:
+    """Return what is said of a key: its meaning, bounds, default and the keys of its tables."""
+    parts = [field.description or ""]
+    if section == "equation" and name != "model":
+        parts.append(f"{accepted_values(field)}{' (required)' if field.is_required() else ''}")
+    elif not meanings_of_names(field):
+        parts.append(range_of(field))
+    if section == "output" and name in case.occasions:
+        parts[0] += f" (default: time.end / {case.occasions[name]})"
+    for table in tables_in(field.annotation):
+        parts.append(f"keys: {', '.join(table.model_fields)}")
+        break
+    return "; ".join(part for part in parts if part)
 
 
-def _explained(names: accepted.Names) -> Iterator[str]:
-    """Return a line for each name, or for those together that have the same explanation."""
+def _names(field: FieldInfo) -> list[str]:
+    """Return a line for each name that a key accepts, or for those with the same meaning."""
     alike: dict[str, list[str]] = {}
-    for name, explanation in names.items():
-        alike.setdefault(explanation, []).append(f'"{name}"')
-    width = max(len(", ".join(group)) for group in alike.values())
-    for explanation, group in alike.items():
-        yield f"  {', '.join(group):{width}}  {explanation}"
+    for name, meaning in meanings_of_names(field).items():
+        alike.setdefault(meaning, []).append(f'"{name}"')
+    width = max((len(", ".join(group)) for group in alike.values()), default=0)
+    return [f"  {', '.join(group):{width}}  {meaning}" for meaning, group in alike.items()]
 
 
-def _with_parameters(lines: Iterable[str], equation: Tables, imports: bool) -> Iterator[str]:
-    """Yield lines with those of the model's parameters; a Python file is run if that is asked."""
-    for line in lines:
-        if line != _PARAMETERS:
-            yield line
-            continue
-        # SymPy takes a while to import, for which other families need not wait.
-        from slipstream.case.case_of_model import explained_parameters
-
-        for key, default, text in explained_parameters(equation, imports):
-            yield _line(key, equation.get(key, default), text, is_comment=key not in equation)
-
-
-def _with_values(lines: Iterable[str], values: Tables) -> Iterator[str]:
-    """Yield the lines of a template with the values of a case in the place of its own."""
-    section, left, blanks = "", dict[str, Any](), 0
-    for line in [*lines, _END]:
-        if not line:
-            blanks += 1
-            continue
-        head, key = _SECTION.fullmatch(line), _KEY.fullmatch(line)
-        if head is not None or line == _END:
-            # What the case has in the section that ends here, and the template has not.
-            yield from (_line(name, value, None) for name, value in left.items())
-        yield from [""] * blanks
-        blanks = 0
-        if head is not None:
-            section, left = head[1], dict(values.get(head[1], {}))
-            yield line.removeprefix("# ") if section in values else line
-        elif line == _PARAMETERS:
-            left = {}
-            yield line
-        elif (key is None or not section) and line != _END:
-            yield line
-        elif key is not None and key[2] in left:
-            yield _line(key[2], left.pop(key[2]), key[4])
-        elif key is not None:
-            yield line if key[1] else f"# {line}"
+def _line(line: str, text: str, below: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a line with its comment, wrapped, and lines of comment below."""
+    is_long = len(line) > _LONGEST
+    room = _WIDTH - max(0, len(line) + 4 - _COLUMN)
+    first, *rest = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    if is_long:
+        first, rest = "", textwrap.wrap(text, _WIDTH, break_on_hyphens=False)
+    elif rest:
+        rest = textwrap.wrap(" ".join(rest), _WIDTH, break_on_hyphens=False)
+    yield f"{line:{_COLUMN - 2}}  # {first}" if first else line
+    yield from (f"#{'':{_COLUMN - 1}}# {one}" for one in (*rest, *below))
 
 
-def _line(key: str, value: Any, text: str | None, is_comment: bool = False) -> str:
+def _value(key: str, value: Any) -> str:
     try:
-        line = f"{'# ' if is_comment else ''}{key} = {toml_value(value)}"
+        return toml_value(value)
     except TypeError as error:
         raise InputError(f"{key}: {error}") from error
-    return f"{line:30}  # {text}" if text else line
+
+
+def _starting_value(key: str, field: FieldInfo) -> Any:
+    """Return a value for a parameter that has no default."""
+    adapter: TypeAdapter[Any] = TypeAdapter(type_of(field))
+    schema = adapter.json_schema()
+    bounds = [schema[one] for one in ("minimum", "maximum") if one in schema]
+    for value in (_PARAMETERS.get(key), 1.0, 1, *bounds):
+        try:
+            return adapter.validate_python(value, strict=True)
+        except ValidationError:
+            continue
+    return 1.0
+
+
+def _tables_of_model(name: str) -> dict[str, Any]:
+    """Return the tables that a case of a model begins with: parameters, and a state of its fields.
+
+    A Python file is run.
+    """
+    # SymPy takes a while to import, for which other families need not wait.
+    from slipstream.equations import models
+
+    suited = SOLVERS["spectral"].suited_to({"equation": {"model": name}})
+    fields = next(tables_in(suited.model_fields["equation"].annotation)).model_fields
+    equation: dict[str, Any] = {"model": name}
+    parameters: dict[str, Any] = {}
+    for key, field in fields.items():
+        if key == "model":
+            continue
+        parameters[key] = _starting_value(key, field) if field.is_required() else field.default
+        if field.is_required():
+            equation[key] = parameters[key]
+    equation |= _PARAMETERS_OF_MODELS.get(name, {})
+    lowered = models.lowered(name, parameters)
+    initial: dict[str, Any] = {"flow": _FLOWS_OF_MODELS.get(name, "formula")}
+    if initial["flow"] == "formula":
+        initial["fields"] = _formulas(lowered)
+    time = {"end": 10, "cfl": 0.8}
+    if not lowered.speeds or any(source != 0 for source in lowered.sources):
+        time["max_step"] = 0.01
+    numerics = {"numerics": {"dealiasing": "1/2"}} if lowered.degree > 2 else {}
+    return {
+        "solver": "spectral",
+        "grid": {"points": 64},
+        "equation": equation,
+        "initial": initial,
+        "time": time,
+        **numerics,
+    }
+
+
+def _formulas(lowered: Lowered) -> dict[str, Any]:
+    """Return a formula for each field, or three of a vector without divergence."""
+    sizes: dict[str, int] = {}
+    for component in lowered.unknowns:
+        sizes[component.field] = sizes.get(component.field, 0) + 1
+    return {
+        name: ["sin(y)", "sin(z)", "sin(x)"] if size == 3 else "0.1*sin(x)*cos(y)"
+        for name, size in sizes.items()
+    }

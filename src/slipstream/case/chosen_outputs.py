@@ -20,7 +20,16 @@ from slipstream.accepted import (
     REDUCTIONS,
     SMALLEST_MOVIE,
 )
-from slipstream.case.table import Positive, Table, as_tuple, as_tuples, one_of, three
+from slipstream.case.table import (
+    Key,
+    Positive,
+    Table,
+    Unchecked,
+    as_tuple,
+    as_tuples,
+    one_of,
+    three,
+)
 from slipstream.errors import InputError
 
 AXES = ("x", "y", "z")
@@ -58,33 +67,19 @@ Times = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
 
 
 class Plane(Table):
-    """``plane = { axis, position }``: the plane of points that is nearest to a position.
+    """``plane = { axis, position }``: the plane of points that is nearest to a position."""
 
-    Attributes
-    ----------
-    axis : str
-        The axis across which the plane lies.
-    position : float
-        Coordinate along that axis.
-    """
-
-    axis: Axis
-    position: float
+    axis: Axis = Key(..., "axis across which the plane lies", example="z")
+    position: float = Key(..., "coordinate along that axis", example=1.0)
 
 
 class Line(Table):
-    """``line = { axis, position }``: the line of points that is nearest to a position.
+    """``line = { axis, position }``: the line of points that is nearest to a position."""
 
-    Attributes
-    ----------
-    axis : str
-        The axis along which the line lies.
-    position : tuple of 2 float
-        Coordinates along the other two axes, in the order x, y, z.
-    """
-
-    axis: Axis
-    position: Annotated[Any, BeforeValidator(as_tuple)]
+    axis: Axis = Key(..., "axis along which the line lies", example="x")
+    position: Unchecked[tuple[float, float]] = Key(
+        ..., "coordinates along the other two axes, in the order x, y, z", example=[1.0, 1.0]
+    )
 
     @field_validator("position")
     @classmethod
@@ -95,17 +90,17 @@ class Line(Table):
 
 
 class Ranges(Table):
-    """``box = { x, y, z }``: points within ranges of coordinates; an axis left out is whole.
+    """``box = { x, y, z }``: points within ranges of coordinates; an axis left out is whole."""
 
-    Attributes
-    ----------
-    x, y, z : tuple of 2 float or None
-        The first and the last coordinate.
-    """
-
-    x: Annotated[Any, BeforeValidator(as_tuple)] = None
-    y: Annotated[Any, BeforeValidator(as_tuple)] = None
-    z: Annotated[Any, BeforeValidator(as_tuple)] = None
+    x: Unchecked[tuple[float, float] | None] = Key(
+        None, "first and last coordinate along x", example=[0.0, 1.0]
+    )
+    y: Unchecked[tuple[float, float] | None] = Key(
+        None, "first and last coordinate along y", example=[0.0, 1.0]
+    )
+    z: Unchecked[tuple[float, float] | None] = Key(
+        None, "first and last coordinate along z", example=[0.0, 1.0]
+    )
 
     @field_validator("x", "y", "z")
     @classmethod
@@ -116,18 +111,14 @@ class Ranges(Table):
 
 
 class _Recurring(Table):
-    """What is written at an interval, or at given times.
+    """What is written at an interval, or at given times."""
 
-    Attributes
-    ----------
-    interval : float or None
-        Time between two, of which the first is at the start of the run.
-    times : tuple of float or None
-        Times at which it is written instead.
-    """
-
-    interval: Positive | None = None
-    times: Times | None = None
+    interval: Positive | None = Key(
+        None, "time between two, of which the first is at the start of the run", example=0.1
+    )
+    times: Times | None = Key(
+        None, "times at which it is written, instead of an interval", example=[0.5, 1.25]
+    )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -147,39 +138,53 @@ class FieldsOutput(_Recurring):
     """``[[output.fields]]``: fields or expressions, of all points or some, into files.
 
     Without `interval` and `times` the last state is written.
-
-    Attributes
-    ----------
-    of : str, tuple of str or dict
-        Names of fields or expressions; a table gives them by the names of their arrays.
-    plane : Plane or None
-        Only this plane of points.
-    line : Line or None
-        Only this line of points.
-    points : tuple or None
-        Only these places, each [x, y, z], by cubic interpolation.
-    box : Ranges or None
-        Only points in these ranges.
-    stride : int or tuple of 3 int
-        Every n-th point, along x, y and z.
-    precision : str or None
-        Of numbers in files, a name of `slipstream.accepted.OUTPUT_PRECISIONS`; by default that of
-        the simulation.
-    format : str or None
-        A name of `slipstream.accepted.OUTPUT_FORMATS`; by default what `file` ends with, or zarr.
-    file : str or None
-        Name within the folder ``outputs`` of the run; by default made from the names.
     """
 
-    of: Annotated[Any, BeforeValidator(as_tuple)]
-    plane: Plane | None = None
-    line: Line | None = None
-    points: Annotated[Any, BeforeValidator(as_tuples)] = None
-    box: Ranges | None = None
-    stride: Annotated[Any, BeforeValidator(as_tuple)] = 1
-    precision: Annotated[str, one_of(OUTPUT_PRECISIONS)] | None = None
-    format: Annotated[str, one_of(OUTPUT_FORMATS)] | None = None
-    file: PlainName | None = None
+    of: Unchecked[str | tuple[str, ...] | dict[str, str]] = Key(
+        ...,
+        "names of fields or expressions; a table gives them by the names of their arrays",
+        example=["vorticity"],
+    )
+    plane: Plane | None = Key(
+        None,
+        "only the plane of points across an axis that is nearest to a position",
+        example={"axis": "z", "position": 1.0},
+    )
+    line: Line | None = Key(
+        None,
+        "only the line of points along an axis that is nearest to a position",
+        example={"axis": "x", "position": [1.0, 1.0]},
+    )
+    points: Annotated[
+        Unchecked[tuple[tuple[float, float, float], ...] | None], BeforeValidator(as_tuples)
+    ] = Key(
+        None,
+        "only these places, each [x, y, z], by cubic interpolation (not vtk)",
+        example=[[0.5, 1.0, 1.5]],
+    )
+    box: Ranges | None = Key(
+        None,
+        "only points in these ranges of coordinates; an axis left out is whole",
+        example={"x": [0, 1], "z": [2, 3]},
+    )
+    stride: Unchecked[int | tuple[int, int, int]] = Key(
+        1, "every n-th point along all axes or [x, y, z]; not with points"
+    )
+    precision: Annotated[str, one_of(OUTPUT_PRECISIONS)] | None = Key(
+        None,
+        "of numbers in files, float16 not in vtk (default: that of the simulation)",
+        example="float32",
+    )
+    format: Annotated[str, one_of(OUTPUT_FORMATS)] | None = Key(
+        None,
+        "what kind of file (default: what the name of file ends with, or zarr)",
+        example="zarr",
+    )
+    file: PlainName | None = Key(
+        None,
+        "name within the folder outputs of the run (default: made from the names)",
+        example="slices.zarr",
+    )
 
     @field_validator("of")
     @classmethod
@@ -274,24 +279,26 @@ class AveragesOutput(FieldsOutput):
 
     Mean, root mean square of the fluctuation and standard error of the mean are written at the end.
     What has been summed up is kept with states, so that a run that goes on adds to it.
-
-    Attributes
-    ----------
-    interval : float
-        Time between two samples.
-    since : float or None
-        When the average begins: after the spin-up. By default with the run.
-    batch : float or None
-        Time of each of the batches from whose scatter the error comes: longer than some ten
-        correlation times. By default a 16th of the time until the end.
-    profile : str or None
-        Only along this axis: each sample is the mean over the other two.
     """
 
-    interval: Positive
-    since: float | None = None
-    batch: Positive | None = None
-    profile: Axis | None = None
+    interval: Positive = Key(..., "time between two samples", example=0.1)
+    since: float | None = Key(
+        None,
+        "time at which the average begins: after the spin-up (default: with the run)",
+        example=5.0,
+    )
+    batch: Positive | None = Key(
+        None,
+        "time of each of the batches from whose scatter the error comes: longer than some ten"
+        " correlation times (default: a 16th of the time until the end)",
+        example=1.0,
+    )
+    profile: Axis | None = Key(
+        None,
+        "only along this axis: each sample is the mean over the other two; not with plane, line,"
+        " points, box and stride",
+        example="z",
+    )
 
     @model_validator(mode="after")
     def _suits_averages(self) -> Self:
@@ -329,20 +336,17 @@ class ScalarsOutput(_Recurring):
 
     Without `interval` and `times` it is a column of ``diagnostics.csv``; else it has a file of its
     own, ``outputs/NAME.csv``.
-
-    Attributes
-    ----------
-    of : str
-        Name of a field, or an expression; of vectors each component is reduced.
-    reduce : str
-        Over all points, a name of `slipstream.accepted.REDUCTIONS`.
-    name : str or None
-        Of the column; by default made from both.
     """
 
-    of: Annotated[str, Field(min_length=1)]
-    reduce: Annotated[str, one_of(REDUCTIONS)] = "mean"
-    name: PlainName | None = None
+    of: Annotated[str, Field(min_length=1)] = Key(
+        ...,
+        "name of a field, or an expression; of vectors each component is reduced",
+        example="dot(velocity, vorticity)",
+    )
+    reduce: Annotated[str, one_of(REDUCTIONS)] = Key("mean", "what becomes of all points")
+    name: PlainName | None = Key(
+        None, "name of the column (default: made from both)", example="helicity_rms"
+    )
 
     @property
     def column(self) -> str:
@@ -351,36 +355,36 @@ class ScalarsOutput(_Recurring):
 
 
 class MovieOutput(Table):
-    """``[[output.movies]]``: a plane of a scalar field or expression, frame by frame.
+    """``[[output.movies]]``: a plane of a scalar field or expression, frame by frame."""
 
-    Attributes
-    ----------
-    of : str
-        Name of a field, or an expression.
-    plane : Plane
-        Which plane.
-    interval : float
-        Time between two frames.
-    format : str or None
-        A name of `slipstream.accepted.MOVIE_FORMATS`; by default what `file` ends with, or gif.
-    range : tuple of 2 float or None
-        Values of the first and the last colour; by default those of the first frames.
-    frames_per_second : float
-        How fast it is played.
-    size : int or None
-        Pixels of the longer side; by default as many as the plane has points, from 640 to 1080.
-    file : str or None
-        Name within the folder ``outputs`` of the run; by default made from `of`.
-    """
-
-    of: Annotated[str, Field(min_length=1)]
-    plane: Plane
-    interval: Positive
-    format: Annotated[str, one_of(MOVIE_FORMATS)] | None = None
-    range: Annotated[Any, BeforeValidator(as_tuple)] = None
-    frames_per_second: Annotated[float, Field(gt=0, le=50)] = 12.0
-    size: Annotated[int, Field(ge=SMALLEST_MOVIE, le=LARGEST_MOVIE)] | None = None
-    file: PlainName | None = None
+    of: Annotated[str, Field(min_length=1)] = Key(
+        ..., "name of a field, or an expression", example="vorticity_magnitude"
+    )
+    plane: Plane = Key(
+        ...,
+        "the plane of points across an axis that is nearest to a position",
+        example={"axis": "z", "position": 1.0},
+    )
+    interval: Positive = Key(..., "time between two frames", example=0.1)
+    format: Annotated[str, one_of(MOVIE_FORMATS)] | None = Key(
+        None, "what kind of file (default: what the name of file ends with, or gif)", example="gif"
+    )
+    range: Unchecked[tuple[float, float] | None] = Key(
+        None,
+        "values of the first and the last colour (default: those of the first frames)",
+        example=[0.0, 5.0],
+    )
+    frames_per_second: Annotated[float, Field(gt=0, le=50)] = Key(12.0, "how fast it is played")
+    size: Annotated[int, Field(ge=SMALLEST_MOVIE, le=LARGEST_MOVIE)] | None = Key(
+        None,
+        "pixels of the longer side (default: as many as the plane has points, from 640 to 1080)",
+        example=640,
+    )
+    file: PlainName | None = Key(
+        None,
+        "name within the folder outputs of the run (default: made from the expression)",
+        example="vortices.gif",
+    )
 
     @field_validator("range")
     @classmethod

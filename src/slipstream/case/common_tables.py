@@ -1,37 +1,27 @@
-"""The tables that cases of all solver families share, and types of keys."""
+"""The tables that cases of all solver families share."""
 
+import math
+import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from slipstream.accepted import DEVICES
+from slipstream.accepted import DEVICES, SCHEDULES, TRANSPORTS
 from slipstream.case.chosen_outputs import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
-from slipstream.case.durations import seconds_of
-from slipstream.case.table import (
-    Positive,
-    Table,
-    as_tuple,
-    one_of,
-    three,
-)
-from slipstream.case.toml_writer import to_toml
+from slipstream.case.table import Key, Positive, Table, Unchecked, as_tuple, one_of, three
+from slipstream.case.toml_text import to_toml
+
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
+_LONGEST_DURATION = 100
 
 
 class Grid(Table):
-    """``[grid]``: the points.
+    """``[grid]``: the points."""
 
-    Attributes
-    ----------
-    points : int or tuple of 3 int
-        Number of points along x, y and z; one number for a cube.
-    """
-
-    points: Annotated[Any, BeforeValidator(as_tuple)]
+    points: Unchecked[int | tuple[int, int, int]] = Key(
+        ..., "number of points along each axis, or [x, y, z]", example=64
+    )
 
     @field_validator("points")
     @classmethod
@@ -51,29 +41,54 @@ class Grid(Table):
         return nx, ny, nz
 
 
+def seconds_of(duration: Any) -> float:
+    """Return the seconds of a duration; a ValueError says what is accepted."""
+    seconds = math.nan
+    if isinstance(duration, int | float) and not isinstance(duration, bool):
+        seconds = float(duration)
+    elif isinstance(duration, str) and 0 < len(duration) <= _LONGEST_DURATION:
+        found = _DURATION.fullmatch(duration)
+        if found:
+            parts = found.groupdict()
+            seconds = sum(float(parts[unit] or 0) * size for unit, size in _SECONDS.items())
+    if not 0 < seconds < math.inf:
+        raise ValueError(
+            "accepted: seconds as a number, or text such as '20s', '90m', '23h30m' and '1d2h'"
+        )
+    return seconds
+
+
 def _checked_duration(duration: Any) -> Any:
     seconds_of(duration)
     return duration
 
 
+class Initial(Table):
+    """``[initial]``: the state at the start."""
+
+    restart: Annotated[str, Field(min_length=1)] | None = Key(
+        None,
+        "output folder of an earlier run, whose last state to go on from",
+        example="runs/earlier",
+    )
+
+
 class Time(Table):
-    """``[time]``: how far to go.
+    """``[time]``: how far to go."""
 
-    Attributes
-    ----------
-    end : float
-        Time at which the run ends (non-dimensional).
-    max_steps : int or None
-        Number of steps after which the run ends even if `end` is not reached. Steps of an earlier
-        run, from whose state this one starts, do not count.
-    wall : str, float or None
-        How long the process may take, by the clock: ``"23h30m"``, or seconds. The run ends early
-        enough to write its last state, and can go on.
-    """
-
-    end: Positive
-    max_steps: Annotated[int, Field(gt=0)] | None = None
-    wall: Annotated[str | float, BeforeValidator(_checked_duration)] | None = None
+    end: Positive = Key(..., "time at which the run ends", example=10)
+    max_steps: Annotated[int, Field(gt=0)] | None = Key(
+        None,
+        "steps after which the run ends even if time.end is not reached; those of an earlier run,"
+        " from whose state this one starts, do not count",
+        example=1000,
+    )
+    wall: Annotated[str | float, BeforeValidator(_checked_duration)] | None = Key(
+        None,
+        'how long the process may take by the clock, "23h30m" or seconds: the run ends early enough'
+        " to write its last state, and `slipstream resume` goes on",
+        example="23h30m",
+    )
 
     @property
     def wall_seconds(self) -> float | None:
@@ -82,64 +97,54 @@ class Time(Table):
 
 
 class Run(Table):
-    """``[run]``: where and in which order the work is done; results do not depend on it.
+    """``[run]``: where and in which order the work is done; results do not depend on it."""
 
-    Attributes
-    ----------
-    device : str
-        "auto", which takes a GPU where there is one, or a name of `slipstream.accepted.DEVICES`.
-    timeline : bool
-        Whether to draw which work was done when.
-    """
+    device: Annotated[str, one_of(DEVICES, auto=True)] = Key(
+        "auto", 'what computes; "auto" takes a GPU where there is one'
+    )
+    timeline: bool = Key(False, "draw which work was done when in a step (lattice: in a pair)")
 
-    device: Annotated[str, one_of(DEVICES, auto=True)] = "auto"
-    timeline: bool = False
+
+class ExchangingRun(Run):
+    """``[run]`` of families whose ranks exchange data in several ways."""
+
+    schedule: Annotated[str, one_of(SCHEDULES)] = Key(
+        "overlap", "whether communication hides behind computation; the bits are the same"
+    )
+    transport: Annotated[str, one_of(TRANSPORTS, auto=True)] = Key(
+        "auto", 'how ranks exchange data; "auto" suits devices and nodes'
+    )
 
 
 class Output(Table):
-    """``[output]``: what is written, and how often.
+    """``[output]``: what is written, and how often."""
 
-    Attributes
-    ----------
-    diagnostics_interval : float
-        Time between rows of the time series; a fraction of the run by default.
-    fields_interval : float or None
-        Time between snapshots of the fields, which adaptive steps hit exactly; None writes the last
-        state only.
-    pictures : bool
-        Whether to draw pictures at the end.
-    report : bool
-        Whether to write ``report.html`` at the end, with the pictures that are drawn.
-    checkpoint : bool
-        Whether to write the state from which a later run can go on.
-    checkpoint_interval : float or None
-        Time between such states; None writes them by `checkpoint_minutes` and at the end only.
-    checkpoint_minutes : float
-        Minutes by the clock after which the state is written in any case.
-    keep_checkpoints : int
-        How many states are kept, the latest ones.
-    fields : tuple of FieldsOutput
-        Fields and expressions, of all points or some, into files of their own.
-    scalars : tuple of ScalarsOutput
-        Expressions that are reduced to numbers.
-    averages : tuple of AveragesOutput
-        Averages over time of fields and expressions, with errors.
-    movies : tuple of MovieOutput
-        Planes, frame by frame.
-    """
-
-    diagnostics_interval: Positive
-    fields_interval: Positive | None = None
-    pictures: bool = True
-    report: bool = True
-    checkpoint: bool = True
-    checkpoint_interval: Positive | None = None
-    checkpoint_minutes: Positive = 15.0
-    keep_checkpoints: Annotated[int, Field(ge=1)] = 2
-    fields: Annotated[tuple[FieldsOutput, ...], BeforeValidator(as_tuple)] = ()
-    scalars: Annotated[tuple[ScalarsOutput, ...], BeforeValidator(as_tuple)] = ()
-    averages: Annotated[tuple[AveragesOutput, ...], BeforeValidator(as_tuple)] = ()
-    movies: Annotated[tuple[MovieOutput, ...], BeforeValidator(as_tuple)] = ()
+    diagnostics_interval: Positive = Key(..., "time between rows of the time series", example=0.05)
+    fields_interval: Positive | None = Key(
+        None, "time between snapshots of the fields (default: the last state only)", example=1.0
+    )
+    pictures: bool = Key(True, "draw pictures at the end")
+    report: bool = Key(True, "write report.html at the end, with the pictures that are drawn")
+    checkpoint: bool = Key(True, "write the state from which a later run can go on")
+    checkpoint_interval: Positive | None = Key(
+        None, "time between states (default: by the clock, and at the end)", example=1.0
+    )
+    checkpoint_minutes: Positive = Key(
+        15.0, "minutes by the clock between states: whatever kills the run, no more is lost"
+    )
+    keep_checkpoints: Annotated[int, Field(ge=1)] = Key(2, "how many of the last states stay")
+    fields: Annotated[tuple[FieldsOutput, ...], BeforeValidator(as_tuple)] = Key(
+        (), "fields and expressions, of all points or some, each into a file in the folder outputs"
+    )
+    scalars: Annotated[tuple[ScalarsOutput, ...], BeforeValidator(as_tuple)] = Key(
+        (), "expressions that are reduced to numbers, as columns or in files of their own"
+    )
+    averages: Annotated[tuple[AveragesOutput, ...], BeforeValidator(as_tuple)] = Key(
+        (), "averages over time of fields and expressions, with errors"
+    )
+    movies: Annotated[tuple[MovieOutput, ...], BeforeValidator(as_tuple)] = Key(
+        (), "planes of fields or expressions, frame by frame"
+    )
 
     def interval(self, kind: str) -> float | None:
         """Return the interval of some output; None if there is none."""
@@ -147,21 +152,7 @@ class Output(Table):
 
 
 class Case(Table):
-    """What cases of all solver families have.
-
-    Attributes
-    ----------
-    solver : str
-        Name of the solver family, and of its package.
-    title : str
-        For people: heads the output and the pictures.
-    time : Time
-        How far to go.
-    run : Run
-        Where and in which order the work is done.
-    output : Output
-        What is written, and how often.
-    """
+    """What cases of all solver families have."""
 
     # Keys of the file that a key on the command line displaces, since they exclude each other.
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {}
@@ -171,11 +162,13 @@ class Case(Table):
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
     # How many time steps are done at once.
     steps_at_once: ClassVar[int] = 1
+    # Examples of keys, in the template, that other families do not share.
+    examples: ClassVar[dict[str, Any]] = {}
 
-    solver: str
-    title: str = ""
+    solver: str = Key(..., "solver family")
+    title: str = Key("", "heads the output and the pictures")
     time: Time
-    run: Run = Run()
+    run: Run = Field(default_factory=Run)
     output: Output
 
     @model_validator(mode="before")

@@ -1,14 +1,12 @@
 """The JSON schema of cases, by which editors complete keys, explain them, and mark what is wrong.
 
-Pydantic makes it from the tables; docstrings explain the keys, and say of which type those are that
-the tables judge by functions. What depends on several keys is not in it: a run tells that.
+Pydantic makes it from the tables. What depends on several keys is not in it: a run reports that.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -19,19 +17,10 @@ from pydantic_core import core_schema
 from slipstream.accepted import MODELS
 from slipstream.case.case_loading import SOLVERS
 from slipstream.case.common_tables import Case, Output
-from slipstream.case.docstring_sections import explained_in, summary_of, types_in
-from slipstream.case.spectral_case import Equation
+from slipstream.case.declared_keys import meaning_of_table, sentence, tables_in
+from slipstream.case.spectral_case import Equation, SpectralCase
 from slipstream.errors import InputError
 
-_TYPES = {
-    "int": {"type": "integer"},
-    "float": {"type": "number"},
-    "str": {"type": "string"},
-    "bool": {"type": "boolean"},
-    "tuple": {"type": "array"},
-    "dict": {"type": "object"},
-}
-_TUPLE = re.compile(r"tuple of (?:(\d+)\b ?)?(\w+)?")
 _REFERENCE = "#/definitions/{model}"
 
 
@@ -66,18 +55,15 @@ def schema_of_cases(solver: str | None = None) -> dict[str, Any]:
 
 
 class _GenerateCaseSchema(GenerateJsonSchema):
-    """Explains tables and their keys by docstrings."""
+    """Words what pydantic finds for people, and requires no key that is filled in."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         found, table = super().model_schema(schema), schema["cls"]
-        found["description"] = summary_of(table)
-        for documented in reversed(table.__mro__):
-            texts, types = (one(documented, "Attributes") for one in (explained_in, types_in))
-            for key, own in found.get("properties", {}).items():
-                if key in texts:
-                    own["description"] = texts[key]
-                if key in types and not own.keys() & {"type", "anyOf", "$ref", "enum", "const"}:
-                    own |= _schema_of(types[key])
+        found["description"] = sentence(meaning_of_table(table))
+        for key, own in found.get("properties", {}).items():
+            inner = next(tables_in(table.model_fields[key].annotation), None)
+            meaning = own.get("description") or meaning_of_table(inner or table)
+            own["description"] = sentence(meaning)
         # What is filled in where it is not given.
         filled: set[str] = set()
         if issubclass(table, Output):
@@ -89,48 +75,18 @@ class _GenerateCaseSchema(GenerateJsonSchema):
         return _of_any_model(found) if table is Equation else found
 
 
-def _schema_of(text: str) -> dict[str, Any]:
-    """Return the schema of a type as docstrings write it, such as ``int or tuple of 3 int``."""
-    kinds: list[dict[str, Any]] = []
-    for one in re.split(r", | or ", text.removesuffix(" or None")):
-        match = _TUPLE.fullmatch(one)
-        if match is None:
-            kinds.append(_TYPES.get(one, {}))
-            continue
-        kind: dict[str, Any] = {"type": "array"}
-        if match[2] in _TYPES:
-            kind["items"] = _TYPES[match[2]]
-        if match[1]:
-            kind |= {"minItems": int(match[1]), "maxItems": int(match[1])}
-        kinds.append(kind)
-    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-
-
 def _of_any_model(found: JsonSchemaValue) -> JsonSchemaValue:
     """Return the schema of ``[equation]`` with the parameters of each shipped model, or any."""
-    from slipstream.equations import models
-
     kinds = []
-    for name, what in MODELS.items():
-        function = models.find(name)
-        texts = explained_in(function, "Parameters")
-        keys: dict[str, Any] = {"model": {"const": name, "description": what}}
-        required = [] if name == Equation.model_fields["model"].default else ["model"]
-        for key, (kind, default) in models.parameters_of(function).items():
-            keys[key] = {**TypeAdapter(kind).json_schema(), "description": texts.get(key, "")}
-            if default is ...:
-                required.append(key)
-            else:
-                keys[key]["default"] = default
-        kinds.append(
-            {
-                "title": name,
-                "type": "object",
-                "properties": keys,
-                "required": required,
-                "additionalProperties": False,
-            }
-        )
+    for name, meaning in MODELS.items():
+        suited = SpectralCase.suited_to({"equation": {"model": name}})
+        table = next(tables_in(suited.model_fields["equation"].annotation))
+        kind = TypeAdapter(table).json_schema(schema_generator=_GenerateCaseSchema)
+        kind["title"] = name
+        kind["properties"]["model"] = {"const": name, "description": meaning}
+        if name != Equation.model_fields["model"].default:
+            kind["required"] = ["model", *kind.get("required", ())]
+        kinds.append(kind)
     own = {
         "title": "FILE.py:FUNCTION",
         "type": "object",

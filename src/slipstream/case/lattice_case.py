@@ -19,27 +19,18 @@ from slipstream.accepted import (
     POPULATION_LAYOUTS,
     PROPAGATIONS,
     SAMPLES,
-    SCHEDULES,
     SITE_ORDERS,
     SPHERE_LATTICES,
-    TRANSPORTS,
 )
-from slipstream.case.common_tables import (
-    Case,
-    Output,
-    Run,
-    Time,
-)
-from slipstream.case.table import (
-    Positive,
-    Table,
-    as_tuple,
-    one_of,
-)
+from slipstream.case.common_tables import Case, ExchangingRun, Initial, Output, Time
+from slipstream.case.table import Key, Positive, Such, Table, Unchecked, as_tuple, as_tuples, one_of
 
 Axis = Literal["x", "y", "z"]
+Range = tuple[int, int]
 # Changes from which a steady flow is extrapolated: more would hardly help.
 MOST_VECTORS = 30
+# What drives a flow unless something else is given, in lattice units.
+_FORCE = 1e-5
 # By precision: the least distance from the steady flow that can be asked for. Round-off, which adds
 # up over the steps that a flow takes to settle, leaves none smaller.
 LEAST_TOLERANCES = {"float64": 1e-12, "float32": 1e-6, "mixed": 1e-6}
@@ -97,11 +88,6 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _as_tuples(value: Any) -> Any:
-    """Let lists of lists pass as the tuples that frozen settings need."""
-    return tuple(as_tuple(one) for one in value) if isinstance(value, list | tuple) else value
-
-
 def _axes(value: Any) -> Any:
     """Let "xy" pass as ["x", "y"], as it does in Python."""
     return as_tuple(list(value) if isinstance(value, str) else value)
@@ -147,63 +133,86 @@ def _remove(foreign: list[str], whose: str, own: dict[str, Any], path: Any) -> s
 
 
 class Image(Table):
-    """``[image]``: the pores. Keys that do not belong to a file, or to the sample, are refused.
+    """``[image]``: the pores, of a synthetic sample or of an image.
 
-    Attributes
-    ----------
-    path : str or None
-        A voxel image, whose suffix is one of `slipstream.accepted.IMAGE_FORMATS`, or a folder of
-        TIFF slices; exactly one of `path` and `sample` is given. Relative to the working directory.
-    pore : int, tuple of int or None
-        Which values are pore, of segmented images; by default all but 0, if there is one other.
-    pore_below, pore_above : float or None
-        Thresholds, of grey images: below the one, or above the other, or between, is pore.
-    dtype, byte_order, offset : str, str and int, or None
-        Of the values of a raw file, and how many bytes precede them.
-    dataset : str or None
-        Which array of an HDF5 file or a Zarr group.
-    sample : str or None
-        A synthetic sample, a name of `slipstream.accepted.SAMPLES`.
-    shape : tuple of 3 int or None
-        Number of voxels along x, y and z, of raw files and samples.
-    axis, lattice, radius, solid_fraction, porosity, seed
-        Of samples; see `slipstream.lattice.SAMPLES`.
-    voxel_size : float
-        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
-    crop : tuple of 3 (int, int), or None
-        First voxel, and the one after the last, along x, y and z.
-    mirror : tuple of str
-        Axes along which the sample is followed by its mirror image.
-    buffer : int
-        Layers of pore at both ends of the flow's axis.
-    walls : tuple of str
-        Axes whose faces are walls; the others are periodic.
-    isolated : {"remove", "keep"}
-        What becomes of pores through which nothing flows.
+    Keys that do not belong to the sample, or to the image, are refused.
     """
 
-    path: Annotated[str, Field(min_length=1)] | None = None
-    pore: Annotated[Any, BeforeValidator(as_tuple)] = None
-    pore_below: float | None = None
-    pore_above: float | None = None
-    dtype: str | None = None
-    byte_order: Literal["little", "big"] | None = None
-    offset: Annotated[int, Field(ge=0)] | None = None
-    dataset: str | None = None
-    sample: Annotated[str, one_of(SAMPLES)] | None = None
-    shape: Annotated[Any, BeforeValidator(as_tuple)] = None
-    axis: Axis | None = None
-    lattice: Annotated[str, one_of(SPHERE_LATTICES)] | None = None
-    radius: Positive | None = None
-    solid_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
-    porosity: Annotated[float, Field(gt=0, lt=1)] | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
-    voxel_size: Positive = 1.0
-    crop: Annotated[Any, BeforeValidator(_as_tuples)] = None
-    mirror: Annotated[tuple[Axis, ...], BeforeValidator(_axes)] = ()
-    buffer: Annotated[int, Field(ge=0)] = 0
-    walls: Annotated[tuple[Axis, ...], BeforeValidator(_axes)] = ()
-    isolated: Literal["remove", "keep"] = "remove"
+    sample: Annotated[str, one_of(SAMPLES)] | None = Key(
+        None, "what the pores are, if they are synthetic", example="sandstone"
+    )
+    path: Annotated[str, Field(min_length=1), Such(IMAGE_FORMATS)] | None = Key(
+        None,
+        "instead of a sample: a voxel image, relative to the working directory; its end tells the"
+        " format",
+        example="rock.tif",
+    )
+    shape: Unchecked[tuple[int, int, int] | None] = Key(
+        None, "voxels along x, y and z, of samples and of raw values", example=[64, 64, 64]
+    )
+    radius: Positive | None = Key(
+        None,
+        'radius of the grains of "sandstone", "random-pack" and "spheres", in voxels',
+        example=8.0,
+    )
+    porosity: Annotated[float, Field(gt=0, lt=1)] | None = Key(
+        None,
+        f'of "sandstone" (default: {SAMPLE_KEYS["sandstone"]["porosity"]})',
+        example=0.3,
+    )
+    solid_fraction: Annotated[float, Field(gt=0, lt=1)] | None = Key(
+        None, 'of "random-pack", and of "spheres" instead of a radius', example=0.3
+    )
+    seed: Annotated[int, Field(ge=0)] | None = Key(
+        None, 'of "sandstone" and "random-pack": another seed, other places (default: 0)', example=0
+    )
+    lattice: Annotated[str, one_of(SPHERE_LATTICES)] | None = Key(
+        None, 'of "spheres" (default: "simple")', example="simple"
+    )
+    axis: Axis | None = Key(
+        None, 'of "channel": what the walls are normal to; of "duct": its direction', example="z"
+    )
+    pore: Unchecked[int | tuple[int, ...] | None] = Key(
+        None,
+        "of segmented images: value of pores, or several, such as [0, 1] (default: all but 0, if"
+        " that is one value)",
+        example=0,
+    )
+    pore_below: float | None = Key(None, "of grey images: what is darker is pore", example=120.0)
+    pore_above: float | None = Key(
+        None, "of grey images: what is brighter is pore; with both what lies between", example=80.0
+    )
+    dataset: str | None = Key(
+        None, "of HDF5 and Zarr: which array, if there are several", example="data"
+    )
+    dtype: str | None = Key(None, "of raw values: their type", example="uint8")
+    byte_order: Literal["little", "big"] | None = Key(
+        None, "of raw values, if they have several bytes", example="little"
+    )
+    offset: Annotated[int, Field(ge=0)] | None = Key(
+        None, "of raw values: bytes before the first one (default: 0)", example=0
+    )
+    voxel_size: Positive = Key(
+        1.0, "edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels"
+    )
+    crop: Annotated[
+        Unchecked[tuple[tuple[int, int], tuple[int, int], tuple[int, int]] | None],
+        BeforeValidator(as_tuples),
+    ] = Key(
+        None,
+        "part to use: first voxel and the one after the last, along x, y and z",
+        example=[[0, 64], [0, 64], [0, 32]],
+    )
+    mirror: Annotated[tuple[Axis, ...], BeforeValidator(_axes)] = Key(
+        (), "axes along which the mirror image follows, so that opposite faces match", example=["z"]
+    )
+    buffer: Annotated[int, Field(ge=0)] = Key(0, "layers of pore at both ends of the flow's axis")
+    walls: Annotated[tuple[Axis, ...], BeforeValidator(_axes)] = Key(
+        (), "axes whose faces are walls; the others are periodic", example=["x", "y"]
+    )
+    isolated: Literal["remove", "keep"] = Key(
+        "remove", "what becomes of pores through which nothing flows"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -290,40 +299,52 @@ class Image(Table):
 
 
 class Flow(Table):
-    """``[flow]``: the fluid, and what drives it.
+    """``[flow]``: the fluid, and what drives it."""
 
-    Attributes
-    ----------
-    axis : {"x", "y", "z", "all"}
-        Axis along which it flows; "all" for the whole tensor, along x, y and z one after the other,
-        which share the steps of the run.
-    relaxation_time : float
-        Relaxation time of the even populations, on which the permeability does not depend; the
-        viscosity is (relaxation_time - 1/2) / 3.
-    magic : float
-        Magic parameter: (relaxation_time - 1/2) times the same of the odd populations.
-    force : float or None
-        Force per volume along the axis; 1e-5 unless `pressure_drop` is given.
-    pressure_drop : float or None
-        Difference of pressure between the two ends of the axis, instead of a force.
-    inertia : bool
-        Navier-Stokes instead of Stokes flow.
-    viscosity, pressure_gradient : float or None
-        Dynamic viscosity of the fluid in Pa s, and what drives it in Pa/m: output is then in SI
-        units. Stokes flow is scaled to them, whatever drives it on the lattice.
-    density : float or None
-        Of the fluid in kg/m³. With inertia the three give the force on the lattice.
-    """
-
-    axis: Literal["x", "y", "z", "all"] = "z"
-    relaxation_time: Annotated[float, Field(gt=0.5)] = 1.0
-    magic: Positive = 3 / 16
-    force: Drive | None = None
-    pressure_drop: Drive | None = None
-    inertia: bool = False
-    viscosity: Positive | None = None
-    pressure_gradient: Positive | None = None
-    density: Positive | None = None
+    axis: Literal["x", "y", "z", "all"] = Key(
+        "z",
+        'axis along which the fluid flows; "all": along each in turn, for the whole tensor, with a'
+        " share of the steps each",
+    )
+    relaxation_time: Annotated[float, Field(gt=0.5)] = Key(
+        1.0,
+        "of the even populations, in time steps: viscosity is (relaxation_time - 0.5) / 3. The"
+        " permeability does not depend on it, the time to converge does: in narrow pores 0.6 needs"
+        " far fewer steps",
+    )
+    magic: Positive = Key(
+        3 / 16,
+        "magic parameter: (relaxation_time - 0.5) times the same of the odd populations; with 3/16,"
+        " walls are half way between pore and solid",
+    )
+    force: Drive | None = Key(
+        None,
+        f"force per volume along the axis, in lattice units (default: {_FORCE:g}, without"
+        " pressure_drop)",
+        example=_FORCE,
+    )
+    pressure_drop: Drive | None = Key(
+        None,
+        "instead of a force: difference of pressure between both ends of the axis, in lattice"
+        " units",
+        example=1e-3,
+    )
+    inertia: bool = Key(False, "true for Navier-Stokes instead of Stokes flow")
+    viscosity: Positive | None = Key(
+        None,
+        "dynamic viscosity of the fluid in Pa s; with pressure_gradient, output is in SI units,"
+        " which needs voxel_size. Stokes flow is scaled to them, whatever drives it on the lattice",
+        example=1e-3,
+    )
+    pressure_gradient: Positive | None = Key(
+        None, "pressure gradient that drives the fluid, in Pa/m", example=1e4
+    )
+    density: Positive | None = Key(
+        None,
+        "density of the fluid in kg/m³; with inertia it gives the force on the lattice, together"
+        " with viscosity and pressure_gradient, and neither force nor pressure_drop is given",
+        example=1000.0,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -341,7 +362,7 @@ class Flow(Table):
         if data.get("force") is not None and data.get("pressure_drop") is not None:
             raise ValueError("give one of 'force' and 'pressure_drop', not both")
         if data.get("pressure_drop") is None:
-            return {"force": 1e-5, **{k: v for k, v in data.items() if v is not None}}
+            return {"force": _FORCE, **{k: v for k, v in data.items() if v is not None}}
         return data
 
     @model_validator(mode="after")
@@ -359,60 +380,55 @@ class Flow(Table):
 
 
 class LatticeTime(Time):
-    """``[time]`` of the lattice family, in time steps.
+    """``[time]``: how far to go, in time steps."""
 
-    Attributes
-    ----------
-    end : int
-        Number of time steps at which the run ends if it has not converged; an even number, as steps
-        come in pairs.
-    max_steps : int or None
-        Number of time steps of this run, also of one that goes on from another's state; even.
-    """
-
-    end: EvenSteps
-    max_steps: EvenSteps | None = None
+    end: EvenSteps = Key(
+        ..., "time steps after which the run ends if it has not converged; even", example=20000
+    )
+    max_steps: EvenSteps | None = Key(
+        None,
+        "time steps of this run, also of one that goes on from another's state; even",
+        example=1000,
+    )
 
 
 class Convergence(Table):
-    """``[convergence]``: when the flow counts as steady, which ends the run.
+    """``[convergence]``: when the flow counts as steady, which ends the run."""
 
-    Attributes
-    ----------
-    tolerance : float
-        Estimated relative distance to the permeability of the steady flow; 0 for never.
-    interval : int
-        Time steps between two checks; an even number.
-    vectors : int
-        From how many of its last changes the steady flow is extrapolated, which takes a fraction of
-        the time steps; 0 for none. Where memory is short there are fewer.
-    """
-
-    tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-3
-    interval: EvenSteps = 100
-    vectors: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=MOST_VECTORS)] = 10
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = Key(
+        1e-3,
+        "estimated relative distance to the permeability of the steady flow at which the run ends;"
+        " 0: it goes on to its last step",
+    )
+    interval: EvenSteps = Key(100, "time steps between two checks of the permeability; even")
+    vectors: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=MOST_VECTORS)] = Key(
+        10,
+        "number of its last changes from which the steady flow is extrapolated, which takes a"
+        " fraction of the time steps (fewer where memory is short); 0: none, to follow the flow in"
+        " time",
+    )
 
 
 class Numerics(Table):
     """``[numerics]``: how populations are stored.
 
-    Attributes
-    ----------
-    precision : str
-        Of storage and arithmetic: a name of `slipstream.accepted.LATTICE_PRECISIONS`; mixed stores
-        float32 and computes with float64.
-    propagation, layout, order, encoding : str
-        See `slipstream.lattice.Storage`; "auto" for what is usual on CPUs, and for what is
-        fastest on GPUs, which is measured. Fields do not depend on them, and sums over pores but
-        for rounding. Names are in `PROPAGATIONS`, `POPULATION_LAYOUTS`, `SITE_ORDERS` and
-        `ENCODINGS` of `slipstream.accepted`.
+    Fields do not depend on propagation, layout, order and encoding, and sums over pores but for
+    rounding. "auto" is what is usual on CPUs, and on a GPU what is measured to be fastest.
     """
 
-    precision: Annotated[str, one_of(LATTICE_PRECISIONS)] = "float64"
-    propagation: Annotated[str, one_of(PROPAGATIONS, auto=True)] = "auto"
-    layout: Annotated[str, one_of(POPULATION_LAYOUTS, auto=True)] = "auto"
-    order: Annotated[str, one_of(SITE_ORDERS, auto=True)] = "auto"
-    encoding: Annotated[str, one_of(ENCODINGS, auto=True)] = "auto"
+    precision: Annotated[str, one_of(LATTICE_PRECISIONS)] = Key(
+        "float64", "precision of populations and arithmetic"
+    )
+    propagation: Annotated[str, one_of(PROPAGATIONS, auto=True)] = Key(
+        "auto", "how populations move"
+    )
+    layout: Annotated[str, one_of(POPULATION_LAYOUTS, auto=True)] = Key(
+        "auto", "order of populations in memory"
+    )
+    order: Annotated[str, one_of(SITE_ORDERS, auto=True)] = Key("auto", "order of pores in memory")
+    encoding: Annotated[str, one_of(ENCODINGS, auto=True)] = Key(
+        "auto", "how links between pores are stored"
+    )
 
     @model_validator(mode="after")
     def _strips_have_one_layout(self) -> Self:
@@ -424,72 +440,31 @@ class Numerics(Table):
         return self
 
 
-class LatticeRun(Run):
-    """``[run]`` of the lattice family.
+class LatticeRun(ExchangingRun):
+    """``[run]``: where and in which order the work is done."""
 
-    Attributes
-    ----------
-    partition : str
-        Whether ranks have boxes with about as many pores each, or of about the same size: a name of
-        `slipstream.accepted.PARTITIONS`.
-    schedule : str
-        Whether communication hides behind computation: a name of `slipstream.accepted.SCHEDULES`,
-        all of which give identical bits.
-    transport : str
-        How ranks exchange populations: "auto", or a name of `slipstream.accepted.TRANSPORTS`.
-    """
-
-    partition: Annotated[str, one_of(PARTITIONS)] = "bisection"
-    schedule: Annotated[str, one_of(SCHEDULES)] = "overlap"
-    transport: Annotated[str, one_of(TRANSPORTS, auto=True)] = "auto"
-
-
-class Initial(Table):
-    """``[initial]``: the state at the start: a fluid at rest, or that of an earlier run.
-
-    Attributes
-    ----------
-    restart : str or None
-        Output folder of an earlier run whose last state to go on from.
-    """
-
-    restart: Annotated[str, Field(min_length=1)] | None = None
+    partition: Annotated[str, one_of(PARTITIONS)] = Key("bisection", "how ranks share the image")
 
 
 class LatticeOutput(Output):
-    """``[output]`` of the lattice family.
+    """``[output]``: what is written, and how often, in time steps."""
 
-    Attributes
-    ----------
-    vtk : bool
-        Whether to write the last state as ``flow.vti`` too.
-    """
+    pictures: bool = Key(
+        True, "draw the permeability against time, and the speed in a plane, at the end"
+    )
+    diagnostics_interval: Positive = Key(
+        ...,
+        "time steps between rows of the time series (default: those between checks of convergence)",
+        example=100.0,
+    )
+    vtk: bool = Key(False, "write the last state as flow.vti too, for ParaView")
 
-    vtk: bool = False
+
+_PLANE = {"axis": "z", "position": 10.5}
 
 
 class LatticeCase(Case):
-    """A case of the ``lattice`` family.
-
-    Attributes
-    ----------
-    image : Image
-        The pores.
-    flow : Flow
-        The fluid, and what drives it.
-    initial : Initial
-        The state at the start.
-    time : LatticeTime
-        How far to go at most.
-    convergence : Convergence
-        When the flow counts as steady.
-    numerics : Numerics
-        How populations are stored.
-    run : LatticeRun
-        Where and in which order the work is done.
-    output : LatticeOutput
-        What is written, and how often.
-    """
+    """A case of the ``lattice`` family: flow through the pores of a voxel image."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "flow.force": ("flow.pressure_drop",),
@@ -503,16 +478,24 @@ class LatticeCase(Case):
         "image.path": tuple(f"image.{key}" for key in (*KEYS_OF_FILES, "voxel_size")),
     }
     occasions: ClassVar[dict[str, int]] = {}
+    examples: ClassVar[dict[str, Any]] = {
+        "output.fields_interval": 1000.0,
+        "output.checkpoint_interval": 5000.0,
+        "output.fields": [{"of": "velocity", "interval": 100, "plane": _PLANE}],
+        "output.scalars": [{"of": "speed", "reduce": "rms"}],
+        "output.averages": [{"of": "velocity", "interval": 100, "profile": "z"}],
+        "output.movies": [{"of": "speed", "interval": 100, "plane": _PLANE}],
+    }
     steps_at_once: ClassVar[int] = 2
 
-    solver: Literal["lattice"]
+    solver: Literal["lattice"] = Key(..., "solver family")
     image: Image
-    flow: Flow = Flow()
-    initial: Initial = Initial()
+    flow: Flow = Field(default_factory=Flow)
+    initial: Initial = Field(default_factory=Initial)
     time: LatticeTime
-    convergence: Convergence = Convergence()
-    numerics: Numerics = Numerics()
-    run: LatticeRun = LatticeRun()
+    convergence: Convergence = Field(default_factory=Convergence)
+    numerics: Numerics = Field(default_factory=Numerics)
+    run: LatticeRun = Field(default_factory=LatticeRun)
     output: LatticeOutput
 
     @model_validator(mode="before")

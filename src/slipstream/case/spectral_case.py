@@ -24,22 +24,19 @@ from slipstream.accepted import (
     MAX_STREAMS,
     MODELS,
     RESIDENCIES,
-    SCHEDULES,
     TRANSPORTS,
     UPDATES,
 )
 from slipstream.byte_sizes import bytes_of
-from slipstream.case.common_tables import (
-    Case,
-    Grid,
-    Output,
-    Run,
-    Time,
-)
+from slipstream.case.common_tables import Case, ExchangingRun, Grid, Initial, Output, Time
+from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
 from slipstream.case.table import (
+    Key,
     Positive,
     Precision,
+    Such,
     Table,
+    Unchecked,
     as_three,
     as_tuple,
     as_tuples,
@@ -100,15 +97,12 @@ def _multiple_of_pi(text: str) -> float:
 
 
 class SpectralGrid(Grid):
-    """``[grid]`` of the spectral family: the periodic box and its points.
+    """``[grid]``: the periodic box and its points."""
 
-    Attributes
-    ----------
-    length : float, str or tuple of 3
-        Length of the box along x, y and z (non-dimensional), or multiples of pi as text.
-    """
-
-    length: Annotated[Any, BeforeValidator(as_tuple)] = "2 pi"
+    length: Unchecked[float | str | tuple[float | str, float | str, float | str]] = Key(
+        "2 pi",
+        "length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z]",
+    )
 
     @field_validator("length")
     @classmethod
@@ -128,15 +122,13 @@ class SpectralGrid(Grid):
 
 
 class Equation(Table):
-    """``[equation]``: what is solved. The model's own parameters are keys too.
+    """``[equation]``: what is solved; the parameters of the model are keys too."""
 
-    Attributes
-    ----------
-    model : str
-        A name of `slipstream.accepted.MODELS`, or "FILE.py:FUNCTION" for one of the user's own.
-    """
-
-    model: str = "hd"
+    model: Annotated[str, Such(MODELS)] = Key(
+        "hd",
+        'the equations, or "FILE.py:FUNCTION" for your own; their parameters are keys, which'
+        " `slipstream explain THIS-FILE` lists",
+    )
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -144,60 +136,64 @@ class Equation(Table):
         return {key: value for key, value in self if key != "model"}
 
 
-class Initial(Table):
-    """``[initial]``: the state at the start; keys of other flows are refused.
+class SpectralInitial(Initial):
+    """``[initial]``: the state at the start, a flow or that of an earlier run.
 
-    Attributes
-    ----------
-    flow : str or None
-        A name of `slipstream.accepted.INITIAL_FLOWS`; exactly one of `flow` and `restart` is given.
-        Fields that the flow does not set are zero.
-    amplitude : float
-        Velocity scale (non-dimensional); for "random" the root mean square of a component, so that
-        the energy is 3/2 of its square (in a plane its square); for "wave" the root mean square of
-        all components of the state together, of which half the square is the energy.
-    wavenumber : int
-        Number of waves of "taylor-green" and "abc" along each axis of the box.
-    magnetic : str
-        Magnetic field of "taylor-green", with the energy of the velocity: a name of
-        `slipstream.accepted.MAGNETIC_FIELDS`.
-    coefficients : tuple of 3 float
-        A, B and C of "abc".
-    seed : int
-        Seed of "random": the same seed gives the same flow on any number of ranks.
-    peak_wavenumber : float
-        Wavenumber at which the spectrum of "random" is largest.
-    fields : dict
-        Of "formula": by field, a formula of x, y and z, or three for a vector.
-    speed : float
-        Of "solitons": that of the first, in units of the speed of sound, above -1 and below 1.
-    wavevector : tuple of 3 int
-        Of "wave": number of waves along x, y and z.
-    branch : int
-        Of "wave": which one, from 0 for that of the highest frequency.
-    path : str
-        Of "file": output folder of a run, zarr folder, HDF5 file or .npz file, with arrays that are
-        named as components are and have the grid's points.
-    time : int or None
-        Of "file": which snapshot, from 0; by default the last.
-    restart : str or None
-        Output folder of an earlier run whose last state to go on from.
+    Fields that the flow does not set are zero. Keys of other flows are refused.
     """
 
-    flow: Annotated[str, one_of(INITIAL_FLOWS)] | None = None
-    amplitude: float | None = None
-    wavenumber: Annotated[int, Field(gt=0)] | None = None
-    magnetic: Annotated[str, one_of(MAGNETIC_FIELDS)] | None = None
-    coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
-    peak_wavenumber: Positive | None = None
-    fields: dict[str, Annotated[Any, BeforeValidator(as_tuple)]] | None = None
-    speed: Annotated[float, Field(gt=-1, lt=1)] | None = None
-    wavevector: Annotated[tuple[int, int, int], BeforeValidator(as_three)] | None = None
-    branch: Annotated[int, Field(ge=0)] | None = None
-    path: Annotated[str, Field(min_length=1)] | None = None
-    time: Annotated[int, Field(ge=0)] | None = None
-    restart: Annotated[str, Field(min_length=1)] | None = None
+    flow: Annotated[str, one_of(INITIAL_FLOWS)] | None = Key(
+        None, "what there is at the start, unless `restart` is given", example="taylor-green"
+    )
+    amplitude: float | None = Key(
+        None,
+        'largest velocity along x of "taylor-green"; factor of A, B and C of "abc"; of'
+        ' "random": root'
+        " mean square of a component, so that the energy is 3/2 of its square (in a plane its"
+        ' square); of "wave": of all components together, half the square of which is the energy',
+        example=1.0,
+    )
+    wavenumber: Annotated[int, Field(gt=0)] | None = Key(
+        None, 'of "taylor-green" and "abc": number of waves along each axis', example=1
+    )
+    magnetic: Annotated[str, one_of(MAGNETIC_FIELDS)] | None = Key(
+        None,
+        'of "taylor-green" where the model is "mhd": magnetic field, with the energy of the'
+        " velocity",
+        example="none",
+    )
+    coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] | None = Key(
+        None, 'of "abc": A, B and C', example=[1, 1, 1]
+    )
+    seed: Annotated[int, Field(ge=0)] | None = Key(
+        None, 'of "random": the same seed gives the same flow on any number of ranks', example=0
+    )
+    peak_wavenumber: Positive | None = Key(
+        None, 'of "random": where its spectrum is largest', example=4.0
+    )
+    fields: dict[str, Annotated[Any, BeforeValidator(as_tuple)]] | None = Key(
+        None,
+        'of "formula": by field, a formula of x, y and z, or three for a vector',
+        example={"velocity": ["sin(y)", "0", "0"], "buoyancy": "0.1*cos(z)"},
+    )
+    speed: Annotated[float, Field(gt=-1, lt=1)] | None = Key(
+        None, 'of "solitons": that of the first, over that of sound', example=0.5
+    )
+    wavevector: Annotated[tuple[int, int, int], BeforeValidator(as_three)] | None = Key(
+        None, 'of "wave": number of waves along x, y and z', example=[1, 0, 2]
+    )
+    branch: Annotated[int, Field(ge=0)] | None = Key(
+        None, 'of "wave": which one, from 0 for that of the highest frequency', example=0
+    )
+    path: Annotated[str, Field(min_length=1)] | None = Key(
+        None,
+        'of "file": a run\'s folder, zarr folder, HDF5 or .npz file, with arrays velocity_x, ... at'
+        " the points of this grid",
+        example="runs/earlier",
+    )
+    time: Annotated[int, Field(ge=0)] | None = Key(
+        None, 'of "file": which snapshot, from 0 (default: the last)', example=0
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -226,45 +222,37 @@ class Initial(Table):
 
 
 class Forcing(Table):
-    """``[forcing]``: what drives a field; without this table nothing does.
+    """``[forcing]``: what drives a field; without this table nothing does."""
 
-    Attributes
-    ----------
-    kind : str
-        A name of `slipstream.accepted.FORCINGS`: random modes, a pattern that does not change, or a
-        function of position and time.
-    field : str
-        The field that is forced.
-    amplitude : float
-        Largest force along x of "taylor-green"; factor of A, B and C of "abc", whose largest force
-        is sqrt(6) of it where these are 1; root mean square of a component of "random" (of the two
-        in the plane if the grid has one point along an axis).
-    wavenumber : int
-        Number of waves of "taylor-green" and "abc" along each axis of the box.
-    coefficients : tuple of 3 float
-        A, B and C of "abc".
-    formula : str or tuple of str
-        Of "formula": of x, y, z and the time t, for each component.
-    shells : tuple of 2 int
-        First and last shell of "random".
-    seed : int
-        Seed of "random".
-    correlation_time : float
-        Time after which "random" draws another pattern; 0 for a constant one.
-    injection : float or None
-        Energy injected per time; the force's strength follows from it.
-    """
-
-    kind: Annotated[str, one_of(FORCINGS)]
-    field: str = "velocity"
-    amplitude: float = 1.0
-    wavenumber: Annotated[int, Field(gt=0)] = 1
-    coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] = (1.0,) * 3
-    formula: Annotated[Any, BeforeValidator(as_tuple)] = None
-    shells: Annotated[tuple[int, int], BeforeValidator(as_tuple)] = (1, 2)
-    seed: Annotated[int, Field(ge=0)] = 0
-    correlation_time: Annotated[float, Field(ge=0)] = 0.0
-    injection: Positive | None = None
+    kind: Annotated[str, one_of(FORCINGS)] = Key(..., "what the force is", example="random")
+    field: str = Key("velocity", "the field that is forced")
+    amplitude: float = Key(
+        1.0,
+        'largest force along x of "taylor-green"; factor of A, B and C of "abc", whose largest'
+        ' force is sqrt(6) of it where these are 1; of "random": root mean square of a component'
+        " (of the two in the plane if the grid has one point along an axis)",
+    )
+    wavenumber: Annotated[int, Field(gt=0)] = Key(
+        1, 'of "taylor-green" and "abc": number of waves along each axis'
+    )
+    coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] = Key(
+        (1.0,) * 3, 'of "abc": A, B and C'
+    )
+    formula: Unchecked[str | tuple[str, ...] | None] = Key(
+        None,
+        'of "formula": of x, y, z and the time t, for each component',
+        example=["sin(z)", "0", "0"],
+    )
+    shells: Annotated[tuple[int, int], BeforeValidator(as_tuple)] = Key(
+        (1, 2), 'of "random": first and last shell of wavenumbers that are forced'
+    )
+    seed: Annotated[int, Field(ge=0)] = Key(0, 'of "random": another seed, another force')
+    correlation_time: Annotated[float, Field(ge=0)] = Key(
+        0.0, 'of "random": time after which the pattern is another one; 0 for a constant one'
+    )
+    injection: Positive | None = Key(
+        None, "energy injected per time, from which the strength of the force follows", example=0.1
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -284,24 +272,18 @@ class Forcing(Table):
 
 
 class SpectralTime(Time):
-    """``[time]`` of the spectral family: how far to go, and in which steps.
+    """``[time]``: how far to go, and in which steps."""
 
-    Attributes
-    ----------
-    step : float or None
-        Fixed time step (non-dimensional); exactly one of `step` and `cfl` is given.
-    cfl : float or None
-        Courant number of an adaptive time step, 0 < cfl <= 2.
-    max_step : float or None
-        Upper bound of an adaptive time step (non-dimensional).
-    integrator : str
-        Runge-Kutta method, a name of `slipstream.accepted.INTEGRATORS`.
-    """
-
-    step: Positive | None = None
-    cfl: Annotated[float, Field(gt=0, le=2)] | None = None
-    max_step: Positive | None = None
-    integrator: Annotated[str, one_of(INTEGRATORS)] = "rk4"
+    step: Positive | None = Key(
+        None, "fixed time step (non-dimensional), instead of cfl", example=0.01
+    )
+    cfl: Annotated[float, Field(gt=0, le=2)] | None = Key(
+        None, "Courant number of an adaptive time step", example=0.8
+    )
+    max_step: Positive | None = Key(
+        None, "with cfl: the step never exceeds this (default: no bound)", example=0.1
+    )
+    integrator: Annotated[str, one_of(INTEGRATORS)] = Key("rk4", "Runge-Kutta method")
 
     @model_validator(mode="after")
     def _one_way_to_step(self) -> Self:
@@ -316,61 +298,52 @@ class SpectralTime(Time):
 
 
 class SpectralStreaming(Table):
-    """``run.streaming``: how fields on the host stream; results do not depend on it.
+    """``run.streaming``: how fields on the host stream; results do not depend on it."""
 
-    Attributes
-    ----------
-    tiles : int or None
-        Number of tiles into which a pass cuts a rank's fields; by default as few as memory allows.
-    tiles_per_exchange : int or None
-        Number of tiles of planes between two exchanges; by default there are four exchanges.
-    streams : int
-        0 for a pipeline of copies in, work and copies out; 1 to 16 for streams that do all three.
-    copies : str
-        How tiles cross the bus: a name of `slipstream.accepted.COPIES`.
-    devices : int
-        How many GPUs of its node a rank streams through.
-    update : str
-        Where modes are advanced: with their tile on the "device", or by the cores of the "host".
-    resident : bool
-        Whether columns stay on the device, as far as memory allows. None do where a rank has
-        several devices, or modes are advanced on the host.
-    """
+    tiles: Annotated[int, Field(ge=1)] | None = Key(
+        None,
+        "number of tiles into which a pass cuts a rank's planes or columns (default: as few as"
+        " memory allows, of 128 MiB at most)",
+        example=16,
+    )
+    tiles_per_exchange: Annotated[int, Field(ge=1)] | None = Key(
+        None,
+        "number of tiles of planes that are sent together, between ranks (default: a quarter of"
+        " all)",
+        example=4,
+    )
+    streams: Annotated[int, Field(ge=0, le=MAX_STREAMS)] = Key(
+        0,
+        "0 for a pipeline of copies in, work and copies out; else the number of streams that do all"
+        " three, as in GHOST",
+    )
+    copies: Annotated[str, one_of(COPIES)] = Key("memcpy2D", "how tiles cross the bus")
+    devices: Annotated[int, Field(ge=1)] = Key(
+        1, "number of GPUs of its node that a rank streams through, which take tiles in turn"
+    )
+    update: Annotated[str, one_of(UPDATES)] = Key("device", "where modes are advanced")
+    resident: bool = Key(
+        True,
+        "whether columns stay on the device, of as many ky as memory allows, and do not cross the"
+        ' bus; none do with several devices, or with update = "host"',
+    )
 
-    tiles: Annotated[int, Field(ge=1)] | None = None
-    tiles_per_exchange: Annotated[int, Field(ge=1)] | None = None
-    streams: Annotated[int, Field(ge=0, le=MAX_STREAMS)] = 0
-    copies: Annotated[str, one_of(COPIES)] = "memcpy2D"
-    devices: Annotated[int, Field(ge=1)] = 1
-    update: Annotated[str, one_of(UPDATES)] = "device"
-    resident: bool = True
 
+class SpectralRun(ExchangingRun):
+    """``[run]``: where and in which order the work is done."""
 
-class SpectralRun(Run):
-    """``[run]`` of the spectral family.
-
-    Attributes
-    ----------
-    residency : {"device", "host", "auto"}
-        Where the fields are: on the device, or on the host, from which they stream through it;
-        "auto" takes the device if they fit there.
-    memory : int, str or None
-        What each rank may take of each of its devices, if the fields are on the host: bytes, or
-        text such as "8 GiB"; by default its share of what is free.
-    streaming : SpectralStreaming or None
-        How fields on the host stream.
-    schedule : str
-        Whether communication hides behind computation: a name of `slipstream.accepted.SCHEDULES`,
-        all of which give identical bits.
-    transport : str
-        How ranks exchange data: "auto", or a name of `slipstream.accepted.TRANSPORTS`.
-    """
-
-    schedule: Annotated[str, one_of(SCHEDULES)] = "overlap"
-    transport: Annotated[str, one_of(TRANSPORTS, auto=True)] = "auto"
-    residency: Annotated[str, one_of(RESIDENCIES, auto=True)] = "device"
-    memory: int | str | None = None
-    streaming: SpectralStreaming | None = None
+    residency: Annotated[str, one_of(RESIDENCIES, auto=True)] = Key(
+        "device", 'where the fields are; "auto": on the host if they do not fit on the device'
+    )
+    memory: int | str | None = Key(
+        None,
+        "what each rank may take of each of its devices, with fields on the host: bytes, or text"
+        " (default: its share of what is free)",
+        example="8 GiB",
+    )
+    streaming: SpectralStreaming | None = Key(
+        None, "how fields on the host stream", example={"devices": 2}
+    )
 
     @field_validator("memory", mode="before")
     @classmethod
@@ -397,25 +370,29 @@ class SpectralRun(Run):
 
 
 class SpectralOutput(Output):
-    """``[output]`` of the spectral family.
+    """``[output]``: what is written, and how often."""
 
-    Attributes
-    ----------
-    spectra_interval : float
-        Time between spectra; by default a 20th of the run.
-    transfer_interval, anisotropic_interval, structure_interval, pdf_interval : float or None
-        Time between energy transfer and flux, spectra across and along z, structure functions, and
-        probability densities; None leaves them out.
-    cospectra : tuple
-        Pairs of names or expressions, of which co-spectra are written with the spectra.
-    """
-
-    spectra_interval: Positive
-    transfer_interval: Positive | None = None
-    anisotropic_interval: Positive | None = None
-    structure_interval: Positive | None = None
-    pdf_interval: Positive | None = None
-    cospectra: Annotated[Any, BeforeValidator(as_tuples)] = ()
+    pictures: bool = Key(True, "draw energy, spectrum and vorticity at the end")
+    spectra_interval: Positive = Key(..., "time between spectra", example=0.5)
+    transfer_interval: Positive | None = Key(
+        None, "time between energy transfer and flux (default: not written)", example=1.0
+    )
+    anisotropic_interval: Positive | None = Key(
+        None,
+        "time between spectra of wavenumbers across and along z (default: not written)",
+        example=1.0,
+    )
+    structure_interval: Positive | None = Key(
+        None, "time between structure functions (default: not written)", example=1.0
+    )
+    pdf_interval: Positive | None = Key(
+        None, "time between probability densities (default: not written)", example=1.0
+    )
+    cospectra: Annotated[Unchecked[tuple[tuple[str, str], ...]], BeforeValidator(as_tuples)] = Key(
+        (),
+        "pairs of names or expressions, of which co-spectra are written with the spectra",
+        example=[["velocity", "vorticity"]],
+    )
 
     @field_validator("cospectra")
     @classmethod
@@ -430,66 +407,45 @@ class SpectralOutput(Output):
 
 
 class Numerics(Table):
-    """``[numerics]``: how the equations are discretised.
+    """``[numerics]``: how the equations are discretised."""
 
-    Attributes
-    ----------
-    precision : str
-        Floating-point type of the fields, a name of `slipstream.accepted.PRECISIONS`.
-    dealiasing : str
-        Which modes are discarded so that products do not alias: a name of
-        `slipstream.accepted.DEALIASINGS`.
-    integrating_factor : bool
-        Whether the viscous term is integrated exactly.
-    """
+    precision: Precision = Key("float64", "precision of the fields")
+    dealiasing: Annotated[str, one_of(DEALIASINGS)] = Key(
+        "2/3", "which modes are kept, so that products do not alias"
+    )
+    integrating_factor: bool = Key(True, "integrate the viscous term exactly")
 
-    precision: Precision = "float64"
-    dealiasing: Annotated[str, one_of(DEALIASINGS)] = "2/3"
-    integrating_factor: bool = True
+
+_PLANE = {"axis": "z", "position": 1.0}
 
 
 class SpectralCase(Case):
-    """A case of the ``spectral`` family.
-
-    Attributes
-    ----------
-    grid : SpectralGrid
-        The periodic box and its points.
-    equation : Equation
-        What is solved.
-    initial : Initial
-        The state at the start.
-    forcing : Forcing or None
-        What drives a field.
-    time : SpectralTime
-        How far to go, and in which steps.
-    numerics : Numerics
-        How the equations are discretised.
-    run : SpectralRun
-        Where and in which order the work is done.
-    output : SpectralOutput
-        What is written, and how often.
-    """
+    """A case of the ``spectral`` family: turbulence, or other equations, in a periodic box."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "time.step": ("time.cfl", "time.max_step"),
         "time.cfl": ("time.step",),
         "initial.flow": ("initial.restart",),
         "initial.restart": tuple(
-            f"initial.{key}" for key in Initial.model_fields if key != "restart"
+            f"initial.{key}" for key in SpectralInitial.model_fields if key != "restart"
         ),
     }
     occasions: ClassVar[dict[str, int]] = {**Case.occasions, "spectra_interval": 20}
+    examples: ClassVar[dict[str, Any]] = {
+        "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
+        "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
+        "output.averages": [{"of": "velocity", "interval": 0.1, "since": 2.0, "profile": "z"}],
+        "output.movies": [{"of": "vorticity_magnitude", "interval": 0.1, "plane": _PLANE}],
+    }
 
-    solver: Literal["spectral"]
-    title: str = ""
+    solver: Literal["spectral"] = Key(..., "solver family")
     grid: SpectralGrid
     equation: Equation
-    initial: Initial
+    initial: SpectralInitial
     forcing: Forcing | None = None
     time: SpectralTime
-    numerics: Numerics = Numerics()
-    run: SpectralRun = SpectralRun()
+    numerics: Numerics = Field(default_factory=Numerics)
+    run: SpectralRun = Field(default_factory=SpectralRun)
     output: SpectralOutput
 
     @classmethod
@@ -555,7 +511,11 @@ def _case_of_model(name: str) -> type[SpectralCase]:
 def _case_of_function(function: Callable[..., Any]) -> type[SpectralCase]:
     from slipstream.equations import models
 
-    keys: dict[str, Any] = models.parameters_of(function)
+    texts = meanings_of_parameters(function)
+    keys: dict[str, Any] = {
+        name: (kind, Key(default, as_meaning(texts.get(name) or "parameter of the model")))
+        for name, (kind, default) in models.parameters_of(function).items()
+    }
     equation = create_model("Equation", __base__=Equation, **keys)
     return create_model("SpectralCase", __base__=SpectralCase, equation=(equation, ...))
 

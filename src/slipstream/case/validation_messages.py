@@ -4,15 +4,12 @@ The line has the dotted key, the value where that helps, and what is accepted; f
 suggests the nearest one.
 """
 
-from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from slipstream.argument_checks import nearest
-from slipstream.case.table import (
-    OneOf,
-)
+from slipstream.case.declared_keys import choices_at, table_at
 from slipstream.printable_text import shortened, shown
 
 _BOUNDS = {
@@ -65,7 +62,7 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
     """Return what is wrong with one key, and what would be right."""
     kind, location, value = problem["type"], problem["loc"], problem["input"]
     if kind == "extra_forbidden":
-        accepted = sorted(_table_at(model, location[:-1]).model_fields)
+        accepted = sorted(table_at(model, location[:-1]).model_fields)
         return (
             f"unknown key{nearest(str(location[-1]), accepted)} accepted here:"
             f" {', '.join(accepted)}"
@@ -86,42 +83,3 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
         if kind.startswith(prefix):
             return f"must be {words}, not {shown(value)}"
     return f"{problem['msg'][0].lower()}{problem['msg'][1:]}, not {shown(value)}"
-
-
-def _table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel]:
-    """Return the table class at a location, following the names in it."""
-    for part in location:
-        if isinstance(part, str):
-            model = next(_tables_in(model.model_fields[part].annotation))
-    return model
-
-
-def _tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the table classes of a type: it may be left out, or be one of a list."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _tables_in(part)
-
-
-def keys_of(model: type[BaseModel]) -> Iterator[str]:
-    """Yield the dotted keys of a case, as ``--set`` takes them."""
-    for name, field in model.model_fields.items():
-        tables = list(_tables_in(field.annotation))
-        yield from ([f"{name}.{key}" for key in tables[0].model_fields] if tables else [name])
-
-
-def choices_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
-    """Return the words that the key at a location accepts, or the items of its list."""
-    *path, name = (part for part in location if isinstance(part, str))
-    field = _table_at(model, tuple(path)).model_fields[name]
-    return [word for one in (field.annotation, *field.metadata) for word in _choices(one)]
-
-
-def _choices(annotation: Any) -> list[str]:
-    """Return the accepted words of a type, also inside unions; none if it is not a choice."""
-    if isinstance(annotation, OneOf):
-        return list(annotation.names)
-    if get_origin(annotation) is Literal:
-        return [str(word) for word in get_args(annotation)]
-    return [word for part in get_args(annotation) for word in _choices(part)]

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from slipstream.accepted import MACHINES
 from slipstream.argument_checks import nearest
 from slipstream.case.table import Positive, Table, as_tuple
-from slipstream.case.toml_errors import explain_toml
+from slipstream.case.toml_text import explain_toml
 from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shown

@@ -228,7 +228,7 @@ def _inner(box: Box) -> Box:
 
 def _tile(image: Image, axes: Sequence[int]) -> np.ndarray | None:
     """Return the pores of a smaller, periodic sample; None for those that are not alike."""
-    if image.sample not in _ALIKE:
+    if image.sample not in _ALIKE or image.shape is None:
         return None
     edge = max(_EDGE, math.ceil(_EDGE_IN_RADII * (image.radius or 0)))
     shape = tuple(min(n, edge) for n in image.shape)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import slipstream
 from slipstream.argument_checks import path_of
 from slipstream.array_types import Comm
 from slipstream.case import Case, load_case
@@ -13,15 +14,9 @@ from slipstream.collective import together
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, communicator_of
-from slipstream.interactive.porous_flow import PorousFlow
-from slipstream.interactive.spectral_flow import Flow
-from slipstream.interactive.tracer_advection import Advection
 
-_CLASSES: dict[str, type[InteractiveSimulation]] = {
-    "spectral": Flow,
-    "lattice": PorousFlow,
-    "advection": Advection,
-}
+# Names of `slipstream`, which imports a family when it is asked for.
+_CLASSES = {"spectral": "Flow", "lattice": "PorousFlow", "advection": "Advection"}
 
 
 def load(
@@ -61,7 +56,7 @@ def load(
             if isinstance(given, Case)
             else load_case(path_of("case", given), overrides_of(settings))
         )
-        made = object.__new__(_CLASSES[case.solver])
+        made: InteractiveSimulation = object.__new__(getattr(slipstream, _CLASSES[case.solver]))
         InteractiveSimulation.__init__(made, case, comm, device)
     return made
 
@@ -80,6 +75,6 @@ def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
 
 
 def _toml(value: Any) -> str:
-    from slipstream.case.toml_writer import toml_value
+    from slipstream.case.toml_text import toml_value
 
     return toml_value(value)

@@ -13,6 +13,8 @@ import numpy as np
 from slipstream.argument_checks import plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, LatticeCase, validate_case
+from slipstream.case.declared_keys import argument_keys, key_at
+from slipstream.case.lattice_case import KEYS_OF_SAMPLES
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import (
@@ -20,7 +22,7 @@ from slipstream.interactive.interactive_simulation import (
     asks_for_output,
     made_together,
 )
-from slipstream.interactive.settings import Setting
+from slipstream.interactive.settings import Setting, tables_of
 from slipstream.printable_text import shown
 
 if TYPE_CHECKING:
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
     from slipstream.lattice.population_layout import Storage
 
 _FIELDS = ("velocity", "velocity_x", "velocity_y", "velocity_z", "density", "pressure", "pore")
+# The arguments that are keys of cases; samples are chosen by a table `image`.
+_KEYS = argument_keys(
+    LatticeCase,
+    [
+        *("flow", "image", "convergence", "numerics.precision", "initial.restart"),
+        *("run.partition", "run.schedule", "run.transport"),
+    ],
+    without=[f"image.{key}" for key in ("path", "sample", *KEYS_OF_SAMPLES) if key != "shape"],
+)
 # Stands for the path of the file in the case, where the image is an array.
 ARRAY = "an array in memory.npy"
 
@@ -85,34 +96,84 @@ class PorousFlow(InteractiveSimulation):
         the table ``image`` of a case, such as ``{"sample": "sandstone", "shape": (64, 64, 64),
         "radius": 8}``.
     axis : {"x", "y", "z", "all"}
-        Direction of the flow; "all" for each axis in turn, which gives the tensor.
+        Axis along which the fluid flows; "all": along each in turn, for the whole tensor, with a
+        share of the steps each.
+    relaxation_time : float
+        Of the even populations, in time steps: viscosity is (relaxation_time - 0.5) / 3. The
+        permeability does not depend on it, the time to converge does: in narrow pores 0.6 needs far
+        fewer steps.
+    magic : float
+        Magic parameter: (relaxation_time - 0.5) times the same of the odd populations; with 3/16,
+        walls are half way between pore and solid.
+    force : float, optional
+        Force per volume along the axis, in lattice units (default: 1e-05, without pressure_drop).
+    pressure_drop : float, optional
+        Instead of a force: difference of pressure between both ends of the axis, in lattice units.
+    inertia : bool
+        True for Navier-Stokes instead of Stokes flow.
+    viscosity : float, optional
+        Dynamic viscosity of the fluid in Pa s; with pressure_gradient, output is in SI units, which
+        needs voxel_size. Stokes flow is scaled to them, whatever drives it on the lattice.
+    pressure_gradient : float, optional
+        Pressure gradient that drives the fluid, in Pa/m.
+    density : float, optional
+        Density of the fluid in kg/m³; with inertia it gives the force on the lattice, together with
+        viscosity and pressure_gradient, and neither force nor pressure_drop is given.
+    shape : sequence of 3 int, optional
+        Number of voxels along z, y and x, of raw values.
+    pore : int or sequence of int, optional
+        Of segmented images: value of pores, or several, such as [0, 1] (default: all but 0, if that
+        is one value).
+    pore_below : float, optional
+        Of grey images: what is darker is pore.
+    pore_above : float, optional
+        Of grey images: what is brighter is pore; with both what lies between.
+    dataset : str, optional
+        Of HDF5 and Zarr: which array, if there are several.
+    dtype : dtype, optional
+        Of raw values: their type.
+    byte_order : {"little", "big"}, optional
+        Of raw values, if they have several bytes.
+    offset : int, optional
+        Of raw values: bytes before the first one (default: 0).
     voxel_size : float
-        Edge length of a voxel in metres; with 1, lengths are in voxels.
-    pore, pore_below, pore_above, shape, dtype, byte_order, offset, dataset, crop, mirror, buffer, \
-walls, isolated
-        As of `slipstream.lattice.permeability`: numbers per axis along z, y and x. In the table
-        ``image`` of a case they are along x, y and z.
-    relaxation_time, magic, force, pressure_drop, inertia
-        See ``[flow]`` in docs/cases.md.
-    viscosity, pressure_gradient, density : float, optional
-        Of the fluid, in Pa s, Pa/m and kg/m³: fields and diagnostics are then in SI units, as for
-        `slipstream.lattice.permeability`.
+        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
+    crop : sequence of 3 (sequence of 2 int), optional
+        Part to use: first voxel and the one after the last, along z, y and x.
+    mirror : bool, str or sequence of str
+        Axes along which the mirror image follows, so that opposite faces match, such as "xy"; True
+        for the axis of the flow.
+    buffer : int
+        Layers of pore at both ends of the flow's axis.
+    walls : str or sequence of str
+        Axes whose faces are walls; the others are periodic.
+    isolated : {"remove", "keep"}
+        What becomes of pores through which nothing flows.
     tolerance : float
-        `run` ends when the permeability is estimated to be this close, relatively, to that of the
-        steady flow; 0 for never.
+        Estimated relative distance to the permeability of the steady flow at which the run ends; 0:
+        it goes on to its last step.
     interval : int
-        Time steps between two checks of the permeability.
+        Time steps between two checks of the permeability; even.
     vectors : int
-        From how many of its last changes the steady flow is extrapolated; 0 for none, which follows
-        the flow in time.
+        Number of its last changes from which the steady flow is extrapolated, which takes a
+        fraction of the time steps (fewer where memory is short); 0: none, to follow the flow in
+        time.
+    precision : {"float64", "float32", "mixed"}
+        Precision of populations and arithmetic.
+    restart : str or pathlib.Path, optional
+        Output folder of an earlier run, whose last state to go on from.
+    partition : {"bisection", "cartesian"}
+        How ranks share the image.
+    schedule : {"serial", "overlap"}
+        Whether communication hides behind computation; the bits are the same.
+    transport : str
+        How ranks exchange data; "auto" suits devices and nodes. One of "auto", "peer", "nccl",
+        "mpi-p2p", "mpi", "mpi-hierarchical", "mpi-device-p2p" or "mpi-device".
     max_steps : int
         Number of time steps after which `run` ends in any case.
-    precision : {"float64", "float32", "mixed"}
-        Of storage and arithmetic.
-    storage, partition, schedule, transport
-        As of `slipstream.lattice.permeability`; also keys of the tables `numerics` and `run`.
-    restart : str or pathlib.Path, optional
-        Output folder of an earlier run of the same image, to continue from.
+    storage : Storage or mapping, optional
+        How populations are stored, as of `slipstream.lattice.permeability`: a `Storage`, or some of
+        the keys of ``[numerics]``.
     device, comm, title, run, output
         See `slipstream.Flow`.
     numerics : mapping, optional
@@ -130,38 +191,38 @@ walls, isolated
         image: Any,
         *,
         axis: str = "z",
-        voxel_size: float = 1.0,
-        pore: int | Sequence[int] | None = None,
-        pore_below: float | None = None,
-        pore_above: float | None = None,
-        shape: Sequence[int] | None = None,
-        dtype: Any = None,
-        byte_order: str | None = None,
-        offset: int | None = None,
-        dataset: str | None = None,
-        crop: Sequence[Sequence[int]] | None = None,
-        mirror: bool | str | Sequence[str] = False,
-        buffer: int = 0,
-        walls: str | Sequence[str] = "",
-        isolated: str = "remove",
         relaxation_time: float = 1.0,
-        magic: float = 3 / 16,
+        magic: float = 0.1875,
         force: float | None = None,
         pressure_drop: float | None = None,
         inertia: bool = False,
         viscosity: float | None = None,
         pressure_gradient: float | None = None,
         density: float | None = None,
-        tolerance: float = 1e-3,
+        shape: Sequence[int] | None = None,
+        pore: int | Sequence[int] | None = None,
+        pore_below: float | None = None,
+        pore_above: float | None = None,
+        dataset: str | None = None,
+        dtype: Any = None,
+        byte_order: str | None = None,
+        offset: int | None = None,
+        voxel_size: float = 1.0,
+        crop: Sequence[Sequence[int]] | None = None,
+        mirror: bool | str | Sequence[str] = (),
+        buffer: int = 0,
+        walls: str | Sequence[str] = (),
+        isolated: str = "remove",
+        tolerance: float = 0.001,
         interval: int = 100,
         vectors: int = 10,
-        max_steps: int = 200_000,
         precision: str = "float64",
-        storage: Storage | Mapping[str, str] | None = None,
-        partition: str | None = None,
-        schedule: str | None = None,
-        transport: str | None = None,
         restart: str | Path | None = None,
+        partition: str = "bisection",
+        schedule: str = "overlap",
+        transport: str = "auto",
+        max_steps: int = 200_000,
+        storage: Storage | Mapping[str, str] | None = None,
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -169,28 +230,23 @@ walls, isolated
         output: Mapping[str, Any] | None = None,
         numerics: Mapping[str, Any] | None = None,
     ) -> None:
-        of_image = {
-            "pore": plain_value(pore),
-            "pore_below": pore_below,
-            "pore_above": pore_above,
+        given = {
+            **locals(),
             "shape": _reversed(shape),
             "dtype": _dtype_name(dtype),
-            "byte_order": byte_order,
-            "offset": offset,
-            "dataset": dataset,
             "crop": _reversed(crop),
             "mirror": _mirrored(mirror, axis),
-            "buffer": None if buffer is None else plain_value(buffer),
-            "walls": plain_value(walls) or None,
-            "isolated": isolated,
+            "walls": plain_value(walls) or (),
         }
-        of_image |= {"voxel_size": voxel_size}
-        table = {key: value for key, value in of_image.items() if value is not None}
+        for name, key in _KEYS.items():
+            if given[name] is None and key.startswith(("image.", "run.")):
+                given[name] = key_at(LatticeCase, key).default
+        tables: dict[str, Any] = tables_of(LatticeCase, _KEYS, given)
         source = None
         if isinstance(image, Mapping):
-            table |= image
+            tables["image"] |= image
         elif isinstance(image, str | Path):
-            table["path"] = str(image)
+            tables["image"]["path"] = str(image)
         else:
             source = image if hasattr(image, "read") else _as_array(image)
             if not hasattr(image, "read") and source.ndim != 3:
@@ -198,67 +254,27 @@ walls, isolated
                     f"image has {source.ndim} axes; accepted: an array of three, in the order z, y,"
                     " x"
                 )
-            table["path"] = ARRAY
-        drive = {
-            "force": force,
-            "pressure_drop": pressure_drop,
-            "viscosity": viscosity,
-            "pressure_gradient": pressure_gradient,
-            "density": density,
-        }
-        of_run = {"partition": partition, "schedule": schedule, "transport": transport}
-        tables: dict[str, Any] = {
+            tables["image"]["path"] = ARRAY
+        tables["numerics"] |= {**_storage_keys(storage), **table_of("numerics", numerics)}
+        tables["run"] |= table_of("run", run)
+        tables |= {
             "solver": "lattice",
             "title": title,
-            "image": table,
-            "flow": {
-                "axis": axis,
-                "relaxation_time": relaxation_time,
-                "magic": magic,
-                "inertia": inertia,
-                **{key: value for key, value in drive.items() if value is not None},
-            },
-            "initial": {} if restart is None else {"restart": str(restart)},
             "time": {"end": max_steps},
-            "convergence": {
-                "tolerance": tolerance,
-                "interval": interval,
-                "vectors": vectors,
-            },
-            "numerics": {
-                "precision": precision,
-                **_storage_keys(storage),
-                **table_of("numerics", numerics),
-            },
-            "run": {
-                **{key: one for key, one in of_run.items() if one is not None},
-                **table_of("run", run),
-            },
             "output": table_of("output", output),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
         self._asks_for_output = asks_for_output(output)
         self._lattice.given_image = source
 
-    relaxation_time = Setting[float](
-        "flow.relaxation_time", "Relaxation time of the even populations, in time steps"
-    )
-    magic = Setting[float]("flow.magic", "Magic parameter")
-    force = Setting[float | None](
-        "flow.force",
-        "Force per volume along the axis, in lattice units, or a pressure drop",
-    )
-    pressure_drop = Setting[float | None](
-        "flow.pressure_drop", "Difference of pressure between the ends, in place of a force"
-    )
-    viscosity = Setting[float | None]("flow.viscosity", "Dynamic viscosity of the fluid, in Pa s")
-    pressure_gradient = Setting[float | None](
-        "flow.pressure_gradient", "Pressure gradient that drives the fluid, in Pa/m"
-    )
-    density = Setting[float | None]("flow.density", "Density of the fluid, in kg/m³")
-    tolerance = Setting[float](
-        "convergence.tolerance", "How close to steady `run` ends, relatively; 0 for never"
-    )
+    relaxation_time = Setting[float](LatticeCase, "flow.relaxation_time")
+    magic = Setting[float](LatticeCase, "flow.magic")
+    force = Setting[float | None](LatticeCase, "flow.force")
+    pressure_drop = Setting[float | None](LatticeCase, "flow.pressure_drop")
+    viscosity = Setting[float | None](LatticeCase, "flow.viscosity")
+    pressure_gradient = Setting[float | None](LatticeCase, "flow.pressure_gradient")
+    density = Setting[float | None](LatticeCase, "flow.density")
+    tolerance = Setting[float](LatticeCase, "convergence.tolerance")
 
     def _together_with(self, key: str, value: Any) -> dict[str, Any]:
         if value is None:  # which cases take for the default

@@ -1,11 +1,18 @@
-"""Settings of a simulation that can be changed between its steps."""
+"""Keys of cases in Python: arguments of constructors, and settings that change between steps.
+
+Signatures and docstrings have to be text, for editors and type checkers: tools/write_keys.py writes
+those of arguments that are keys, by the names in `argument_keys`.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
-from slipstream.argument_checks import nearest
+from slipstream.argument_checks import nearest, plain_value
+from slipstream.case import Case, SpectralCase
+from slipstream.case.declared_keys import key_at, sentence
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
@@ -14,6 +21,18 @@ if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
 
 Value = TypeVar("Value")
+
+
+def tables_of(
+    case: type[Case], keys: Mapping[str, str], arguments: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the tables of a case that arguments stand for; None is left out where it is usual."""
+    tables: dict[str, dict[str, Any]] = {}
+    for name, key in keys.items():
+        table, value = tables.setdefault(key.partition(".")[0], {}), arguments[name]
+        if value is not None or key_at(case, key).default is not None:
+            table[name] = plain_value(os.fspath(value) if isinstance(value, os.PathLike) else value)
+    return tables
 
 
 class HasSettings(Protocol):
@@ -32,9 +51,14 @@ class Setting(Generic[Value]):
     Setting it is collective: all ranks must set the same value.
     """
 
-    def __init__(self, key: str, meaning: str) -> None:
-        self.key, self.__doc__ = key, f"{meaning}; it can be changed between steps. Collective."
-        self._name = key
+    def __init__(self, case: type[Case], key: str, note: str = "") -> None:
+        self.key, self._case, self._note, self._name = key, case, note, key
+
+    # Made when it is read: the keys of `[equation]` are those of a model, which imports SymPy.
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        meaning = key_at(self._case.suited_to({}), self.key).description or ""
+        return sentence(f"{meaning}{self._note}; it can be changed between steps. Collective")
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -91,13 +115,9 @@ class Parameters(Mapping[str, Any], KnownAttributes):
 class ForcingSettings(KnownAttributes):
     """What drives a flow: ``sim.forcing.amplitude = 0.2``."""
 
-    amplitude = Setting[float]("forcing.amplitude", "Scale of the force, unless `injection` is set")
-    injection = Setting[float | None](
-        "forcing.injection", "Energy injected per time, from which the strength follows; or None"
-    )
-    coefficients = Setting[tuple[float, float, float]](
-        "forcing.coefficients", 'A, B and C of the kind "abc"'
-    )
+    amplitude = Setting[float](SpectralCase, "forcing.amplitude", ", unless `injection` is set")
+    injection = Setting[float | None](SpectralCase, "forcing.injection")
+    coefficients = Setting[tuple[float, float, float]](SpectralCase, "forcing.coefficients")
 
     def __init__(self, simulation: InteractiveSimulation) -> None:
         self._simulation = simulation

@@ -15,6 +15,7 @@ from slipstream.accepted import FORCINGS
 from slipstream.argument_checks import nearest, plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
+from slipstream.case.declared_keys import argument_keys
 from slipstream.case.spectral_case import FLOW_KEYS
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
@@ -27,7 +28,12 @@ from slipstream.interactive.interactive_simulation import (
     collective,
     made_together,
 )
-from slipstream.interactive.settings import ForcingSettings, Parameters, Setting
+from slipstream.interactive.settings import (
+    ForcingSettings,
+    Parameters,
+    Setting,
+    tables_of,
+)
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
 
@@ -37,9 +43,18 @@ if TYPE_CHECKING:
     from slipstream.spectral.spectral_problem import FieldParts
     from slipstream.spectral.spectral_simulation import SpectralSimulation
 
+# The arguments that are keys of cases.
+_KEYS = argument_keys(
+    SpectralCase,
+    ("grid", "time.step", "time.cfl", "time.max_step", "time.integrator", "numerics"),
+)
+
 
 class Flow(InteractiveSimulation):
     """Any model's equations in a periodic box, by a pseudospectral method.
+
+    Steps are adaptive, with a Courant number of 0.8, unless `step` or `cfl` is given. Forced flows
+    need a `max_step` then.
 
     >>> flow = Flow("mhd", points=64, viscosity=0.01, resistivity=0.01, initial="orszag-tang-3d")
     >>> flow.run(until=1.0)
@@ -50,9 +65,23 @@ class Flow(InteractiveSimulation):
         A built-in model ("hd", "boussinesq", "mhd", "gpe"), ``"FILE.py:FUNCTION"``, or your own: a
         `slipstream.equations.Model`, or a function of the model's parameters that returns one.
     points : int or sequence of 3 int
-        Number of points along x, y and z; one number for a cube.
-    length : float, str or sequence of 3
-        Length of the box along x, y and z (non-dimensional), or multiples of pi as text.
+        Number of points along each axis, or [x, y, z].
+    length : float, str or sequence of 3 (float or str)
+        Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
+    step : float, optional
+        Fixed time step (non-dimensional), instead of cfl.
+    cfl : float, optional
+        Courant number of an adaptive time step.
+    max_step : float, optional
+        With cfl: the step never exceeds this (default: no bound).
+    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
+        Runge-Kutta method.
+    precision : {"float64", "float32"}
+        Precision of the fields.
+    dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
+        Which modes are kept, so that products do not alias.
+    integrating_factor : bool
+        Integrate the viscous term exactly.
     initial : str or mapping, optional
         The state at the start: the name of a flow, such as "taylor-green"; the table ``initial`` of
         a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
@@ -61,11 +90,6 @@ class Flow(InteractiveSimulation):
     forcing : str or mapping, optional
         The kind, such as "abc", or the table ``forcing`` of a case:
         ``{"kind": "abc", "amplitude": 0.1}``.
-    step, cfl, max_step : float, optional
-        A fixed time step; or the Courant number of an adaptive one (0.8 by default), and its upper
-        bound, which forced flows need.
-    integrator, precision, dealiasing, integrating_factor
-        See ``[time]`` and ``[numerics]`` in docs/cases.md.
     device : {"auto", "cpu", "cuda", "hip"} or Device
         Device that computes.
     comm : mpi4py.MPI.Comm, None or "world"
@@ -90,9 +114,7 @@ class Flow(InteractiveSimulation):
         model: str | Model | Callable[..., Model] = "hd",
         *,
         points: int | Sequence[int],
-        length: Any = "2 pi",
-        initial: str | Mapping[str, Any] | None = None,
-        forcing: str | Mapping[str, Any] | None = None,
+        length: float | str | Sequence[float | str] = "2 pi",
         step: float | None = None,
         cfl: float | None = None,
         max_step: float | None = None,
@@ -100,6 +122,8 @@ class Flow(InteractiveSimulation):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        initial: str | Mapping[str, Any] | None = None,
+        forcing: str | Mapping[str, Any] | None = None,
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -111,27 +135,16 @@ class Flow(InteractiveSimulation):
         # SymPy takes a while to import: imported late.
         from slipstream.equations import models
 
+        tables: dict[str, Any] = tables_of(SpectralCase, _KEYS, locals())
         table, self._given = _initial_table(initial)
-        steps: dict[str, Any] = {"step": step, "cfl": cfl, "max_step": max_step}
         if step is None and cfl is None:
-            steps["cfl"] = _COURANT
-        tables: dict[str, Any] = {
+            tables["time"]["cfl"] = _COURANT
+        tables["time"] |= {"end": NO_END, **table_of("time", time)}
+        tables |= {
             "solver": "spectral",
             "title": title,
-            "grid": {"points": plain_value(points), "length": plain_value(length)},
             "equation": {"model": models.name_of(model), **_numbers(parameters)},
             "initial": table,
-            "time": {
-                "end": NO_END,
-                "integrator": integrator,
-                **{key: value for key, value in steps.items() if value is not None},
-                **table_of("time", time),
-            },
-            "numerics": {
-                "precision": precision,
-                "dealiasing": dealiasing,
-                "integrating_factor": integrating_factor,
-            },
             "run": table_of("run", run),
             "output": table_of("output", output),
         }
@@ -150,11 +163,9 @@ class Flow(InteractiveSimulation):
 
     # -- settings ------------------------------------------------------------------------------
 
-    cfl = Setting[float | None](
-        "time.cfl", "Courant number of adaptive steps; setting it makes steps adaptive"
-    )
+    cfl = Setting[float | None](SpectralCase, "time.cfl", "; setting it makes steps adaptive")
     max_step = Setting[float | None](
-        "time.max_step", "Upper bound of adaptive steps, or None; setting it makes steps adaptive"
+        SpectralCase, "time.max_step", "; setting it makes steps adaptive"
     )
 
     @property
@@ -460,19 +471,34 @@ class Turbulence(Flow):
     Parameters
     ----------
     points : int or sequence of 3 int
-        Number of points along x, y and z.
+        Number of points along each axis, or [x, y, z].
     viscosity : float
-        Kinematic viscosity (non-dimensional).
+        Kinematic viscosity: one over the Reynolds number of a flow of velocity and length 1.
     viscosity_power : int
-        2 and more: hyperviscosity, ``-viscosity (-laplacian)^power``.
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation : float
         Angular velocity of the frame about z.
     scalars : int
         Number of scalars that the flow carries along.
     diffusivity : float
         Of the scalars.
-    length, initial, forcing, step, cfl, max_step, integrator, precision, dealiasing, \
-integrating_factor, device, comm, title, run, output, time
+    length : float, str or sequence of 3 (float or str)
+        Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
+    step : float, optional
+        Fixed time step (non-dimensional), instead of cfl.
+    cfl : float, optional
+        Courant number of an adaptive time step.
+    max_step : float, optional
+        With cfl: the step never exceeds this (default: no bound).
+    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
+        Runge-Kutta method.
+    precision : {"float64", "float32"}
+        Precision of the fields.
+    dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
+        Which modes are kept, so that products do not alias.
+    integrating_factor : bool
+        Integrate the viscous term exactly.
+    initial, forcing, device, comm, title, run, output, time
         See `Flow`.
 
     Raises
@@ -491,9 +517,7 @@ integrating_factor, device, comm, title, run, output, time
         rotation: float = 0.0,
         scalars: int = 0,
         diffusivity: float = 0.0,
-        length: Any = "2 pi",
-        initial: str | Mapping[str, Any] | None = None,
-        forcing: str | Mapping[str, Any] | None = None,
+        length: float | str | Sequence[float | str] = "2 pi",
         step: float | None = None,
         cfl: float | None = None,
         max_step: float | None = None,
@@ -501,6 +525,8 @@ integrating_factor, device, comm, title, run, output, time
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        initial: str | Mapping[str, Any] | None = None,
+        forcing: str | Mapping[str, Any] | None = None,
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -508,38 +534,13 @@ integrating_factor, device, comm, title, run, output, time
         output: Mapping[str, Any] | None = None,
         time: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(
-            "hd",
-            points=points,
-            length=length,
-            initial=initial,
-            forcing=forcing,
-            step=step,
-            cfl=cfl,
-            max_step=max_step,
-            integrator=integrator,
-            precision=precision,
-            dealiasing=dealiasing,
-            integrating_factor=integrating_factor,
-            device=device,
-            comm=comm,
-            title=title,
-            run=run,
-            output=output,
-            time=time,
-            viscosity=viscosity,
-            viscosity_power=viscosity_power,
-            rotation=rotation,
-            scalars=scalars,
-            diffusivity=diffusivity,
-        )
+        given = {name: one for name, one in locals().items() if name not in ("self", "__class__")}
+        super().__init__("hd", **given)
 
-    viscosity = Setting[float]("equation.viscosity", "Kinematic viscosity (non-dimensional)")
-    viscosity_power = Setting[int](
-        "equation.viscosity_power", "Power of the Laplacian that damps: 1, or more"
-    )
-    rotation = Setting[float]("equation.rotation", "Angular velocity of the frame around z")
-    diffusivity = Setting[float]("equation.diffusivity", "Diffusivity of scalars")
+    viscosity = Setting[float](SpectralCase, "equation.viscosity")
+    viscosity_power = Setting[int](SpectralCase, "equation.viscosity_power")
+    rotation = Setting[float](SpectralCase, "equation.rotation")
+    diffusivity = Setting[float](SpectralCase, "equation.diffusivity")
 
     @property
     def scalars(self) -> int:

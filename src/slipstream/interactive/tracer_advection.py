@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from slipstream.argument_checks import plain_value, table_of
+from slipstream.argument_checks import table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import AdvectionCase, validate_case
+from slipstream.case.declared_keys import argument_keys
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import (
@@ -19,9 +20,13 @@ from slipstream.interactive.interactive_simulation import (
     asks_for_output,
     made_together,
 )
+from slipstream.interactive.settings import tables_of
 
 if TYPE_CHECKING:
     from slipstream.advection.advection_simulation import AdvectionSimulation
+
+# The arguments that are keys of cases.
+_KEYS = argument_keys(AdvectionCase, ("grid", "flow", "initial", "numerics"))
 
 
 class Advection(InteractiveSimulation):
@@ -35,15 +40,16 @@ class Advection(InteractiveSimulation):
     Parameters
     ----------
     points : int or sequence of 3 int
-        Number of points along x, y and z.
+        Number of points along each axis, or [x, y, z].
     courant : float or sequence of 3 float
-        Courant number along x, y and z.
+        Courant number, from -1 to 1, of all axes or [x, y, z]: edges of the box per step, times the
+        points along the axis. The scheme is exact where all are 1, -1 or 0.
+    restart : str or pathlib.Path, optional
+        Output folder of an earlier run, whose last state to go on from.
     width : float
-        Width of the initial Gaussian, as a fraction of the box.
+        Standard deviation of the Gaussian, in edges of the box.
     precision : {"float64", "float32"}
         Precision of the field.
-    restart : str or pathlib.Path, optional
-        Output folder of an earlier run to continue from.
     device, comm, title, run, output
         See `slipstream.Flow`.
 
@@ -59,26 +65,19 @@ class Advection(InteractiveSimulation):
         *,
         points: int | Sequence[int],
         courant: float | Sequence[float] = 1.0,
-        width: float | None = None,
-        precision: str = "float64",
         restart: str | Path | None = None,
+        width: float = 0.1,
+        precision: str = "float64",
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
         run: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
     ) -> None:
-        initial: dict[str, Any] = {} if width is None else {"width": width}
-        if restart is not None:
-            initial["restart"] = str(restart)
-        tables: dict[str, Any] = {
+        tables: dict[str, Any] = tables_of(AdvectionCase, _KEYS, locals()) | {
             "solver": "advection",
             "title": title,
-            "grid": {"points": plain_value(points)},
-            "flow": {"courant": plain_value(courant)},
-            "initial": initial,
             "time": {"end": NO_END},
-            "numerics": {"precision": precision},
             "run": table_of("run", run),
             "output": table_of("output", output),
         }

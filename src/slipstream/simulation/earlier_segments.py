@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.case import Case
-from slipstream.case.toml_writer import toml_value
+from slipstream.case.toml_text import toml_value
 from slipstream.io.folder_seals import KeptOutput
 from slipstream.printable_text import shortened
 

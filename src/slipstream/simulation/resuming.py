@@ -21,7 +21,7 @@ from rich.console import Console
 from slipstream.array_types import Comm
 from slipstream.case import Case
 from slipstream.case.case_loading import parse_case_of_run, parse_stored_case
-from slipstream.case.toml_writer import to_toml
+from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError

@@ -1,14 +1,16 @@
-"""Telling what is wrong with text that is not TOML: the line, the key, and what to write instead.
+"""Writing TOML, and saying what is wrong with text that is not TOML.
 
 TOML takes ``1e-3`` and ``-0.5``, but neither ``.5`` nor ``5.``, and wants its words quoted.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
+from collections.abc import Mapping
+from typing import Any
 
-from slipstream.case.toml_writer import toml_value
 from slipstream.printable_text import shown
 
 _PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
@@ -22,6 +24,33 @@ _TEXT = re.compile(r"[A-Za-z_~/][^\n]*|[0-9]+/[0-9]+|[0-9.]+ *\*? *pi[ /0-9.]*")
 _LONGEST_LINE, _LONGEST_KEY = 2000, 60
 # How tomllib begins what it says of a line that gives no key a value.
 _NO_VALUES = ("Expected '=' after a key", "Expected ']' at the end of a table")
+
+
+def to_toml(data: Mapping[str, Any]) -> str:
+    """Return data as TOML: bool, int, float, str, lists of these, and tables of all of them."""
+    tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+    lines = [f"{key} = {toml_value(data[key])}" for key in data if key not in tables]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """Return one value as TOML text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        # JSON's strings are TOML's, except for one control character that JSON does not escape.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        items = (f"{key} = {toml_value(item)}" for key, item in value.items())
+        return "{ " + ", ".join(items) + " }"
+    raise TypeError(f"{type(value).__name__} has no form in TOML")
 
 
 def number_in_toml(text: str) -> str | None:
