@@ -8,9 +8,9 @@ import pytest
 from advection_lines import lines_of
 from slipstream import cli
 from slipstream.advection import STRATEGIES, advection_solver
-from slipstream.advection.cpu_shell_tuning import SHELLS
 from slipstream.bench import advection_bench
 from slipstream.bench.advection_bench import (
+    SHELLS,
     best_of,
     fitting,
     measure_advection,

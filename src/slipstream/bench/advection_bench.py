@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian, tuned_shell
+from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian
 from slipstream.advection.overlap_strategies import checked_strategy
 from slipstream.array_types import Comm
 from slipstream.bench.comparison import headline
@@ -35,9 +36,13 @@ from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import Device, HostDevice, large_copy
 from slipstream.errors import InputError
 from slipstream.schedule import Timeline
+from slipstream.tuner import measure
 
-# Threads to try for a shell; None stands for all.
+# Thicknesses of a shell to try, and threads; None stands for all.
+SHELLS = (0, 1, 2, 4, 8)
 _THREADS = (None, 4)
+# Steps of each pair that are timed, of which the median counts.
+_TUNING_STEPS = 5
 _WIDTH = 0.1
 _COURANT = (0.5, 0.5, 0.5)
 # A copy that does not read what it overwrites; that of a GPU never does.
@@ -143,7 +148,6 @@ def _prepared(request: AdvectionRequest, name: str, comm: Comm) -> _Candidate:
     settings: dict[str, Any] = {
         "courant": _COURANT,
         "dtype": request.dtype,
-        "comm": comm,
         "grid": request.grid,
     }
     tuned: Mapping[str, Any] = {}
@@ -151,17 +155,41 @@ def _prepared(request: AdvectionRequest, name: str, comm: Comm) -> _Candidate:
     strategy = checked_strategy(name, 1 if comm is None else comm.size)
     if len(strategy.devices) == 2 and shell is None:
         tried = _THREADS if threads is None else (threads,)
-        tuned = tuned_shell(request.shape, name, threads=tried, **settings)
+        tuned = _tuned_shell(request.shape, name, tried, comm=comm, **settings)
         shell, threads = tuned["shell"], tuned["threads"]
     solver = Advection(
         request.shape,
         strategy=name,
         shell=1 if shell is None else shell,
         threads=threads,
+        comm=comm,
         **settings,
     )
     solver.set(gaussian(solver.box, solver.shape, (0.0, 0.0, 0.0), _WIDTH))
     return _Candidate(solver, tuned)
+
+
+def _tuned_shell(
+    shape: Sequence[int], strategy: str, threads: Sequence[int | None], comm: Comm, **settings: Any
+) -> Mapping[str, Any]:
+    """Return the fastest shell and number of threads, and the seconds of all pairs. Collective."""
+
+    def prepare(pair: tuple[int, int | None]) -> Callable[[], None]:
+        solver = Advection(
+            shape, strategy=strategy, comm=comm, shell=pair[0], threads=pair[1], **settings
+        )
+        solver.set(np.ones(solver.box.shape, solver.dtype))
+
+        def step() -> None:
+            solver.advance()
+            solver.synchronize()
+
+        return step
+
+    pairs = list(itertools.product(SHELLS, threads))
+    seconds = measure(lambda _: pairs, prepare, comm, repetitions=_TUNING_STEPS)
+    shell, best = seconds.best()
+    return {"shell": shell, "threads": best, "seconds": seconds}
 
 
 def _devices(candidates: Mapping[str, _Candidate]) -> dict[str, Device]:

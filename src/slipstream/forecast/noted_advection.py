@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
-import numpy as np
-
-from slipstream.advection.advection_memory import memory_with_output
-from slipstream.advection.advection_simulation import grid_of_case
-from slipstream.advection.advection_solver import record_steps
+from slipstream.advection.advection_simulation import problem_of_case
 from slipstream.advection.overlap_strategies import (
+    checked_strategy,
     strategies_of,
-    strategy_of_case,
     usual_strategy,
 )
 from slipstream.case import AdvectionCase
-from slipstream.decomposition import grid_boxes
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange.noting_transport import RankPlace, noting_transport
@@ -46,51 +41,37 @@ def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepC
         If the strategy is for one rank or for other devices, a rank would have no point, or its
         field does not fit.
     """
-    noted = note_advection(case, machine, ranks)
-    shape = tuple(reversed(case.grid.points_xyz))
-    boxes = grid_boxes(shape, grid_of_case(case, ranks))
-    size = output_size(shape, boxes, [np.dtype(case.numerics.precision).itemsize])
-    return counts_of(noted, machine, {"fields": size, "checkpoint": size})
+    return counts_of(note_advection(case, machine, ranks), machine)
 
 
 def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int = 0) -> NotedSteps:
     """Return the two steps of one rank that take turns; raises what `advection_counts` does."""
-    shape = tuple(reversed(case.grid.points_xyz))
     has_gpus = machine.device.kind == "gpu"
     name = case.run.strategy
     if name == "auto":
         name = usual_strategy(ranks, has_gpus and case.run.device != "cpu")
-    strategy = strategy_of_case(name, ranks)
+    strategy = checked_strategy(name, ranks, "run.strategy")
     if "gpu" in strategy.devices and not has_gpus:
         raise InputError(
             f"run.strategy: {name!r} needs a GPU, but devices of {machine.title} are CPUs"
             f" (device.kind); accepted there: auto, {strategies_of(gpu=False)}"
         )
-    grid = grid_of_case(case, ranks)
-    boxes = grid_boxes(shape, grid)
-    if not boxes[-1].size:
-        raise InputError(
-            f"{ranks} ranks: as {' x '.join(map(str, reversed(grid)))} (x, y, z) some would have"
-            " no point; take fewer nodes"
-        )
-    dtype, divided = np.dtype(case.numerics.precision), [int(count > 1) for count in grid]
     device = noting_device(machine, ranks)
     devices = {kind: device.home if kind == "cpu" else device for kind in strategy.devices}
-    needed = memory_with_output(strategy, devices, boxes[rank], grid, dtype, case.run.shell)
+    problem = problem_of_case(case, name, ranks, devices)
+    if not problem.boxes[-1].size:
+        raise InputError(
+            f"{ranks} ranks: as {' x '.join(map(str, reversed(problem.grid)))} (x, y, z) some would"
+            " have no point; take fewer nodes"
+        )
+    needed = problem.memory(rank, with_output=True)
     for kind, need in needed.items():
         check_fit(ranks, need, room_of_rank(machine, ranks, _WHERE[kind]), _WHERE[kind])
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    steps = record_steps(
-        strategy,
-        devices,
-        boxes,
-        rank,
-        divided,
-        (shape[0], shape[1], shape[2]),
-        dtype,
-        tuple(reversed(case.flow.courant_xyz)),
-        case.run.shell,
-        lambda of, name: noting_transport(name, place, cast(NotingDevice, of)),
+    steps = problem.record_steps(
+        rank, lambda of, name: noting_transport(name, place, cast(NotingDevice, of))
     )
     overlap = strategy.policy == "overlap"
-    return NotedSteps("advection", steps.graphs, place, sum(needed.values()), overlap)
+    size = output_size(problem.shape, problem.boxes, [problem.dtype.itemsize])
+    outputs = {"fields": size, "checkpoint": size}
+    return NotedSteps("advection", steps.graphs, place, sum(needed.values()), overlap, outputs)

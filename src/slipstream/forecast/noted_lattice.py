@@ -113,9 +113,11 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         noted = note_lattice(
             sites, found, storage, place, device, case.run.transport, case.run.schedule
         )
-        noted = dataclasses.replace(noted, fields_bytes=needs[storage])
         outputs = _outputs(domain.shape, division.sites, storage)
-        return counts_of(noted, machine, outputs, division.remark)
+        noted = dataclasses.replace(
+            noted, fields_bytes=needs[storage], outputs=outputs, remark=division.remark
+        )
+        return counts_of(noted, machine)
 
     return count
 

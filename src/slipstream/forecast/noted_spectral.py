@@ -35,9 +35,7 @@ def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCou
     InputError
         If a rank would have nothing to do, or its fields do not fit.
     """
-    noted = note_spectral(case, machine, ranks)
-    row_bytes = noting_device(machine, ranks).row_bytes
-    return counts_of(noted, machine, _outputs(problem_of_case(case, 0, ranks, row_bytes)))
+    return counts_of(note_spectral(case, machine, ranks), machine)
 
 
 def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 0) -> NotedSteps:
@@ -47,7 +45,8 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
         raise InputError(f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most")
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
     device = noting_device(machine, ranks)
-    problem = problem_of_case(case, rank, ranks, device.row_bytes).problem
+    described = problem_of_case(case, rank, ranks, device.row_bytes)
+    problem = described.problem
     placement = place_fields(problem, case.run, device, None)
     where, home = placement.residency, device if placement.residency == "device" else device.home
     hint = "" if where == "host" else ", or --set run.residency=auto"
@@ -56,7 +55,8 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     step = SpectralStep(problem, home, transport, placement.passes())
     graph = step.record_step(begins=not step.passes.goes_ahead)
     overlap = case.run.schedule == "overlap"
-    return NotedSteps("spectral", [graph], place, placement.need(), overlap)
+    outputs = _outputs(described)
+    return NotedSteps("spectral", [graph], place, placement.need(), overlap, outputs)
 
 
 def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) -> float:

@@ -195,4 +195,4 @@ def _cube_of_pores(
     schedule = "overlap" if overlaps else "serial"
     sites = round(_POROSITY * voxels)
     noted = note_lattice(sites, links, storage, place, device, "mpi-p2p", schedule)
-    return counts_of(noted, titan, {})
+    return counts_of(noted, titan)

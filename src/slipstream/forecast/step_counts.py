@@ -106,7 +106,7 @@ class StepCounts:
 class NotedSteps:
     """Steps that take turns, recorded for one rank of many where nothing is allocated.
 
-    `fields_bytes` is what the rank keeps; see `StepCounts`.
+    `fields_bytes`, `outputs` and `remark` are those of `StepCounts`.
     """
 
     family: Family
@@ -114,6 +114,8 @@ class NotedSteps:
     place: RankPlace
     fields_bytes: float
     is_overlapped: bool
+    outputs: Mapping[str, OutputSize] = field(default_factory=dict)
+    remark: str = ""
 
     @property
     def nodes(self) -> list[Node]:
@@ -121,9 +123,7 @@ class NotedSteps:
         return [node for graph in self.graphs for node in graph.nodes]
 
 
-def counts_of(
-    noted: NotedSteps, machine: Machine, outputs: Mapping[str, OutputSize], remark: str = ""
-) -> StepCounts:
+def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
     """Return what noted steps move."""
     place, steps = noted.place, len(noted.graphs)
     traffic = traffic_of(noted.nodes, place)
@@ -152,8 +152,8 @@ def counts_of(
         relayed_bytes=traffic.relayed_bytes / steps,
         is_from_host=traffic.is_from_host,
         exchanges=traffic.exchanges / steps,
-        remark=remark,
-        outputs=outputs,
+        remark=noted.remark,
+        outputs=noted.outputs,
     )
 
 
