@@ -42,14 +42,12 @@ from slipstream.exchange import chosen_transport
 from slipstream.fft import Streaming
 from slipstream.forecast.measured_rates import bus_rates, copy_bandwidth
 from slipstream.forecast.noted_spectral import bytes_of_step
+from slipstream.forecast.published_runs import GHOST_TRANSFORMS
 from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.out_of_core_step import StreamedPasses
 from slipstream.spectral.spectral_simulation import SpectralSimulation
-
-# Real transforms of a stage of GHOST's solvers (Rosenberg et al. 2020, and its source).
-_GHOST = {"hd": 9, "boussinesq": 16, "mhd": 27, "gpe": 8}
 
 
 def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
@@ -158,7 +156,7 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
             found["seconds of a plain real transform"] = one
             found["step / as many plain transforms"] = took / (number * substages * one)
             found["substage / plain transform"] = took / substages / one
-            if theirs := _GHOST.get(case.equation.model):
+            if theirs := GHOST_TRANSFORMS.get(case.equation.model):
                 ratio = took / (theirs * substages * one)
                 found["step / plain transforms of GHOST's number"] = ratio
         return found
