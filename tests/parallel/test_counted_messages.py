@@ -18,8 +18,8 @@ from slipstream.forecast import load_machine
 from slipstream.forecast.noted_advection import note_advection
 from slipstream.forecast.noted_lattice import note_lattice
 from slipstream.forecast.noted_spectral import note_spectral
-from slipstream.forecast.step_walk import traffic_of
 from slipstream.lattice.domain_decomposition import crossing_links
+from slipstream.simulation.step_walk import traffic_of
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 pytestmark = pytest.mark.several_ranks

@@ -230,7 +230,7 @@ def _streamed_row(
     timeline: Timeline,
 ) -> dict[str, Any]:
     passes, problem = cast(StreamedPasses, simulation.flow.passes), simulation.problem
-    sizes = crossings(problem, variant.streaming.update, passes.resident.ky)
+    sizes = crossings(problem, variant.streaming.update, passes.resident.ky, passes.tiles)
     ways, bound = bus_bound(variant, sizes, rates, simulation.comm)
     took = seconds["step"]
     return {

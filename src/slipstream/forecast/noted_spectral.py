@@ -17,7 +17,7 @@ from slipstream.forecast.step_counts import (
     output_size,
     room_of_rank,
 )
-from slipstream.forecast.step_walk import traffic_of
+from slipstream.simulation.step_walk import traffic_of_step
 from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.memory_placement import place as place_fields
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
@@ -61,11 +61,13 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
 
 def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) -> float:
     """Return what a rank's step of fields on its device, "cpu" or "gpu", moves in its memory."""
-    ranks = problem.geometry.ranks
-    place = RankPlace(problem.geometry.rank, ranks, ranks)
-    device = NotingDevice("cpu" if processor == "cpu" else "cuda")
-    transport = noting_transport(case.run.transport, place, device)
-    found = traffic_of(SpectralStep(problem, device, transport).record_step().nodes, place)
+    found = traffic_of_step(
+        lambda device, transport: SpectralStep(problem, device, transport).record_step(),
+        NotingDevice("cpu" if processor == "cpu" else "cuda"),
+        problem.geometry.rank,
+        problem.geometry.ranks,
+        case.run.transport,
+    )
     return found.device_bytes + found.host_bytes
 
 

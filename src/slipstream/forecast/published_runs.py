@@ -38,8 +38,8 @@ NOT_COMPARED = (
     "White and Dongarra (2011): the text of their talk gives no time of the nine strategies; of"
     " what it finds, more than twofold gain by full overlap and most from a thin shell, nothing can"
     " be foretold without the rates of JaguarPF, Hopper, Lens and Yona",
-    "Rosenberg et al. (2020), GHOST: tables give shares of the time on CPUs, the text speed-ups over"
-    " cores that are not described; times of whole steps are in pictures",
+    "Rosenberg et al. (2020), GHOST: tables give shares of the time on CPUs, and the text speed-ups"
+    " over cores that are not described; times of whole steps are in pictures",
     "Robertsén et al. (2017): scaling beyond what is above, and layouts, are in pictures",
 )
 

@@ -11,10 +11,10 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange.noting_transport import RankPlace
 from slipstream.forecast.machine_description import Family, Machine
-from slipstream.forecast.step_walk import traffic_of
 from slipstream.io.stored_layout import stored_layout
 from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node
+from slipstream.simulation.step_walk import traffic_of
 
 
 @dataclass(frozen=True)
