@@ -72,7 +72,7 @@ class AdvectionSimulation(Simulation):
     ) -> None:
         self.schedule, self.devices = _strategy_and_devices(case, comm, device)
         super().__init__(case, comm, list(self.devices.values())[-1])
-        self.problem = problem_of_case(case, self.schedule, self.ranks, self.devices)
+        self.problem = advection_problem(case, self.schedule, self.ranks, self.devices)
         self.transport = self.problem.strategy.transport if self.ranks > 1 else "none"
         self._shape, self.boxes = self.problem.shape, self.problem.boxes
         self._box = self.boxes[self.rank]
@@ -256,7 +256,7 @@ class AdvectionSimulation(Simulation):
         yield from self.fields()
 
 
-def problem_of_case(
+def advection_problem(
     case: AdvectionCase, strategy: str, ranks: int, devices: Mapping[str, Device]
 ) -> AdvectionProblem:
     """Return what a case asks of so many ranks, by the strategy of a name."""

@@ -41,7 +41,7 @@ from slipstream.equations import models
 from slipstream.exchange import chosen_transport
 from slipstream.fft import Streaming
 from slipstream.forecast.measured_rates import bus_rates, copy_bandwidth
-from slipstream.forecast.noted_spectral import bytes_of_step
+from slipstream.forecast.noted_steps import bytes_of_step
 from slipstream.forecast.published_runs import GHOST_TRANSFORMS
 from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline, commit

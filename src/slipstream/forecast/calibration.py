@@ -36,7 +36,7 @@ from slipstream.forecast.measured_rates import (
     storage_rates,
     usable_transports,
 )
-from slipstream.forecast.noted_spectral import bytes_of_step
+from slipstream.forecast.noted_steps import bytes_of_step
 from slipstream.io.durable_files import errors_name
 from slipstream.report.number_text import counted
 from slipstream.schedule import commit

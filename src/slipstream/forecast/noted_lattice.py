@@ -21,7 +21,7 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange.noting_transport import RankPlace, noting_transport
 from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.step_counts import (
+from slipstream.forecast.step_price import (
     NotedSteps,
     OutputSize,
     StepCounts,

@@ -17,8 +17,7 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.exchange.noting_transport import RankPlace
 from slipstream.forecast.machine_description import Machine, Network, load_machine
 from slipstream.forecast.noted_lattice import note_lattice
-from slipstream.forecast.step_counts import StepCounts, counts_of
-from slipstream.forecast.step_time import StepTime, step_time
+from slipstream.forecast.step_price import StepCounts, StepTime, counts_of, step_time
 from slipstream.lattice.population_layout import Storage
 
 BATCHED = "Ravikumar et al. (2021), batched asynchronous FFTs: seconds of a time step"
