@@ -392,7 +392,7 @@ def info(
     if calibrate is not None:
         if mpi_launch.should_relaunch(ranks):
             raise typer.Exit(mpi_launch.relaunch(ranks or 1))
-        from slipstream.bench.calibration import calibrate_here
+        from slipstream.forecast.calibration import calibrate_here
 
         calibrate_here(calibrate, device, out, make_console())
         return

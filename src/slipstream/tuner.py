@@ -1,4 +1,4 @@
-"""The tuner: candidates are timed in turn, slow ones are dropped early, the winner is remembered.
+"""Timing: actions side by side, and the tuner, which drops slow candidates and remembers the best.
 
 A candidate is whatever does not change a result but its speed. Measuring the parts of a
 computation alone misleads, since they compete for the same memory; so a candidate is timed as it
@@ -18,8 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from slipstream.array_types import Comm
 from slipstream.collective import largest, together
+from slipstream.device import Device
 from slipstream.device.private_cache import cache_folder, write_atomically
 from slipstream.errors import InputError, OutOfMemory
 
@@ -34,6 +37,53 @@ BEST_TIMES = 100
 # first run, after some, and before its options are combined with others.
 DROP_AT_ONCE, DROP = 4.0, 1.5
 _RUNS_TO_DROP = 3
+
+
+class Median(float):
+    """A median that knows how far apart the quartiles were, over the median."""
+
+    spread: float = 0.0
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Median:
+        """Return the median of samples."""
+        low, middle, high = np.quantile(samples, (0.25, 0.5, 0.75))
+        result = cls(middle)
+        result.spread = float((high - low) / middle) if middle else 0.0
+        return result
+
+    def __truediv__(self, number: float) -> Median:
+        result = Median(float(self) / number)
+        result.spread = self.spread
+        return result
+
+
+def medians(
+    device: Device,
+    actions: Mapping[Any, Callable[[], object]],
+    repetitions: int,
+    comm: Comm = None,
+) -> dict[Any, float]:
+    """Return median seconds of actions side by side, on the slowest rank. Collective.
+
+    One repetition runs each action once, so that all of them see the same noise; the first one
+    is not timed. The device is waited for before and after each action.
+    """
+    samples: dict[Any, list[float]] = {name: [] for name in actions}
+    for repetition in range(repetitions + 1):
+        for name, action in actions.items():
+            device.synchronize()
+            if comm is not None:
+                comm.Barrier()
+            start = time.perf_counter()
+            action()
+            device.synchronize()
+            elapsed = time.perf_counter() - start
+            if repetition:
+                samples[name].append(elapsed)
+    mine: dict[Any, float] = {name: Median.of(values) for name, values in samples.items()}
+    everyone = [mine] if comm is None else comm.allgather(mine)
+    return {name: max(one[name] for one in everyone) for name in mine}
 
 
 class Times(dict[Candidate, float]):

@@ -5,11 +5,10 @@ import os
 import pytest
 from rich.console import Console
 
-from slipstream.bench import calibration, storage_bench
 from slipstream.case import load_case
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError
-from slipstream.forecast import forecast, load_machine
+from slipstream.forecast import calibration, forecast, load_machine, measured_rates
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +16,9 @@ def _small(monkeypatch):
     monkeypatch.setattr(calibration, "_POINTS", {"cpu": 16, "gpu": 32})
     monkeypatch.setattr(calibration, "_LARGE", {"cpu": 1 << 14, "gpu": 1 << 20})
     monkeypatch.setattr(calibration, "_MESSAGES", [800, 8000])
-    monkeypatch.setattr(storage_bench, "_FILE", 1 << 16)
-    monkeypatch.setattr(storage_bench, "_PIECE", 1 << 14)
-    monkeypatch.setattr(storage_bench, "_SMALL_FILES", 2)
+    monkeypatch.setattr(measured_rates, "_FILE", 1 << 16)
+    monkeypatch.setattr(measured_rates, "_PIECE", 1 << 14)
+    monkeypatch.setattr(measured_rates, "_SMALL_FILES", 2)
     measure = calibration.copy_bandwidth
     monkeypatch.setattr(calibration, "copy_bandwidth", lambda device: measure(device, 1 << 24))
 
@@ -94,8 +93,8 @@ def test_a_file_in_no_folder_is_refused_before_anything_is_measured(comm, path, 
 def test_reading_from_memory_is_not_taken_for_reading(comm, path, monkeypatch):
     rates = {}
     for is_kept in (True, False):
-        monkeypatch.setattr(storage_bench, "_is_in_memory", lambda path, kept=is_kept: kept)
-        rates[is_kept] = storage_bench.storage_rates(path.parent, comm, 1)
+        monkeypatch.setattr(measured_rates, "_is_in_memory", lambda path, kept=is_kept: kept)
+        rates[is_kept] = measured_rates.storage_rates(path.parent, comm, 1)
     assert "node_read_gb_per_s" not in rates[True]
     assert rates[False]["node_read_gb_per_s"] > 0
 
@@ -104,7 +103,7 @@ def test_a_folder_that_cannot_be_written_ends_all(comm, path, monkeypatch):
     def fail(*arguments):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(storage_bench, "replace_file", fail)
+    monkeypatch.setattr(measured_rates, "replace_file", fail)
     with pytest.raises(OSError if comm is None else (OSError, RunError), match="Read-only"):
-        storage_bench.storage_rates(path.parent, comm, 1)
+        measured_rates.storage_rates(path.parent, comm, 1)
     assert on_first_rank(comm, lambda: os.listdir(path.parent)) == []

@@ -15,11 +15,10 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.exchange import mpi_transport
 from slipstream.exchange.noting_transport import RankPlace
 from slipstream.forecast import load_machine
-from slipstream.forecast.noted_advection import note_advection
 from slipstream.forecast.noted_lattice import note_lattice
-from slipstream.forecast.noted_spectral import note_spectral
-from slipstream.forecast.step_walk import traffic_of
+from slipstream.forecast.noted_steps import note_advection, note_spectral
 from slipstream.lattice.domain_decomposition import crossing_links
+from slipstream.simulation.step_walk import traffic_of
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 pytestmark = pytest.mark.several_ranks

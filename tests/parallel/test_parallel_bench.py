@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from flows import make_case
-from slipstream.bench import exchange_bench, fft_bench, harness
-from slipstream.bench.dns_out_of_core_bench import measure_streamed_step, step_variants
-from slipstream.bench.exchange_bench import PATTERNS
+from slipstream.bench import exchange_bench, fft_bench
 from slipstream.bench.fft_bench import FixedTransforms, make_plan
 from slipstream.bench.harness import OnFirstRank
 from slipstream.bench.requests import ExchangeRequest, TransformRequest
+from slipstream.bench.step_bench import measure_streamed_step, step_variants
 from slipstream.case.spectral_case import SpectralStreaming
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.fft import Streaming
+from slipstream.forecast import measured_rates
+from slipstream.forecast.measured_rates import PATTERNS, ExchangeTimer, usable_transports
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
@@ -24,7 +25,7 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 def small_copies(monkeypatch):
     for module in (exchange_bench, fft_bench):
         monkeypatch.setattr(
-            module, "copy_bandwidth", lambda device: harness.copy_bandwidth(device, 1 << 20)
+            module, "copy_bandwidth", lambda device: measured_rates.copy_bandwidth(device, 1 << 20)
         )
 
 
@@ -72,21 +73,21 @@ def test_what_is_sent_between_nodes_is_counted(comm, device, monkeypatch):
 
 def test_transports_that_cannot_be_used_are_left_out_with_a_reason(comm, device):
     several(comm)
-    made, skipped = exchange_bench.usable_transports((), device, comm)
+    made, skipped = usable_transports((), device, comm)
     assert {"mpi", "mpi-p2p"} <= set(made)
     if device.kind == "cpu":
         assert "nccl" in skipped
         with pytest.raises(InputError, match="no transport is usable"):
-            exchange_bench.usable_transports(("nccl",), device, comm)
+            usable_transports(("nccl",), device, comm)
     with pytest.raises(InputError, match="pigeon"):
-        exchange_bench.usable_transports(("pigeon",), device, comm)
+        usable_transports(("pigeon",), device, comm)
 
 
 def test_messages_larger_than_the_memory_are_refused_on_all_ranks(comm, device):
     several(comm)
-    made, _ = exchange_bench.usable_transports(("mpi",), device, comm)
+    made, _ = usable_transports(("mpi",), device, comm)
     with pytest.raises(InputError, match="--largest"):
-        exchange_bench.ExchangeTimer(device, comm, made, 1 << 50)
+        ExchangeTimer(device, comm, made, 1 << 50)
 
 
 @pytest.mark.parametrize("truncation", [None, "2/3"])
@@ -143,7 +144,7 @@ def test_only_the_first_rank_acts(comm):
 
 
 def test_a_way_that_one_rank_has_no_memory_for_is_left_out_on_all(comm, device, monkeypatch):
-    monkeypatch.setattr("slipstream.bench.out_of_core._BUFFER", 1 << 16)
+    monkeypatch.setattr(measured_rates, "_BUFFER", 1 << 16)
     last = comm is None or comm.rank == comm.size - 1
     allocate = SpectralSimulation.allocate
 

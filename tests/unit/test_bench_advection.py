@@ -8,16 +8,15 @@ import pytest
 from advection_lines import lines_of
 from slipstream import cli
 from slipstream.advection import STRATEGIES, advection_solver
-from slipstream.advection.cpu_shell_tuning import SHELLS
 from slipstream.bench import advection_bench
 from slipstream.bench.advection_bench import (
-    best_of,
+    SHELLS,
     fitting,
     measure_advection,
-    plot_advection,
     print_advection,
 )
-from slipstream.bench.harness import plot_timelines, read_results
+from slipstream.bench.harness import read_results
+from slipstream.bench.pictures import best_of, plot_advection, plot_timelines
 from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import HostDevice, cuda_device_count, large_copy
 from slipstream.errors import InputError
@@ -38,9 +37,8 @@ def small_copies():
 
 @pytest.fixture(scope="module")
 def measured():
-    timelines = {}
     request = AdvectionRequest(SHAPE, strategies=("single", "mpi"), steps=2, repetitions=2)
-    return measure_advection(request, None, False, timelines), timelines
+    return measure_advection(request, None, False)
 
 
 def test_all_strategies_are_one_and_a_half_times_the_lines_of_the_first_two():
@@ -89,7 +87,7 @@ def test_strategies_fit_ranks_and_devices():
 def test_what_cannot_run_is_left_out_unless_it_was_named():
     settings = {"steps": 1, "repetitions": 1, "shell": 1}
     if not cuda_device_count():
-        result = measure_advection(AdvectionRequest(SHAPE, **settings), None, gpu=True)
+        result, _ = measure_advection(AdvectionRequest(SHAPE, **settings), None, gpu=True)
         assert [row["strategy"] for row in result["rows"]] == ["single"]
         assert result["left out"].keys() == {"gpu", "hybrid", "hybrid-overlap"}
         with pytest.raises(InputError, match="finds no GPU"):
@@ -102,7 +100,7 @@ def test_hybrid_strategies_take_the_fastest_shell(monkeypatch):
     """The GPU is a CPU with a GPU's kernels here: what is tuned is not worth knowing."""
     monkeypatch.setattr(advection_solver, "open_device", lambda *_: HostDevice(tiled=True))
     request = AdvectionRequest(SHAPE, steps=1, repetitions=1)
-    result = measure_advection(request, None, gpu=True)
+    result, _ = measure_advection(request, None, gpu=True)
     assert [row["strategy"] for row in result["rows"]] == list(fitting(1, gpu=True))
     assert result["same bits"]
     for row in result["rows"]:

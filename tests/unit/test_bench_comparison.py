@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -9,19 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from slipstream.bench import bench_commands, fft_bench, harness, headlines_bench
-from slipstream.bench.comparison import (
-    Headline,
-    Median,
-    asked_of,
-    changes,
-    headline,
-    headlines_as_json,
-    read_headlines,
-)
+from slipstream.bench import benchmarks, fft_bench, harness, headlines_bench
+from slipstream.bench.harness import Headline, asked_of, changes, headline, read_headlines
 from slipstream.bench.requests import HeadlinesRequest, TransformRequest
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
+from slipstream.forecast.measured_rates import copy_bandwidth
+from slipstream.tuner import Median
 
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20)
 
@@ -39,9 +34,9 @@ def test_a_median_knows_its_quartiles(samples):
 def test_what_takes_longer_than_tolerated_is_worse():
     before = {"faster": 1.0, "same": 1.0, "slower": 1.0, "gone": 1.0}
     now = {"faster": Headline(0.5), "same": Headline(1.04), "slower": Headline(1.06)}
-    found = {one.name: one for one in changes(before, now | {"new": Headline(9.0)}, 0.05)}
-    assert {name for name, one in found.items() if one.is_worse} == {"slower", "gone"}
-    assert found["faster"].ratio == 0.5
+    found = {one["figure"]: one for one in changes(before, now | {"new": Headline(9.0)}, 0.05)}
+    assert {name for name, one in found.items() if one["is worse"]} == {"slower", "gone"}
+    assert found["faster"]["now"] / found["faster"]["before"] == 0.5
 
 
 @pytest.fixture
@@ -51,7 +46,7 @@ def record(tmp_path):
 
     def write(**changed):
         asked = asked_of(TransformRequest(shape=(8, 8, 8)))
-        headlines = headlines_as_json({"forward": Headline(1.0)})
+        headlines = {"forward": asdict(Headline(1.0))}
         path.write_text(
             json.dumps(
                 {"benchmark": "fft", "device": "a", "asked": asked, "headlines": headlines}
@@ -93,12 +88,11 @@ def test_files_that_are_no_records_are_refused(tmp_path):
 
 
 def test_a_benchmark_is_compared_and_fails_if_it_is_worse(tmp_path, capsys, monkeypatch):
-    measure = harness.copy_bandwidth
-    monkeypatch.setattr(fft_bench, "copy_bandwidth", lambda device: measure(device, 1 << 20))
+    monkeypatch.setattr(fft_bench, "copy_bandwidth", lambda device: copy_bandwidth(device, 1 << 20))
     request = TransformRequest(
         shape=(8, 8, 8), device="cpu", plain=False, repetitions=1, json=tmp_path / "record.json"
     )
-    harness.run_benchmark("slipstream.bench.fft_bench", request)
+    harness.run_benchmark("fft", benchmarks.BENCHMARKS["fft"].run, request)
     record = json.loads(request.json.read_text())
     assert set(record["headlines"]) == {"forward", "backward"}
 
@@ -109,7 +103,7 @@ def test_a_benchmark_is_compared_and_fails_if_it_is_worse(tmp_path, capsys, monk
         again = TransformRequest(
             shape=(8, 8, 8), device="cpu", plain=False, against=tmp_path / "earlier.json"
         )
-        harness.run_benchmark("slipstream.bench.fft_bench", again)
+        harness.run_benchmark("fft", benchmarks.BENCHMARKS["fft"].run, again)
 
     capsys.readouterr()
     compared(1e3)
@@ -121,10 +115,10 @@ def test_a_benchmark_is_compared_and_fails_if_it_is_worse(tmp_path, capsys, monk
 @pytest.mark.parametrize(("kind", "ranks"), [("cpu", 2), ("cuda", 1), ("cuda", 4)])
 def test_every_figure_is_a_command_that_is_accepted(kind, ranks, monkeypatch):
     asked = []
-    monkeypatch.setattr(harness, "run_benchmark", lambda module, request: asked.append(request))
+    monkeypatch.setattr(harness, "run_benchmark", lambda name, run, request: asked.append(request))
     commands = headlines_bench.commands_of(kind, ranks)
     for command in commands.values():
-        done = CliRunner().invoke(bench_commands.app, shlex.split(command))
+        done = CliRunner().invoke(benchmarks.app, shlex.split(command))
         assert done.exit_code == 0, done.output
         asked[-1].check()
     assert {one.ranks or 1 for one in asked} == ({1, ranks} if ranks > 1 else {1})
@@ -136,7 +130,7 @@ def test_figures_are_of_all_processes(monkeypatch):
     def measured(command, kind):
         if not command.startswith("fft"):
             raise headlines_bench._Failed("no memory")
-        return headlines_as_json({"forward": Headline(next(seconds), 0.1, 0.5)})
+        return {"forward": asdict(Headline(next(seconds), 0.1, 0.5))}
 
     monkeypatch.setattr(headlines_bench, "_measured", measured)
     request = HeadlinesRequest(processes=3, only=("FFT 128³, 1", "DNS 128³, 1"))

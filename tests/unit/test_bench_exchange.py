@@ -4,20 +4,18 @@ import matplotlib.image
 import pytest
 
 from slipstream import cli
-from slipstream.bench.exchange_bench import (
-    ELEMENT,
-    LIMITS,
-    PATTERNS,
-    measure_exchange,
-    pattern_plan,
-    plot_exchange,
-    print_exchange,
-    senders_and_receivers,
-)
+from slipstream.bench.exchange_bench import LIMITS, measure_exchange, print_exchange
 from slipstream.bench.harness import write_record
+from slipstream.bench.pictures import plot_exchange
 from slipstream.bench.requests import ExchangeRequest, check_format, message_sizes, names_of
 from slipstream.byte_sizes import bytes_of, bytes_text
 from slipstream.errors import InputError
+from slipstream.forecast.measured_rates import (
+    ELEMENT,
+    PATTERNS,
+    pattern_plan,
+    senders_and_receivers,
+)
 
 SIZES = message_sizes(1 << 12, 1 << 20)
 

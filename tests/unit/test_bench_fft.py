@@ -6,20 +6,19 @@ import pytest
 
 from slipstream import cli
 from slipstream.bench import fft_bench as bench
-from slipstream.bench import harness, reference_ffts
+from slipstream.bench import reference_ffts
 from slipstream.bench.fft_bench import FixedTransforms, make_plan, operations, print_fft
 from slipstream.bench.harness import OnFirstRank, wait_idly
 from slipstream.bench.reference_ffts import plain_bytes, plain_transforms
 from slipstream.bench.requests import TransformRequest, parse_shape, parse_truncation
 from slipstream.errors import InputError
+from slipstream.forecast.measured_rates import copy_bandwidth
 
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
-    monkeypatch.setattr(
-        bench, "copy_bandwidth", lambda device: harness.copy_bandwidth(device, 1 << 20)
-    )
+    monkeypatch.setattr(bench, "copy_bandwidth", lambda device: copy_bandwidth(device, 1 << 20))
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ import json
 import pytest
 
 from slipstream import cli
-from slipstream.bench import out_of_core
-from slipstream.bench.dns_out_of_core_bench import step_variants
+from slipstream.bench.step_bench import step_variants
 from slipstream.fft import Streaming
+from slipstream.forecast import measured_rates
 
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
-    monkeypatch.setattr(out_of_core, "_BUFFER", 1 << 16)
+    monkeypatch.setattr(measured_rates, "_BUFFER", 1 << 16)
 
 
 def command(*arguments):

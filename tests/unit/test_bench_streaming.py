@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from slipstream import cli
-from slipstream.bench import out_of_core
-from slipstream.bench.dns_out_of_core_bench import print_streamed_step
-from slipstream.bench.fft_out_of_core_bench import print_streaming, transform_variants
+from slipstream.bench.fft_bench import print_streaming, transform_variants
+from slipstream.bench.harness import quietest, timers_of
+from slipstream.bench.step_bench import print_streamed_step
 from slipstream.fft import Streaming
+from slipstream.forecast import measured_rates
 from slipstream.schedule import Timeline
 from slipstream.schedule.timeline import Entry
 
@@ -17,7 +18,7 @@ from slipstream.schedule.timeline import Entry
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
     """Let bandwidth be measured with little memory: its value does not matter here."""
-    monkeypatch.setattr(out_of_core, "_BUFFER", 1 << 16)
+    monkeypatch.setattr(measured_rates, "_BUFFER", 1 << 16)
 
 
 def command(*arguments):
@@ -34,7 +35,7 @@ def test_timers_are_those_of_the_run_that_was_disturbed_least():
         line.entries.append(Entry("copy in", "copy", "copy in", 1.0, next(ends)))
         return line
 
-    timers = out_of_core.timers_of(out_of_core.quietest(profile))
+    timers = timers_of(quietest(profile))
     assert (timers["total"], timers["copy in"], timers["exposed"]["copy"]) == (2.0, 2.0, 2.0)
 
 

@@ -15,9 +15,9 @@ from slipstream.exchange.exchange_plan import Block, ranges_of, views_of_ranges
 from slipstream.exchange.noting_transport import RankPlace, noting_transport
 from slipstream.fft import SlabGeometry
 from slipstream.forecast import load_machine
-from slipstream.forecast.noted_spectral import bytes_of_step, note_spectral
-from slipstream.forecast.step_walk import traffic_of
+from slipstream.forecast.noted_steps import bytes_of_step, note_spectral
 from slipstream.schedule import StepGraph
+from slipstream.simulation.step_walk import traffic_of
 from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.problem_of_case import problem_of_case

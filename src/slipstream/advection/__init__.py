@@ -6,9 +6,8 @@ programs is one line here: see `overlap_strategies`.
 """
 
 from slipstream.advection.advection_solver import Advection
-from slipstream.advection.cpu_shell_tuning import tuned_shell
 from slipstream.advection.exact_solution import gaussian
 from slipstream.advection.overlap_strategies import STRATEGIES
 from slipstream.advection.stencil import FLOPS
 
-__all__ = ["FLOPS", "STRATEGIES", "Advection", "gaussian", "tuned_shell"]
+__all__ = ["FLOPS", "STRATEGIES", "Advection", "gaussian"]

@@ -9,30 +9,46 @@ from typing import Any
 import numpy as np
 
 from slipstream.accepted import DEVICES
-from slipstream.advection.advection_memory import memory_with_output
-from slipstream.advection.advection_solver import Advection, checked_grid, open_devices
-from slipstream.advection.exact_solution import LABELS, PICTURES, compare, gaussian
+from slipstream.advection.advection_solver import (
+    Advection,
+    AdvectionProblem,
+    checked_grid,
+    open_devices,
+)
+from slipstream.advection.exact_solution import compare, gaussian
 from slipstream.advection.overlap_strategies import (
     automatic_strategy,
     check_device,
-    strategy_of_case,
+    checked_strategy,
 )
 from slipstream.array_types import Comm
 from slipstream.case import AdvectionCase
 from slipstream.collective import collectively, on_every_rank
-from slipstream.decomposition import grid_boxes
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field, grid_field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.printable_text import shown
-from slipstream.report.picture_choice import PictureChoice
+from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 from slipstream.schedule import CATEGORIES, Timeline
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_run import open_earlier_run
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation, wanted_device
+
+LABELS = {
+    "mass": "mean of the tracer, which is conserved",
+    "energy": "mean of the square of the tracer over two",
+    "error_max": "largest error, of a peak of 1",
+    "error_rms": "root mean square of the error, of a peak of 1",
+}
+PICTURES = PictureChoice(
+    curves=(("error_max",), ("error_rms",)),
+    curves_file="error.png",
+    planes=(PlaneChoice("tracer", "tracer.png", "plane through the peak"),),
+    short_labels={"error_max": "largest error", "error_rms": "error, root mean square"},
+)
 
 
 class AdvectionSimulation(Simulation):
@@ -56,27 +72,21 @@ class AdvectionSimulation(Simulation):
     ) -> None:
         self.schedule, self.devices = _strategy_and_devices(case, comm, device)
         super().__init__(case, comm, list(self.devices.values())[-1])
-        self._strategy = strategy_of_case(self.schedule, self.ranks)
-        self.transport = self._strategy.transport if self.ranks > 1 else "none"
-        self._shape = tuple(reversed(case.grid.points_xyz))
-        self._grid = grid_of_case(case, self.ranks)
-        self.boxes = grid_boxes(self._shape, self._grid)
+        self.problem = advection_problem(case, self.schedule, self.ranks, self.devices)
+        self.transport = self.problem.strategy.transport if self.ranks > 1 else "none"
+        self._shape, self.boxes = self.problem.shape, self.problem.boxes
         self._box = self.boxes[self.rank]
-        self._check_width()
-        self._sharing = {
-            name: ranks_per_device(comm, device) for name, device in self.devices.items()
-        }
-
-    # -- before the run ----------------------------------------------------------------------
-
-    def _check_width(self) -> None:
-        """Refuse a Gaussian that is narrower than the grid spacing."""
-        width, fewest = self.case.initial.width, min(self._shape)
+        width, fewest = case.initial.width, min(self._shape)
         if width * fewest < 1:
             raise InputError(
                 f"initial.width: {width:g} is less than the distance of points, 1/{fewest} of an "
                 f"edge (grid.points); accepted: {1 / fewest:g} and more"
             )
+        self._sharing = {
+            name: ranks_per_device(comm, device) for name, device in self.devices.items()
+        }
+
+    # -- before the run ----------------------------------------------------------------------
 
     def describe_problem(self) -> dict[str, str]:
         """Return what is solved, and by which strategy, for people."""
@@ -94,32 +104,28 @@ class AdvectionSimulation(Simulation):
         """Return how many ranks there are, and how they divide the box."""
         if self.ranks == 1:
             return "1"
-        grid = " x ".join(map(str, reversed(self._grid)))
+        grid = " x ".join(map(str, reversed(self.problem.grid)))
         names = {"cpu": "CPU", "gpu": "GPU"}
         sharing = "".join(f", {count} to a {names[n]}" for n, count in self._sharing.items())
         return f"{self.ranks}, as {grid} (x, y, z){sharing}"
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of each device need on it, output included."""
-        case = self.case
-        dtype = np.dtype(case.numerics.precision)
-        needed = memory_with_output(
-            self._strategy, self.devices, self._box, self._grid, dtype, case.run.shell
-        )
+        needed = self.problem.memory(self.rank, with_output=True)
         return [(self.devices[name], self._sharing[name] * need) for name, need in needed.items()]
 
     def allocate(self) -> None:
         """Allocate the field and record the steps. Collective."""
         self.check_memory()
-        case = self.case
+        of = self.problem
         self.solver = Advection(
-            self._shape,
-            courant=tuple(reversed(case.flow.courant_xyz)),
-            strategy=self.schedule,
-            dtype=case.numerics.precision,
-            comm=self.comm,
-            grid=self._grid,
-            shell=case.run.shell,
+            of.shape,
+            of.courant,
+            self.schedule,
+            of.dtype,
+            self.comm,
+            of.grid,
+            of.shell,
             devices=self.devices,
         )
 
@@ -146,9 +152,10 @@ class AdvectionSimulation(Simulation):
             ("initial.width", case.initial.width, earlier.initial.width),
         ):
             if mine != theirs:
+                had, has = (list(one) if isinstance(one, tuple) else one for one in (theirs, mine))
                 raise InputError(
-                    f"initial.restart: {folder} has {key} = {_toml(theirs)}, this case "
-                    f"{_toml(mine)}; both must be the same"
+                    f"initial.restart: {folder} has {key} = {had}, this case {has}; both must be"
+                    " the same"
                 )
         if checkpoint.check_array("tracer", "f", 3) != self._shape:
             raise InputError(
@@ -249,15 +256,27 @@ class AdvectionSimulation(Simulation):
         yield from self.fields()
 
 
-def grid_of_case(case: AdvectionCase, ranks: int) -> tuple[int, int, int]:
-    """Return the number of ranks along z, y and x."""
+def advection_problem(
+    case: AdvectionCase, strategy: str, ranks: int, devices: Mapping[str, Device]
+) -> AdvectionProblem:
+    """Return what a case asks of so many ranks, by the strategy of a name."""
     grid, shape = case.run.grid, tuple(reversed(case.grid.points_xyz))
     if grid is not None and math.prod(grid) != ranks:
         raise InputError(
             f"run.grid: {list(grid)} is for {math.prod(grid)} ranks; accepted: three numbers "
             f"whose product is the number of ranks, {ranks}"
         )
-    return checked_grid(grid and tuple(reversed(grid)), ranks, shape)
+    nz, ny, nx = shape
+    cz, cy, cx = reversed(case.flow.courant_xyz)
+    return AdvectionProblem(
+        (nz, ny, nx),
+        (cz, cy, cx),
+        checked_strategy(strategy, ranks, "run.strategy"),
+        np.dtype(case.numerics.precision),
+        checked_grid(grid and tuple(reversed(grid)), ranks, shape),
+        case.run.shell,
+        devices,
+    )
 
 
 def _strategy_and_devices(
@@ -268,11 +287,11 @@ def _strategy_and_devices(
     A strategy that the case names has devices of its own, which the kind of device that is asked
     for must not contradict.
     """
-    name = case.run.strategy
+    name, ranks = case.run.strategy, 1 if comm is None else comm.size
     if isinstance(device, str):
         kind = wanted_device(case, device)
         if name != "auto":
-            strategy = strategy_of_case(name, 1 if comm is None else comm.size)
+            strategy = checked_strategy(name, ranks, "run.strategy")
             on_every_rank(comm, lambda: check_device(name, kind))
             if kind != "hip":
                 return name, open_devices(strategy, {}, None, comm)
@@ -291,9 +310,4 @@ def _strategy_and_devices(
         )
     if name == "auto":
         return automatic_strategy(comm, next(iter(given.values()))), dict(given)
-    strategy = strategy_of_case(name, 1 if comm is None else comm.size)
-    return name, open_devices(strategy, given, None, comm)
-
-
-def _toml(value: Any) -> str:
-    return str(list(value)) if isinstance(value, tuple) else repr(value)
+    return name, open_devices(checked_strategy(name, ranks, "run.strategy"), given, None, comm)

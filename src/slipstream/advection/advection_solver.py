@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from slipstream.advection.advection_memory import memory_needed
 from slipstream.advection.device_regions import DeviceRegion, Region, record_copies
 from slipstream.advection.exact_solution import gaussian
 from slipstream.advection.overlap_strategies import (
@@ -31,6 +31,90 @@ from slipstream.simulation.device_memory import check_memory, ranks_per_device
 
 # Cost of a point of a face normal to z, y and x: each point of the last has its own cache line.
 _FACE_COSTS = (1.0, 1.0, 8.0)
+
+
+@dataclass(frozen=True)
+class AdvectionProblem:
+    """What is advected, and where: numbers of points, Courant numbers and ranks are z, y, x."""
+
+    shape: tuple[int, int, int]
+    courant: tuple[float, float, float]
+    strategy: Strategy
+    dtype: np.dtype
+    grid: tuple[int, int, int]
+    shell: int
+    devices: Mapping[str, Device]
+
+    @cached_property
+    def boxes(self) -> list[Box]:
+        """The points of each rank."""
+        return grid_boxes(self.shape, self.grid)
+
+    @property
+    def divided(self) -> tuple[int, ...]:
+        """1 for axes that ranks divide, else 0."""
+        return tuple(int(ranks > 1) for ranks in self.grid)
+
+    def place(self, rank: int) -> dict[str, Region]:
+        """Return which device of a rank advances what; the first has what other ranks read."""
+        box, dtype = self.boxes[rank], self.dtype
+        return place(self.strategy, self.devices, box, self.divided, dtype, self.shell)
+
+    def memory(self, rank: int, with_output: bool = False) -> dict[str, int]:
+        """Return the bytes that a rank needs on each of its devices."""
+        needed, box, item = dict.fromkeys(self.devices, 0), self.boxes[rank], self.dtype.itemsize
+        regions = self.place(rank)
+        for name, region in regions.items():
+            needed[name] += region.bytes(self.dtype)
+        # Two halos, packed both ways on the device that has the points which other ranks read.
+        halo = box.grown(self.divided).size - box.size if box.size else 0
+        needed[next(iter(regions))] += 4 * halo * item
+        if with_output and "cpu" in needed:
+            # Where the device is the host, so are the initial values, and those that are written.
+            needed["cpu"] += box.size * (8 if item == 8 else 8 + item)
+        return needed
+
+    def record_steps(
+        self, rank: int, make_transport: Callable[[Device, str], Transport | None]
+    ) -> RecordedSteps:
+        """Allocate the points of a rank, and record its steps. Collective if `make_transport` is.
+
+        That makes a transport of a name for the device whose points other ranks read.
+        """
+        placed, ranks = self.place(rank), len(self.boxes)
+        outermost = next(iter(placed))
+        device = self.devices[outermost]
+        transport = make_transport(device, self.strategy.transport if ranks > 1 else "none")
+
+        def empty(name: str) -> Callable:
+            """Return what allocates memory that whatever moves this device's data can access."""
+            if name == "cpu" and len(placed) == 2:
+                return self.devices["gpu"].pinned
+            if transport is not None and name == outermost:
+                return transport.empty
+            return self.devices[name].empty
+
+        regions = {
+            name: DeviceRegion(self.devices[name], region, self.dtype, self.courant, empty(name))
+            for name, region in placed.items()
+        }
+        halos = None
+        if transport is not None:
+            layouts = [next(iter(self.place(one).values())).layout for one in range(ranks)]
+            plan = HaloPlan.make(self.boxes, self.shape, self.divided, rank)
+            halos = HaloExchange(device, plan, layouts, regions[outermost].arrays, transport)
+        graphs = [record_step(self.strategy, regions, halos, target) for target in (0, 1)]
+        return RecordedSteps(regions, halos, transport, graphs)
+
+
+@dataclass(frozen=True)
+class RecordedSteps:
+    """The two steps of a rank that take turns, and what they work on."""
+
+    regions: Mapping[str, DeviceRegion]
+    halos: HaloExchange | None
+    transport: Transport | None
+    graphs: list[StepGraph]
 
 
 class Advection:
@@ -88,47 +172,34 @@ class Advection:
         threads: int | None = None,
         devices: Mapping[str, Device] | None = None,
     ) -> None:
-        self.shape, self.courant = checked_shape(shape), check_courant(courant)
-        self.dtype, self.comm = checked_dtype(dtype), comm
-        ranks = 1 if comm is None else comm.size
-        rank = 0 if comm is None else comm.rank
+        rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+        counts = three_counts(shape)
+        if counts is None:
+            raise InputError(f"shape is {shape}; accepted: three positive numbers z, y, x")
+        self.shape, self.courant = counts, check_courant(courant)
+        self.dtype, self.comm = _checked_dtype(dtype), comm
         self.strategy, self.shell = checked_strategy(strategy, ranks), _checked_shell(shell)
         self.grid = checked_grid(grid, ranks, self.shape)
-        asked: dict[str, Any] = {"shape": self.shape, "courant": self.courant, "strategy": strategy}
+        asked: dict[str, Any] = {"shape": self.shape, "courant": self.courant}
         asked |= {"dtype": self.dtype, "grid": self.grid, "shell": self.shell}
-        check_agreement(comm, asked)
-        self.boxes = grid_boxes(self.shape, self.grid)
-        self.box = self.boxes[rank]
+        check_agreement(comm, {**asked, "strategy": strategy})
         self.devices = open_devices(self.strategy, devices or {}, threads, comm)
-        self._divided = tuple(int(count > 1) for count in self.grid)
-        self._check_memory()
-        steps = record_steps(
-            self.strategy,
-            self.devices,
-            self.boxes,
-            rank,
-            self._divided,
-            self.shape,
-            self.dtype,
-            self.courant,
-            self.shell,
-            lambda device, name: make_transport(name, comm, device),
-        )
-        self._regions, self._halos, self._transport = steps.regions, steps.halos, steps.transport
-        graphs = steps.graphs
-        self._steps = [commit(graph, self.strategy.policy) for graph in graphs]
-        self._newest, self.steps = 0, 0
-
-    def _check_memory(self) -> None:
-        """Refuse what does not fit into the memory of some device. Collective."""
-        needed = memory_needed(
-            self.strategy, self.devices, self.box, self.grid, self.dtype, self.shell
-        )
+        problem = AdvectionProblem(**asked, strategy=self.strategy, devices=self.devices)
+        self.boxes = problem.boxes
+        self.box = self.boxes[rank]
+        needed = problem.memory(rank)
         needs = [
-            (device, ranks_per_device(self.comm, device) * needed[name])
+            (device, ranks_per_device(comm, device) * needed[name])
             for name, device in self.devices.items()
         ]
-        check_memory(self.comm, needs, "shape: this grid")
+        check_memory(comm, needs, "shape: this grid")
+        recorded = problem.record_steps(
+            rank, lambda device, name: make_transport(name, comm, device)
+        )
+        self._regions, self._halos = recorded.regions, recorded.halos
+        self._transport = recorded.transport
+        self._steps = [commit(graph, self.strategy.policy) for graph in recorded.graphs]
+        self._newest, self.steps = 0, 0
 
     def set(self, values: np.ndarray, steps: int = 0) -> None:
         """Set the values of this rank's points. Collective.
@@ -233,73 +304,7 @@ class Advection:
         return Timeline.merged([step.timeline for step in self._steps], forget)
 
 
-@dataclass(frozen=True)
-class RecordedSteps:
-    """The two steps of a rank that take turns, and what they work on."""
-
-    regions: Mapping[str, DeviceRegion]
-    halos: HaloExchange | None
-    transport: Transport | None
-    graphs: list[StepGraph]
-
-
-def record_steps(
-    strategy: Strategy,
-    devices: Mapping[str, Device],
-    boxes: Sequence[Box],
-    rank: int,
-    divided: Sequence[int],
-    shape: tuple[int, int, int],
-    dtype: np.dtype,
-    courant: Sequence[float],
-    shell: int,
-    make_transport: Callable[[Device, str], Transport | None],
-) -> RecordedSteps:
-    """Allocate the points of a rank, and record its steps. Collective if `make_transport` is.
-
-    That makes a transport of a name for the device whose points other ranks read.
-    """
-
-    def placed(box: Box) -> dict[str, Region]:
-        return place(strategy, devices, box, divided, dtype, shell)
-
-    regions = placed(boxes[rank])
-    # The first device has the points that other ranks read.
-    outermost = next(iter(regions))
-    transport = make_transport(devices[outermost], strategy.transport if len(boxes) > 1 else "none")
-
-    def empty(name: str) -> Callable:
-        """Return what allocates memory that everything that moves this device's data can access."""
-        if name == "cpu" and len(regions) == 2:
-            return devices["gpu"].pinned
-        if transport is not None and name == outermost:
-            return transport.empty
-        return devices[name].empty
-
-    on_devices = {
-        name: DeviceRegion(devices[name], region, dtype, courant, empty(name))
-        for name, region in regions.items()
-    }
-    halos = None
-    if transport is not None:
-        layouts = [next(iter(placed(box).values())).layout for box in boxes]
-        plan = HaloPlan.make(boxes, shape, divided, rank)
-        halos = HaloExchange(
-            devices[outermost], plan, layouts, on_devices[outermost].arrays, transport
-        )
-    graphs = [record_step(strategy, on_devices, halos, target) for target in (0, 1)]
-    return RecordedSteps(on_devices, halos, transport, graphs)
-
-
-def checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return the numbers of points along z, y and x as whole numbers."""
-    numbers = three_counts(shape)
-    if numbers is None:
-        raise InputError(f"shape is {shape}; accepted: three positive numbers z, y, x")
-    return numbers
-
-
-def checked_dtype(dtype: Any) -> np.dtype:
+def _checked_dtype(dtype: Any) -> np.dtype:
     """Return the type of the values."""
     try:
         name = np.dtype(dtype).name

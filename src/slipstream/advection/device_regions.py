@@ -20,6 +20,9 @@ from slipstream.schedule import StepGraph
 _LINE = 64
 # Points that a CPU advances in a few milliseconds, and rows that pass through all planes together.
 _CHUNK, _ROWS = 1 << 22, 32
+# Arrays that take turns; units of alignment before the first row of each, and after the last, which
+# vector loads may reach; bytes of a step's list of work per row: six 64-bit numbers for eight rows.
+_ARRAYS, _SPARE, _WORK = 2, 4, 6
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,12 @@ class Region:
         """Return which points of a GPU's block its shell reads, and which of the shell it reads."""
         box = self.layout.box
         return box.without(self.core), box.grown(self.layout.halo).without(box)
+
+    def bytes(self, dtype: np.dtype) -> int:
+        """Return the memory of its arrays, and of what advances them."""
+        shape = self.layout.shape
+        elements = math.prod(shape) + 2 * _SPARE * self.layout.alignment
+        return _ARRAYS * (elements * dtype.itemsize + _WORK * math.prod(shape[:2]))
 
 
 def padded(device: Device, box: Box, halo: Sequence[int], dtype: Any) -> PaddedBox:
@@ -67,10 +76,9 @@ class DeviceRegion:
     ) -> None:
         self.device, self.region = device, region
         layout = region.layout
-        # Vector loads may reach a few unused elements before the first row and after the last.
-        size, spare = math.prod(layout.shape), 4 * layout.alignment
+        size, spare = math.prod(layout.shape), _SPARE * layout.alignment
         self.arrays = []
-        for _ in range(2):
+        for _ in range(_ARRAYS):
             memory = empty((size + 2 * spare,), dtype)
             device.run(device.fill(memory, 0))
             self.arrays.append(memory[spare : spare + size].reshape(layout.shape))
@@ -90,11 +98,9 @@ class DeviceRegion:
         for lane in range(lanes):
             mine = [_box_of_lane(box, lane, lanes) for box in boxes]
             small = [box for box in mine if 0 < box.size <= _CHUNK]
-            groups = [small] if small else []
-            for box in mine:
-                if box.size > _CHUNK:
-                    groups += [[chunk] for chunk in _chunks(box, self.device)]
-            for group in groups:
+            large = [box for box in mine if box.size > _CHUNK]
+            chunks = [[chunk] for box in large for chunk in _chunks(box, self.device)]
+            for group in [small, *chunks] if small else chunks:
                 # Each point is read and written once: neighbours are in cache.
                 size = sum(box.size for box in group) * source.itemsize
                 graph.add(
@@ -140,10 +146,5 @@ def _chunks(box: Box, device: Device) -> list[Box]:
     height = max(1, _CHUNK // (planes * columns * _ROWS)) * _ROWS
     if device.kind != "cpu" or height >= rows:
         return [box]
-    return [
-        Box(
-            (box.start[0], y, box.start[2]),
-            (box.stop[0], min(y + height, box.stop[1]), box.stop[2]),
-        )
-        for y in range(box.start[1], box.stop[1], height)
-    ]
+    (z0, y0, x0), (z1, y1, x1) = box.start, box.stop
+    return [Box((z0, y, x0), (z1, min(y + height, y1), x1)) for y in range(y0, y1, height)]

@@ -12,23 +12,10 @@ from slipstream.argument_checks import is_finite, three_counts, three_numbers
 from slipstream.collective import sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 
 if TYPE_CHECKING:
     from slipstream.advection.advection_solver import Advection
 
-LABELS = {
-    "mass": "mean of the tracer, which is conserved",
-    "energy": "mean of the square of the tracer over two",
-    "error_max": "largest error, of a peak of 1",
-    "error_rms": "root mean square of the error, of a peak of 1",
-}
-PICTURES = PictureChoice(
-    curves=(("error_max",), ("error_rms",)),
-    curves_file="error.png",
-    planes=(PlaneChoice("tracer", "tracer.png", "plane through the peak"),),
-    short_labels={"error_max": "largest error", "error_rms": "error, root mean square"},
-)
 # Points that are compared with the exact solution at once, while they are in cache.
 _POINTS_AT_A_TIME = 1 << 17
 
@@ -78,10 +65,7 @@ def gaussian(
 
 
 def compare(solver: Advection, width: float) -> dict[str, float]:
-    """Return the means over the box and the errors of `LABELS`, the same on all ranks. Collective.
-
-    The Gaussian has a standard deviation of `width` edges of the box.
-    """
+    """Return means over the box, and errors beside a Gaussian of this width. Collective."""
     values, sums, largest = solver.values(), np.zeros(3), 0.0
     start, stop = solver.box.start, solver.box.stop
     depth = max(1, _POINTS_AT_A_TIME // max(1, math.prod(solver.box.shape[1:])))

@@ -45,22 +45,14 @@ STRATEGIES = {
 }
 
 
-def checked_strategy(name: str, ranks: int) -> Strategy:
-    """Return the strategy of a name."""
-    fitting = [key for key, one in STRATEGIES.items() if ranks == 1 or one.transport != "none"]
+def checked_strategy(name: str, ranks: int, key: str = "strategy") -> Strategy:
+    """Return the strategy of a name, which a key or an argument gives."""
+    fitting = [one for one, it in STRATEGIES.items() if ranks == 1 or it.transport != "none"]
     if name not in fitting:
         is_known = isinstance(name, str) and name in STRATEGIES
         what = "is for one rank" if is_known else "is unknown"
-        raise InputError(f"strategy {name!r} {what}; accepted: {', '.join(fitting)}")
+        raise InputError(f"{key} {name!r} {what}; accepted: {', '.join(fitting)}")
     return STRATEGIES[name]
-
-
-def strategy_of_case(name: str, ranks: int) -> Strategy:
-    """Return the strategy that ``run.strategy`` names."""
-    try:
-        return checked_strategy(name, ranks)
-    except InputError as error:
-        raise InputError(f"run.{error}") from error
 
 
 def check_device(name: str, device: str) -> None:

@@ -3,6 +3,6 @@
 Every benchmark prints a table and writes JSON with machine, versions and commit.
 """
 
-from slipstream.bench.bench_commands import app
+from slipstream.bench.benchmarks import app
 
 __all__ = ["app"]

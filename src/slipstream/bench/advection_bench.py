@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,50 +12,48 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian, tuned_shell
+from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian
 from slipstream.advection.overlap_strategies import checked_strategy
 from slipstream.array_types import Comm
-from slipstream.bench.comparison import headline
 from slipstream.bench.harness import (
-    Draw,
+    MOVING,
     Outcome,
-    draw_rules,
-    exposed_moves,
+    Pictures,
+    Way,
+    headline,
     left_out,
-    mark_ticks,
-    medians,
+    measure_ways,
     number_of,
-    picture,
-    plot_timelines,
     read_results,
     seconds_of,
     show_table,
     text_of,
 )
+from slipstream.bench.pictures import plot_advection, plot_timelines
 from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import Device, HostDevice, large_copy
-from slipstream.errors import InputError
 from slipstream.schedule import Timeline
+from slipstream.tuner import measure
 
-# Threads to try for a shell; None stands for all.
-_THREADS = (None, 4)
-_WIDTH = 0.1
-_COURANT = (0.5, 0.5, 0.5)
+# Thicknesses of a shell to try, and threads, of which None stands for all; and steps of each pair
+# that are timed, of which the median counts.
+SHELLS = (0, 1, 2, 4, 8)
+_THREADS, _TUNING_STEPS = (None, 4), 5
+_WIDTH, _COURANT = 0.1, (0.5, 0.5, 0.5)
 # A copy that does not read what it overwrites; that of a GPU never does.
 _STREAMED = "cpu, bypassing caches"
 
 
 def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
-    timelines: dict[str, Timeline] = {}
-    result = measure_advection(request, comm, device.kind != "cpu", timelines)
+    result, timelines = measure_advection(request, comm, device.kind != "cpu")
     records = [*read_results("advection", request.beside or [], "--beside"), result]
     title = f"advection, {' x '.join(map(str, request.shape))}, on {device.name}"
 
     def draw_steps(path: Path, title: str) -> None:
         plot_timelines(path, f"{title}: one step on rank 0", timelines)
 
-    draw: list[tuple[Path | None, Draw]] = [
+    pictures: Pictures = [
         (request.plot, partial(plot_advection, results=records)),
         (request.timelines, draw_steps),
     ]
@@ -64,19 +63,7 @@ def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
         )
         for row in result["rows"]
     }
-    return Outcome("advection", title, device, result, print_advection, draw, headlines=headlines)
-
-
-@dataclass
-class _Candidate:
-    """A strategy that is measured."""
-
-    solver: Advection
-    tuned: Mapping[str, Any] = field(default_factory=dict)
-
-    def run(self, steps: int) -> None:
-        self.solver.advance(steps)
-        self.solver.synchronize()
+    return Outcome("advection", title, device, result, print_advection, headlines, pictures)
 
 
 def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
@@ -89,116 +76,128 @@ def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
     )
 
 
-def measure_advection(
-    request: AdvectionRequest,
-    comm: Comm,
-    gpu: bool,
-    timelines: dict[str, Timeline] | None = None,
-) -> dict[str, Any]:
-    """Return figures of the strategies, timed in turn beside large copies. Collective.
+@dataclass
+class _Copies:
+    """Large copies on the devices of all strategies: of CPUs, on one whose lanes are the most."""
 
-    `timelines` is given what ran when in one of this rank's steps, by name of the strategy. A
-    strategy that is named must be possible; of all, one at least.
+    devices: dict[str, Device] = field(default_factory=dict)
+    moved: dict[str, int] = field(default_factory=dict)
+
+    def add(self, devices: Mapping[str, Device]) -> None:
+        for name, device in devices.items():
+            if name not in self.devices or device.lanes > self.devices[name].lanes:
+                self.devices[name] = device
+
+    def actions(self) -> dict[str, Callable[[], None]]:
+        copies = {name: large_copy(device) for name, device in self.devices.items()}
+        if "cpu" in self.devices:
+            copies[_STREAMED] = large_copy(self.devices["cpu"], kernel="stream_rows")
+        self.moved = {name: moved for name, (_, moved) in copies.items()}
+        return {f"copy {name}": copy for name, (copy, _) in copies.items()}
+
+    def bandwidths(self, ranks: int, seconds: Mapping[str, float]) -> dict[str, float]:
+        return {name: ranks * one / seconds[f"copy {name}"] for name, one in self.moved.items()}
+
+
+def measure_advection(
+    request: AdvectionRequest, comm: Comm, gpu: bool
+) -> tuple[dict[str, Any], dict[str, Timeline]]:
+    """Return figures of strategies, and what ran when in a step of this rank. Collective.
+
+    They are timed in turn beside large copies. A strategy that is named must be possible; of all,
+    one at least.
     """
     ranks = 1 if comm is None else comm.size
-    named = request.strategies or fitting(ranks, gpu)
-    candidates, left_out = {}, {}
-    for name in named:
-        try:
-            candidates[name] = _prepared(request, name, comm)
-        except InputError as error:
-            left_out[name] = str(error)
-            if request.strategies or len(left_out) == len(named):
-                raise
-    actions: dict[str, Any] = {
-        name: lambda one=one: one.run(request.steps) for name, one in candidates.items()
-    }
-    devices = _devices(candidates)
-    copies = {name: large_copy(device) for name, device in devices.items()}
-    if "cpu" in devices:
-        copies[_STREAMED] = large_copy(devices["cpu"], kernel="stream_rows")
-    actions |= {f"copy {name}": copy for name, (copy, _) in copies.items()}
-    seconds = medians(HostDevice(), actions, request.repetitions, comm)
-    bandwidths = {
-        name: ranks * moved / seconds[f"copy {name}"] for name, (_, moved) in copies.items()
-    }
-    rows = [
-        _row(request, name, one, seconds[name] / request.steps, bandwidths, timelines)
-        for name, one in candidates.items()
-    ]
-    digests = {row["digest"] for row in rows}
+    named, copies = request.strategies or fitting(ranks, gpu), _Copies()
+    grids, bandwidths = [], {}
+
+    def make(name: str) -> Way:
+        solver, tuned = _prepared(request, name, comm)
+        copies.add(solver.devices)
+        grids.append(solver.grid)
+
+        def steps() -> None:
+            solver.advance(request.steps)
+            solver.synchronize()
+
+        def profile() -> Timeline:
+            solver.advance(profile=True)
+            solver.synchronize()
+            return solver.timeline(forget=True)
+
+        def row(seconds: Mapping[str, float], timeline: Timeline) -> dict[str, Any]:
+            bandwidths.update(copies.bandwidths(ranks, seconds))
+            return _row(request, name, solver, tuned, seconds["steps"], bandwidths, timeline)
+
+        return Way(HostDevice(), comm, {"steps": steps}, profile, row)
+
+    ways = {name: partial(make, name) for name in named}
+    found = measure_ways(ways, request.strategies, request.repetitions, copies.actions)
     return {
         "points (z, y, x)": request.shape,
         "dtype": request.dtype,
         "ranks": ranks,
-        "grid (z, y, x)": next(iter(candidates.values())).solver.grid,
+        "grid (z, y, x)": grids[0],
         "copy bandwidth (B/s)": bandwidths,
-        "rows": rows,
-        "same bits": len(digests) == 1,
-        "left out": left_out,
-    }
+        "rows": found.rows,
+        "same bits": len({row["digest"] for row in found.rows}) == 1,
+        "left out": found.left_out,
+    }, found.timelines
 
 
-def _prepared(request: AdvectionRequest, name: str, comm: Comm) -> _Candidate:
-    settings: dict[str, Any] = {
-        "courant": _COURANT,
-        "dtype": request.dtype,
-        "comm": comm,
-        "grid": request.grid,
-    }
-    tuned: Mapping[str, Any] = {}
-    shell, threads = request.shell, request.threads
+def _prepared(
+    request: AdvectionRequest, name: str, comm: Comm
+) -> tuple[Advection, dict[str, float]]:
+    """Return a strategy's solver; of a hybrid one, the seconds of what has been tried too.
+
+    How thick a shell the CPU should have, and with how many threads, is measured where it is open.
+    """
     strategy = checked_strategy(name, 1 if comm is None else comm.size)
-    if len(strategy.devices) == 2 and shell is None:
-        tried = _THREADS if threads is None else (threads,)
-        tuned = tuned_shell(request.shape, name, threads=tried, **settings)
-        shell, threads = tuned["shell"], tuned["threads"]
-    solver = Advection(
-        request.shape,
-        strategy=name,
-        shell=1 if shell is None else shell,
-        threads=threads,
-        **settings,
-    )
-    solver.set(gaussian(solver.box, solver.shape, (0.0, 0.0, 0.0), _WIDTH))
-    return _Candidate(solver, tuned)
 
+    def solver(shell: int | None, threads: int | None) -> Advection:
+        shell = 1 if shell is None else shell
+        return Advection(
+            request.shape, _COURANT, name, request.dtype, comm, request.grid, shell, threads
+        )
 
-def _devices(candidates: Mapping[str, _Candidate]) -> dict[str, Device]:
-    """Return one device of each kind; of CPUs, one whose lanes are the most."""
-    found: dict[str, Device] = {}
-    for one in candidates.values():
-        for name, device in one.solver.devices.items():
-            if name not in found or device.lanes > found[name].lanes:
-                found[name] = device
-    return found
+    def trial(pair: tuple[int, int | None]) -> Callable[[], None]:
+        tried = solver(*pair)
+        tried.set(np.ones(tried.box.shape, tried.dtype))
+
+        def step() -> None:
+            tried.advance()
+            tried.synchronize()
+
+        return step
+
+    chosen, trials = (request.shell, request.threads), {}
+    if len(strategy.devices) == 2 and request.shell is None:
+        threads = _THREADS if request.threads is None else (request.threads,)
+        pairs = list(itertools.product(SHELLS, threads))
+        times = measure(lambda _: pairs, trial, comm, repetitions=_TUNING_STEPS)
+        chosen = times.best()
+        trials = {f"{shell}, {count or 'all'}": one for (shell, count), one in times.items()}
+    made = solver(*chosen)
+    made.set(gaussian(made.box, made.shape, (0.0, 0.0, 0.0), _WIDTH))
+    return made, trials
 
 
 def _row(
     request: AdvectionRequest,
     name: str,
-    one: _Candidate,
+    solver: Advection,
+    trials: Mapping[str, float],
     seconds: float,
     bandwidths: Mapping[str, float],
-    timelines: dict[str, Timeline] | None,
+    timeline: Timeline,
 ) -> dict[str, Any]:
-    solver = one.solver
-    rate = np.prod(request.shape, dtype=float) / seconds
+    per_step = seconds / request.steps
+    rate = np.prod(request.shape, dtype=float) / per_step
+    # Each point is read and written once, as the nodes of a step say.
     moved = 2 * solver.dtype.itemsize * rate
-    bound = sum(bandwidths[device] for device in solver.devices)
     values = solver.values()
-    exact = solver.exact(_WIDTH)
-    error = float(np.abs(values - exact).max()) if values.size else 0.0
-    digest = hashlib.sha256(values.tobytes()).hexdigest()
-
-    def profile() -> Timeline:
-        solver.advance(profile=True)
-        solver.synchronize()
-        return solver.timeline(forget=True)
-
-    uncovered, timeline = exposed_moves(profile)
-    if timelines is not None:
-        timelines[name] = timeline
+    error = float(np.abs(values - solver.exact(_WIDTH)).max()) if values.size else 0.0
+    digest, uncovered = hashlib.sha256(values.tobytes()).hexdigest(), timeline.exposed(*MOVING)
     if solver.comm is not None:
         everyone = solver.comm.allgather((error, digest, uncovered))
         error = max(one[0] for one in everyone)
@@ -206,32 +205,18 @@ def _row(
         uncovered = max(one[2] for one in everyone)
     row = {
         "strategy": name,
-        "seconds per step": seconds,
+        "seconds per step": per_step,
         "Gpoint/s": rate / 1e9,
         "GF": FLOPS * rate / 1e9,
         "bytes per second": moved,
-        "fraction of copy": moved / bound,
+        "fraction of copy": moved / sum(bandwidths[device] for device in solver.devices),
         "exposed (s per step)": uncovered,
         "error": error,
         "digest": digest[:16],
     }
     if len(solver.devices) == 2:
-        row["shell"] = solver.shell
-        row["seconds by shell and threads"] = {
-            f"{shell}, {threads or 'all'}": trial
-            for (shell, threads), trial in one.tuned.get("seconds", {}).items()
-        }
+        row |= {"shell": solver.shell, "seconds by shell and threads": dict(trials)}
     return row
-
-
-def best_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
-    """Return Gpoint/s by strategy and number of ranks, the best of several results."""
-    best: dict[str, dict[int, float]] = {}
-    for record in records:
-        for row in record["rows"]:
-            at = best.setdefault(row["strategy"], {})
-            at[record["ranks"]] = max(at.get(record["ranks"], 0.0), row["Gpoint/s"])
-    return best
 
 
 def print_advection(title: str, result: Mapping[str, Any]) -> None:
@@ -257,46 +242,3 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
             *left_out(result),
         ],
     )
-
-
-def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, Any]]) -> None:
-    """Draw points per second against the number of ranks, the best of each strategy."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    from slipstream.schedule.timeline import COLOURS
-
-    # Where a strategy computes, by colour; which one it is, by mark.
-    colours = {
-        ("cpu",): COLOURS["fft"],
-        ("gpu",): COLOURS["compute"],
-        ("cpu", "gpu"): COLOURS["communication"],
-    }
-    marks = dict(zip(STRATEGIES, "osD^osD^vP", strict=True))
-    best = best_of(results)
-    ranks = sorted({number for values in best.values() for number in values})
-    with picture(path, (7.2, 4.4)) as figure:
-        axes = figure.subplots()
-        for name in STRATEGIES:
-            if name not in best:
-                continue
-            axes.plot(
-                *zip(*sorted(best[name].items()), strict=True),
-                color=colours[STRATEGIES[name].devices],
-                marker=marks[name],
-                label=name,
-            )
-        axes.set_title(title)
-        axes.set(xscale="log", yscale="log", xlabel="MPI ranks", ylabel="Gpoint/s")
-        mark_ticks(axes.xaxis, ranks, "{:g}".format)
-        rates = [rate for values in best.values() for rate in values.values()]
-        axes.set_ylim(min(rates) / 2, max(rates) * 2)
-        flops = axes.secondary_yaxis(
-            "right", functions=(partial(np.multiply, FLOPS), partial(np.multiply, 1 / FLOPS))
-        )
-        flops.set_ylabel(f"GF ({FLOPS} operations a point)")
-        for axis in (axes.yaxis, flops.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_minor_locator(NullLocator())
-            axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
-        draw_rules(axes)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")

@@ -1,35 +1,42 @@
 """What a distributed transform costs: its parts, its bounds, and what others take for the same.
 
 A transform and its rivals are timed in turn, so that all see the same noise. Two bounds of the same
-run stand beside them: a large copy, and an exchange of as many bytes without any transform.
+run stand beside them: a large copy, and an exchange of as many bytes without any transform. Of
+arrays on the host the bound is the bus; where copies cannot go both ways at once, it is that of one
+way after the other. Their fields are sums of products of functions of one axis each, so that any
+mode is known exactly, however large the array is.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.bench.comparison import headline
-from slipstream.bench.exchange_bench import ELEMENT, ExchangeTimer
 from slipstream.bench.harness import (
     Column,
     OnFirstRank,
     Outcome,
-    copy_bandwidth,
-    medians,
+    Way,
+    headline,
     number_of,
     over_ranks,
     print_figures,
+    quietest,
     seconds_of,
     show_table,
     text_of,
+    timers_of,
 )
+from slipstream.bench.pictures import plot_timelines
 from slipstream.bench.reference_ffts import (
     Problem,
     Yardstick,
@@ -37,10 +44,28 @@ from slipstream.bench.reference_ffts import (
     plain_yardstick,
 )
 from slipstream.bench.requests import TransformRequest
+from slipstream.bench.streaming_ways import (
+    Variant,
+    bus_bound,
+    bus_notes,
+    measure_streams,
+    print_ways,
+    streams_of_ghost,
+    variants_of,
+)
 from slipstream.device import Device, HostDevice
 from slipstream.exchange import Transport, make_transport
-from slipstream.fft import DistributedFFT
+from slipstream.fft import DistributedFFT, Streaming
+from slipstream.fft.out_of_core_fft import StreamedPlan
+from slipstream.forecast.measured_rates import (
+    ELEMENT,
+    ExchangeTimer,
+    bus_rates,
+    copy_bandwidth,
+)
+from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline
+from slipstream.tuner import medians
 
 DIRECTIONS = ("forward", "backward")
 OURS, UNPRUNED = "slipstream", "slipstream, unpruned"
@@ -48,23 +73,33 @@ OURS, UNPRUNED = "slipstream", "slipstream, unpruned"
 _PAIRS = {"pair / plain pair": "of plain", "pair / unpruned pair": "of unpruned"}
 # The first calls with some arrays prepare for them.
 _WARM_UP = 2
-_PROFILED = 3
+# A function of each axis, for each term of a sum of products; modes that are compared.
+Factors: TypeAlias = list[list[np.ndarray]]
+_TERMS, _SAMPLES = 2, 1000
 
 
 def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
     if request.residency == "host":
-        from slipstream.bench.fft_out_of_core_bench import run_out_of_core
-
-        return run_out_of_core(request, device, comm)
+        result, timelines = measure_streaming(request, device, comm)
+        first = result["rows"][0]
+        draw = partial(plot_timelines, timelines=timelines, same_axis=True)
+        return Outcome(
+            "fft of arrays on the host",
+            f"transform of arrays on the host, through {device.name}",
+            device,
+            result,
+            print_streaming,
+            {way: headline(one, first["bound (s)"]) for way, one in first["seconds"].items()},
+            [(request.timelines, draw)],
+        )
     result = measure_fft(request, device, comm)
     fractions = result.get("wire bound / time", {})
     headlines = {
         way: headline(one, fractions[way] * one if way in fractions else None)
         for way, one in result["seconds"].items()
     }
-    title = f"transform on {device.name}"
-    return Outcome("fft", title, device, result, print_fft, headlines=headlines)
+    return Outcome("fft", f"transform on {device.name}", device, result, print_fft, headlines)
 
 
 def make_plan(
@@ -88,15 +123,26 @@ class FixedTransforms:
 
     def __init__(self, plan: DistributedFFT) -> None:
         self.plan = plan
-        self.points, self.modes, self.back = (
-            plan.empty_input(),
-            plan.empty_output(),
-            plan.empty_input(),
-        )
-        _fill(plan, self.points)
+        self.points, self.back = plan.empty_input(), plan.empty_input()
+        self.modes = plan.empty_output()
+        self._fill()
         for _ in range(_WARM_UP):
             self.forward()
             self.backward()
+
+    def _fill(self) -> None:
+        """Set random numbers that depend on the position only, not on the ranks."""
+        plan = self.plan
+        part, dtype, fields = plan.input_box, plan.arguments.dtype, plan.arguments.fields
+        _, ny, nx = plan.shape
+        batch = self.points.reshape(fields, *part.shape)
+        for field, plane in itertools.product(range(fields), range(part.shape[0])):
+            generator = np.random.default_rng((field, part.start[0] + plane))
+            values = generator.random((ny, nx)) - 0.5
+            if dtype.kind == "c":
+                values = values + 1j * (generator.random((ny, nx)) - 0.5)
+            mine = np.ascontiguousarray(values[part.slices()[1:]].astype(dtype))
+            plan.device.run(plan.device.copy(batch[field, plane], mine))
 
     def forward(self) -> None:
         """Transform points to modes."""
@@ -119,21 +165,6 @@ class FixedTransforms:
         return float(math.sqrt(squares[0] / squares[1])) if squares[1] else 0.0
 
 
-def _fill(plan: DistributedFFT, points: Array) -> None:
-    """Fill an input with random numbers that depend on the position only, not on the ranks."""
-    part, dtype, device = plan.input_box, plan.arguments.dtype, plan.device
-    _, ny, nx = plan.shape
-    batch = points.reshape(plan.arguments.fields, *part.shape)
-    for field in range(plan.arguments.fields):
-        for plane in range(part.shape[0]):
-            generator = np.random.default_rng((field, part.start[0] + plane))
-            values = generator.random((ny, nx)) - 0.5
-            if dtype.kind == "c":
-                values = values + 1j * (generator.random((ny, nx)) - 0.5)
-            mine = np.ascontiguousarray(values[part.slices()[1:]].astype(dtype))
-            device.run(device.copy(batch[field, plane], mine))
-
-
 def measure_fft(request: TransformRequest, device: Device, comm: Comm) -> dict[str, Any]:
     """Return seconds, rates and bounds, and a comparison with others. Collective."""
     ours = FixedTransforms(make_plan(request, device, comm))
@@ -141,90 +172,72 @@ def measure_fft(request: TransformRequest, device: Device, comm: Comm) -> dict[s
     if request.truncation is not None:
         whole = FixedTransforms(make_plan(request, device, comm, truncation=None))
         rivals.append(Yardstick(UNPRUNED, whole.forward, whole.backward))
-    found = _yardsticks(request, device, comm)
+    found: list[Yardstick | str] = []
+    if request.plain:
+        problem = Problem(request.shape, np.dtype(request.dtype), request.fields)
+        found.append(plain_yardstick(problem, device, comm))
+        if isinstance(device, HostDevice):
+            found.append(mpi4py_fft_yardstick(problem, device, comm))
     rivals += [one for one in found if not isinstance(one, str)]
-    plain = next((one.name for one in rivals if isinstance(one.forward, OnFirstRank)), None)
     bandwidth = copy_bandwidth(device)()
-    seconds = _timed(rivals, device, comm, request.repetitions)
+    actions = {(one.name, way): getattr(one, way) for one in rivals for way in DIRECTIONS}
+    seconds = medians(device, actions, request.repetitions, comm)
+    seconds |= {key: one.seconds() for key, one in actions.items() if isinstance(one, OnFirstRank)}
+    mine = {way: seconds[OURS, way] for way in DIRECTIONS}
+    count = operations(request.shape, request.dtype, request.fields)
+    plain = next((one.name for one in rivals if isinstance(one.forward, OnFirstRank)), None)
     result = request.settings() | {
         "transport": ours.plan.transport,
         "ranks": comm.size if comm is not None else 1,
         "plan": ours.plan.describe(),
         "exchanges one way": ours.plan.exchanges,
+        "seconds": mine,
+        "GFLOP/s": {way: count / one / 1e9 for way, one in mine.items()},
+        **_profile(ours, comm),
+        "host (s per call)": _host_seconds(ours, comm, request.repetitions),
+        "copy bandwidth (GB/s)": over_ranks(comm, bandwidth, min) / 1e9,
+        **_wire_figures(request, ours.plan, comm, mine),
+        "relative error, there and back": ours.error(comm),
     }
-    count = operations(request.shape, request.dtype, request.fields)
-    result["seconds"] = dict(seconds[OURS])
-    result["GFLOP/s"] = {way: count / one / 1e9 for way, one in seconds[OURS].items()}
-    result |= _profile(ours, comm)
-    result["host (s per call)"] = _host_seconds(ours, comm, request.repetitions)
-    result["copy bandwidth (GB/s)"] = over_ranks(comm, bandwidth, min) / 1e9
-    result |= _wire_figures(request, ours.plan, comm, seconds[OURS])
-    result["relative error, there and back"] = ours.error(comm)
     if request.wire is not None:
         result["relative error of one exchange"] = ours.plan.wire_error()
-    result["comparison"] = _compared(seconds, plain)
+    result["comparison"] = _compared([one.name for one in rivals], seconds, plain)
     result["notes"] = [one for one in found if isinstance(one, str)]
     return result
 
 
-def _yardsticks(request: TransformRequest, device: Device, comm: Comm) -> list[Yardstick | str]:
-    if not request.plain:
-        return []
-    problem = Problem(request.shape, np.dtype(request.dtype), request.fields)
-    found = [plain_yardstick(problem, device, comm)]
-    if isinstance(device, HostDevice):
-        found.append(mpi4py_fft_yardstick(problem, device, comm))
-    return found
-
-
-def _timed(
-    rivals: Sequence[Yardstick], device: Device, comm: Comm, repetitions: int
-) -> dict[str, dict[str, float]]:
-    """Return median seconds by name and direction."""
-    actions: dict[tuple[str, str], Callable[[], None]] = {
-        (one.name, way): getattr(one, way) for one in rivals for way in DIRECTIONS
-    }
-    seconds = medians(device, actions, repetitions, comm)
-    for key, action in actions.items():
-        if isinstance(action, OnFirstRank):
-            seconds[key] = action.seconds()
-    return {one.name: {way: seconds[one.name, way] for way in DIRECTIONS} for one in rivals}
-
-
 def _compared(
-    seconds: Mapping[str, Mapping[str, float]], plain: str | None
+    names: Sequence[str], seconds: Mapping[tuple[str, str], float], plain: str | None
 ) -> dict[str, dict[str, float]]:
-    """Add the pairs, as multiples of the plain pair and of ours without truncation."""
-    pairs = {name: sum(one.values()) for name, one in seconds.items()}
-    result = {name: dict(one) for name, one in seconds.items()}
-    for name, one in result.items():
-        if plain is not None:
-            one["pair / plain pair"] = pairs[name] / pairs[plain]
-        if UNPRUNED in pairs:
-            one["pair / unpruned pair"] = pairs[name] / pairs[UNPRUNED]
+    """Return seconds, and pairs as multiples of the plain pair and of ours without truncation."""
+    result = {name: {way: seconds[name, way] for way in DIRECTIONS} for name in names}
+    pairs = {name: sum(one.values()) for name, one in result.items()}
+    for key, other in (("pair / plain pair", plain), ("pair / unpruned pair", UNPRUNED)):
+        for name, one in result.items():
+            if other in pairs:
+                one[key] = pairs[name] / pairs[other]
     return result
 
 
 def _profile(ours: FixedTransforms, comm: Comm) -> dict[str, Any]:
     """Return the seconds of each category, and of exchanges not hidden: means over ranks."""
     ours.plan.profile(ours.points, ours.modes)
-    runs = [ours.plan.profile(ours.points, ours.modes) for _ in range(_PROFILED)]
     result: dict[str, Any] = {}
     exposed: dict[str, float] = {}
     for way in DIRECTIONS:
-        timelines: list[Timeline] = [run[way] for run in runs]
-        totals = [timeline.totals() for timeline in timelines]
-        names = {name for one in totals for name in one}
-        everyone = [names] if comm is None else comm.allgather(names)
+        timeline = quietest(partial(_profiled, ours, way))
+        totals = timeline.totals()
+        names = set(totals) if comm is None else set.union(*comm.allgather(set(totals)))
         result[f"timers of {way} (s)"] = {
-            name: over_ranks(
-                comm, statistics.fmean(one.get(name, 0.0) for one in totals), statistics.fmean
-            )
-            for name in sorted(set.union(*everyone))
+            name: over_ranks(comm, totals.get(name, 0.0), statistics.fmean)
+            for name in sorted(names)
         }
-        mine = statistics.fmean(timeline.exposed() for timeline in timelines)
-        exposed[way] = over_ranks(comm, mine, statistics.fmean)
+        exposed[way] = over_ranks(comm, timeline.exposed(), statistics.fmean)
     return result | {"exposed communication (s)": exposed}
+
+
+def _profiled(ours: FixedTransforms, way: str) -> Timeline:
+    return ours.plan.profile(ours.points, ours.modes)[way]
 
 
 def _host_seconds(ours: FixedTransforms, comm: Comm, repetitions: int) -> dict[str, float]:
@@ -275,8 +288,184 @@ def print_fft(title: str, result: Mapping[str, Any]) -> None:
         {"name": name, "pair": one["forward"] + one["backward"], **one}
         for name, one in result["comparison"].items()
     ]
-
     columns: dict[str, Column] = {"": text_of("name")}
     columns |= {key: seconds_of(key) for key in ("forward", "backward", "pair")}
     columns |= {_PAIRS[key]: number_of(key) for key in _PAIRS if any(key in row for row in rows)}
     show_table("forward and backward, and pairs of both", columns, rows, result["notes"])
+
+
+# -- arrays on the host ---------------------------------------------------------------------
+
+
+def transform_variants(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
+    """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
+
+    def others(asked: Variant, how: str) -> Iterator[Variant]:
+        for copies in ("zero-copy", "packed"):
+            yield asked.changed(f"{copies} copies", copies=copies)
+        yield from streams_of_ghost(asked)
+        exchanges = ("host", "device") if streaming.devices == 1 else ("host",)
+        for together in (1, 4) if ranks > 1 else ():
+            for exchange in exchanges:
+                name = f"{together} at a time, from the {exchange}"
+                yield asked.changed(name, tiles_per_exchange=together, exchange=exchange)
+
+    return variants_of(streaming, "overlap", others if sweep else None)
+
+
+def measure_streaming(
+    request: TransformRequest, device: Device, comm: Comm
+) -> tuple[dict[str, Any], dict[str, Timeline]]:
+    """Return figures of each way to stream, and timelines of a forward transform. Collective.
+
+    Timelines are those of the way that was asked for, and of the synchronous one.
+    """
+    streaming, memory = request.streaming, request.memory
+    make = partial(make_plan, request, device, comm, residency="host", memory=memory)
+    if request.tune != "off":  # what stands beside streams as what was tuned
+        streaming = cast(StreamedPlan, make(streaming=streaming).streamed).streaming
+        make = partial(make, tune="off")
+    ranks = 1 if comm is None else comm.size
+    settings = request.settings() | {"ranks": ranks, "memory": memory, "in place": request.in_place}
+    arrays: list[Any] = []
+
+    def way(variant: Variant, rates: dict[str, float]) -> Way:
+        plan = make(streaming=variant.streaming, schedule=variant.schedule)
+        factors = _factors(plan)
+        if not arrays:
+            settings["plan"] = plan.describe()
+            if request.in_place:
+                arrays.extend(plan.empty_in_place())
+            else:
+                arrays.extend((plan.empty_input(), plan.empty_output()))
+            rates.update(bus_rates(cast(StreamedPlan, plan.streamed).devices, plan.home, comm))
+            _fill(plan, arrays[0], factors)
+        plan.remember(*arrays)
+        points, modes = arrays
+        plan.forward(points, modes)
+        first = modes if plan.arguments.fields == 1 else modes[0]
+        error = _error_of_samples(plan, first, factors, comm)
+        whole = request.truncation is None
+        parseval = _error_of_squares(plan, first, factors, comm) if whole else None
+        plan.backward(modes, points)  # from here on the points are there again after each pair
+        actions: dict[str, Callable[[], object]] = {
+            "forward": lambda: plan.forward(points, modes),
+            "backward": lambda: plan.backward(modes, points),
+        }
+        errors = {"error of sampled modes": error, "error of the sum of squares": parseval}
+        row = partial(_streamed_row, variant, plan, rates, comm, errors)
+        return Way(plan.device, comm, actions, lambda: plan.profile(points, modes)["forward"], row)
+
+    variants = transform_variants(streaming, request.sweep, ranks)
+    result, found = measure_streams(variants, way, request.repetitions, "pair (s)")
+    return settings | result, dict(itertools.islice(found.timelines.items(), 2))
+
+
+def _streamed_row(
+    variant: Variant,
+    plan: DistributedFFT,
+    rates: Mapping[str, float],
+    comm: Comm,
+    errors: Mapping[str, Any],
+    seconds: Mapping[str, float],
+    timeline: Timeline,
+) -> dict[str, Any]:
+    streamed = cast(StreamedPlan, plan.streamed)
+    ways, bound = bus_bound(variant, streamed.bus_bytes, rates, comm)
+    if not streamed.goes_both_ways:
+        bound = ways[0] / rates["in"] + ways[1] / rates["out"]
+    return {
+        "name": variant.name,
+        "schedule": variant.schedule,
+        "streaming": streamed.streaming.of_transform(),
+        "tiles": streamed.tiles,
+        "seconds": dict(seconds),
+        "pair (s)": sum(seconds.values()),
+        "bytes over the bus, in and out": ways,
+        "bound (s)": bound,
+        "of the bound": {name: bound / one for name, one in seconds.items()},
+        "device memory (bytes)": streamed.device_bytes,
+        **errors,
+        "timers of forward (s)": timers_of(timeline),
+    }
+
+
+def _factors(plan: DistributedFFT) -> Factors:
+    """Return random functions of each axis: the field is the sum of their products."""
+    generator = np.random.default_rng(0)
+    dtype = plan.arguments.dtype
+    result: Factors = []
+    for _ in range(_TERMS):
+        own = [generator.standard_normal(n) for n in plan.shape]
+        result.append([one.astype(np.result_type(dtype, np.float32)) for one in own])
+    return result
+
+
+def _fill(plan: DistributedFFT, points: Array, factors: Factors) -> None:
+    z, y, x = plan.input_box.slices()
+    batch = points if plan.arguments.fields > 1 else points[None]
+    planes = [np.multiply.outer(own[1][y], own[2][x]) for own in factors]
+
+    def fill(place: int) -> None:
+        for target in batch:
+            np.multiply(planes[0], factors[0][0][z.start + place], out=target[place])
+            for plane, own in zip(planes[1:], factors[1:], strict=True):
+                target[place] += own[0][z.start + place] * plane
+
+    with ThreadPoolExecutor() as threads:  # large arrays take minutes otherwise
+        list(threads.map(fill, range(z.stop - z.start)))
+
+
+def _error_of_samples(plan: DistributedFFT, modes: Array, factors: Factors, comm: Comm) -> float:
+    """Return the largest error of some modes of a field, relative to the largest of them."""
+    generator, box = np.random.default_rng(1), plan.output_box
+    worst = largest = 0.0
+    along = [[np.fft.fft(one.astype(complex)) for one in own] for own in factors]
+    for _ in range(_SAMPLES if math.prod(box.shape) else 0):
+        place = tuple(int(generator.integers(0, n)) for n in box.shape)
+        wave = [int(m.wavenumbers()[place[a] + box.start[a]]) for a, m in enumerate(plan.modes)]
+        exact = sum(np.prod([f[k] for f, k in zip(own, wave, strict=True)]) for own in along)
+        worst = max(worst, abs(modes[place] - exact))
+        largest = max(largest, abs(exact))
+    return float(over_ranks(comm, worst, max) / (over_ranks(comm, largest, max) or 1.0))
+
+
+def _error_of_squares(plan: DistributedFFT, modes: Array, factors: Factors, comm: Comm) -> float:
+    """Return the relative error of the sum of squares of all modes, by Parseval's theorem."""
+    pairs = itertools.product(factors, factors)
+    exact: Any = sum(np.prod([np.vdot(f, g) for f, g in zip(*pair, strict=True)]) for pair in pairs)
+    half, (_, _, x) = plan.arguments.real, plan.modes
+    waves = x.wavenumbers()[plan.output_box.start[2] : plan.output_box.stop[2]]
+    # Of a real field, modes stand for themselves and their conjugates, unless these are the same.
+    weight = np.where(half & (waves > 0) & (2 * waves != x.size), 2.0, 1.0)
+
+    def squares(plane: np.ndarray) -> float:
+        return float(((plane.real**2 + plane.imag**2).sum(axis=0) * weight).sum(dtype=np.float64))
+
+    with ThreadPoolExecutor() as threads:
+        mine = math.fsum(threads.map(squares, modes))
+    total = over_ranks(comm, mine, sum)
+    return float(abs(total / math.prod(plan.shape) / abs(exact) - 1))
+
+
+def print_streaming(title: str, result: Mapping[str, Any]) -> None:
+    """Print the times of each way to stream, and the bound by the bus."""
+
+    def seconds(key: str) -> Column:
+        return lambda row: quantity(row["seconds"][key], "s")
+
+    columns: dict[str, Column] = {
+        "forward": seconds("forward"),
+        "back": seconds("backward"),
+        "of bus\nbound": lambda row: f"{row['of the bound']['forward']:.2f}",
+    }
+    first = result["rows"][0]
+    squares = first.get("error of the sum of squares")
+    notes = (
+        result["plan"],
+        *bus_notes(result, ": bound of a forward transform"),
+        f"largest error of {first['error of sampled modes']:.1e} in 1000 sampled modes"
+        + ("" if squares is None else f", {squares:.1e} of the sum of squares"),
+    )
+    parts = ("copy in", "fft", "copy out", "pack", "communication")
+    print_ways(title, result, columns, "timers of forward (s)", parts, notes)

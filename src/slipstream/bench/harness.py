@@ -1,23 +1,23 @@
-"""What all benchmarks share: repetitions taken in turn, tables, pictures, records, and their order.
+"""What all benchmarks share: ways that are made and timed, records, comparisons and tables.
 
-A benchmark is a request (`requests`) and a module with ``run(request, device, comm)``, which
-measures and returns an `Outcome`: figures, beside the bound that was measured in the same run.
-`run_benchmark` shows and records any of them, and `read_results` reads what it has recorded.
+A benchmark is a row of `benchmarks.BENCHMARKS`: a request, whose fields are the command's options,
+and ``run(request, device, comm)``, which measures and returns an `Outcome`. It measures ways to do
+one thing (`Way`), which `measure_ways` makes and times. The bound beside them is what the recorded
+nodes move, at a rate that was measured in the same run.
 """
 
 from __future__ import annotations
 
-import importlib
+import gc
 import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich import box
@@ -27,36 +27,43 @@ from rich.text import Text
 
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
-from slipstream.bench.comparison import (
-    Change,
-    Headline,
-    Median,
-    asked_of,
-    changes,
-    headlines_as_json,
-    read_headlines,
-)
 from slipstream.bench.requests import Request
 from slipstream.collective import on_first_rank, own, together
-from slipstream.device import Device, large_copy
+from slipstream.device import Device
 from slipstream.errors import InputError, RunError
 from slipstream.machine_info import commit_name, facts_to_publish
 from slipstream.report.console import make_console
 from slipstream.report.number_text import quantity
+from slipstream.schedule import Timeline
+from slipstream.tuner import medians
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+# Options that change what is shown or kept, not what is measured.
+_ASIDE = ("json", "against", "tolerance", "plot", "timelines", "beside", "repetitions", "processes")
+# What a step does besides computing.
+MOVING = ("communication", "copy", "pack")
+# Steps whose every node is timed: the shortest of them counts, as one alone may be disturbed.
+_PROFILED = 3
 
-    from slipstream.schedule import Timeline
 
-Show = Callable[[str, Mapping[str, Any]], None]
-Draw = Callable[[Path, str], None]
+@dataclass(frozen=True)
+class Headline:
+    """A time that a benchmark is about, in seconds.
 
-# What a step does besides computing; and steps whose every node is timed.
-_MOVING = ("communication", "copy", "pack")
-_PROFILED = 4
+    `seconds` is the median of repetitions, on the slowest rank; `spread` the distance of their
+    quartiles, over the median; `bound` what the bandwidth of the same run allows.
+    """
+
+    seconds: float
+    spread: float = 0.0
+    bound: float | None = None
+
+
+def headline(seconds: float, bound: float | None = None) -> Headline:
+    """Return a headline of what `medians` measured."""
+    return Headline(float(seconds), getattr(seconds, "spread", 0.0), bound)
+
+
+Pictures = Sequence[tuple[Path | None, Callable[[Path, str], None]]]
 
 
 @dataclass(frozen=True)
@@ -67,13 +74,19 @@ class Outcome:
     title: str
     device: Device
     result: Mapping[str, Any]
-    show: Show
-    pictures: Sequence[tuple[Path | None, Draw]] = field(default_factory=tuple)
+    show: Callable[[str, Mapping[str, Any]], None]
     headlines: Mapping[str, Headline] = field(default_factory=dict)
+    pictures: Pictures = ()
 
 
-def run_benchmark(module: str, request: Request) -> None:
-    """Check a request, start ranks if so asked, measure, print, record, draw and compare."""
+Run = Callable[[Any, Device, Comm], Outcome]
+
+
+def run_benchmark(name: str, run: Callable[[], Run], request: Request) -> None:
+    """Check a request, start ranks if so asked, measure, print, record, draw and compare.
+
+    What measures is imported only where it is needed: `run` returns it.
+    """
     request.check()
     if mpi_launch.should_relaunch(request.ranks):
         raise typer.Exit(mpi_launch.relaunch(request.ranks or 1))
@@ -83,105 +96,55 @@ def run_benchmark(module: str, request: Request) -> None:
     with together(comm):
         device = open_matching_device(request.device, comm)
         # Before anything is measured in vain.
-        earlier = on_first_rank(comm, lambda: _earlier(module, request, device))
-        outcome = importlib.import_module(module).run(request, device, comm)
-    on_first_rank(comm, lambda: _tell(request, outcome, earlier))
+        earlier = on_first_rank(comm, lambda: _earlier(name, request, device))
+        outcome = run()(request, device, comm)
+    on_first_rank(comm, lambda: _report(request, outcome, earlier))
 
 
-def _earlier(module: str, request: Request, device: Device) -> dict[str, float]:
+def _earlier(name: str, request: Request, device: Device) -> dict[str, float]:
     """Return the headlines of the record to compare with."""
     if request.against is None:
         return {}
-    name = module.rpartition(".")[2].removesuffix("_bench")
     return read_headlines(request.against, name, device.name, asked_of(request))
 
 
-def _tell(request: Request, outcome: Outcome, earlier: Mapping[str, float]) -> None:
-    """Print, record and draw what was measured, and compare it if so asked."""
+def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) -> None:
+    """Print, record and draw what was measured, and compare it if so asked; fail if it is worse."""
     outcome.show(outcome.title, outcome.result)
     if request.json is not None:
-        asked = {"asked": asked_of(request), "headlines": headlines_as_json(outcome.headlines)}
-        write_record(request.json, outcome.benchmark, outcome.device, outcome.result, asked)
+        headlines = {name: asdict(one) for name, one in outcome.headlines.items()}
+        more = {"asked": asked_of(request), "headlines": headlines}
+        write_record(request.json, outcome.benchmark, outcome.device, outcome.result, more)
     for path, draw in outcome.pictures:
         if path is not None:
             draw(path, outcome.title)
-    if request.against is not None:
-        _compare(request.against, changes(earlier, outcome.headlines, request.tolerance), request)
-
-
-def _compare(path: Path, rows: Sequence[Change], request: Request) -> None:
-    """Print what has become of the headlines of a record; fail if one is worse."""
+    if request.against is None:
+        return
+    rows = changes(earlier, outcome.headlines, request.tolerance)
     columns: dict[str, Column] = {
-        "figure": lambda row: row["change"].name,
-        "before": lambda row: quantity(row["change"].before, "s"),
-        "now": lambda row: quantity(row["change"].now, "s"),
-        "now / before": lambda row: f"{row['change'].ratio:.3f}",
-        "": lambda row: "worse" if row["change"].is_worse else "",
+        "figure": text_of("figure"),
+        "before": seconds_of("before"),
+        "now": seconds_of("now"),
+        "now / before": lambda row: f"{row['now'] / row['before']:.3f}",
+        "": lambda row: "worse" if row["is worse"] else "",
     }
-    show_table(f"beside {path}", columns, [{"change": one} for one in rows])
-    worse = [one.name for one in rows if one.is_worse]
+    show_table(f"beside {request.against}", columns, rows)
+    worse = [row["figure"] for row in rows if row["is worse"]]
     if worse:
         raise RunError(
-            f"{len(worse)} of {len(rows)} figures take longer than in {path}, by more than"
-            f" {request.tolerance:.0%}: {'; '.join(worse)}"
+            f"{len(worse)} of {len(rows)} figures take longer than in {request.against}, by more"
+            f" than {request.tolerance:.0%}: {'; '.join(worse)}"
         )
 
 
-def medians(
-    device: Device,
-    actions: Mapping[Any, Callable[[], object]],
-    repetitions: int,
-    comm: Comm = None,
-) -> dict[Any, float]:
-    """Return median seconds of actions side by side, on the slowest rank. Collective.
-
-    One repetition runs each action once, so that all of them see the same noise; the first one
-    is not timed. The device is waited for before and after each action.
-    """
-    samples: dict[Any, list[float]] = {name: [] for name in actions}
-    for repetition in range(repetitions + 1):
-        for name, action in actions.items():
-            device.synchronize()
-            if comm is not None:
-                comm.Barrier()
-            start = time.perf_counter()
-            action()
-            device.synchronize()
-            elapsed = time.perf_counter() - start
-            if repetition:
-                samples[name].append(elapsed)
-    result: dict[Any, float] = {name: Median.of(values) for name, values in samples.items()}
-    if comm is not None:
-        everyone = comm.allgather(result)
-        result = {name: max(one[name] for one in everyone) for name in result}
-    return result
+# -- records --------------------------------------------------------------------------------
 
 
-def repeated(action: Callable[[], object], count: int) -> Callable[[], None]:
-    """Return what runs an action some times."""
-
-    def run() -> None:
-        for _ in range(count):
-            action()
-
-    return run
-
-
-def over_ranks(comm: Comm, value: float, combine: Callable[..., float]) -> float:
-    """Return what `combine`, such as max, makes of the values of all ranks. Collective."""
-    return value if comm is None else combine(comm.allgather(value))
-
-
-def exposed_moves(step: Callable[[], Timeline]) -> tuple[float, Timeline]:
-    """Return the median seconds in which a step only moves data, and the last step's timeline."""
-    timelines = [step() for _ in range(_PROFILED)]
-    return statistics.median(one.exposed(*_MOVING) for one in timelines), timelines[-1]
-
-
-def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
-    """Return a function that measures bytes read plus written per second by a large copy."""
-    copy, moved = large_copy(device, size)
-    return lambda: moved / medians(device, {"copy": copy}, 5)["copy"]
+def asked_of(request: Request) -> dict[str, Any]:
+    """Return the options of a request that say what is measured, as a record has them."""
+    options = {one.name: getattr(request, one.name) for one in fields(request)}
+    kept = {name: value for name, value in options.items() if name not in _ASIDE}
+    return json.loads(json.dumps(kept, default=str))
 
 
 def write_record(
@@ -223,10 +186,141 @@ def read_results(
     return results
 
 
-def wait_idly(comm: Comm) -> None:
-    """Wait until all ranks are here, asleep most of the time. Collective."""
-    if comm is not None:
-        comm.Barrier()
+def read_headlines(
+    path: Path, benchmark: str, device: str, asked: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return the seconds of the headlines of a record; refuse one of something else."""
+    option = f"--against {path}"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        theirs = {name: float(one["seconds"]) for name, one in record["headlines"].items()}
+        # Of fields on the host, a record says so behind the name; so do the options.
+        found = {"benchmark": record["benchmark"].split(" ")[0], "device": record["device"]}
+        earlier = dict(record["asked"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{option}: no record with headlines; accepted: a file that 'slipstream bench"
+            f" {benchmark} --json FILE' has written"
+        ) from error
+    for name, mine in {"benchmark": benchmark, "device": device}.items():
+        if found[name] != mine:
+            raise InputError(f"{option}: its {name} is {found[name]!r}, that of this run {mine!r}")
+    for name in asked.keys() | earlier.keys():
+        if asked.get(name) != earlier.get(name):
+            raise InputError(
+                f"{option}: it was measured with {name} = {earlier.get(name)!r}, this run with"
+                f" {asked.get(name)!r}"
+            )
+    return theirs
+
+
+def changes(
+    before: Mapping[str, float], now: Mapping[str, Headline], tolerance: float
+) -> list[dict[str, Any]]:
+    """Return a row for each headline of a record; one that is gone, or takes longer, is worse."""
+    gone = Headline(math.inf)
+    rows = []
+    for name, seconds in before.items():
+        mine = now.get(name, gone).seconds
+        is_worse = mine > seconds * (1 + tolerance)
+        rows.append({"figure": name, "before": seconds, "now": mine, "is worse": is_worse})
+    return rows
+
+
+# -- measuring ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to do what is measured, made and ready.
+
+    `actions` are timed in turn, by name, and `profile` runs once with every node timed. `row` makes
+    the figures of the seconds of the actions and what ran when.
+    """
+
+    device: Device
+    comm: Comm
+    actions: Mapping[Any, Callable[[], object]]
+    profile: Callable[[], Timeline]
+    row: Callable[[Mapping[str, float], Timeline], dict[str, Any]]
+
+
+@dataclass
+class Measured:
+    """A row of figures for each way, why others were left out, and what ran when on this rank."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+
+
+def measure_ways(
+    ways: Mapping[str, Callable[[], Way]],
+    needed: Container[str],
+    repetitions: int,
+    beside: Callable[[], Mapping[Any, Callable[[], object]]] | None = None,
+) -> Measured:
+    """Make and time some ways, and return what was found. Collective.
+
+    What makes a way raises InputError, on all ranks alike, if it cannot be; `needed` ways must be
+    possible, and one at least. Ways are measured one after the other, as memory may have room for
+    one only; with `beside`, all together, in turn with the actions that this then returns.
+    """
+    found, made = Measured(), dict[str, Way]()
+
+    def measure(more: Mapping[Any, Callable[[], object]]) -> None:
+        first, actions = next(iter(made.values())), dict(more)
+        for name, way in made.items():
+            actions |= {(name, key): one for key, one in way.actions.items()}
+        seconds = medians(first.device, actions, repetitions, first.comm)
+        rates = {key: seconds[key] for key in more}
+        for name, way in made.items():
+            own = {key: seconds[name, key] for key in way.actions}
+            timeline = quietest(way.profile)
+            found.rows.append(way.row({**own, **rates}, timeline))
+            found.timelines[name] = timeline
+
+    for name, make in ways.items():
+        try:
+            made[name] = make()
+        except InputError as error:
+            found.left_out[name] = str(error)
+            if name in needed or len(found.left_out) == len(ways):
+                raise
+            continue
+        if beside is None:
+            measure({})
+            made.clear()  # the next one may take as much
+            gc.collect()
+    if beside is not None:
+        measure(beside())
+    return found
+
+
+def quietest(profile: Callable[[], Timeline]) -> Timeline:
+    """Return what ran when in the shortest of some profiled runs: one alone may be disturbed."""
+    runs = [Timeline.merged([profile()], forget=True) for _ in range(_PROFILED)]
+    return min(runs, key=Timeline.duration)
+
+
+def timers_of(timeline: Timeline) -> dict[str, Any]:
+    """Return busy seconds by category, and those in which nothing else ran."""
+    totals = timeline.totals()
+    ways = {
+        label: sum(e.stop - e.start for e in timeline.entries if e.label == label)
+        for label in ("copy in", "copy out")
+    }
+    return {
+        "total": timeline.duration(),
+        **totals,
+        **ways,
+        "exposed": {name: timeline.exposed(name) for name in totals},
+    }
+
+
+def over_ranks(comm: Comm, value: float, combine: Callable[..., float]) -> float:
+    """Return what `combine`, such as max, makes of the values of all ranks. Collective."""
+    return value if comm is None else combine(comm.allgather(value))
 
 
 class OnFirstRank:
@@ -252,6 +346,14 @@ class OnFirstRank:
         mine = statistics.median(self._samples[1:]) if self._action is not None else math.nan
         return mine if self._comm is None else self._comm.bcast(mine, root=0)
 
+
+def wait_idly(comm: Comm) -> None:
+    """Wait until all ranks are here, asleep most of the time. Collective."""
+    if comm is not None:
+        comm.Barrier()
+
+
+# -- tables ---------------------------------------------------------------------------------
 
 Column = Callable[[Mapping[str, Any]], object]
 
@@ -323,63 +425,3 @@ def _text(value: Any) -> str:
     if value is None:
         return "none"
     return " x ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-@contextmanager
-def picture(path: str | Path, size: tuple[float, float], title: str = "") -> Iterator[Figure]:
-    """Give a figure in the style of all pictures, perhaps with a title, and write it to a file."""
-    import matplotlib
-
-    from slipstream.report.figure_style import STYLE
-
-    with matplotlib.rc_context(STYLE):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=size)
-        FigureCanvasAgg(figure)
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-        yield figure
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-
-
-def mark_ticks(axis: Axis, places: Sequence[float], text: Callable[[float], str]) -> None:
-    """Put ticks at these places alone, with these texts."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    axis.set_major_locator(FixedLocator(places))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-
-
-def draw_rules(axes: Axes) -> None:
-    """Draw faint horizontal lines behind the curves."""
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-    axes.set_axisbelow(True)
-
-
-def plot_timelines(
-    path: str | Path, title: str, timelines: Mapping[str, Timeline], same_axis: bool = False
-) -> None:
-    """Draw what ran when in a step, a panel for each way to take it."""
-    import matplotlib
-
-    from slipstream.schedule.timeline import legend_of
-
-    heights = [len({entry.lane for entry in one.entries}) + 2.4 for one in timelines.values()]
-    with (
-        matplotlib.rc_context(),
-        picture(path, (7.6, 0.8 + 0.26 * sum(heights)), title) as figure,
-    ):
-        matplotlib.rcParams.update({"font.size": 9, "axes.labelsize": 9})
-        panels = figure.subplots(
-            len(timelines), 1, squeeze=False, height_ratios=heights, sharex=same_axis
-        )
-        for axes, (name, timeline) in zip(panels[:, 0], timelines.items(), strict=True):
-            timeline.draw(axes, name)
-            if same_axis:
-                axes.label_outer()
-        handles = legend_of(list(timelines.values()))
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

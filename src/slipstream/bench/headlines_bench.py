@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.array_types import Comm
-from slipstream.bench.comparison import Headline
 from slipstream.bench.harness import (
+    Headline,
     Outcome,
     left_out,
     seconds_of,
@@ -83,7 +83,7 @@ def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
         for name, one in figures.items()
     }
     title = f"headline figures on {device.name}"
-    return Outcome("headlines", title, device, result, print_headlines, headlines=headlines)
+    return Outcome("headlines", title, device, result, print_headlines, headlines)
 
 
 def ranks_of(device: Device) -> int:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.bench.comparison import Headline
 from slipstream.bench.harness import (
+    MOVING,
     Column,
+    Headline,
     Outcome,
-    exposed_moves,
-    medians,
+    Way,
+    measure_ways,
     number_of,
-    plot_timelines,
     seconds_of,
     show_table,
     text_of,
 )
+from slipstream.bench.pictures import plot_timelines
 from slipstream.bench.requests import LatticeRequest
 from slipstream.decomposition import Box
 from slipstream.device import Device, large_copy
-from slipstream.exchange import make_transport
+from slipstream.exchange import Transport, make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
@@ -41,8 +43,7 @@ _PAIRS = 5
 
 def run(request: LatticeRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
-    timelines: dict[str, Timeline] = {}
-    result = measure_lattice(request, device, comm, timelines)
+    result, timelines = measure_lattice(request, device, comm)
     shape = " x ".join(map(str, request.shape))
     title = f"lattice Boltzmann, {request.sample} {shape}, on {device.name}"
     # A sweep on several ranks has both of these, which are worth comparing.
@@ -56,7 +57,7 @@ def run(request: LatticeRequest, device: Device, comm: Comm) -> Outcome:
     bound = step * first["fraction of copy, pair"]
     headlines = {"step": Headline(step, first["spread of repetitions"], bound)}
     pictures = [(request.timelines, draw)]
-    return Outcome("lattice", title, device, result, print_lattice, pictures, headlines=headlines)
+    return Outcome("lattice", title, device, result, print_lattice, headlines, pictures)
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,9 @@ class _Unaligned(PoreFlow):
 
 
 def measure_lattice(
-    request: LatticeRequest,
-    device: Device,
-    comm: Comm,
-    timelines: dict[str, Timeline] | None = None,
-) -> dict[str, Any]:
-    """Return figures of steps, beside the copy bandwidth of the device. Collective.
-
-    `timelines` is given what ran when in one of this rank's steps, by name of the variant.
-    """
+    request: LatticeRequest, device: Device, comm: Comm
+) -> tuple[dict[str, Any], dict[str, Timeline]]:
+    """Return figures of steps, and what ran when in two of this rank's, by variant. Collective."""
     ranks = 1 if comm is None else comm.size
     began = time.perf_counter()
     source = (
@@ -105,42 +100,45 @@ def measure_lattice(
         if request.sample == "dense"
         else make_sample(request.sample, request.shape, **request.parameters)
     )
-    subdomains = {request.partition: decompose(source, (True,) * 3, (0,), request.partition, comm)}
+    subdomains: dict[str, Subdomain] = {}
+
+    def divided(partition: str) -> Subdomain:
+        if partition not in subdomains:
+            subdomains[partition] = decompose(source, (True,) * 3, (0,), partition, comm)
+        return subdomains[partition]
+
+    subdomain = divided(request.partition)
     handed_out = time.perf_counter() - began
-    subdomain = subdomains[request.partition]
     storage, tried = choose_storage(
         dict(request.storage), subdomain, device, comm, is_measured=True
     )
     transport = make_transport(request.transport, comm, device)
+
+    def make(variant: _Variant) -> Way:
+        return _way(variant, divided(variant.partition), device, transport, comm)
+
     first = _Variant("as asked", storage, request.partition, request.schedule)
     variants = [first, *(_sweep(first, device, ranks) if request.sweep else [])]
-    rows = []
-    for variant in variants:
-        if variant.partition not in subdomains:
-            subdomains[variant.partition] = decompose(
-                source, (True,) * 3, (0,), variant.partition, comm
-            )
-        rows.append(
-            _measure(
-                request, variant, subdomains[variant.partition], device, transport, comm, timelines
-            )
-        )
+    names = [one.name for one in variants]
+    ways = {one.name: partial(make, one) for one in variants}
+    found = measure_ways(ways, names, request.repetitions)
+    mine = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
     return {
         "sample": request.sample,
         "voxels (z, y, x)": request.shape,
         "parameters": dict(request.parameters),
         "porosity": subdomain.connectivity.porosity,
-        "pore sites": _total(subdomain, comm),
+        "pore sites": mine if comm is None else comm.allreduce(mine),
         "ranks": ranks,
         "transport": "none" if transport is None else transport.name,
         "making, analysing and dividing the image (s)": handed_out,
         "pairs tried (s)": {_text(one): seconds for one, seconds in tried.items()},
-        "rows": rows,
-    }
+        "rows": found.rows,
+    }, found.timelines
 
 
-def _sweep(first: _Variant, device: Device, ranks: int) -> list[_Variant]:
-    """Return variants that differ from the first one in one thing each."""
+def _sweep(first: _Variant, device: Device, ranks: int) -> Iterator[_Variant]:
+    """Yield variants that differ from the first one in one thing each."""
     usual = first.storage
     # Strips have one layout only: layouts are compared with links that have them all.
     linked = dataclasses.replace(usual, encoding="compact")
@@ -148,36 +146,32 @@ def _sweep(first: _Variant, device: Device, ranks: int) -> list[_Variant]:
     def stored(name: str, base: Storage, **changes: str) -> _Variant:
         return dataclasses.replace(first, name=name, storage=dataclasses.replace(base, **changes))
 
-    found = [stored(f"layout {layout}", linked, layout=layout) for layout in LAYOUTS]
-    encodings = ("compact", "wide") + (("strips",) if device.kind == "cpu" else ())
-    found += [stored(f"links {one}", linked, layout="stream", encoding=one) for one in encodings]
-    found += [stored(f"order {one}", usual, order=one) for one in ("raster", "row-tiles")]
-    found += [stored(f"{one}", usual, propagation=one) for one in ("aa", "two-lattice")]
-    found += [stored(f"{one}", usual, precision=one) for one in ("float64", "float32", "mixed")]
-    found.append(dataclasses.replace(first, name="unaligned", aligned=False))
+    for layout in LAYOUTS:
+        yield stored(f"layout {layout}", linked, layout=layout)
+    for one in ("compact", "wide") + (("strips",) if device.kind == "cpu" else ()):
+        yield stored(f"links {one}", linked, layout="stream", encoding=one)
+    for one in ("raster", "row-tiles"):
+        yield stored(f"order {one}", usual, order=one)
+    for one in ("aa", "two-lattice"):
+        yield stored(one, usual, propagation=one)
+    for one in ("float64", "float32", "mixed"):
+        yield stored(one, usual, precision=one)
+    yield dataclasses.replace(first, name="unaligned", aligned=False)
     if ranks > 1:
-        found += [
-            dataclasses.replace(first, name=one, schedule=one) for one in ("serial", "overlap")
-        ]
+        for one in ("serial", "overlap"):
+            yield dataclasses.replace(first, name=one, schedule=one)
         for one in ("bisection", "cartesian"):
-            found.append(dataclasses.replace(first, name=one, partition=one))
-    return found
+            yield dataclasses.replace(first, name=one, partition=one)
 
 
-def _total(subdomain: Subdomain, comm: Comm) -> int:
-    mine = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
-    return mine if comm is None else comm.allreduce(mine)
-
-
-def _measure(
-    request: LatticeRequest,
+def _way(
     variant: _Variant,
     subdomain: Subdomain,
     device: Device,
-    transport: Any,
+    transport: Transport | None,
     comm: Comm,
-    timelines: dict[str, Timeline] | None,
-) -> dict[str, Any]:
+) -> Way:
+    """Return steps, alone and in pairs, beside two kinds of large copies."""
     began = time.perf_counter()
     kind = PoreFlow if variant.aligned else _Unaligned
     flow = kind(
@@ -186,64 +180,60 @@ def _measure(
     flow.synchronize()
     setting_up = time.perf_counter() - began
 
+    def step(number: int) -> None:
+        flow.pair[number].run(False)
+        flow.pair[number].synchronize()
+
     def pairs() -> None:
         flow.advance(2 * _PAIRS)
         flow.synchronize()
-
-    copies = {kind: large_copy(device, kernel=kind) for kind in ("copy_rows", "library")}
-    actions: dict[str, Any] = {f"step {number}": _runner(flow, number) for number in (0, 1)}
-    actions["pairs"] = pairs
-    actions |= {kind: copy for kind, (copy, _) in copies.items()}
-    seconds = medians(device, actions, request.repetitions, comm)
-    bandwidth = max(moved / seconds[kind] for kind, (_, moved) in copies.items())
 
     def profile() -> Timeline:
         flow.advance(2, profile=True)
         flow.synchronize()
         return flow.timeline(forget=True)
 
-    exposed, timeline = exposed_moves(profile)
-    if timelines is not None:
-        timelines[variant.name] = timeline
-    mine = flow.sites.count, len(subdomain.neighbours), exposed / 2, setting_up
-    everyone = [mine] if comm is None else comm.allgather(mine)
-    counts, neighbours, uncovered, set_up = (list(one) for one in zip(*everyone, strict=True))
-    sites, ranks = sum(counts), len(counts)
-    steps = [seconds[f"step {number}"] for number in (0, 1)]
-    bytes_ = variant.storage.bytes_per_update(flow.links.bytes_per_site)
-    bandwidth *= ranks
-    rates = [sites / one for one in steps]
-    pair = 2 * _PAIRS * sites / seconds["pairs"]
-    return {
-        "name": variant.name,
-        "storage": _text(variant.storage),
-        "partition": variant.partition,
-        "schedule": variant.schedule,
-        "MLUPS": pair / 1e6,
-        "MLUPS per device": pair / ranks / 1e6,
-        "spread of repetitions": getattr(seconds["pairs"], "spread", 0.0),
-        "MLUPS of the two steps": [rate / 1e6 for rate in rates],
-        "bytes per update": list(bytes_),
-        "copy bandwidth (B/s)": bandwidth,
-        "fraction of copy": [
-            rate * size / bandwidth for rate, size in zip(rates, bytes_, strict=True)
-        ],
-        "fraction of copy, pair": pair * sum(bytes_) / 2 / bandwidth,
-        "exceptional sites": flow.links.exceptions,
-        "exposed (s per step)": max(uncovered),
-        "imbalance": max(counts) * ranks / sites,
-        "most neighbours": max(neighbours),
-        "set-up (s)": max(set_up),
-        "set-up in steps": max(set_up) / (sum(steps) / 2),
-    }
+    copies = {kind: large_copy(device, kernel=kind) for kind in ("copy_rows", "library")}
+    actions: dict[str, Any] = {f"step {number}": partial(step, number) for number in (0, 1)}
+    actions |= {"pairs": pairs, **{kind: copy for kind, (copy, _) in copies.items()}}
 
+    def row(seconds: Mapping[str, float], timeline: Timeline) -> dict[str, Any]:
+        bandwidth = max(moved / seconds[kind] for kind, (_, moved) in copies.items())
+        exposed = timeline.exposed(*MOVING) / 2
+        mine = flow.sites.count, len(subdomain.neighbours), exposed, setting_up
+        everyone = [mine] if comm is None else comm.allgather(mine)
+        counts, neighbours, uncovered, set_up = (list(one) for one in zip(*everyone, strict=True))
+        sites, ranks = sum(counts), len(counts)
+        steps = [seconds[f"step {number}"] for number in (0, 1)]
+        # What the nodes of both steps move, site by site.
+        bytes_ = variant.storage.bytes_per_update(flow.links.bytes_per_site)
+        rates = [sites / one for one in steps]
+        pair = 2 * _PAIRS * sites / seconds["pairs"]
+        bandwidth *= ranks
+        return {
+            "name": variant.name,
+            "storage": _text(variant.storage),
+            "partition": variant.partition,
+            "schedule": variant.schedule,
+            "MLUPS": pair / 1e6,
+            "MLUPS per device": pair / ranks / 1e6,
+            "spread of repetitions": getattr(seconds["pairs"], "spread", 0.0),
+            "MLUPS of the two steps": [rate / 1e6 for rate in rates],
+            "bytes per update": list(bytes_),
+            "copy bandwidth (B/s)": bandwidth,
+            "fraction of copy": [
+                rate * size / bandwidth for rate, size in zip(rates, bytes_, strict=True)
+            ],
+            "fraction of copy, pair": pair * sum(bytes_) / 2 / bandwidth,
+            "exceptional sites": flow.links.exceptions,
+            "exposed (s per step)": max(uncovered),
+            "imbalance": max(counts) * ranks / sites,
+            "most neighbours": max(neighbours),
+            "set-up (s)": max(set_up),
+            "set-up in steps": max(set_up) / (sum(steps) / 2),
+        }
 
-def _runner(flow: PoreFlow, number: int) -> Any:
-    def run() -> None:
-        flow.pair[number].run(False)
-        flow.pair[number].synchronize()
-
-    return run
+    return Way(device, comm, actions, profile, row)
 
 
 def _text(storage: Storage) -> str:

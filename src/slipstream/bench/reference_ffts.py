@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.bench.harness import OnFirstRank, repeated, wait_idly
+from slipstream.bench.harness import OnFirstRank, wait_idly
 from slipstream.device import Device, HostDevice
+from slipstream.forecast.measured_rates import repeated
 from slipstream.report.number_text import counted
 
 INSTALL_MPI4PY_FFT = "mpi4py-fft is not installed; pip install mpi4py-fft would add it here"

@@ -234,7 +234,7 @@ class DNSRequest(TileRequest):
     resident: bool = _option(True, "Let columns stay on the device as memory allows.")
 
     def check(self) -> None:
-        from slipstream.bench.dns_bench import case_of_step
+        from slipstream.bench.step_bench import case_of_step
 
         how = self.streaming
         self.check_residency({"--no-resident": not self.resident})

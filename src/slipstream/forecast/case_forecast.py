@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from slipstream.case import AdvectionCase, Case, LatticeCase, SpectralCase
 from slipstream.errors import InputError
 from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.noted_advection import advection_counts
 from slipstream.forecast.noted_lattice import lattice_counter
-from slipstream.forecast.noted_spectral import spectral_counts
-from slipstream.forecast.step_counts import OutputSize, StepCounts
-from slipstream.forecast.step_time import StepTime, step_time
+from slipstream.forecast.noted_steps import advection_counts, spectral_counts
+from slipstream.forecast.step_price import OutputSize, StepCounts, StepTime, step_time
 from slipstream.simulation.output_counts import counts_until
 
 

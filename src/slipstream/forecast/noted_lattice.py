@@ -21,7 +21,7 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange.noting_transport import RankPlace, noting_transport
 from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.step_counts import (
+from slipstream.forecast.step_price import (
     NotedSteps,
     OutputSize,
     StepCounts,
@@ -113,9 +113,11 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         noted = note_lattice(
             sites, found, storage, place, device, case.run.transport, case.run.schedule
         )
-        noted = dataclasses.replace(noted, fields_bytes=needs[storage])
         outputs = _outputs(domain.shape, division.sites, storage)
-        return counts_of(noted, machine, outputs, division.remark)
+        noted = dataclasses.replace(
+            noted, fields_bytes=needs[storage], outputs=outputs, remark=division.remark
+        )
+        return counts_of(noted, machine)
 
     return count
 

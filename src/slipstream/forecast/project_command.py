@@ -25,7 +25,7 @@ from slipstream.errors import InputError
 from slipstream.forecast.case_forecast import Forecast, forecast
 from slipstream.forecast.machine_description import Machine, load_machine
 from slipstream.forecast.published_runs import NOT_COMPARED, Comparison, published_runs
-from slipstream.forecast.step_time import StepTime
+from slipstream.forecast.step_price import StepTime
 from slipstream.printable_text import one_line, printable
 from slipstream.report.number_text import counted, quantity
 from slipstream.simulation.output_counts import files_warning

@@ -1,7 +1,7 @@
 """Figures of papers, beside the forecast for the same algorithm on the same machine.
 
-They are of Summit and of Titan. Flow through a sandstone on Titan takes the steps of this program,
-which are recorded as for any forecast. What ran on Summit was another algorithm, whose bytes and
+They are of Summit, SummitDev and Titan. Flow through a sandstone on Titan takes the steps of this
+program, which are recorded as for any forecast. Another algorithm ran on the others. Its bytes and
 messages are written down here: all modes travel, and fields on the host pass through a GPU pencil
 by pencil.
 """
@@ -17,11 +17,11 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.exchange.noting_transport import RankPlace
 from slipstream.forecast.machine_description import Machine, Network, load_machine
 from slipstream.forecast.noted_lattice import note_lattice
-from slipstream.forecast.step_counts import StepCounts, counts_of
-from slipstream.forecast.step_time import step_time
+from slipstream.forecast.step_price import StepCounts, StepTime, counts_of, step_time
 from slipstream.lattice.population_layout import Storage
 
 BATCHED = "Ravikumar et al. (2021), batched asynchronous FFTs: seconds of a time step"
+ASYNCHRONOUS = "the same, by CUDA, asynchronous: seconds of three pairs of transforms"
 SYNCHRONOUS = "Ravikumar et al. (2021), synchronous: seconds of three pairs of transforms"
 HEFFTE = "Shaiek et al. (2019), GPUDirect FFTs: GFLOP/s of a complex transform of 1024^3 points"
 # Before a figure was compared, machines/*.toml were fitted to it, or it was seen when their numbers
@@ -30,13 +30,15 @@ Known = Literal["fitted", "seen", "held out"]
 LATTICE = "Robertsén et al. (2017), lattice Boltzmann in a sandstone: million updates/s and GPU"
 STRONG = "the same, strong scaling: percent of the rate that GPUs had with 17 million sites each"
 SENT = "the same: MB that a node sends in a step"
+GHOST = "Rosenberg et al. (2020), GHOST on SummitDev: seconds of parts of a time step"
+GHOST_STRONG = "the same, strong scaling: percent of parallel efficiency"
 # What papers show in pictures only, or without what would tell their machines.
 NOT_COMPARED = (
     "White and Dongarra (2011): the text of their talk gives no time of the nine strategies; of"
     " what it finds, more than twofold gain by full overlap and most from a thin shell, nothing can"
     " be foretold without the rates of JaguarPF, Hopper, Lens and Yona",
-    "Rosenberg et al. (2020), GHOST: tables give shares of the time on CPUs and counts of"
-    " operations, the text speed-ups over cores that are not described; times are in pictures",
+    "Rosenberg et al. (2020), GHOST: tables give shares of the time on CPUs, and the text speed-ups"
+    " over cores that are not described; times of whole steps are in pictures",
     "Robertsén et al. (2017): scaling beyond what is above, and layouts, are in pictures",
 )
 
@@ -50,12 +52,32 @@ _TIME_STEPS = (
 # Ranks a node, and whether whole slabs travel, which nothing overlaps, or pencil after pencil.
 _VARIANTS = ((6, False), (2, False), (2, True))
 _TRANSFORM_PAIRS = ((2, 1536, 2.39), (16, 3072, 3.30), (128, 6144, 5.26), (1024, 12288, 4.30))
+# The same with six pencils a slab, of which each travels while the next is transformed. The slide
+# does not give the ranks of a node: six are taken, as in the table before.
+_ASYNCHRONOUS_PAIRS = ((4, 3072, 10.14), (32, 6144, 13.53))
+_ASYNCHRONOUS_PENCILS = 6
 # Second order, of two substages with three transforms one way and five the other.
 _TRANSFORMS_OF_STEP = 16
 # In so many pencils a slab goes through a GPU; it needs more at the largest size.
 _PENCILS, _PENCILS_AT_MOST = 3, {18432: 4}
 _SINGLE = 4
-
+# Real transforms of each of the two substages of GHOST's step. The paper's text has, of one node,
+# the seconds of FFTs and transposes on four GPUs (512^3, Boussinesq), and of copies and of messages
+# with two (256^3, hydrodynamic).
+GHOST_TRANSFORMS = {"hd": 9, "boussinesq": 16, "mhd": 27, "gpe": 8}
+_GHOST_PARTS = (
+    ("512^3, 4 GPUs: FFTs and transposes", 512**3, 4, "boussinesq", "memory", 0.11),
+    ("256^3, 2 GPUs: copies to GPUs and back", 256**3, 2, "hd", "bus", 0.1),
+    ("256^3, 2 GPUs: messages", 256**3, 2, "hd", "in_node", 0.2),
+)
+# Points, fewest and most nodes of four GPUs, and the efficiency on the most.
+_GHOST_STRONG = (
+    ("1024^2 x 256, 1 to 8 nodes", 1024 * 1024 * 256, 1, 8, 100.0),
+    ("2048^2 x 512, 2 to 16 nodes", 2048 * 2048 * 512, 2, 16, 84.0),
+)
+# SummitDev beside Summit, by specifications: memory of a P100 and a V100 (732 and 900 GB/s), NVLink
+# to the host (40 and 50 GB/s), the host's memory (230 and 340 GB/s), rails of InfiniBand (1 and 2).
+_OF_SUMMIT = {"memory": 732 / 900, "bus": 40 / 50, "host": 230 / 340, "network": 1 / 2}
 
 # Of Titan: the sandstone's porosity, directions that cross a face of a part, and neighbours.
 _POROSITY, _CROSSING, _NEIGHBOURS = 0.13, 5, 18
@@ -106,6 +128,8 @@ def published_runs() -> list[Comparison]:
     return [
         *_time_steps(summit),
         *_transform_pairs(summit),
+        *_asynchronous_pairs(summit),
+        *_ghost(_summitdev(summit)),
         _complex_transform(summit),
         *_lattice_steps(titan),
     ]
@@ -115,7 +139,7 @@ def _time_steps(summit: Machine) -> Iterator[Comparison]:
     for nodes, points, seconds in _TIME_STEPS:
         for (ranks, by_slab), published in zip(_VARIANTS, seconds, strict=True):
             pencils = 1 if by_slab else _PENCILS_AT_MOST.get(points, _PENCILS)
-            counts = _transforms(points, nodes, ranks, _TRANSFORMS_OF_STEP, pencils)
+            counts = _transforms(points**3, nodes, ranks, _TRANSFORMS_OF_STEP, pencils)
             way = "slab" if by_slab else "pencil"
             what = f"{points}^3, {nodes} nodes, {ranks} ranks each, by {way}"
             yield Comparison(BATCHED, what, published, step_time(counts, summit).total, "fitted")
@@ -123,16 +147,73 @@ def _time_steps(summit: Machine) -> Iterator[Comparison]:
 
 def _transform_pairs(summit: Machine) -> Iterator[Comparison]:
     for nodes, points, published in _TRANSFORM_PAIRS:
-        counts = _transforms(points, nodes, summit.devices_per_node, 6, 1)
+        counts = _transforms(points**3, nodes, summit.devices_per_node, 6, 1)
         forecast = step_time(counts, summit).total
         what = f"{points}^3, {nodes} nodes"
         yield Comparison(SYNCHRONOUS, what, published, forecast, "held out")
 
 
-def _transforms(points: int, nodes: int, ranks: int, transforms: int, pencils: int) -> StepCounts:
-    """Count what a node's rank moves in transforms of slabs that are on the host."""
-    devices, all_ranks = 6 // ranks, nodes * ranks
-    field = _SINGLE * points**3 / all_ranks
+def _asynchronous_pairs(summit: Machine) -> Iterator[Comparison]:
+    for nodes, points, published in _ASYNCHRONOUS_PAIRS:
+        ranks = summit.devices_per_node
+        counts = _transforms(points**3, nodes, ranks, 6, _ASYNCHRONOUS_PENCILS)
+        what = f"{points}^3, {nodes} nodes, by pencil"
+        forecast = step_time(counts, summit).total
+        yield Comparison(ASYNCHRONOUS, what, published, forecast, "held out")
+
+
+def _summitdev(summit: Machine) -> Machine:
+    """Return SummitDev: Summit with four GPUs a node, its rates as those of specifications are."""
+    device, bus, network = summit.device, summit.bus, cast(Network, summit.network)
+    ratios = _OF_SUMMIT
+    rates = {"copy_gb_per_s": device.copy_gb_per_s * ratios["memory"]}
+    of_bus = {
+        "device_gb_per_s": bus.device_gb_per_s * ratios["bus"],
+        "node_gb_per_s": bus.node_gb_per_s * ratios["host"],
+    }
+    sent = tuple(rate * ratios["network"] for rate in network.node_gb_per_s)
+    return summit.model_copy(
+        update={
+            "title": "SummitDev",
+            "devices_per_node": 4,
+            "device": device.model_copy(update=rates),
+            "bus": bus.model_copy(update=of_bus),
+            "network": network.model_copy(update={"node_gb_per_s": sent}),
+        }
+    )
+
+
+def _ghost(summitdev: Machine) -> Iterator[Comparison]:
+    """Compare transforms of slabs on the host, which streams take to a GPU for each rank."""
+
+    def step(points: int, nodes: int, ranks: int, model: str) -> StepTime:
+        number = 2 * GHOST_TRANSFORMS[model]
+        counts = _transforms(points, nodes, ranks, number, 1, devices=1, is_from_host=True)
+        return step_time(counts, summitdev)
+
+    for what, points, ranks, model, part, published in _GHOST_PARTS:
+        forecast = getattr(step(points, 1, ranks, model), part)
+        yield Comparison(GHOST, what, published, forecast, "seen")
+    for what, points, few, many, published in _GHOST_STRONG:
+        one, other = (step(points, nodes, 4, "boussinesq").total * nodes for nodes in (few, many))
+        yield Comparison(GHOST_STRONG, what, published, 100 * one / other, "seen")
+
+
+def _transforms(
+    points: int,
+    nodes: int,
+    ranks: int,
+    transforms: int,
+    pencils: int,
+    devices: int | None = None,
+    is_from_host: bool = False,
+) -> StepCounts:
+    """Count what one of a node's ranks moves in transforms of slabs that are on the host.
+
+    Each rank has so many devices, of six a node if not given.
+    """
+    devices, all_ranks = devices or 6 // ranks, nodes * ranks
+    field = _SINGLE * points / all_ranks
     block = field / all_ranks
     return StepCounts(
         family="spectral",
@@ -150,6 +231,7 @@ def _transforms(points: int, nodes: int, ranks: int, transforms: int, pencils: i
         exchanges=transforms * pencils,
         fields_bytes=0,
         is_overlapped=pencils > 1,
+        is_from_host=is_from_host,
     )
 
 
@@ -195,4 +277,4 @@ def _cube_of_pores(
     schedule = "overlap" if overlaps else "serial"
     sites = round(_POROSITY * voxels)
     noted = note_lattice(sites, links, storage, place, device, "mpi-p2p", schedule)
-    return counts_of(noted, titan, {})
+    return counts_of(noted, titan)

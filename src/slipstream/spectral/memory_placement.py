@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
@@ -11,15 +12,19 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
 from slipstream.device.pinned_host_device import home_of
+from slipstream.exchange import Transport
 from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
-from slipstream.schedule import CommittedStep
+from slipstream.schedule import CommittedStep, StepGraph
 from slipstream.simulation.device_memory import memory_text, ranks_per_device
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.transform_passes import FieldTransforms, Passes
 
 if TYPE_CHECKING:
     from slipstream.spectral.out_of_core_step import StepTiles, StreamedPasses
+
+# More bytes than any device has.
+_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -99,16 +104,16 @@ class Placement:
             return ""
         streamed = cast("StreamedPasses", passes)
         stay, all_ky = streamed.resident.ky, self.problem.geometry.columns_shape[1]
-        inward, outward = self._crossing_texts(stay)
+        inward, outward = self._crossing_texts(stay, streamed.tiles)
         return (
             f"columns of {stay} of {all_ky} ky stay on the device; {inward} in and {outward} out "
             f"per step, {streamed.tiles} tiles"
         )
 
-    def _crossing_texts(self, resident: int = 0) -> list[str]:
+    def _crossing_texts(self, resident: int = 0, tiles: int | None = None) -> list[str]:
         """Return the bytes in and out over the bus in a step, if columns of so many ky stay."""
         update = self.streaming.update if self.streaming else "device"
-        ways = crossings(self.problem, update, resident)
+        ways = crossings(self.problem, update, resident, tiles)
         return [bytes_text(one) for one in ways]
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
@@ -141,35 +146,37 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm
     return Placement(problem, comm, devices[0], home, tiles, limit)
 
 
-def crossings(problem: SpectralProblem, update: str, resident: int = 0) -> tuple[int, int]:
+def crossings(
+    problem: SpectralProblem, update: str, resident: int = 0, tiles: int | None = None
+) -> tuple[float, float]:
     """Return the bytes of a rank that cross the bus in a step, in and out.
 
-    The step follows another. Modes are advanced on the device or the host, as `update` says;
-    columns of `resident` ky stay on the device.
+    They are those of the nodes of a step that follows another. Modes are advanced on the device or
+    the host, as `update` says; columns of `resident` ky stay on the device. That is a multiple of
+    what each of so many tiles has; without `tiles`, of some that are found for it.
     """
-    g, model = problem.geometry, problem.model
-    item, real = problem.complex_dtype.itemsize, problem.real_dtype.itemsize
-    inputs, products = len(model.inputs), len(model.products)
-    kz, ky, row = g.stored_shape
-    field, column = kz * ky * row * item, g.shape[0] * ky * row * item
-    plane = g.packed_size(g.planes) * item
-    sizes = {"inputs": inputs * field, "forcing": len(problem.forced) * field}
-    sizes["decay"] = len(problem.decays) * kz * ky * g.spectral_shape[2] * real
+    from slipstream.device.noting_device import NotingDevice
+    from slipstream.simulation.step_walk import traffic_of_step
+    from slipstream.spectral.out_of_core_step import StepTiles, StreamedPasses
+    from slipstream.spectral.runge_kutta_step import SpectralStep
 
-    def total(names: set[str]) -> int:
-        return sum(sizes.get(name, problem.size * field) for name in names)
+    geometry = problem.geometry
+    all_ky = geometry.columns_shape[1]
+    tiles = tiles or max(1, all_ky // (math.gcd(resident, all_ky) or 1))
+    streaming = Streaming(update=update, tiles=tiles, resident=resident > 0)
 
-    substages = problem.method.substages
-    # Planes in, products out; then the products' columns in, and those of the next inputs out.
-    kept = g.planes * resident * row * item
-    inward = substages * (inputs * (plane - kept) + products * (column - kept))
-    outward = substages * (products * (plane - kept) + inputs * (column - kept))
-    for substage in range(substages):
-        if update == "host":
-            outward += products * column
-            inward += inputs * field
-        else:
-            read, written = problem.accesses(substage)
-            inward += total(read)
-            outward += total(written & problem.lasting)
-    return inward, outward
+    def record(device: Device, transport: Transport | None) -> StepGraph:
+        step_tiles = StepTiles(problem, [device], home_of(device), streaming)
+
+        def passes(transforms: FieldTransforms) -> StreamedPasses:
+            slots, count = step_tiles.fitting(None, _NO_LIMIT)
+            most = step_tiles.most(count)[1]
+            kept = -(-resident // most) * step_tiles.needs.column_bytes(most) if resident else 0
+            return StreamedPasses(transforms, problem, step_tiles, None, slots.bytes + kept)
+
+        home = home_of(device)
+        return SpectralStep(problem, home, transport, passes).record_step(begins=False)
+
+    rank, ranks = geometry.rank, geometry.ranks
+    found = traffic_of_step(record, NotingDevice("cuda"), rank, ranks, "auto", is_on_host=True)
+    return found.bus_in_bytes, found.bus_out_bytes

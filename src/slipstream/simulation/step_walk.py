@@ -6,13 +6,15 @@ the host; one of the host moves bytes there. Messages are those that the exchang
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from slipstream.device.noting_device import DEVICE, HOST, PEER, NotingDevice, place_of
-from slipstream.exchange.noting_transport import RankPlace
+from slipstream.exchange import Transport
+from slipstream.exchange.noting_transport import RankPlace, noting_transport
 from slipstream.exchange.peer_transport import HANDSHAKE_LANES
+from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node
 
 
@@ -114,3 +116,20 @@ def traffic_of(nodes: Iterable[Node], place: RankPlace) -> StepTraffic:
     for node in nodes:
         found.note(node, place)
     return found
+
+
+def traffic_of_step(
+    record: Callable[[NotingDevice, Transport | None], StepGraph],
+    device: NotingDevice,
+    rank: int,
+    ranks: int,
+    transport: str,
+    is_on_host: bool = False,
+) -> StepTraffic:
+    """Return what a step moves that is recorded on a device, for a rank of a single node.
+
+    `record` gets the device and what notes its exchanges, of arrays on the device or on its host.
+    """
+    place = RankPlace(rank, ranks, ranks)
+    home = device.home if is_on_host else device
+    return traffic_of(record(device, noting_transport(transport, place, home)).nodes, place)

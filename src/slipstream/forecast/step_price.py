@@ -1,4 +1,10 @@
-"""What a step of a case moves, whatever its family."""
+"""What a step moves, and how long that takes on a machine: each part at its own rate.
+
+All ranks exchange with all at once, so a part is limited by what a device, a node or the network
+lets through. Parts that go on at the same time do not hide each other entirely, since a step must
+fill and drain its pipeline and they share memory: half of what is shorter remains. That share fits
+the measured steps of two and four H200s, and the published ones of Summit; see docs/scaling.md.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +17,10 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange.noting_transport import RankPlace
 from slipstream.forecast.machine_description import Family, Machine
-from slipstream.forecast.step_walk import traffic_of
 from slipstream.io.stored_layout import stored_layout
 from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node
+from slipstream.simulation.step_walk import traffic_of
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class StepCounts:
 class NotedSteps:
     """Steps that take turns, recorded for one rank of many where nothing is allocated.
 
-    `fields_bytes` is what the rank keeps; see `StepCounts`.
+    `fields_bytes`, `outputs` and `remark` are those of `StepCounts`.
     """
 
     family: Family
@@ -114,6 +120,8 @@ class NotedSteps:
     place: RankPlace
     fields_bytes: float
     is_overlapped: bool
+    outputs: Mapping[str, OutputSize] = field(default_factory=dict)
+    remark: str = ""
 
     @property
     def nodes(self) -> list[Node]:
@@ -121,9 +129,7 @@ class NotedSteps:
         return [node for graph in self.graphs for node in graph.nodes]
 
 
-def counts_of(
-    noted: NotedSteps, machine: Machine, outputs: Mapping[str, OutputSize], remark: str = ""
-) -> StepCounts:
+def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
     """Return what noted steps move."""
     place, steps = noted.place, len(noted.graphs)
     traffic = traffic_of(noted.nodes, place)
@@ -152,8 +158,8 @@ def counts_of(
         relayed_bytes=traffic.relayed_bytes / steps,
         is_from_host=traffic.is_from_host,
         exchanges=traffic.exchanges / steps,
-        remark=remark,
-        outputs=outputs,
+        remark=noted.remark,
+        outputs=noted.outputs,
     )
 
 
@@ -178,3 +184,70 @@ def check_fit(ranks: int, need: float, room: float, where: str, hint: str = "") 
             f"{ranks} ranks: fields take {need / 2**30:.3g} GiB of the {where}'s"
             f" {room / 2**30:.3g} GiB for each; take more nodes{hint}"
         )
+
+
+_REMAINS = 0.5
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The seconds of a step, and of its parts if each were alone.
+
+    Attributes
+    ----------
+    memory, launches, host, bus, in_node, network : float
+        The passes over the device's memory; what each operation takes however little it moves;
+        passes over the host's memory, by its cores; copies between host and device; exchanges
+        within a node; those between nodes, with their latency and what is relayed for them.
+    total : float
+        All, with what hides.
+    """
+
+    memory: float
+    launches: float
+    host: float
+    bus: float
+    in_node: float
+    network: float
+    total: float
+
+
+def step_time(counts: StepCounts, machine: Machine) -> StepTime:
+    """Return how long a step takes that moves so much."""
+    ranks, devices = counts.ranks_of_node, counts.devices_of_rank
+    nodes = -(-counts.ranks // ranks)
+    passes = machine.device.copy_gb_per_s * 1e9 * machine.device.share(counts.family) * devices
+    one_way = max(counts.bus_in_bytes, counts.bus_out_bytes)
+    both_ways = counts.bus_in_bytes + counts.bus_out_bytes
+    bus = max(
+        one_way / (machine.bus.device_gb_per_s * 1e9 * devices),
+        ranks * both_ways / (machine.bus.node_gb_per_s * 1e9),
+    )
+    node, network = machine.node, 0.0
+    if counts.off_node_bytes:
+        if machine.network is None:
+            raise InputError(f"{machine.title} is described as one node; add a table [network]")
+        network = max(
+            ranks * counts.off_node_bytes / machine.network.rate(counts.message_bytes),
+            # Whether all exchange with all, or neighbours lie anywhere: half must cross the middle.
+            counts.ranks * counts.off_node_bytes / 2 / machine.network.bisection(nodes),
+        )
+        network += 1e-6 * machine.network.latency_us * counts.exchanges
+        network += 1e-6 * machine.network.message_us * counts.off_node_messages
+        if counts.relayed_bytes:
+            network += counts.relayed_bytes / (node.host_gb_per_s * 1e9)
+            network += 2 * node.latency_us * 1e-6 * counts.exchanges
+    memory = counts.memory_bytes / passes
+    launches = 1e-6 * machine.device.launch_us * counts.launches / devices
+    # What all devices of a node copy at once is what the host's memory allows.
+    host = ranks * counts.host_bytes / (machine.bus.node_gb_per_s * 1e9)
+    reach = node.host_gb_per_s if counts.is_from_host else node.gb_per_s * devices
+    in_node = 0.0
+    if sent := counts.in_node_bytes - counts.relayed_bytes:
+        in_node = sent / (reach * 1e9) + 1e-6 * node.latency_us * counts.exchanges
+        if counts.is_from_host:
+            in_node += 1e-6 * node.message_us * counts.in_node_messages
+    # Within a node and between nodes, messages travel at the same time.
+    parts = memory + launches, host, bus, max(in_node, network)
+    hidden = (1 - _REMAINS) * (sum(parts) - max(parts)) if counts.is_overlapped else 0.0
+    return StepTime(memory, launches, host, bus, in_node, network, sum(parts) - hidden)

@@ -1,4 +1,4 @@
-"""What benchmarks of arrays on the host share: ways to stream, rates of the bus, and timers.
+"""Ways to stream arrays on the host through devices, beside the bus: what step and transform share.
 
 The bound is the bytes that cross the bus in each direction, over the rate of copies that go both
 ways at once, measured in the same run. The synchronous algorithm, of which nothing overlaps, stands
@@ -7,35 +7,28 @@ beside the pipelined one.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.bench.harness import (
     Column,
+    Measured,
+    Way,
     left_out,
-    medians,
+    measure_ways,
     number_of,
     over_ranks,
     show_table,
     text_of,
 )
 from slipstream.byte_sizes import bytes_text
-from slipstream.device import Device, Operation, Stream
-from slipstream.errors import InputError
 from slipstream.fft import Streaming
 from slipstream.report.number_text import quantity
-from slipstream.schedule import Timeline
-
-Made = TypeVar("Made")
-
-_BUFFER = 256 << 20
-_REPEATED = 8
-_PROFILED = 3
 
 
 @dataclass(frozen=True)
@@ -74,98 +67,38 @@ def streams_of_ghost(first: Variant) -> list[Variant]:
     return [first.changed(f"{streams} streams", streams=streams) for streams in (1, 2, 4, 8, 16)]
 
 
-def measure_variants(
-    variants: Iterable[Variant],
-    make: Callable[[Variant], Made],
-    where: Callable[[Made], tuple[Sequence[Device], Device, Comm]],
-    measure: Callable[[Variant, Made, Mapping[str, float]], dict[str, Any]],
+def measure_streams(
+    variants: Sequence[Variant],
+    make: Callable[[Variant, dict[str, float]], Way],
+    repetitions: int,
     seconds: str,
-) -> dict[str, Any]:
-    """Return rates of the bus, a row for each variant, or why memory has no room. Collective.
+) -> tuple[dict[str, Any], Measured]:
+    """Return rates of the bus, a row for each variant, or why there is none. Collective.
 
-    `make` gives what a variant needs, and raises on all ranks alike; `where` says on which devices,
-    beside which host. The first variant and the synchronous one, with which others are compared by
-    what rows call `seconds`, must be possible.
+    `make` writes the rates of the bus, beside what it makes first, into the dict that it gets. The
+    first variant and the synchronous one, with which others are compared by what rows call
+    `seconds`, must be possible.
     """
     rates: dict[str, float] = {}
-    rows: list[dict[str, Any]] = []
-    left_out: dict[str, str] = {}
-    for variant in variants:
-        try:
-            made = make(variant)
-        except InputError as error:
-            if not rows or variant.schedule == "serial":
-                raise
-            left_out[variant.name] = str(error)
-            continue
-        rates = rates or bus_rates(*where(made))
-        rows.append(measure(variant, made, rates))
-        del made  # the next one may take as much
-        gc.collect()
-    synchronous = next(row for row in rows if row["schedule"] == "serial")
-    for row in rows:
+    ways = {one.name: partial(make, one, rates) for one in variants}
+    needed = {variants[0].name, *(one.name for one in variants if one.schedule == "serial")}
+    found = measure_ways(ways, needed, repetitions)
+    synchronous = next(row for row in found.rows if row["schedule"] == "serial")
+    for row in found.rows:
         row["synchronous / this"] = synchronous[seconds] / row[seconds]
     bus = {way: rate / 1e9 for way, rate in rates.items()}
-    return {"bus (GB/s)": bus, "rows": rows, "left out": left_out}
-
-
-def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, float]:
-    """Return bytes per second in, out, and each way at once, to each device with all at work."""
-    lanes: dict[str, list[tuple[Stream, Operation]]] = {"in": [], "out": []}
-    for device in devices:
-        for way, lane in lanes.items():
-            host, there = home.empty((_BUFFER,), np.uint8), device.empty((_BUFFER,), np.uint8)
-            host[...] = 1
-            pair = (there, host) if way == "in" else (host, there)
-            lane.append((device.stream(), device.copy(*pair)))
-
-    def run(*ways: str) -> Callable[[], None]:
-        chosen = [one for way in ways for one in lanes[way]]
-
-        def action() -> None:
-            for _ in range(_REPEATED):
-                for stream, copy in chosen:
-                    stream.submit(copy)
-            for stream, _ in chosen:
-                stream.synchronize()
-
-        return action
-
-    actions = {"in": run("in"), "out": run("out"), "both": run("in", "out")}
-    seconds = medians(devices[0], actions, 5, comm)
-    return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
+    return {"bus (GB/s)": bus, "rows": found.rows, "left out": found.left_out}, found
 
 
 def bus_bound(
-    variant: Variant, sizes: Iterable[int], rates: Mapping[str, float], comm: Comm
+    variant: Variant, sizes: Iterable[float], rates: Mapping[str, float], comm: Comm
 ) -> tuple[list[float], float]:
     """Return the bytes in and out of each device, the most of a rank, and the bound in seconds."""
     ways = [over_ranks(comm, one, max) / variant.streaming.devices for one in sizes]
     return ways, max(ways) / rates["both"]
 
 
-def quietest(profile: Callable[[], Timeline]) -> Timeline:
-    """Return what ran when in the shortest of some profiled runs: one alone may be disturbed."""
-    runs = [Timeline.merged([profile()], forget=True) for _ in range(_PROFILED)]
-    return min(runs, key=Timeline.duration)
-
-
-def timers_of(timeline: Timeline) -> dict[str, Any]:
-    """Return busy seconds by category, and those in which nothing else ran."""
-    totals = timeline.totals()
-    ways = {
-        label: sum(e.stop - e.start for e in timeline.entries if e.label == label)
-        for label in ("copy in", "copy out")
-    }
-    return {
-        "total": timeline.duration(),
-        **totals,
-        **ways,
-        "exposed": {name: timeline.exposed(name) for name in totals},
-    }
-
-
-def print_variants(
+def print_ways(
     title: str,
     result: Mapping[str, Any],
     columns: Mapping[str, Column],

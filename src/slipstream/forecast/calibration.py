@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.console import Console
@@ -20,12 +20,7 @@ from rich.console import Console
 from slipstream import mpi_launch
 from slipstream.argument_checks import check_folder_of
 from slipstream.array_types import Comm
-from slipstream.bench.dns_bench import case_of_step, measure_step
-from slipstream.bench.exchange_bench import ExchangeTimer, usable_transports
-from slipstream.bench.harness import copy_bandwidth
-from slipstream.bench.out_of_core import bus_rates
-from slipstream.bench.requests import DNSRequest
-from slipstream.bench.storage_bench import storage_rates
+from slipstream.case import SpectralCase, make_case
 from slipstream.case.table import Table
 from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_first_rank, own, together
@@ -33,11 +28,20 @@ from slipstream.device import Device, open_device
 from slipstream.device.pinned_host_device import home_of
 from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import node_numbers
-from slipstream.forecast import Machine
-from slipstream.forecast.noted_spectral import bytes_of_step
+from slipstream.forecast.machine_description import Machine
+from slipstream.forecast.measured_rates import (
+    ExchangeTimer,
+    bus_rates,
+    copy_bandwidth,
+    storage_rates,
+    usable_transports,
+)
+from slipstream.forecast.noted_steps import bytes_of_step
 from slipstream.io.durable_files import errors_name
 from slipstream.report.number_text import counted
+from slipstream.schedule import commit
 from slipstream.spectral.spectral_simulation import SpectralSimulation
+from slipstream.tuner import medians
 
 # Points along an axis of the step that is timed.
 _POINTS = {"cpu": 96, "gpu": 512}
@@ -177,12 +181,21 @@ def _host_memory() -> int:
 
 def _share_of_bound(device: Device, copy: float) -> float:
     """Return the part of its copy bandwidth that a rank's step of its own reaches."""
-    request = DNSRequest(device=device.kind, n=_POINTS[device.processor], plain=False)
-    case = case_of_step(request)
+    settings = {
+        "grid": {"points": _POINTS[device.processor]},
+        "equation": {"viscosity": 1e-3},
+        # What moves does not matter to the time that a step takes.
+        "initial": {"flow": "formula"},
+        "time": {"end": 1.0, "step": 1e-6},
+    }
+    case = cast(SpectralCase, make_case("spectral", **settings))
     simulation = SpectralSimulation(case, None, device)
-    measured = measure_step(case, simulation, _REPETITIONS, plain=False, bandwidth=copy)
+    simulation.prepare()
+    simulation.flow.set_step_size(1e-6)
+    step = commit(simulation.flow.record_step(), case.run.schedule)
+    seconds = medians(device, {"step": step.run}, _REPETITIONS)["step"]
     bound = bytes_of_step(case, simulation.problem, device.processor) / copy
-    return min(1.0, bound / measured["seconds per step"])
+    return min(1.0, bound / seconds)
 
 
 def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, float]:

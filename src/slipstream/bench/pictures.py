@@ -1,0 +1,164 @@
+"""What benchmarks draw: speed by ranks, bandwidth by size of message, and what ran when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slipstream.byte_sizes import bytes_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+    from slipstream.schedule import Timeline
+
+_MOST_TICKS = 5
+
+
+@contextmanager
+def _picture(path: str | Path, size: tuple[float, float], title: str = "") -> Iterator[Figure]:
+    """Give a figure in the style of all pictures, perhaps with a title, and write it to a file."""
+    import matplotlib
+
+    from slipstream.report.figure_style import STYLE
+
+    with matplotlib.rc_context(STYLE):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=size)
+        FigureCanvasAgg(figure)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+        yield figure
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+
+
+def _mark_ticks(axis: Axis, places: Sequence[float], text: Callable[[float], str]) -> None:
+    """Put ticks at these places alone, with these texts."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def _draw_rules(axes: Axes) -> None:
+    """Draw faint horizontal lines behind the curves."""
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def plot_timelines(
+    path: str | Path, title: str, timelines: Mapping[str, Timeline], same_axis: bool = False
+) -> None:
+    """Draw what ran when in a step, a panel for each way to take it."""
+    import matplotlib
+
+    from slipstream.schedule.timeline import legend_of
+
+    heights = [len({entry.lane for entry in one.entries}) + 2.4 for one in timelines.values()]
+    size = 7.6, 0.8 + 0.26 * sum(heights)
+    with matplotlib.rc_context(), _picture(path, size, title) as figure:
+        matplotlib.rcParams.update({"font.size": 9, "axes.labelsize": 9})
+        panels = figure.subplots(
+            len(timelines), 1, squeeze=False, height_ratios=heights, sharex=same_axis
+        )
+        for axes, (name, timeline) in zip(panels[:, 0], timelines.items(), strict=True):
+            timeline.draw(axes, name)
+            if same_axis:
+                axes.label_outer()
+        handles = legend_of(list(timelines.values()))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def best_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
+    """Return Gpoint/s by strategy and number of ranks, the best of several results."""
+    best: dict[str, dict[int, float]] = {}
+    for record in records:
+        for row in record["rows"]:
+            at = best.setdefault(row["strategy"], {})
+            at[record["ranks"]] = max(at.get(record["ranks"], 0.0), row["Gpoint/s"])
+    return best
+
+
+def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """Draw points per second against the number of ranks, the best of each strategy."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    from slipstream.advection import FLOPS, STRATEGIES
+    from slipstream.schedule.timeline import COLOURS
+
+    # Where a strategy computes, by colour; which one it is, by mark.
+    colours = {
+        ("cpu",): COLOURS["fft"],
+        ("gpu",): COLOURS["compute"],
+        ("cpu", "gpu"): COLOURS["communication"],
+    }
+    best = best_of(results)
+    ranks = sorted({number for values in best.values() for number in values})
+    with _picture(path, (7.2, 4.4)) as figure:
+        axes = figure.subplots()
+        for (name, strategy), mark in zip(STRATEGIES.items(), "osD^osD^vP", strict=True):
+            if name in best:
+                points = zip(*sorted(best[name].items()), strict=True)
+                colour = colours[strategy.devices]
+                axes.plot(*points, color=colour, marker=mark, label=name)
+        axes.set_title(title)
+        axes.set(xscale="log", yscale="log", xlabel="MPI ranks", ylabel="Gpoint/s")
+        _mark_ticks(axes.xaxis, ranks, "{:g}".format)
+        rates = [rate for values in best.values() for rate in values.values()]
+        axes.set_ylim(min(rates) / 2, max(rates) * 2)
+        flops = axes.secondary_yaxis(
+            "right", functions=(partial(np.multiply, FLOPS), partial(np.multiply, 1 / FLOPS))
+        )
+        flops.set_ylabel(f"GF ({FLOPS} operations a point)")
+        for axis in (axes.yaxis, flops.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+        _draw_rules(axes)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+
+
+def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> None:
+    """Draw bandwidth per rank against size of message, a panel for each pattern."""
+    from slipstream.report.figure_style import GREY
+    from slipstream.schedule.timeline import COLOURS
+
+    # Colours for colour-blind readers, and a mark each for those of a grey print.
+    categories = ("fft", "communication", "compute", "pack", "copy", "io")
+    lines = [(COLOURS[one], mark) for one, mark in zip(categories, "os^DvP", strict=True)]
+    rows, limits = result["rows"], result["limits (GB/s per rank)"]
+    names = list(dict.fromkeys(row["transport"] for row in rows))
+    sizes = sorted({row["bytes"] for row in rows})
+    with _picture(path, (9.6, 4.0), title) as figure:
+        panels = figure.subplots(1, len(limits), sharex=True, sharey=True)
+        for axes, (pattern, limit) in zip(panels, limits.items(), strict=True):
+            for number, name in enumerate(names):
+                mine = [
+                    row for row in rows if (row["pattern"], row["transport"]) == (pattern, name)
+                ]
+                points = [[row[key] for row in mine] for key in ("bytes", "GB/s per rank")]
+                colour, mark = lines[number % len(lines)]
+                axes.plot(*points, color=colour, marker=mark, markersize=4.5, label=name)
+            axes.axhline(limit, color=GREY, linestyle="--", linewidth=1.2, label="limit")
+            axes.set_title(pattern)
+            axes.set_xscale("log", base=2)
+            _mark_ticks(axes.xaxis, sizes[:: -(-len(sizes) // _MOST_TICKS)], bytes_text)
+            axes.tick_params(axis="x", labelsize=8.5)
+            axes.set_xlabel("message between two ranks")
+            _draw_rules(axes)
+        panels[0].set_ylabel("sent per rank (GB/s)")
+        panels[0].set_ylim(bottom=0)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names) + 1
+        )

@@ -1,0 +1,150 @@
+"""Steps of spectral cases and of advection, recorded for one rank where nothing is allocated."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from slipstream.advection.advection_simulation import advection_problem
+from slipstream.advection.overlap_strategies import (
+    checked_strategy,
+    strategies_of,
+    usual_strategy,
+)
+from slipstream.case import AdvectionCase, SpectralCase
+from slipstream.device.noting_device import NotingDevice
+from slipstream.errors import InputError
+from slipstream.exchange.noting_transport import RankPlace, noting_transport
+from slipstream.forecast.machine_description import Machine
+from slipstream.forecast.step_price import (
+    NotedSteps,
+    OutputSize,
+    StepCounts,
+    check_fit,
+    counts_of,
+    noting_device,
+    output_size,
+    room_of_rank,
+)
+from slipstream.simulation.step_walk import traffic_of_step
+from slipstream.spectral.diagnostic_labels import drawn_curls
+from slipstream.spectral.memory_placement import place as place_fields
+from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
+from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_problem import SpectralProblem
+
+
+def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCounts:
+    """Return what a step of a case moves on so many ranks of a machine, as few nodes as they fill.
+
+    That is a step of the first rank, which has most to do.
+
+    Raises
+    ------
+    InputError
+        If a rank would have nothing to do, or its fields do not fit.
+    """
+    return counts_of(note_spectral(case, machine, ranks), machine)
+
+
+def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 0) -> NotedSteps:
+    """Return a step that follows another, of one rank; raises what `spectral_counts` does."""
+    nz = case.grid.points_xyz[2]
+    if ranks > nz:
+        raise InputError(f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most")
+    place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
+    device = noting_device(machine, ranks)
+    described = problem_of_case(case, rank, ranks, device.row_bytes)
+    problem = described.problem
+    placement = place_fields(problem, case.run, device, None)
+    where, home = placement.residency, device if placement.residency == "device" else device.home
+    hint = "" if where == "host" else ", or --set run.residency=auto"
+    check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
+    transport = noting_transport(case.run.transport, place, home)
+    step = SpectralStep(problem, home, transport, placement.passes())
+    graph = step.record_step(begins=not step.passes.goes_ahead)
+    overlap = case.run.schedule == "overlap"
+    outputs = _outputs(described)
+    return NotedSteps("spectral", [graph], place, placement.need(), overlap, outputs)
+
+
+def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) -> float:
+    """Return what a rank's step of fields on its device, "cpu" or "gpu", moves in its memory."""
+    found = traffic_of_step(
+        lambda device, transport: SpectralStep(problem, device, transport).record_step(),
+        NotingDevice("cpu" if processor == "cpu" else "cuda"),
+        problem.geometry.rank,
+        problem.geometry.ranks,
+        case.run.transport,
+    )
+    return found.device_bytes + found.host_bytes
+
+
+def _outputs(described: StatedProblem) -> dict[str, OutputSize]:
+    """Return the sizes of a snapshot, of fields and what is derived from them, and of a state."""
+    problem = described.problem
+    geometry, model = problem.geometry, problem.model
+    # Of flows in a plane the component across it is written, too.
+    curls = len(drawn_curls(described.fields)) * (2 if geometry.shape.count(1) == 1 else 1)
+    arrays = len(model.unknowns) + len(model.complexes) + curls
+    return {
+        "fields": output_size(
+            geometry.shape, geometry.physical_boxes, [problem.real_dtype.itemsize] * arrays
+        ),
+        "checkpoint": output_size(
+            geometry.spectral_shape,
+            geometry.spectral_boxes,
+            [problem.complex_dtype.itemsize] * len(model.unknowns),
+        ),
+    }
+
+
+# Where the memory of each kind of device is.
+_WHERE = {"gpu": "device", "cpu": "host"}
+
+
+def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepCounts:
+    """Return what a step of a case moves on so many ranks of a machine, as few nodes as they fill.
+
+    That is a step of the first rank, whose box is the largest. Points of strategies that leave some
+    to the CPU are advanced at the rate of the host's memory.
+
+    Raises
+    ------
+    InputError
+        If the strategy is for one rank or for other devices, a rank would have no point, or its
+        field does not fit.
+    """
+    return counts_of(note_advection(case, machine, ranks), machine)
+
+
+def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int = 0) -> NotedSteps:
+    """Return the two steps of one rank that take turns; raises what `advection_counts` does."""
+    has_gpus = machine.device.kind == "gpu"
+    name = case.run.strategy
+    if name == "auto":
+        name = usual_strategy(ranks, has_gpus and case.run.device != "cpu")
+    strategy = checked_strategy(name, ranks, "run.strategy")
+    if "gpu" in strategy.devices and not has_gpus:
+        raise InputError(
+            f"run.strategy: {name!r} needs a GPU, but devices of {machine.title} are CPUs"
+            f" (device.kind); accepted there: auto, {strategies_of(gpu=False)}"
+        )
+    device = noting_device(machine, ranks)
+    devices = {kind: device.home if kind == "cpu" else device for kind in strategy.devices}
+    problem = advection_problem(case, name, ranks, devices)
+    if not problem.boxes[-1].size:
+        raise InputError(
+            f"{ranks} ranks: as {' x '.join(map(str, reversed(problem.grid)))} (x, y, z) some would"
+            " have no point; take fewer nodes"
+        )
+    needed = problem.memory(rank, with_output=True)
+    for kind, need in needed.items():
+        check_fit(ranks, need, room_of_rank(machine, ranks, _WHERE[kind]), _WHERE[kind])
+    place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
+    steps = problem.record_steps(
+        rank, lambda of, name: noting_transport(name, place, cast(NotingDevice, of))
+    )
+    overlap = strategy.policy == "overlap"
+    size = output_size(problem.shape, problem.boxes, [problem.dtype.itemsize])
+    outputs = {"fields": size, "checkpoint": size}
+    return NotedSteps("advection", steps.graphs, place, sum(needed.values()), overlap, outputs)
