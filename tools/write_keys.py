@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -42,12 +42,11 @@ ROOT = Path(__file__).resolve().parents[1]
 _INTERACTIVE = ROOT / "src" / "slipstream" / "interactive"
 _DOCUMENT = ROOT / "docs" / "cases.md"
 _WIDTH = 100
-Node = TypeVar("Node", ast.ClassDef, ast.FunctionDef)
 
 
 @dataclass(frozen=True)
 class Callee:
-    """A class whose arguments are keys of cases."""
+    """A class, or a function, whose arguments are keys of cases."""
 
     file: Path
     name: str
@@ -163,25 +162,39 @@ def _literal(default: Any) -> str:
 def with_arguments(text: str, callee: Callee) -> str:
     """Return a source with the arguments of a callee that are keys written anew."""
     lines = text.split("\n")
-    made = _named(ast.parse(text).body, ast.ClassDef, callee.name)
-    function = _named(made.body, ast.FunctionDef, "__init__")
+    made = _named(ast.parse(text).body, callee.name)
+    constructor = made if isinstance(made, ast.FunctionDef) else _named(made.body, "__init__")
+    function = cast(ast.FunctionDef, constructor)
     arguments = {name: argument_of(callee, name) for name in callee.keys}
-    # The constructor first, since what is above it keeps its place then.
-    places: list[int] = []
-    for one, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+    given, positional = function.args, function.args.args
+    defaults = [None] * (len(positional) - len(given.defaults)) + given.defaults
+    indent = " " * (function.col_offset + 4)
+    # What each line, counted from 0, is replaced by.
+    changes: dict[int, list[str]] = {}
+    block = {name: f"{indent}{line}," for name, (line, _, _) in arguments.items()}
+    for one, default in zip(positional, defaults, strict=True):
         if one.arg in arguments:
-            places += range(one.lineno - 1, (default or one).end_lineno or one.lineno)
-    for place in reversed(places):
-        del lines[place]
-    lines[places[0] : places[0]] = [f"        {line}," for line, _, _ in arguments.values()]
+            changes |= _replaced(one, default, [block.pop(one.arg)])
+    for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        if one.arg in arguments:
+            changes |= _replaced(one, default, list(block.values()))
+            block = {}
     docstring = made.body[0]
     start, stop = docstring.lineno, docstring.end_lineno or docstring.lineno
-    lines[start:stop] = _documented(lines[start:stop], arguments)
-    return "\n".join(lines)
+    changes |= dict.fromkeys(range(start, stop), [])
+    changes[start] = _documented(lines[start:stop], arguments)
+    return "\n".join(new for n, line in enumerate(lines) for new in changes.get(n, [line]))
 
 
-def _named(body: list[ast.stmt], kind: type[Node], name: str) -> Node:
-    return next(one for one in body if isinstance(one, kind) and one.name == name)
+def _named(body: list[ast.stmt], name: str) -> ast.ClassDef | ast.FunctionDef:
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return next(one for one in body if isinstance(one, kinds) and one.name == name)
+
+
+def _replaced(argument: ast.arg, default: ast.expr | None, new: list[str]) -> dict[int, list[str]]:
+    """Return what the lines of an argument are replaced by."""
+    last = (default or argument).end_lineno or argument.lineno
+    return {argument.lineno - 1: new, **dict.fromkeys(range(argument.lineno, last), [])}
 
 
 def _documented(lines: list[str], arguments: Mapping[str, tuple[str, str, str]]) -> list[str]:

@@ -9,7 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from slipstream.case.case_loading import (
+    SHIPPED_CASES,
     SOLVERS,
+    case_file,
     changed_case,
     load_case,
     make_case,
@@ -18,7 +20,6 @@ from slipstream.case.case_loading import (
     validate_case,
 )
 from slipstream.case.common_tables import Case
-from slipstream.case.shipped_cases import SHIPPED_CASES, case_file
 
 if TYPE_CHECKING:
     from slipstream.case.advection_case import AdvectionCase

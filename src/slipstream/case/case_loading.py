@@ -1,4 +1,4 @@
-"""Reading a case: TOML file, then overrides of the command line, then validation.
+"""Reading a case: a file, found by its name, then overrides of the command line, then validation.
 
 The top-level key ``solver`` chooses the solver family, whose case class has the accepted tables and
 keys. Every failure is an `InputError` of one line.
@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,6 @@ from pydantic import ValidationError
 from slipstream import accepted
 from slipstream.argument_checks import nearest
 from slipstream.case.common_tables import Case
-from slipstream.case.shipped_cases import SHIPPED_CASES, case_file
-from slipstream.case.toml_text import explain_toml, number_in_toml
 from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shortened, shown
@@ -45,6 +44,35 @@ SOLVERS = _Families()
 
 _MOST_LETTERS = 1 << 20
 _MOST_BITS = 1023
+
+
+@dataclass(frozen=True)
+class ShippedCase:
+    """What is told of a case that comes with Slipstream.
+
+    Attributes
+    ----------
+    what : str
+        What happens in it.
+    duration : str
+        How long it takes on two cores, about: its steps times that of one, measured.
+    """
+
+    what: str
+    duration: str
+
+
+SHIPPED_CASES: dict[str, ShippedCase] = {
+    "taylor-green": ShippedCase("large vortices stretch and break down into turbulence", "2 min"),
+    "forced": ShippedCase("turbulence that random forces keep going", "3 min"),
+    "stratified": ShippedCase("vortices that buoyancy flattens into layers", "1 min"),
+    "orszag-tang": ShippedCase("sheets of current in a plane of magnetised fluid", "1 min"),
+    "quantum-vortices": ShippedCase("vortex lines of a superfluid that reconnect", "30 s"),
+    "sandstone": ShippedCase("flow through a synthetic sandstone, its permeability", "30 s"),
+    "advection": ShippedCase(
+        "a Gaussian carried once through the box, the exact solution known", "20 s"
+    ),
+}
 
 
 def make_case(solver: str, **tables: Any) -> Case:
@@ -96,6 +124,43 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     """
     tables, _ = read_tables(path)
     return validate_case(tables, overrides, source=str(case_file(path)))
+
+
+def case_file(name: str | Path) -> Path:
+    """Return the file of a case: one of the user's, or a shipped one by its name.
+
+    Parameters
+    ----------
+    name : str or pathlib.Path
+        A TOML file, or a name of `SHIPPED_CASES`.
+
+    Raises
+    ------
+    InputError
+        If there is neither; or both a shipped case and another ``NAME.toml`` may be meant.
+    """
+    # Only now: simulations from Python are of no file.
+    from slipstream.shipped_files import shipped_folder
+
+    path = Path(name)
+    if path.suffix == ".toml" or os.path.isfile(path):
+        return path
+    own, shipped = Path(f"{path}.toml"), shipped_folder("cases") / f"{path}.toml"
+    if str(path) in SHIPPED_CASES:
+        if os.path.isfile(own) and own.read_bytes() != shipped.read_bytes():
+            raise InputError(
+                f"{path} is a shipped case, and {own}, which differs from it, is here too: give"
+                f" {own} to run yours, or rename it"
+            )
+        return shipped
+    if os.path.exists(path):
+        return path
+    accepted = [*SHIPPED_CASES, str(own)] if os.path.isfile(own) else [*SHIPPED_CASES]
+    guess = nearest(str(path), accepted)
+    raise InputError(
+        f"{shown(str(name))} is no file and no shipped case{guess or ';'} accepted: FILE.toml,"
+        f" {', '.join(SHIPPED_CASES)}"
+    )
 
 
 def read_tables(name: str | Path) -> tuple[dict[str, Any], str]:
@@ -186,6 +251,8 @@ def _tables(text: str, source: str) -> dict[str, Any]:
         return tomllib.loads(text)
     # Numbers of thousands of digits, and lists within lists within lists, are no TOML either.
     except (ValueError, RecursionError) as error:
+        from slipstream.case.toml_text import explain_toml
+
         reason = "a value is too long"
         if isinstance(error, tomllib.TOMLDecodeError):
             reason = explain_toml(text, error)
@@ -233,6 +300,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
+        from slipstream.case.toml_text import number_in_toml
+
         wrong = re.split(r"[\s,\[\]{}=]+", value) if value[0] in "[{" else [value]
         for word in wrong:
             right = number_in_toml(word)

@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from slipstream.accepted import DEVICES, SCHEDULES, TRANSPORTS
 from slipstream.case.chosen_outputs import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
 from slipstream.case.table import Key, Positive, Table, Unchecked, as_tuple, one_of, three
-from slipstream.case.toml_text import to_toml
 
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
@@ -225,6 +224,8 @@ class Case(Table):
 
     def to_toml(self) -> str:
         """Return the effective case as TOML; loading it gives an equal case."""
+        from slipstream.case.toml_text import to_toml  # what is not written needs none
+
         data = self.model_dump(mode="json", exclude_none=True)
         # What is solved comes before how far, where and what is written.
         shared = {name: data.pop(name) for name in ("time", "run", "output")}

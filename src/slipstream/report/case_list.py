@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
+from slipstream.case import SHIPPED_CASES
 from slipstream.case.case_loading import read_tables
-from slipstream.case.shipped_cases import SHIPPED_CASES
 
 
 def list_of_cases() -> Group:
