@@ -223,7 +223,7 @@ class Steadiness:
         self._acceleration: Acceleration | None = None
         self._error = IterationError(tolerance)
         self.history: list[tuple[int, float]] = []
-        self._axis, self._force = axis, force
+        self.axis, self._force = axis, force
         self._interval = interval
         self._convergence = Convergence(tolerance)
         self._means: Means | None = None
@@ -275,9 +275,9 @@ class Steadiness:
             sums = sum_up(flow, self._comm)
             self._judge(sums)
             column = darcy_permeability(flow.fluid.viscosity, sums.velocity, self._force)
-            along, more = sums.velocity[self._axis], sums.alternation[self._axis]
+            along, more = sums.velocity[self.axis], sums.alternation[self.axis]
             share = float(abs(more / along)) if along else 0.0
-            self._means = Means(flow.steps, sums, share, column, float(column[self._axis]))
+            self._means = Means(flow.steps, sums, share, column, float(column[self.axis]))
         return self._means
 
     def advance(self, profile: bool = False) -> None:

@@ -25,7 +25,15 @@ from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, slabs
 from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
-from slipstream.io.image_errors import CASES, AxesInOrder, ImageError, Key, PerAxis, in_terms_of
+from slipstream.io.image_errors import (
+    CASES,
+    AxesInOrder,
+    ImageError,
+    Key,
+    PerAxis,
+    Terms,
+    in_terms_of,
+)
 from slipstream.io.voxel_images import open_image
 from slipstream.lattice.domain_decomposition import NARROW, Subdomain, decompose
 from slipstream.lattice.lattice_memory import check_room
@@ -201,14 +209,16 @@ def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
 _FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "offset", "dataset")
 
 
-def open_domain(image: Image, axis: str, comm: Comm, given: Any = None) -> Domain:
+def open_domain(
+    image: Image, axis: str, comm: Comm, given: Any = None, terms: Terms = CASES
+) -> Domain:
     """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective.
 
     An image in memory, or what has a shape and ``read(box)``, that is `given` takes the place of
     the file.
     """
     shape: Any = image.shape and tuple(reversed(image.shape))
-    with in_terms_of(CASES):
+    with in_terms_of(terms):
         source: Any
         if image.sample is not None:
             source = make_sample(image.sample, shape, **image.sample_parameters)
@@ -219,8 +229,9 @@ def open_domain(image: Image, axis: str, comm: Comm, given: Any = None) -> Domai
             options = {name: value for name, value in keys.items() if value is not None}
             where = Path(image.path or "") if given is None else given
             source = open_image(where, shape=shape, comm=comm, **options)
-        _check_crop(image.crop, source.shape)
-        crop = image.crop and image.crop[::-1]
+        if terms is CASES:
+            _check_crop(image.crop, source.shape)
+        crop = image.crop and list(image.crop[::-1])
         return Domain(source, crop, image.mirror, image.buffer, axis)
 
 
