@@ -1,6 +1,7 @@
 """Flow through porous media: lattice Boltzmann methods on voxel images."""
 
 from slipstream.lattice.domain_decomposition import Subdomain, decompose
+from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.permeability import FlowProgress, permeability
 from slipstream.lattice.permeability_result import (
     AxisFlow,
@@ -10,7 +11,6 @@ from slipstream.lattice.permeability_result import (
 )
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.lattice.samples import SAMPLES, make_sample
 
 __all__ = [

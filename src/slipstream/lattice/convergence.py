@@ -24,25 +24,8 @@ from slipstream.lattice.pore_flow import PoreFlow
 
 # Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
-UNKNOWN = "unknown"
 # Looks at a flow that only alternates, after which that is told.
 _PATIENCE = 10
-
-
-def distance_text(residual: float) -> str:
-    """Return the estimated distance from the steady flow as text; 1 means that it is unknown."""
-    return UNKNOWN if residual == 1 else f"{residual:.2g}"
-
-
-def round_off_text(residual: float, tolerance: float, precision: str) -> str:
-    """Return that a tolerance cannot be reached, and what helps."""
-    helps = "a larger tolerance helps"
-    if precision != "float64":
-        helps = "precision float64, or a larger tolerance, helps"
-    return (
-        f"round-off leaves the permeability {residual:.2g} from steady, which is the floor of this"
-        f" flow in {precision}, above the tolerance {tolerance:g}; {helps}"
-    )
 
 
 class Convergence:

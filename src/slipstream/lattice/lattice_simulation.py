@@ -20,21 +20,12 @@ from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, Terms, in_terms_of
 from slipstream.lattice.acceleration import vectors_that_fit
-from slipstream.lattice.convergence import Steadiness, round_off_text
+from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
-from slipstream.lattice.flow_domain import (
-    Domain,
-    mirrored_tensor_text,
-    narrow_doubt,
-    narrow_remark,
-    narrow_text,
-    open_domain,
-    read_pores,
-    unmatched_text,
-)
+from slipstream.lattice.flow_domain import Domain, open_domain, read_pores
 from slipstream.lattice.flow_snapshot import FlowSnapshot, snapshot_size
-from slipstream.lattice.flow_units import Units, physical_fluid_of
+from slipstream.lattice.fluid import Units, driven_along, fluid_of, physical_fluid_of
 from slipstream.lattice.lattice_checkpoint import (
     AXES_TABLE,
     AxisRecord,
@@ -51,13 +42,19 @@ from slipstream.lattice.lattice_report import (
     RankLoad,
     flow_results,
     flow_texts,
+    mirrored_tensor_text,
+    narrow_doubt,
+    narrow_remark,
+    narrow_text,
     permeability_text,
     problem_text,
     ranks_text,
+    round_off_text,
     si_texts,
     speed_results,
     steady_text,
     storage_text,
+    unmatched_text,
 )
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.permeability_result import (
@@ -70,7 +67,6 @@ from slipstream.lattice.permeability_result import (
 )
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import driven_along, fluid_of
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates, storage_wishes
 from slipstream.lattice.velocity_set import AXES, axes_of
 from slipstream.lattice.voxel_fields import (

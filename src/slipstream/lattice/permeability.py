@@ -29,10 +29,9 @@ from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.io.image_errors import ARGUMENTS
-from slipstream.lattice.convergence import distance_text, round_off_text
 from slipstream.lattice.domain_decomposition import Subdomain
-from slipstream.lattice.flow_domain import unmatched_text
 from slipstream.lattice.lattice_arguments import argument_values, case_of_arguments
+from slipstream.lattice.lattice_report import distance_text, round_off_text, unmatched_text
 from slipstream.lattice.lattice_simulation import LatticeSimulation
 from slipstream.lattice.permeability_result import (
     CALLBACK,

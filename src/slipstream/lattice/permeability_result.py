@@ -14,10 +14,10 @@ from slipstream.array_types import Comm
 from slipstream.collective import check_agreement, sum_over_ranks, together
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.lattice.convergence import UNKNOWN, distance_text
 from slipstream.lattice.darcy import DARCY, Means
 from slipstream.lattice.flow_snapshot import FlowSnapshot
-from slipstream.lattice.flow_units import Units
+from slipstream.lattice.fluid import Units
+from slipstream.lattice.lattice_report import UNKNOWN, distance_text
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.voxel_fields import FIELDS, VoxelFields
 from slipstream.report.html_tables import html_table

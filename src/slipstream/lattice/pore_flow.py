@@ -20,13 +20,12 @@ from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.errors import InputError
 from slipstream.exchange import Transport
 from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.neighbour_tables import make_links
-from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.lattice.population_layout import PROPAGATIONS, SEGMENT, Storage
 from slipstream.lattice.pore_sites import Sites
 from slipstream.lattice.pore_step import PoreStep, SwappedSites
 from slipstream.lattice.pressure_boundary import face_pores, inlets
-from slipstream.lattice.propagation import PROPAGATIONS
-from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.schedule import StepGraph, Timeline, commit
 
 # Sites that one row of threads sums over.
