@@ -379,7 +379,9 @@ class Flow(Table):
                 "force and pressure_drop: both are given; accepted: one of them",
             )
         if data.get("pressure_drop") is None:
-            return {"force": _FORCE, **{k: v for k, v in data.items() if v is not None}}
+            drives = ("force", "pressure_drop")
+            rest = {k: v for k, v in data.items() if k not in drives or v is not None}
+            return {"force": _FORCE, **rest}
         return data
 
     @model_validator(mode="after")

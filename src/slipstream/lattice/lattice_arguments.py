@@ -70,6 +70,8 @@ def case_of_arguments(
             values[name] = values[name][::-1]
     along = ("x", "y", "z") if values["axis"] == "all" else (values["axis"],)
     values["mirror"] = mirrored_axes(arguments["mirror"], along) or None
+    if isinstance(values["pore"], bool):
+        values["pore"] = int(values["pore"])
     values["dtype"] = _dtype_name(arguments["dtype"])
     values["walls"] = values["walls"] or None
     for name, value in _PLAIN_FILE.items():
