@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -76,14 +77,14 @@ def case_of_arguments(
     values["walls"] = values["walls"] or None
     for name, value in _PLAIN_FILE.items():
         values[name] = None if values[name] == value else values[name]
-    found: dict[str, dict[str, Any]] = {}
+    found: defaultdict[str, Any] = defaultdict(dict)
     for name, key in _ALL_KEYS.items():
         is_default = values[name] is None and (
             key.startswith(("image.", "run.")) or key_at(LatticeCase, key).default is None
         )
         if not is_default:
             table, _, entry = key.partition(".")
-            found.setdefault(table, {})[entry] = values[name]
+            found[table][entry] = values[name]
     found["numerics"] |= _storage_keys(arguments["storage"])
     given = None
     if isinstance(image, str | os.PathLike):
@@ -93,7 +94,7 @@ def case_of_arguments(
         with in_terms_of(ARGUMENTS):
             check_options("an array", [name for name in _OF_FILES if name in found["image"]], ())
     for table, more in (tables or {}).items():
-        found[table] = {**found.get(table, {}), **more} if isinstance(more, Mapping) else more
+        found[table] = {**found[table], **more} if isinstance(more, Mapping) else more
     try:
         return validate_case({"solver": "lattice", **found}, source=source), given  # type: ignore[return-value]
     except InputError as failure:
