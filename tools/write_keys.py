@@ -36,7 +36,8 @@ from slipstream.case.declared_keys import (
 )
 from slipstream.case.table import OneOf
 from slipstream.case.toml_text import toml_value
-from slipstream.interactive import porous_flow, spectral_flow, tracer_advection
+from slipstream.interactive import spectral_flow, tracer_advection
+from slipstream.lattice import lattice_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 _INTERACTIVE = ROOT / "src" / "slipstream" / "interactive"
@@ -85,7 +86,7 @@ CALLEES = (
         _INTERACTIVE / "porous_flow.py",
         "PorousFlow",
         LatticeCase,
-        porous_flow._KEYS,
+        lattice_arguments.KEYS,
         {
             **_FOLDER,
             "dtype": ("Any", "dtype"),

@@ -147,7 +147,7 @@ def test_a_copy_goes_on_with_the_same_bits():
     for simulation in (first, copy):
         advance(simulation, 100)
     assert state_of(copy)[1].tobytes() == state_of(first)[1].tobytes()
-    assert copy._steadiness.residual == first._steadiness.residual
+    assert copy.steadiness.residual == first.steadiness.residual
 
 
 def test_a_restart_begins_anew_and_comes_to_the_same_flow(tmp_path, monkeypatch):
@@ -159,8 +159,8 @@ def test_a_restart_begins_anew_and_comes_to_the_same_flow(tmp_path, monkeypatch)
     assert "a restart begins with new ones" in later.describe_problem()["steady flow"]
     advance(later, 4000)
     assert later.finished.startswith("converged")
-    assert later._steadiness.means().permeability == pytest.approx(
-        whole._steadiness.means().permeability, rel=1e-7
+    assert later.steadiness.means().permeability == pytest.approx(
+        whole.steadiness.means().permeability, rel=1e-7
     )
 
 

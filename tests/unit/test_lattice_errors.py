@@ -12,8 +12,8 @@ from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.lattice import make_sample, permeability
+from slipstream.lattice.lattice_arguments import mirrored_axes
 from slipstream.lattice.lattice_simulation import LatticeSimulation
-from slipstream.lattice.permeability import mirrored_axes
 from slipstream.lattice.pore_sites import check_size
 
 
@@ -208,7 +208,7 @@ def test_the_function_names_its_own_arguments(arguments, told):
     [(True, "z"), (False, ""), ("", ""), ("xy", "xy"), (["z"], "z"), (np.True_, "z")],
 )
 def test_images_are_mirrored_along_the_axes_named(mirror, expected):
-    assert set(mirrored_axes(mirror, [0])) == set(expected)
+    assert set(mirrored_axes(mirror, ["z"])) == set(expected)
 
 
 def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(monkeypatch):

@@ -282,7 +282,7 @@ def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
         assert later.step == end
         assert later.diagnostics() == whole_.diagnostics()
         # Whether it swings is told by all that has been seen.
-        assert later._steadiness.looks == whole_._steadiness.looks
+        assert later.steadiness.looks == whole_.steadiness.looks
         assert state_of(later)[1].tobytes() == expected.tobytes()
     # What has converged is where it should be; unless that is not enough.
     assert "converged" in start(device, *settings, "initial.restart=whole", case=CHANNEL).finished

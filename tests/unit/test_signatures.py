@@ -9,8 +9,9 @@ from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence
 from slipstream.case import validate_case
 from slipstream.case.declared_keys import key_at
 from slipstream.equations import models
-from slipstream.interactive import porous_flow, spectral_flow, tracer_advection
+from slipstream.interactive import spectral_flow, tracer_advection
 from slipstream.interactive.settings import ForcingSettings, Setting
+from slipstream.lattice import lattice_arguments
 
 # Arguments that are tables of a case, or not in a case.
 TABLES = {"initial", "forcing", "run", "output", "time", "numerics"}
@@ -22,7 +23,7 @@ FAMILIES = {
         {"solver": "spectral", "grid": {"points": 8}, "time": {"end": 1, "cfl": 1}},
     ),
     PorousFlow: (
-        porous_flow._KEYS,
+        lattice_arguments.KEYS,
         {"solver": "lattice", "image": {"path": "a.npy"}, "time": {"end": 2}},
     ),
     Advection: (

@@ -23,10 +23,22 @@ from slipstream.accepted import (
     SPHERE_LATTICES,
 )
 from slipstream.case.common_tables import Case, ExchangingRun, Initial, Output, Time
-from slipstream.case.table import Key, Positive, Such, Table, Unchecked, as_tuple, as_tuples, one_of
+from slipstream.case.table import (
+    Key,
+    Positive,
+    Refusal,
+    Such,
+    Table,
+    Unchecked,
+    as_tuple,
+    as_tuples,
+    one_of,
+)
 
 Axis = Literal["x", "y", "z"]
 Range = tuple[int, int]
+# Stands for the path of a file, where the image is an array in memory.
+ARRAY = "an array in memory.npy"
 # Changes from which a steady flow is extrapolated: more would hardly help.
 MOST_VECTORS = 30
 # What drives a flow unless something else is given, in lattice units.
@@ -354,15 +366,22 @@ class Flow(Table):
         if data.get("inertia") is True and data.get("pressure_gradient") is not None:
             given = [key for key in ("force", "pressure_drop") if data.get(key) is not None]
             if given:
-                raise ValueError(
+                raise Refusal(
                     f"remove {_listed(given)}: with inertia, viscosity, density and"
-                    " pressure_gradient tell what drives the flow"
+                    " pressure_gradient tell what drives the flow",
+                    f"{', '.join(given)}: with inertia the fluid's viscosity, density and"
+                    " pressure_gradient tell what drives the flow; accepted with them: none",
                 )
             return data
         if data.get("force") is not None and data.get("pressure_drop") is not None:
-            raise ValueError("give one of 'force' and 'pressure_drop', not both")
+            raise Refusal(
+                "give one of 'force' and 'pressure_drop', not both",
+                "force and pressure_drop: both are given; accepted: one of them",
+            )
         if data.get("pressure_drop") is None:
-            return {"force": _FORCE, **{k: v for k, v in data.items() if v is not None}}
+            drives = ("force", "pressure_drop")
+            rest = {k: v for k, v in data.items() if k not in drives or v is not None}
+            return {"force": _FORCE, **rest}
         return data
 
     @model_validator(mode="after")
@@ -370,12 +389,17 @@ class Flow(Table):
         given = {key: getattr(self, key) for key in ("viscosity", "pressure_gradient", "density")}
         names = [key for key, value in given.items() if value is not None]
         if names and (self.viscosity is None or self.pressure_gradient is None):
-            raise ValueError(
+            raise Refusal(
                 f"{_listed(names)} {'are' if names[1:] else 'is'} not enough for SI units;"
-                " accepted: viscosity and pressure_gradient together"
+                " accepted: viscosity and pressure_gradient together",
+                f"{', '.join(names)}: not enough for physical units; accepted: viscosity (Pa s) and"
+                " pressure_gradient (Pa/m) together",
             )
         if names and self.inertia and self.density is None:
-            raise ValueError("density is needed for flow with inertia in SI units, as 1000.0")
+            raise Refusal(
+                "density is needed for flow with inertia in SI units, as 1000.0",
+                "density: flow with inertia depends on it; accepted: kg/m³, as 1000",
+            )
         return self
 
 
@@ -516,33 +540,42 @@ class LatticeCase(Case):
     def _tolerance_suits_the_precision(self) -> Self:
         precision, tolerance = self.numerics.precision, self.convergence.tolerance
         if 0 < tolerance < LEAST_TOLERANCES[precision]:
-            raise ValueError(
+            least = f"{precision!r}: at least {LEAST_TOLERANCES[precision]:g}"
+            raise Refusal(
                 f"convergence.tolerance: {tolerance:g} is below the floor of round-off; accepted"
-                f" with numerics.precision = {precision!r}: at least"
-                f" {LEAST_TOLERANCES[precision]:g}, or 0 for never"
+                f" with numerics.precision = {least}, or 0 for never",
+                f"tolerance is {tolerance!r}, below the floor of round-off; accepted with"
+                f" precision = {least}",
             )
         return self
 
     @model_validator(mode="after")
     def _flow_suits_the_image(self) -> Self:
         if self.flow.viscosity is not None and not self.image.in_metres:
-            raise ValueError(
-                "flow.viscosity: SI units need the edge of a voxel, image.voxel_size, in metres"
+            given = ("viscosity", "pressure_gradient", "density")
+            names = ", ".join(name for name in given if getattr(self.flow, name) is not None)
+            raise Refusal(
+                "flow.viscosity: SI units need the edge of a voxel, image.voxel_size, in metres",
+                f"voxel_size is 1; accepted with {names}: the edge of a voxel in metres",
             )
         if self.flow.axis == "all" and self.image.walls:
-            raise ValueError(
+            raise Refusal(
                 f"image.walls: {list(self.image.walls)} closes an axis of flow.axis = 'all';"
-                " accepted: none"
+                " accepted: none",
+                f"walls: {''.join(self.image.walls)!r} closes the axis of the flow; accepted: none",
             )
         if self.flow.axis == "all" and self.image.buffer:
-            raise ValueError(
-                "image.buffer: layers are for one axis; accepted with flow.axis = 'all': 0"
+            raise Refusal(
+                "image.buffer: layers are for one axis; accepted with flow.axis = 'all': 0",
+                "buffer: layers are for one axis; accepted with axis = 'all': 0",
             )
         if self.flow.axis in self.image.walls:
-            others = [name for name in "xyz" if name != self.flow.axis]
-            raise ValueError(
+            others = ", ".join(name for name in "xyz" if name != self.flow.axis)
+            raise Refusal(
                 f"image.walls: {list(self.image.walls)} closes flow.axis = {self.flow.axis!r};"
-                f" accepted: any of {', '.join(others)}"
+                f" accepted: any of {others}",
+                f"walls: {''.join(self.image.walls)!r} closes the axis of the flow; accepted: any"
+                f" of {others}",
             )
         return self
 

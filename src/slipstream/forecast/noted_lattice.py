@@ -34,14 +34,13 @@ from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.domain_decomposition import crossing_links, divided_pores, percolating_pores
 from slipstream.lattice.flow_domain import Domain, open_domain
+from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.lattice_checkpoint import padded_sizes
 from slipstream.lattice.lattice_memory import memory_with_output
 from slipstream.lattice.neighbour_tables import Links, Segments
-from slipstream.lattice.population_layout import ENCODINGS, Storage
+from slipstream.lattice.population_layout import ENCODINGS, PROPAGATIONS, Storage
 from slipstream.lattice.pore_sites import stored_sites
 from slipstream.lattice.pore_step import PoreStep, SwappedSites
-from slipstream.lattice.propagation import PROPAGATIONS
-from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.lattice.storage_tuning import storage_wishes, worth_a_try
 from slipstream.lattice.velocity_set import AXES, VelocitySet, axes_of
 

@@ -22,12 +22,12 @@ from slipstream.accepted import MODELS
 from slipstream.argument_checks import check_type, finite_number, path_of
 from slipstream.array_types import Comm
 from slipstream.case import Case, validate_case
+from slipstream.case.lattice_case import ARRAY
 from slipstream.collective import on_every_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
-from slipstream.interactive.porous_flow import ARRAY
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.folder_lock import is_locked
 from slipstream.io.foreign_files import content_of

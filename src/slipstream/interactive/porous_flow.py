@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from slipstream.argument_checks import plain_value, table_of
+from slipstream.argument_checks import table_of
 from slipstream.array_types import Array, Comm
-from slipstream.case import Case, LatticeCase, validate_case
-from slipstream.case.declared_keys import argument_keys, key_at
-from slipstream.case.lattice_case import KEYS_OF_SAMPLES
+from slipstream.case import Case, LatticeCase
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import (
@@ -22,62 +19,26 @@ from slipstream.interactive.interactive_simulation import (
     asks_for_output,
     made_together,
 )
-from slipstream.interactive.settings import Setting, tables_of
-from slipstream.printable_text import shown
+from slipstream.interactive.settings import Setting
+from slipstream.io.image_errors import ARGUMENTS, CASES
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
     from slipstream.lattice.population_layout import Storage
 
 _FIELDS = ("velocity", "velocity_x", "velocity_y", "velocity_z", "density", "pressure", "pore")
-# The arguments that are keys of cases; samples are chosen by a table `image`.
-_KEYS = argument_keys(
-    LatticeCase,
-    [
-        *("flow", "image", "convergence", "numerics.precision", "initial.restart"),
-        *("run.partition", "run.schedule", "run.transport"),
-    ],
-    without=[f"image.{key}" for key in ("path", "sample", *KEYS_OF_SAMPLES) if key != "shape"],
-)
-# Stands for the path of the file in the case, where the image is an array.
-ARRAY = "an array in memory.npy"
-
-
-def _reversed(values: Any) -> Any:
-    """Return numbers given for z, y and x in the order of cases, as far as there are several."""
-    return values[::-1] if isinstance(values, list | tuple) else values
-
-
-def _mirrored(mirror: Any, axis: str) -> Any:
-    """Return the axes to mirror as a case lists them; None for none."""
-    if isinstance(mirror, bool | np.bool_):
-        return (("x", "y", "z") if axis == "all" else (axis,)) if mirror else None
-    return tuple(mirror) if isinstance(mirror, str) else mirror
-
-
-def _dtype_name(dtype: Any) -> str | None:
-    """Return the name of a type of values as cases have it; what is no type is refused."""
-    try:
-        return None if dtype is None else np.dtype(dtype).name
-    except (TypeError, ValueError, SyntaxError):
-        raise InputError(
-            f"dtype is {shown(dtype)}; accepted: a type of numbers, such as 'uint8'"
-        ) from None
 
 
 def _as_array(image: Any) -> np.ndarray:
     try:
-        return np.asarray(image)
+        found = np.asarray(image)
     except ValueError as error:  # of lists of different lengths
         raise InputError(f"image: {error}; accepted: an array of three axes") from None
-
-
-def _storage_keys(storage: Any) -> dict[str, Any]:
-    """Return the keys of ``numerics`` that a storage stands for."""
-    if dataclasses.is_dataclass(storage) and not isinstance(storage, type):
-        # A Storage; another object is refused by the names of its fields.
-        return dict(vars(storage))
-    return table_of("storage", storage)
+    if found.ndim != 3:
+        raise InputError(
+            f"image has {found.ndim} axes; accepted: an array of three, in the order z, y, x"
+        )
+    return found
 
 
 class PorousFlow(InteractiveSimulation):
@@ -230,40 +191,24 @@ class PorousFlow(InteractiveSimulation):
         output: Mapping[str, Any] | None = None,
         numerics: Mapping[str, Any] | None = None,
     ) -> None:
-        given = {
-            **locals(),
-            "shape": _reversed(shape),
-            "dtype": _dtype_name(dtype),
-            "crop": _reversed(crop),
-            "mirror": _mirrored(mirror, axis),
-            "walls": plain_value(walls) or (),
-        }
-        for name, key in _KEYS.items():
-            if given[name] is None and key.startswith(("image.", "run.")):
-                given[name] = key_at(LatticeCase, key).default
-        tables: dict[str, Any] = tables_of(LatticeCase, _KEYS, given)
-        source = None
-        if isinstance(image, Mapping):
-            tables["image"] |= image
-        elif isinstance(image, str | Path):
-            tables["image"]["path"] = str(image)
-        else:
-            source = image if hasattr(image, "read") else _as_array(image)
-            if not hasattr(image, "read") and source.ndim != 3:
-                raise InputError(
-                    f"image has {source.ndim} axes; accepted: an array of three, in the order z, y,"
-                    " x"
-                )
-            tables["image"]["path"] = ARRAY
-        tables["numerics"] |= {**_storage_keys(storage), **table_of("numerics", numerics)}
-        tables["run"] |= table_of("run", run)
-        tables |= {
-            "solver": "lattice",
+        # Only now: what the command line needs to begin loads no family.
+        from slipstream.lattice.lattice_arguments import case_of_arguments
+
+        arguments = locals()
+        tables = {
             "title": title,
-            "time": {"end": max_steps},
+            "numerics": table_of("numerics", numerics),
+            "run": table_of("run", run),
             "output": table_of("output", output),
         }
-        super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
+        is_table = isinstance(image, Mapping)
+        if is_table:
+            tables["image"], image = table_of("image", image), None
+        elif not (isinstance(image, str | Path) or hasattr(image, "read")):
+            image = _as_array(image)
+        case, source = case_of_arguments(image, arguments, type(self).__name__, tables)
+        super().__init__(case, comm, device)
+        self._lattice.terms = CASES if is_table else ARGUMENTS
         self._asks_for_output = asks_for_output(output)
         self._lattice.given_image = source
 
@@ -364,6 +309,7 @@ class PorousFlow(InteractiveSimulation):
 
     def _give(self, other: Self) -> None:
         other._lattice.given_image = self._lattice.given_image
+        other._lattice.terms = self._lattice.terms
 
     def _copy_state(self, other: Self) -> None:
         other._lattice.copy_state(self._lattice)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from numbers import Real
@@ -331,7 +331,7 @@ class RawView:
 def _find(source: Any, options: dict[str, Any]) -> Source:
     """Return the source of an image, opened with the options that were given."""
     if isinstance(source, np.ndarray):
-        _check_options("an array", options, ())
+        check_options("an array", options, ())
         if isinstance(source, np.ma.MaskedArray):
             raise ImageError(
                 PATH, " is a masked array; accepted: a plain one, such as its .filled(0)"
@@ -355,7 +355,7 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
     else:
         raise ImageError(PATH, f": {path} does not exist")
     found = FORMATS[suffix]
-    _check_options(what, options, found.options)
+    check_options(what, options, found.options)
     if not is_there:
         raise ImageError(PATH, f": {path} does not exist")
     if found.is_folder and not path.is_dir():
@@ -367,7 +367,7 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
         return found.read(path, **options)
 
 
-def _check_options(what: str, options: dict[str, Any], accepted: Sequence[str]) -> None:
+def check_options(what: str, options: Iterable[str], accepted: Sequence[str]) -> None:
     """Refuse options that do not apply to an image, all of them at once."""
     foreign = [name for name in options if name not in accepted]
     if not foreign:

@@ -1,7 +1,8 @@
 """Flow through porous media: lattice Boltzmann methods on voxel images."""
 
 from slipstream.lattice.domain_decomposition import Subdomain, decompose
-from slipstream.lattice.permeability import permeability
+from slipstream.lattice.fluid import Fluid
+from slipstream.lattice.permeability import FlowProgress, permeability
 from slipstream.lattice.permeability_result import (
     AxisFlow,
     FlowFields,
@@ -10,9 +11,7 @@ from slipstream.lattice.permeability_result import (
 )
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.lattice.samples import SAMPLES, make_sample
-from slipstream.lattice.steady_flow import FlowProgress
 
 __all__ = [
     "SAMPLES",

@@ -172,7 +172,12 @@ class Acceleration:
 
     def go_on(self) -> None:
         """Change the flow to the extrapolated state, from which the next steps are taken."""
-        flow, weights = self._flow, self._weights * self._damping()
+        flow, share = self._flow, 1.0
+        most = float(np.abs(self._weights) @ self._most_density)
+        if flow.fluid.inertia and most:
+            # The density has to stay positive.
+            share = min(1.0, _MOST_DENSITY / most)
+        weights = self._weights * share
         self._began, self._fluid = flow.steps, flow.fluid
         flow.synchronize()
         if self._filled and self._filled[-1] == self._slot:
@@ -186,11 +191,6 @@ class Acceleration:
             self._changes[self._slot],
             self._before,
         )
-
-    def _damping(self) -> float:
-        """Return by how much less to change a flow with inertia, whose density stays positive."""
-        most = float(np.abs(self._weights) @ self._most_density)
-        return min(1.0, _MOST_DENSITY / most) if self._flow.fluid.inertia and most else 1.0
 
     def _solve(self, with_residual: np.ndarray) -> np.ndarray:
         """Return the weights of the changes that leave the smallest residual."""

@@ -24,25 +24,8 @@ from slipstream.lattice.pore_flow import PoreFlow
 
 # Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
-UNKNOWN = "unknown"
 # Looks at a flow that only alternates, after which that is told.
 _PATIENCE = 10
-
-
-def distance_text(residual: float) -> str:
-    """Return the estimated distance from the steady flow as text; 1 means that it is unknown."""
-    return UNKNOWN if residual == 1 else f"{residual:.2g}"
-
-
-def round_off_text(residual: float, tolerance: float, precision: str) -> str:
-    """Return that a tolerance cannot be reached, and what helps."""
-    helps = "a larger tolerance helps"
-    if precision != "float64":
-        helps = "precision float64, or a larger tolerance, helps"
-    return (
-        f"round-off leaves the permeability {residual:.2g} from steady, which is the floor of this"
-        f" flow in {precision}, above the tolerance {tolerance:g}; {helps}"
-    )
 
 
 class Convergence:
@@ -223,7 +206,7 @@ class Steadiness:
         self._acceleration: Acceleration | None = None
         self._error = IterationError(tolerance)
         self.history: list[tuple[int, float]] = []
-        self._axis, self._force = axis, force
+        self.axis, self._force = axis, force
         self._interval = interval
         self._convergence = Convergence(tolerance)
         self._means: Means | None = None
@@ -275,9 +258,9 @@ class Steadiness:
             sums = sum_up(flow, self._comm)
             self._judge(sums)
             column = darcy_permeability(flow.fluid.viscosity, sums.velocity, self._force)
-            along, more = sums.velocity[self._axis], sums.alternation[self._axis]
+            along, more = sums.velocity[self.axis], sums.alternation[self.axis]
             share = float(abs(more / along)) if along else 0.0
-            self._means = Means(flow.steps, sums, share, column, float(column[self._axis]))
+            self._means = Means(flow.steps, sums, share, column, float(column[self.axis]))
         return self._means
 
     def advance(self, profile: bool = False) -> None:

@@ -14,9 +14,8 @@ from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
 from slipstream.collective import largest, sum_over_ranks
 from slipstream.lattice.flow_domain import Domain
-from slipstream.lattice.flow_units import physical_fluid_of
+from slipstream.lattice.fluid import fluid_of, physical_fluid_of
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import fluid_of
 
 # One darcy in square metres.
 DARCY = 9.869233e-13

@@ -25,22 +25,27 @@ from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, slabs
 from slipstream.device import Device, HostDevice
 from slipstream.errors import InputError
-from slipstream.io.image_errors import CASES, AxesInOrder, ImageError, Key, PerAxis, in_terms_of
+from slipstream.io.image_errors import (
+    CASES,
+    AxesInOrder,
+    ImageError,
+    Key,
+    PerAxis,
+    Terms,
+    in_terms_of,
+)
 from slipstream.io.voxel_images import open_image
-from slipstream.lattice.domain_decomposition import NARROW, Subdomain, decompose
+from slipstream.lattice.domain_decomposition import Subdomain, decompose
 from slipstream.lattice.lattice_memory import check_room
 from slipstream.lattice.pore_sites import check_size
 from slipstream.lattice.samples import Sample, check_box, make_sample
 from slipstream.lattice.velocity_set import AXES
 from slipstream.printable_text import shown
-from slipstream.report.number_text import quantity
 from slipstream.simulation.device_memory import ranks_per_device
 
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
 _Range = tuple[tuple[int, int], tuple[int, int], bool]
 _MOST_LAYERS = 2**31
-# The share of pores of at most `NARROW` voxels from which a warning says so.
-_MANY_NARROW = 0.2
 # Per voxel, while the image is redistributed: as read, as redistributed, and with a shell.
 _BYTES_TO_READ = 3
 
@@ -201,14 +206,16 @@ def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
 _FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "offset", "dataset")
 
 
-def open_domain(image: Image, axis: str, comm: Comm, given: Any = None) -> Domain:
+def open_domain(
+    image: Image, axis: str, comm: Comm, given: Any = None, terms: Terms = CASES
+) -> Domain:
     """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective.
 
     An image in memory, or what has a shape and ``read(box)``, that is `given` takes the place of
     the file.
     """
     shape: Any = image.shape and tuple(reversed(image.shape))
-    with in_terms_of(CASES):
+    with in_terms_of(terms):
         source: Any
         if image.sample is not None:
             source = make_sample(image.sample, shape, **image.sample_parameters)
@@ -219,8 +226,9 @@ def open_domain(image: Image, axis: str, comm: Comm, given: Any = None) -> Domai
             options = {name: value for name, value in keys.items() if value is not None}
             where = Path(image.path or "") if given is None else given
             source = open_image(where, shape=shape, comm=comm, **options)
-        _check_crop(image.crop, source.shape)
-        crop = image.crop and image.crop[::-1]
+        if terms is CASES:
+            _check_crop(image.crop, source.shape)
+        crop = image.crop and list(image.crop[::-1])
         return Domain(source, crop, image.mirror, image.buffer, axis)
 
 
@@ -266,65 +274,3 @@ def read_pores(
     sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
     on_every_rank(comm, lambda: check_size(subdomain.box.shape[2], sites))
     return subdomain
-
-
-def unmatched_text(subdomain: Subdomain) -> str:
-    """Return at how many voxels opposite faces do not match, and what helps; "" if all do."""
-    found = {name: count for name, count in zip(AXES, subdomain.unmatched, strict=True) if count}
-    if not found:
-        return ""
-    sizes = dict(zip(AXES, subdomain.shape, strict=True))
-    shares = [
-        f"{name}: {count:,} of {math.prod(subdomain.shape) // sizes[name]:,}"
-        for name, count in sorted(found.items())
-    ]
-    return (
-        f"pore faces solid across the periodic faces ({', '.join(shares)} voxels), where the flow "
-        f"is blocked; mirror along {' and '.join(sorted(found))} makes them match, in "
-        f"{2 ** len(found)} times the voxels"
-    )
-
-
-def narrow_text(subdomain: Subdomain) -> str:
-    """Return which share of the pores is too narrow for a profile of velocity."""
-    return f"{subdomain.narrow:.1%} of the pore voxels are in pores of at most {NARROW} voxels"
-
-
-def narrow_remark(subdomain: Subdomain) -> str:
-    """Return what the share of narrow pores counts, and whether it is a reason for doubt."""
-    text = f"of the pore voxels are in pores of at most {NARROW} voxels"
-    return f"{text}, not resolved" if narrow_doubt(subdomain) else text
-
-
-def narrow_doubt(subdomain: Subdomain) -> str:
-    """Return a warning if many pores are too narrow; "" if few are."""
-    if subdomain.narrow <= _MANY_NARROW:
-        return ""
-    return (
-        f"{subdomain.narrow:.0%} of the pore voxels are in pores of at most {NARROW} voxels, in"
-        " which the flow is not resolved: the permeability may be wrong by as much; use a finer"
-        " image"
-    )
-
-
-def mirrored_tensor_text(mirrored: Sequence[str]) -> str:
-    """Return what mirroring does to a permeability tensor."""
-    return (
-        f"mirror along {' and '.join(mirrored)} makes the medium symmetric: components of the"
-        " tensor between such an axis and another one are 0 whatever the sample has there, and the"
-        " diagonal is that of the mirrored medium"
-    )
-
-
-def image_text(image: Image, domain: Domain) -> str:
-    """Return a description of the image."""
-    name = image.path if image.sample is None else f"{image.sample} (synthetic)"
-    edge = "" if image.voxel_size == 1 else f" of {quantity(image.voxel_size, 'm')}"
-    text = f"{name}: {' x '.join(map(str, reversed(domain.shape)))} voxels (x, y, z){edge}"
-    if image.mirror:
-        text += f", mirrored along {' and '.join(image.mirror)}"
-    if image.buffer:
-        text += f", {image.buffer} layers of pore at both ends"
-    if image.walls:
-        text += f", walls along {' and '.join(image.walls)}"
-    return text

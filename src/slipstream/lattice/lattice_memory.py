@@ -6,8 +6,7 @@ from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.flow_snapshot import BYTES_AT_ONCE
-from slipstream.lattice.population_layout import ENCODINGS, Storage
-from slipstream.lattice.propagation import PROPAGATIONS
+from slipstream.lattice.population_layout import ENCODINGS, PROPAGATIONS, Storage
 from slipstream.lattice.velocity_set import VelocitySet
 from slipstream.simulation.device_memory import check_memory
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,19 +10,24 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
+from slipstream.case.lattice_case import Image
 from slipstream.collective import sum_over_ranks
 from slipstream.device import quick_bandwidth
 from slipstream.lattice.acceleration import PERIOD, vectors_needed
-from slipstream.lattice.convergence import UNKNOWN, distance_text
 from slipstream.lattice.darcy import DARCY, Means, drive_of
-from slipstream.lattice.flow_domain import Domain, image_text
+from slipstream.lattice.domain_decomposition import NARROW, Subdomain
+from slipstream.lattice.flow_domain import Domain
+from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_checkpoint import AxisRecord
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import fluid_of
 from slipstream.lattice.velocity_set import AXES
+from slipstream.report.number_text import quantity
 
+UNKNOWN = "unknown"
+# The share of pores of at most `NARROW` voxels from which a warning says so.
+_MANY_NARROW = 0.2
 # Seconds; the speed of shorter runs says little, and measuring the bound would take longer.
 _WORTH_MEASURING = 5.0
 # Bytes of each of the two arrays of the measured copy: beyond all caches.
@@ -183,3 +189,81 @@ def speed_results(
         f"{moved:.0f} bytes an update; a copy moves {bandwidth / devices / 1e9:.4g} GB/s",
     )
     return rows
+
+
+def unmatched_text(subdomain: Subdomain) -> str:
+    """Return at how many voxels opposite faces do not match, and what helps; "" if all do."""
+    found = {name: count for name, count in zip(AXES, subdomain.unmatched, strict=True) if count}
+    if not found:
+        return ""
+    sizes = dict(zip(AXES, subdomain.shape, strict=True))
+    shares = [
+        f"{name}: {count:,} of {math.prod(subdomain.shape) // sizes[name]:,}"
+        for name, count in sorted(found.items())
+    ]
+    return (
+        f"pore faces solid across the periodic faces ({', '.join(shares)} voxels), where the flow "
+        f"is blocked; mirror along {' and '.join(sorted(found))} makes them match, in "
+        f"{2 ** len(found)} times the voxels"
+    )
+
+
+def narrow_text(subdomain: Subdomain) -> str:
+    """Return which share of the pores is too narrow for a profile of velocity."""
+    return f"{subdomain.narrow:.1%} of the pore voxels are in pores of at most {NARROW} voxels"
+
+
+def narrow_remark(subdomain: Subdomain) -> str:
+    """Return what the share of narrow pores counts, and whether it is a reason for doubt."""
+    text = f"of the pore voxels are in pores of at most {NARROW} voxels"
+    return f"{text}, not resolved" if narrow_doubt(subdomain) else text
+
+
+def narrow_doubt(subdomain: Subdomain) -> str:
+    """Return a warning if many pores are too narrow; "" if few are."""
+    if subdomain.narrow <= _MANY_NARROW:
+        return ""
+    return (
+        f"{subdomain.narrow:.0%} of the pore voxels are in pores of at most {NARROW} voxels, in"
+        " which the flow is not resolved: the permeability may be wrong by as much; use a finer"
+        " image"
+    )
+
+
+def mirrored_tensor_text(mirrored: Sequence[str]) -> str:
+    """Return what mirroring does to a permeability tensor."""
+    return (
+        f"mirror along {' and '.join(mirrored)} makes the medium symmetric: components of the"
+        " tensor between such an axis and another one are 0 whatever the sample has there, and the"
+        " diagonal is that of the mirrored medium"
+    )
+
+
+def image_text(image: Image, domain: Domain) -> str:
+    """Return a description of the image."""
+    name = image.path if image.sample is None else f"{image.sample} (synthetic)"
+    edge = "" if image.voxel_size == 1 else f" of {quantity(image.voxel_size, 'm')}"
+    text = f"{name}: {' x '.join(map(str, reversed(domain.shape)))} voxels (x, y, z){edge}"
+    if image.mirror:
+        text += f", mirrored along {' and '.join(image.mirror)}"
+    if image.buffer:
+        text += f", {image.buffer} layers of pore at both ends"
+    if image.walls:
+        text += f", walls along {' and '.join(image.walls)}"
+    return text
+
+
+def distance_text(residual: float) -> str:
+    """Return the estimated distance from the steady flow as text; 1 means that it is unknown."""
+    return UNKNOWN if residual == 1 else f"{residual:.2g}"
+
+
+def round_off_text(residual: float, tolerance: float, precision: str) -> str:
+    """Return that a tolerance cannot be reached, and what helps."""
+    helps = "a larger tolerance helps"
+    if precision != "float64":
+        helps = "precision float64, or a larger tolerance, helps"
+    return (
+        f"round-off leaves the permeability {residual:.2g} from steady, which is the floor of this"
+        f" flow in {precision}, above the tolerance {tolerance:g}; {helps}"
+    )

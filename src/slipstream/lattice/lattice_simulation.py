@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,14 @@ from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
-from slipstream.io.image_errors import CASES, in_terms_of
+from slipstream.io.image_errors import CASES, Terms, in_terms_of
 from slipstream.lattice.acceleration import vectors_that_fit
-from slipstream.lattice.convergence import Steadiness, round_off_text
+from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
-from slipstream.lattice.flow_domain import (
-    Domain,
-    mirrored_tensor_text,
-    narrow_doubt,
-    narrow_remark,
-    narrow_text,
-    open_domain,
-    read_pores,
-    unmatched_text,
-)
-from slipstream.lattice.flow_snapshot import FlowSnapshot
-from slipstream.lattice.flow_units import Units, physical_fluid_of
+from slipstream.lattice.flow_domain import Domain, open_domain, read_pores
+from slipstream.lattice.flow_snapshot import FlowSnapshot, snapshot_size
+from slipstream.lattice.fluid import Units, driven_along, fluid_of, physical_fluid_of
 from slipstream.lattice.lattice_checkpoint import (
     AXES_TABLE,
     AxisRecord,
@@ -45,24 +37,36 @@ from slipstream.lattice.lattice_checkpoint import (
     read_state,
     state,
 )
-from slipstream.lattice.lattice_memory import check_room, memory_with_output
+from slipstream.lattice.lattice_memory import check_room, memory_needed, memory_with_output
 from slipstream.lattice.lattice_report import (
     RankLoad,
     flow_results,
     flow_texts,
+    mirrored_tensor_text,
+    narrow_doubt,
+    narrow_remark,
+    narrow_text,
     permeability_text,
     problem_text,
     ranks_text,
+    round_off_text,
     si_texts,
     speed_results,
     steady_text,
     storage_text,
+    unmatched_text,
 )
 from slipstream.lattice.percolation import Connectivity
+from slipstream.lattice.permeability_result import (
+    CONVERGED,
+    INTERRUPTED,
+    MOST_STEPS,
+    ROUND_OFF,
+    AxisFlow,
+    FlowFields,
+)
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import driven_along, fluid_of
-from slipstream.lattice.steady_flow import tortuosity
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates, storage_wishes
 from slipstream.lattice.velocity_set import AXES, axes_of
 from slipstream.lattice.voxel_fields import (
@@ -92,6 +96,15 @@ class LatticeSimulation(Simulation):
 
     # An image in memory, or what has a shape and read(box), in place of the file of the case.
     given_image: Any = None
+    # How errors of the image name its keys.
+    terms: Terms = CASES
+    # Looks on after each pair of steps: it gets why the flow along the axis ends, empty if it goes
+    # on, and returns the same, or another reason. Collective.
+    watch: Callable[[LatticeSimulation, str], str] | None = None
+    # The most steps along each axis; by default axes share those of the case.
+    steps_per_axis: int | None = None
+    # Whether the fields of each axis are kept, or only sums; None if they are written.
+    keeps_fields: bool | None = None
 
     case: LatticeCase
     domain: Domain
@@ -123,8 +136,8 @@ class LatticeSimulation(Simulation):
             return
         case = self.case
         image, axes = case.image, self._axes
-        self.domain = open_domain(image, AXES[axes[0]], self.comm, self.given_image)
-        with in_terms_of(CASES):
+        self.domain = open_domain(image, AXES[axes[0]], self.comm, self.given_image, self.terms)
+        with in_terms_of(self.terms):
             self.subdomain = read_pores(
                 self.domain,
                 image.walls,
@@ -145,8 +158,11 @@ class LatticeSimulation(Simulation):
 
     def _own_memory(self, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
-        voxels = self.subdomain.box.size
-        return memory_with_output(self._own_sites, voxels, storage, self.device.processor)
+        sites, voxels = self._own_sites, self.subdomain.box.size
+        if self.keeps_fields is None:
+            return memory_with_output(sites, voxels, storage, self.device.processor)
+        kept = self.keeps_fields and self.device.kind == "cpu"
+        return memory_needed(sites, voxels, storage) + kept * snapshot_size(sites, storage)
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need on it, at most. Collective."""
@@ -255,10 +271,12 @@ class LatticeSimulation(Simulation):
             self.flow.drive(driven)
         force = resisted_force(*drive, axis, self.domain)
         voxel_size = case.image.voxel_size
-        units = Units() if fluid is None else fluid.units(driven.viscosity, force)
+        units = Units(length=voxel_size if case.image.in_metres else None)
+        if fluid is not None:
+            units = fluid.units(driven.viscosity, force)
         self._units = units
         self._fields = VoxelFields(self.flow, self.comm, voxel_size, units)
-        self._steadiness = Steadiness(
+        self.steadiness = Steadiness(
             self.flow,
             axis,
             force,
@@ -271,11 +289,11 @@ class LatticeSimulation(Simulation):
     def _take_settings(self, before: Case) -> None:
         """Go on with another fluid, drive or tolerance. Collective."""
         assert isinstance(before, LatticeCase)
-        earlier, over = self._steadiness.looks, self._over
+        earlier, over = self.steadiness.looks, self._over
         if before.flow == self.case.flow:
             self._follow(self._axis, self._began)
             for permeability in earlier:
-                self._steadiness.add(permeability)
+                self.steadiness.add(permeability)
         elif not over:
             # Looks at another flow say nothing about this one.
             self._follow(self._axis, self._began)
@@ -309,7 +327,7 @@ class LatticeSimulation(Simulation):
         self.flow.continue_from(self.step - self._began, before)
         if is_same and earlier.convergence.interval == case.convergence.interval:
             for permeability in read_numbers(checkpoint, _LOOKS):
-                self._steadiness.add(permeability)
+                self.steadiness.add(permeability)
 
     def copy_state(self, other: LatticeSimulation) -> None:
         """Copy the time and state of another simulation of the same case. Collective."""
@@ -317,7 +335,7 @@ class LatticeSimulation(Simulation):
         self._follow(other._axis, other._began)
         self.flow.copy_state(other.flow)
         self.step, self.time, self.finished = other.step, other.time, other.finished
-        self._steadiness.copy(other._steadiness)
+        self.steadiness.copy(other.steadiness)
 
     def kept(self) -> dict[str, Any]:
         """Return the populations, and what has been found out on the way to a steady flow."""
@@ -326,7 +344,7 @@ class LatticeSimulation(Simulation):
             "over": list(self._over),
             "axis": (self._axis, self._began),
             "finished": self.finished,
-            "looks": list(self._steadiness.looks),
+            "looks": list(self.steadiness.looks),
             "flow": self.flow.kept(),
         }
 
@@ -338,7 +356,7 @@ class LatticeSimulation(Simulation):
         self.flow.restore(kept["flow"])
         self.finished = kept["finished"]
         for permeability in kept["looks"]:
-            self._steadiness.add(permeability)
+            self.steadiness.add(permeability)
 
     # -- stepping ----------------------------------------------------------------------------
 
@@ -354,7 +372,7 @@ class LatticeSimulation(Simulation):
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do a pair of steps, whatever the requested size; a RunError if the flow is too fast."""
-        self._steadiness.advance(profile)
+        self.steadiness.advance(profile)
         self.step += 2
         self.time = float(self.step)
         timeline = None
@@ -365,28 +383,45 @@ class LatticeSimulation(Simulation):
         return timeline
 
     def _judge(self) -> None:
-        """End the run, or go on with the next axis, if the flow along this one is steady."""
-        number, tolerance = len(self._over), self.case.convergence.tolerance
-        if number + 1 < len(self._axes):
-            # The remaining axes share the remaining steps.
-            share = (int(self.case.time.end) - self._began) // (len(self._axes) - number)
-            over = self._steadiness.is_steady or self._steadiness.is_stuck
-            if over or self.flow.steps >= max(2, share - share % 2):
-                self._over.append(self._record())
-                self._follow(self._axes[number + 1], began=self.step)
-                self.flow.rest()
-        elif self._steadiness.is_steady:
+        """End the flow along this axis if it is over: then the next one begins, or the run ends."""
+        ended = self._ended()
+        if self.watch is not None:
+            ended = self.watch(self, ended)
+        if not ended:
+            return
+        if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
+            self._over.append(self._record())
+            self._follow(self._axes[len(self._over)], began=self.step)
+            self.flow.rest()
+            return
+        tolerance, self.finished = self.case.convergence.tolerance, ended
+        if ended == CONVERGED:
             self.finished = f"converged, the permeability is within {tolerance:g} of steady"
             if not self._is_steady():
                 self.finished = "the flow along the last axis is steady, along another it is not"
-        elif self._steadiness.is_stuck:
+        elif ended == ROUND_OFF:
             self.finished = round_off_text(self.residual, tolerance, self.case.numerics.precision)
+
+    def _ended(self) -> str:
+        """Return why the flow along this axis is over; empty if it goes on."""
+        if self.steadiness.is_steady:
+            return CONVERGED
+        if self.steadiness.is_stuck:
+            return ROUND_OFF
+        left, most = len(self._axes) - len(self._over), math.inf
+        if self.steps_per_axis is not None:
+            most = self.steps_per_axis
+        elif left > 1:
+            # The remaining axes share the remaining steps.
+            share = (int(self.case.time.end) - self._began) // left
+            most = max(2, share - share % 2)
+        return MOST_STEPS if self.flow.steps >= most else ""
 
     def _record(self) -> AxisRecord:
         """Return the record of the flow along this axis. Collective."""
-        means = self._steadiness.means()
+        means = self.steadiness.means()
         return AxisRecord(
-            self._axis, self._began, self._steadiness.residual, means.sums.mach, means.column
+            self._axis, self._began, self.steadiness.residual, means.sums.mach, means.column
         )
 
     def _is_steady(self) -> bool:
@@ -395,13 +430,13 @@ class LatticeSimulation(Simulation):
         is_last = len(self._over) + 1 == len(self._axes)
         return (
             is_last
-            and self._steadiness.is_steady
+            and self.steadiness.is_steady
             and all(one.residual <= tolerance for one in self._over)
         )
 
     def progress(self, step_size: float) -> str:
         """Return the step, and the last look's permeability and distance from the steady flow."""
-        looks, residual = self._steadiness.looks, self._steadiness.residual
+        looks, residual = self.steadiness.looks, self.steadiness.residual
         parts = [f"step {self.step}"]
         if looks:
             value, _ = permeability_text(looks[-1], self.case.image.voxel_size)
@@ -413,7 +448,7 @@ class LatticeSimulation(Simulation):
     def expected_end(self) -> float:
         """Return the step at which all flows will be steady, as far as can be told."""
         done, axes = len(self._over), len(self._axes)
-        left = self._steadiness.steps_left
+        left = self.steadiness.steps_left
         if done + 1 < axes:
             # Of the flows that are yet to begin each is taken to need as many steps as this one.
             left += (axes - done - 1) * (self.step - self._began + left)
@@ -421,13 +456,13 @@ class LatticeSimulation(Simulation):
 
     def warnings(self) -> list[str]:
         """Return the warnings since the last call."""
-        return super().warnings() + self._steadiness.warnings()
+        return super().warnings() + self.steadiness.warnings()
 
     # -- results -----------------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, float]:
         """Return the quantities of `LABELS`; m^2 and millidarcy only if the voxel size is known."""
-        means, image = self._steadiness.means(), self.case.image
+        means, image = self.steadiness.means(), self.case.image
         permeability = means.permeability * image.voxel_size**2
         in_metres = {
             "permeability": permeability,
@@ -446,13 +481,49 @@ class LatticeSimulation(Simulation):
             "mass": means.sums.mass / self.sites,
             "wall_force": float(means.sums.wall_force[self._axis]),
             "driving_force": float(means.sums.driving_force[self._axis]),
-            "residual": self._steadiness.residual,
+            "residual": self.steadiness.residual,
         }
+
+    def axis_flow(self, ended: str, keep_fields: bool) -> AxisFlow:
+        """Return what is known of the flow along this axis, which ended for a reason. Collective.
+
+        Without fields, it has only sums of them.
+        """
+        means, units, axis = self.steadiness.means(), self._units, self._axis
+        sums, voxel_size = means.sums, self.case.image.voxel_size
+        snapshot = FlowSnapshot(self.flow, self.domain.sample, keep_fields)
+        speed, *along = sum_over_ranks(self.comm, snapshot.sums).tolist()
+        length = math.sqrt(max(means.permeability, 0.0))
+        velocity = sums.velocity[::-1] * (units.velocity or 1.0)
+        if units.velocity is None:
+            reynolds = float(sums.velocity[axis]) * length / self.flow.fluid.viscosity
+        else:
+            reynolds = units.reynolds(float(velocity[2 - axis]), means.permeability)
+        return AxisFlow(
+            axis=AXES[axis],
+            k=means.column[::-1] * voxel_size**2,
+            velocity=velocity,
+            tortuosity=speed / along[axis] if along[axis] else math.nan,
+            wall_force=sums.wall_force[::-1] * (units.force or 1.0),
+            driving_force=sums.driving_force[::-1] * (units.force or 1.0),
+            mach=sums.mach,
+            reynolds=reynolds,
+            reynolds_length=length * voxel_size,
+            converged=ended == CONVERGED,
+            ended=ended,
+            residual=self.steadiness.residual,
+            steps=means.steps,
+            history=self.steadiness.history,
+            fields=FlowFields(snapshot, self.comm, voxel_size, units),
+            _means=means,
+            _units=units,
+            _comm=self.comm,
+        )
 
     @property
     def residual(self) -> float:
         """The largest distance from the steady flow along the axes so far; 1 if unknown."""
-        return max(self._steadiness.residual, *(one.residual for one in self._over), 0.0)
+        return max(self.steadiness.residual, *(one.residual for one in self._over), 0.0)
 
     def tensor(self, missing: float = 0.0) -> np.ndarray:
         """Return the permeability tensor in squares of voxels, rows and columns x, y, z.
@@ -471,9 +542,7 @@ class LatticeSimulation(Simulation):
         velocity = float(sums.velocity[self._axis]) * self._units.velocity
         found = {"darcy_velocity": velocity}
         if self._units.kinematic_viscosity is not None:
-            found["reynolds"] = self._units.reynolds(
-                velocity, self._steadiness.means().permeability
-            )
+            found["reynolds"] = self._units.reynolds(velocity, self.steadiness.means().permeability)
         return found
 
     def _components(self) -> dict[str, float]:
@@ -486,11 +555,11 @@ class LatticeSimulation(Simulation):
         records, voxel_size = [*self._over, self._record()], self.case.image.voxel_size
         devices, found = len({one.device for one in self._loads}), self.found
         tensor = self.tensor() if len(self._axes) > 1 else None
-        means, flow = self._steadiness.means(), self.flow
-        sums = sum_over_ranks(self.comm, FlowSnapshot(flow, self.domain.sample, keep=False).sums)
+        means = self.steadiness.means()
+        tortuosity = self.axis_flow("", keep_fields=False).tortuosity
         return {
             **flow_results(records, tensor, voxel_size, self._is_steady()),
-            **flow_texts(means, self._axis, tortuosity(sums, self._axis)),
+            **flow_texts(means, self._axis, tortuosity),
             **si_texts(self._in_si_units(means.sums), AXES[self._axis]),
             "porosity": (f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"),
             "pore": (self.domain.pore_text(found.porosity), ""),
@@ -553,8 +622,8 @@ class LatticeSimulation(Simulation):
             table = axes_table([*self._over, self._record()])
             yield rank_0_field(AXES_TABLE, table, self.rank, "axis, its first step, and its flow")
         # A field cannot be empty.
-        if self._steadiness.looks:
-            looks = np.array(self._steadiness.looks)
+        if self.steadiness.looks:
+            looks = np.array(self.steadiness.looks)
             yield rank_0_field(_LOOKS, looks, self.rank, "permeabilities looked at")
 
     def foresee(self, first_step: float, target: float, seconds: float) -> Foresight:

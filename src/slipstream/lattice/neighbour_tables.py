@@ -14,9 +14,15 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import BlockLaunch, Device, Operation, RowLaunch
-from slipstream.lattice.population_layout import BASE_BLOCK, ENCODINGS, SEGMENT, Storage
+from slipstream.lattice.population_layout import (
+    AA_ODD,
+    BASE_BLOCK,
+    ENCODINGS,
+    SEGMENT,
+    Step,
+    Storage,
+)
 from slipstream.lattice.pore_sites import Sites
-from slipstream.lattice.propagation import AA_ODD, Step
 from slipstream.lattice.velocity_set import VelocitySet
 
 # Segments that a block of a GPU's threads advances; the registers suffice for one such block.

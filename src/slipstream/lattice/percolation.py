@@ -123,7 +123,8 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
     if rank < used:
         lowest, highest = slab.plane(0, base), slab.plane(-1, base)
     else:  # it has no planes
-        lowest = highest = _no_plane()
+        runs, places = np.zeros((0, 2), np.int32), np.zeros((0, PLACE), np.int64)
+        lowest = highest = Plane(np.zeros(0, np.int64), runs, places)
     below = highest if used == 1 else _pass_up(highest, used, z_periodic, comm)
     edges = np.empty((0, EDGE), np.int64)
     if 0 < rank < used or z_periodic and not rank:
@@ -132,10 +133,6 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
     own = (united.roots >= base) & (united.roots < base + slab.count)
     slab.flags[united.roots[own] - base] = united.flags[own]
     return united.unions
-
-
-def _no_plane() -> Plane:
-    return Plane(np.zeros(0, np.int64), np.zeros((0, 2), np.int32), np.zeros((0, PLACE), np.int64))
 
 
 def _pass_up(plane: Plane, used: int, ring: bool, comm: Comm) -> Plane:
@@ -161,16 +158,13 @@ def _gather(table: np.ndarray, comm: Comm) -> np.ndarray:
     """Return the rows of all ranks' tables, in the order of ranks."""
     if comm is None:
         return table
+    from mpi4py import MPI
+
     counts = comm.allgather(len(table))
     offsets = [0, *itertools.accumulate(counts)]
-    gathered, row = np.empty((offsets.pop(), table.shape[1]), table.dtype), _row_type(table)
+    gathered = np.empty((offsets.pop(), table.shape[1]), table.dtype)
+    # Numbers of rows stay below 2^31, those of elements may not.
+    row = MPI.BYTE.Create_contiguous(table.shape[1] * table.itemsize).Commit()
     comm.Allgatherv([table, len(table), row], [gathered, counts, offsets, row])
     row.Free()
     return gathered
-
-
-def _row_type(table: np.ndarray) -> Any:
-    """Return MPI's type of a row, as numbers of rows stay below 2^31, those of elements may not."""
-    from mpi4py import MPI
-
-    return MPI.BYTE.Create_contiguous(table.shape[1] * table.itemsize).Commit()

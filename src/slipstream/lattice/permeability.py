@@ -7,59 +7,79 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import numbers
+import time
 import warnings
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from slipstream.accepted import FORCES, LARGEST_VOXEL, SCHEDULES
-from slipstream.argument_checks import check_positive, name_among, plain_value, whole_number
+from slipstream.argument_checks import check_positive, whole_number
 from slipstream.array_types import Comm
-from slipstream.case.lattice_case import LEAST_TOLERANCES, MOST_VECTORS
-from slipstream.collective import check_agreement, collectively, on_all_ranks, sum_over_ranks
+from slipstream.collective import (
+    check_agreement,
+    collectively,
+    on_all_ranks,
+    on_every_rank,
+    sum_over_ranks,
+)
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import make_transport, open_matching_device
-from slipstream.io.image_errors import ARGUMENTS, in_terms_of
-from slipstream.io.voxel_images import open_image
-from slipstream.lattice.acceleration import vectors_that_fit
-from slipstream.lattice.convergence import distance_text, round_off_text
-from slipstream.lattice.darcy import resisted_force
-from slipstream.lattice.domain_decomposition import PARTITIONS, Subdomain
-from slipstream.lattice.flow_domain import (
-    Domain,
-    mirrored_tensor_text,
-    narrow_doubt,
-    read_pores,
-    unmatched_text,
-)
-from slipstream.lattice.flow_snapshot import snapshot_size
-from slipstream.lattice.flow_units import PhysicalFluid, Units, physical_fluid
-from slipstream.lattice.lattice_memory import memory_needed
+from slipstream.io.image_errors import ARGUMENTS
+from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.lattice_arguments import argument_values, case_of_arguments
+from slipstream.lattice.lattice_report import distance_text, round_off_text, unmatched_text
+from slipstream.lattice.lattice_simulation import LatticeSimulation
 from slipstream.lattice.permeability_result import (
-    Permeability,
-    PermeabilityInterrupted,
-    axis_flow,
-)
-from slipstream.lattice.population_layout import PRECISIONS, TUNED, Storage
-from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import Fluid, driven_along
-from slipstream.lattice.steady_flow import (
+    CALLBACK,
+    CONVERGED,
+    INTERRUPTED,
     MOST_STEPS,
     ROUND_OFF,
-    Callback,
-    SteadyFlow,
-    run_to_steady,
+    AxisFlow,
+    Permeability,
+    PermeabilityInterrupted,
 )
-from slipstream.lattice.storage_tuning import choose_storage
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.velocity_set import AXES, axes_of
 from slipstream.printable_text import shown
+from slipstream.simulation.stop_requests import Interruption
+
+
+@dataclass(frozen=True)
+class FlowProgress:
+    """The progress of a flow towards its steady state, for callbacks; the same on all ranks.
+
+    Attributes
+    ----------
+    axis : str
+        Direction of the flow.
+    step : int
+        Number of steps taken.
+    permeability : float
+        Along the axis, so far: in square metres if the voxel size is known, else in squares of
+        voxels.
+    residual : float
+        Estimated relative distance from the permeability of the steady flow; 1 if it is unknown.
+    mach : float
+        Largest Mach number.
+    seconds : float
+        Since the flow began.
+    """
+
+    axis: str
+    step: int
+    permeability: float
+    residual: float
+    mach: float
+    seconds: float
+
+
+# A callback returns True to stop the flow, and None or False to let it go on.
+Callback = Callable[[FlowProgress], bool | None]
 
 
 @collectively
@@ -205,223 +225,153 @@ def permeability(
         that compressibility matters, beyond a Mach number of 0.1; or if the tolerance was not
         reached within the steps allowed.
     """
-    name_among("axis", axis, ("x", "y", "z", "all"))
-    axes = axes_of(axis)
-    check_positive(voxel_size=voxel_size, tolerance=tolerance)
-    # Numbers of NumPy's would make all that is computed with them as short as they are.
-    voxel_size, tolerance = float(voxel_size), float(tolerance)
-    if tolerance >= 1:
-        raise InputError(f"tolerance is {tolerance!r}; accepted: less than 1, which is 100 %")
-    if not (voxel_size <= LARGEST_VOXEL or voxel_size == 1):
-        raise InputError(
-            f"voxel_size is {voxel_size!r}; accepted: metres, at most {LARGEST_VOXEL}, such as"
-            " 2e-6, or 1 for voxels"
-        )
-    _check_steps(max_steps, interval)
-    vectors = whole_number("vectors", vectors, 0, MOST_VECTORS)
-    max_steps, interval = int(max_steps), int(interval)
-    fluid, mirrored = Fluid(relaxation_time, magic, inertia=inertia), mirrored_axes(mirror, axes)
-    real_fluid = physical_fluid(voxel_size, viscosity, pressure_gradient, density)
-    force, pressure_drop = _drive(force, pressure_drop, fluid, real_fluid)
-    _check_walls(walls, axes)
-    name_among("precision", precision, PRECISIONS)
-    name_among("partition", partition, PARTITIONS)
-    name_among("isolated", isolated, ("remove", "keep"))
-    name_among("schedule", schedule, SCHEDULES)
-    wishes = _storage_wishes(storage, precision)
-    floor = LEAST_TOLERANCES[wishes["precision"]]
-    if tolerance < floor:
-        raise InputError(
-            f"tolerance is {tolerance!r}, below the floor of round-off; accepted with precision ="
-            f" {wishes['precision']!r}: at least {floor:g}"
-        )
+    arguments = locals()
+    check_positive(tolerance=tolerance)
+    if not isinstance(walls, str):
+        raise InputError(f"walls: {walls!r} is not accepted; accepted: letters of x, y and z")
     if callback is not None and not callable(callback):
         raise InputError(f"callback is of type {type(callback).__name__}; accepted: a function")
     if not isinstance(keep_fields, bool | np.bool_):
         raise InputError(f"keep_fields is {shown(keep_fields)}; accepted: True or False")
-    given = {
-        "axis": axis,
-        "voxel_size": voxel_size,
-        "fluid": fluid,
-        "mirror": mirrored,
-        "walls": walls,
-        "isolated": isolated,
-        "force": force,
-        "pressure_drop": pressure_drop,
-        "viscosity, pressure_gradient and density": real_fluid,
-        "tolerance": tolerance,
-        "max_steps": max_steps,
-        "interval": interval,
-        "vectors": vectors,
+    most = whole_number("max_steps", max_steps, 1)
+    # Steps come in pairs, and those of each axis are limited below.
+    arguments["max_steps"] = (3 if axis == "all" else 1) * (most + most % 2)
+    if image is None:
+        raise InputError("image is of type NoneType; accepted: a path, or a NumPy array")
+    case, given = case_of_arguments(image, arguments, "permeability")
+    flow = case.flow
+    agreed = {
+        "fluid": (flow.relaxation_time, flow.magic, flow.inertia),
+        **argument_values(case),
+        "max_steps": most,
+        "storage": case.numerics,
         "callback": callback is not None,
-        "storage": wishes,
-        "partition": partition,
-        "schedule": schedule,
         "keep_fields": bool(keep_fields),
-        "transport": transport,
     }
-    check_agreement(comm, given)
-    if axis == "all" and plain_value(buffer) != 0:
-        raise InputError("buffer: layers are for one axis; accepted with axis = 'all': 0")
-    with in_terms_of(ARGUMENTS):
-        source = image
-        if isinstance(image, str | Path) or not hasattr(image, "read"):
-            source = open_image(
-                image,
-                pore=pore,
-                pore_below=pore_below,
-                pore_above=pore_above,
-                shape=shape,
-                dtype=dtype,
-                byte_order=byte_order,
-                offset=offset,
-                dataset=dataset,
-                comm=comm,
-            )
-        domain = Domain(source, crop, mirrored, buffer, buffer_axis=AXES[axes[0]])
-        check_agreement(comm, {"crop": domain.crop, "buffer": domain.added})
-    opened = open_matching_device(device, comm)
-    with in_terms_of(ARGUMENTS):
-        subdomain = read_pores(domain, walls, axes, opened, comm, partition, isolated)
-    for text in _doubts(subdomain, axes, mirrored):
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
-    sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
-
-    def need(storage: Storage) -> int:
-        kept = snapshot_size(sites, storage) if keep_fields and opened.kind == "cpu" else 0
-        return memory_needed(sites, subdomain.box.size, storage) + kept
-
-    chosen, _ = choose_storage(wishes, subdomain, opened, comm, need)
-    if real_fluid is not None and inertia:
-        force = real_fluid.force(fluid.viscosity) * domain.sample_fraction
-    made_with = driven_along(fluid, axes, force, pressure_drop)
-    carrier = make_transport(transport, comm, opened)
-    flow = PoreFlow(subdomain, made_with, chosen, opened, carrier, schedule)
-    vectors = vectors_that_fit(vectors, flow, comm)
-    runs: list[SteadyFlow] = []
-    for one in axes:  # no comprehension, as warnings name the caller
-        run = run_to_steady(
-            flow,
-            one,
-            fluid.along(one, force, pressure_drop),
-            resisted_force(force, pressure_drop, one, domain),
-            tolerance,
-            max_steps,
-            interval,
-            comm,
-            callback=callback,
-            area=voxel_size**2,
-            keep_fields=bool(keep_fields),
-            sample=domain.sample,
-            vectors=vectors,
-            stacklevel=4,
-        )
-        runs.append(run)
-        if run.was_interrupted:
-            break
-    result = _result(runs, axes, subdomain, domain, real_fluid, voxel_size, chosen, comm)
-    if any(run.was_interrupted for run in runs):
+    check_agreement(comm, agreed)
+    simulation = LatticeSimulation(case, comm, device)
+    simulation.given_image, simulation.terms, simulation.is_timed = given, ARGUMENTS, False
+    simulation.steps_per_axis, simulation.keeps_fields = most, bool(keep_fields)
+    simulation.prepare()
+    faces = unmatched_text(simulation.subdomain)
+    _warn([faces] if faces else [])
+    with Interruption(comm) as interruption:
+        watch = simulation.watch = _Watch(interruption, callback)
+        while not simulation.finished:
+            # On all ranks, so that all stop where warnings are errors.
+            _warn(simulation.warnings())
+            simulation.advance(2)
+        _warn(simulation.warnings())
+    result = _result(simulation, watch)
+    if watch.is_interrupted:
         raise on_all_ranks(PermeabilityInterrupted(result))
-    if any(run.ended == ROUND_OFF for run in runs):
-        text = round_off_text(result.residual, tolerance, chosen.precision)
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
-    if any(run.ended == MOST_STEPS for run in runs):
-        warnings.warn(
-            f"not converged within max_steps = {max_steps}: the relative distance of k from that of"
-            f" the steady flow is {distance_text(result.residual)}; more steps, or a larger"
-            " tolerance, help",
-            RuntimeWarning,
-            stacklevel=3,
+    endings = [flow.ended for flow in watch.flows]
+    if ROUND_OFF in endings:
+        _warn([round_off_text(result.residual, tolerance, result.storage.precision)])
+    if MOST_STEPS in endings:
+        distance = distance_text(result.residual)
+        _warn(
+            [
+                f"not converged within max_steps = {max_steps}: the relative distance of k from"
+                f" that of the steady flow is {distance}; more steps, or a larger tolerance, help"
+            ]
         )
     return result
 
 
-def _drive(
-    force: float | None, pressure_drop: float | None, fluid: Fluid, real: PhysicalFluid | None
-) -> tuple[float | None, float | None]:
-    """Return the force per volume and the pressure drop, one of which is None, or refuse them."""
-    given = {"force": force, "pressure_drop": pressure_drop}
-    given = {name: value for name, value in given.items() if value is not None}
-    check_positive(**given)
-    low, high = FORCES
-    for name, value in given.items():
-        if not low <= float(value or 0) <= high:
-            raise InputError(
-                f"{name} is {value!r}; accepted: {low:g} to {high:g}, in lattice units"
-            )
-    if len(given) > 1:
-        raise InputError("force and pressure_drop: both are given; accepted: one of them")
-    if real is not None and fluid.inertia:
-        if given:
-            raise InputError(
-                f"{', '.join(given)}: with inertia the fluid's viscosity, density and"
-                " pressure_gradient tell what drives the flow; accepted with them: none"
-            )
-        return real.force(fluid.viscosity), None
-    if pressure_drop is not None:
-        return None, float(pressure_drop)
-    return float(1e-5 if force is None else force), None
+def _warn(texts: Sequence[str]) -> None:
+    """Warn the caller of `permeability`."""
+    for text in texts:
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-def _storage_wishes(storage: Any, precision: str) -> dict[str, str]:
-    """Return the requested arguments of `Storage`, "auto" for those to be measured."""
-    given = {} if storage is None else storage
-    given = dataclasses.asdict(given) if isinstance(given, Storage) else given
-    names = (*TUNED, "precision")
-    if not isinstance(given, Mapping) or not set(given) <= set(names):
-        raise InputError(
-            f"storage is {storage!r}; accepted: a Storage, or a dict of {', '.join(names)}"
+class _Watch:
+    """Looks at flows on their way: calls back, takes interrupts, and keeps what they come to.
+
+    Ranks agree on interrupts at looks only, so that no step waits for other ranks.
+    """
+
+    def __init__(self, interruption: Interruption, callback: Callback | None) -> None:
+        self._interruption, self._callback = interruption, callback
+        self.flows: list[AxisFlow] = []
+        self.is_interrupted = False
+        self.seconds, self._began = 0.0, time.perf_counter()
+
+    def __call__(self, simulation: LatticeSimulation, ended: str) -> str:
+        """Return why the flow along an axis ends after the present step; empty if it goes on."""
+        steps, comm = simulation.flow.steps, simulation.comm
+        is_look = steps % simulation.case.convergence.interval == 0
+        is_look = is_look or ended in (CONVERGED, MOST_STEPS)
+        if not is_look and (comm is not None or not self._interruption.requested()[0]):
+            return ""
+        self.is_interrupted = self._interruption.requested()[0]
+        if self.is_interrupted and ended in ("", MOST_STEPS):
+            ended = INTERRUPTED
+        if self._callback is not None and self._asks_to_stop(simulation) and ended != CONVERGED:
+            ended = CALLBACK
+        if ended:
+            self.seconds += time.perf_counter() - self._began
+            flow = simulation.axis_flow(ended, bool(simulation.keeps_fields))
+            self.flows.append(flow)
+            self._began = time.perf_counter()
+        return INTERRUPTED if self.is_interrupted else ended
+
+    def _asks_to_stop(self, simulation: LatticeSimulation) -> bool:
+        """Return whether the callback returns True on any rank; fail on all if it fails on one."""
+        steadiness, size = simulation.steadiness, simulation.case.image.voxel_size
+        means = steadiness.means()
+        told = FlowProgress(
+            AXES[steadiness.axis],
+            means.steps,
+            means.permeability * size**2,
+            steadiness.residual,
+            means.sums.mach,
+            time.perf_counter() - self._began,
         )
-    wishes = {**dict.fromkeys(TUNED, "auto"), "precision": precision, **given}
-    # What is unknown is refused by name.
-    Storage(**{name: value for name, value in wishes.items() if value != "auto"})
-    return wishes
+
+        def ask() -> bool:
+            answer = self._callback(told) if self._callback is not None else None
+            if not (answer is None or isinstance(answer, bool | np.bool_)):
+                raise InputError(f"callback: returned {answer!r}; accepted: True to stop, or None")
+            return bool(answer)
+
+        mine = on_every_rank(simulation.comm, ask)
+        return mine if simulation.comm is None else any(simulation.comm.allgather(mine))
 
 
-def _result(
-    runs: list[SteadyFlow],
-    axes: list[int],
-    subdomain: Subdomain,
-    domain: Domain,
-    fluid: PhysicalFluid | None,
-    voxel_size: float,
-    storage: Storage,
-    comm: Comm,
-) -> Permeability:
-    area, found = voxel_size**2, subdomain.connectivity.without_layers(domain.added)
-    flows = {}
-    for run in runs:
-        units = Units() if voxel_size == 1 else Units(length=voxel_size)
-        if fluid is not None:
-            units = fluid.units(run.viscosity, run.force)
-        flows[AXES[run.axis]] = axis_flow(run, comm, voxel_size, units)
+def _result(simulation: LatticeSimulation, watch: _Watch) -> Permeability:
+    """Return what the flows along all axes have come to. Collective."""
+    flows, found = watch.flows, simulation.found
+    size, axes = simulation.case.image.voxel_size, axes_of(simulation.case.flow.axis)
     tensor = None
     if len(axes) == 3:
-        columns = [flow.k for flow in flows.values()]
+        columns = [flow.k for flow in flows]
         tensor = np.column_stack(columns + [np.full(3, np.nan)] * (3 - len(columns)))
-    missing = [math.nan] * (len(axes) - len(runs))
-    lattice = float(np.mean([run.means.permeability for run in runs] + missing))
-    seconds = sum(run.seconds for run in runs)
+    missing = [math.nan] * (len(axes) - len(flows))
+    lattice = float(np.mean([flow._means.permeability for flow in flows] + missing))
+    steps = sum(flow.steps for flow in flows)
+    velocities = [flow._means.sums.velocity[AXES.index(flow.axis)] for flow in flows]
+    sample = simulation.domain.sample
     return Permeability(
-        k=lattice * area,
+        k=lattice * size**2,
         k_lattice=lattice,
         tensor=tensor,
         porosity=found.porosity,
         open_porosity=found.open_porosity,
-        pore_values=domain.pore_text(found.porosity),
-        narrow_pores=subdomain.narrow,
-        porosity_profile=porosity_profile(subdomain, domain.sample, axes[0], comm),
-        velocity=float(np.mean([run.means.sums.velocity[run.axis] for run in runs])),
-        mach=max(run.means.sums.mach for run in runs),
-        converged=len(runs) == len(axes) and all(run.converged for run in runs),
-        residual=max(run.residual for run in runs),
-        steps=sum(run.means.steps for run in runs),
-        seconds=seconds,
-        million_updates_per_second=sum(run.updates for run in runs) / seconds / 1e6,
-        history=[entry for run in runs for entry in run.history],
-        voxel_size=voxel_size,
-        storage=storage,
-        flows=flows,
+        pore_values=simulation.domain.pore_text(found.porosity),
+        narrow_pores=simulation.subdomain.narrow,
+        porosity_profile=porosity_profile(simulation.subdomain, sample, axes[0], simulation.comm),
+        velocity=float(np.mean(velocities)),
+        mach=max(flow.mach for flow in flows),
+        converged=len(flows) == len(axes) and all(flow.converged for flow in flows),
+        residual=max(flow.residual for flow in flows),
+        steps=steps,
+        seconds=watch.seconds,
+        million_updates_per_second=simulation.sites * steps / watch.seconds / 1e6,
+        history=[entry for flow in flows for entry in flow.history],
+        voxel_size=size,
+        storage=simulation.storage,
+        flows={flow.axis: flow for flow in flows},
     )
 
 
@@ -436,40 +386,3 @@ def porosity_profile(subdomain: Subdomain, sample: Box, axis: int, comm: Comm) -
     counts[box.start[axis] : box.start[axis] + len(part)] = part
     plane = math.prod(subdomain.shape) // subdomain.shape[axis]
     return sum_over_ranks(comm, counts)[sample.start[axis] : sample.stop[axis]] / plane
-
-
-def mirrored_axes(mirror: Any, axes: Sequence[int]) -> tuple[str, ...]:
-    """Return the names of the axes to mirror, where flow is along `axes`."""
-    if isinstance(mirror, bool | np.bool_):
-        return tuple(AXES[one] for one in axes) if mirror else ()
-    names = tuple(mirror) if isinstance(mirror, str | Sequence) else (mirror,)
-    if not all(isinstance(name, str) and name in AXES for name in names):
-        raise InputError(
-            f"mirror is {mirror!r}; accepted: any of x, y and z, True for the axis of the flow, or "
-            "False"
-        )
-    return names
-
-
-def _doubts(subdomain: Subdomain, axes: Sequence[int], mirrored: Sequence[str]) -> list[str]:
-    """Return what is accepted, but may not be meant."""
-    told = [unmatched_text(subdomain)] if any(subdomain.unmatched) else []
-    told += [narrow_doubt(subdomain)] if narrow_doubt(subdomain) else []
-    return told + ([mirrored_tensor_text(mirrored)] if len(axes) > 1 and mirrored else [])
-
-
-def _check_walls(walls: Any, axes: Sequence[int]) -> None:
-    """Refuse walls that are no names of axes, or close the axis of the flow."""
-    if not isinstance(walls, str) or not set(walls) <= set(AXES):
-        raise InputError(f"walls: {walls!r} is not accepted; accepted: letters of x, y and z")
-    if any(AXES[one] in walls for one in axes):
-        raise InputError(f"walls: {walls!r} closes the axis of the flow; accepted: the others")
-
-
-def _check_steps(max_steps: Any, interval: Any) -> None:
-    """Refuse numbers of steps that are not whole, and intervals that are odd."""
-    check_positive(max_steps=max_steps, interval=interval)
-    if not isinstance(max_steps, numbers.Integral):
-        raise InputError(f"max_steps is {max_steps!r}; accepted: whole numbers")
-    if not isinstance(interval, numbers.Integral) or interval % 2:
-        raise InputError(f"interval is {interval}; accepted: even numbers, as steps come in pairs")

@@ -14,14 +14,17 @@ from slipstream.array_types import Comm
 from slipstream.collective import check_agreement, sum_over_ranks, together
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.lattice.convergence import UNKNOWN, distance_text
-from slipstream.lattice.darcy import DARCY
-from slipstream.lattice.flow_units import Units
+from slipstream.lattice.darcy import DARCY, Means
+from slipstream.lattice.flow_snapshot import FlowSnapshot
+from slipstream.lattice.fluid import Units
+from slipstream.lattice.lattice_report import UNKNOWN, distance_text
 from slipstream.lattice.population_layout import TUNED, Storage
-from slipstream.lattice.steady_flow import SteadyFlow
-from slipstream.lattice.velocity_set import AXES
 from slipstream.lattice.voxel_fields import FIELDS, VoxelFields
 from slipstream.report.html_tables import html_table
+
+# Why a flow ended. Round-off leaves more than the tolerance.
+CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callback", "interrupted"
+ROUND_OFF = "round-off"
 
 
 class FlowFields(Mapping[str, Field]):
@@ -32,9 +35,9 @@ class FlowFields(Mapping[str, Field]):
     [z, y, x], in m/s and Pa if the fluid is known, else in lattice units.
     """
 
-    def __init__(self, flow: SteadyFlow, comm: Comm, voxel_size: float, units: Units) -> None:
-        self._snapshot, self._comm = flow.snapshot, comm
-        self._fields = VoxelFields(flow.snapshot, comm, voxel_size, units)
+    def __init__(self, snapshot: FlowSnapshot, comm: Comm, voxel_size: float, units: Units) -> None:
+        self._snapshot, self._comm = snapshot, comm
+        self._fields = VoxelFields(snapshot, comm, voxel_size, units)
 
     def __getitem__(self, name: str) -> Field:
         self._check_kept()
@@ -157,7 +160,7 @@ class AxisFlow:
     steps: int
     history: list[tuple[int, float]]
     fields: FlowFields
-    _flow: SteadyFlow
+    _means: Means
     _units: Units
     _comm: Comm
 
@@ -179,7 +182,7 @@ class AxisFlow:
             # Slightly above the largest, which may be rounded to fewer digits.
             largest = self.mach / 3**0.5 * (1 + 1e-6) or 1.0
             edges = np.linspace(0, largest, bins + 1)
-            counts = np.histogram(self._flow.snapshot.speeds(), edges)[0].astype(float)
+            counts = np.histogram(self.fields._snapshot.speeds(), edges)[0].astype(float)
             counts = sum_over_ranks(self._comm, counts)
             return counts / (counts.sum() * np.diff(edges) * scale), edges * scale
 
@@ -212,37 +215,6 @@ class AxisFlow:
         """Drag on the walls over the driving force, along the axis: 1 in a steady flow."""
         along = "xyz".index(self.axis)
         return float(self.wall_force[along] / self.driving_force[along])
-
-
-def axis_flow(flow: SteadyFlow, comm: Comm, voxel_size: float, units: Units) -> AxisFlow:
-    """Return the results of a flow along an axis, in physical units."""
-    sums, k = flow.means.sums, flow.means.permeability
-    length = math.sqrt(max(k, 0.0))
-    velocity = sums.velocity[::-1] * (units.velocity or 1.0)
-    if units.velocity is None:
-        reynolds = float(sums.velocity[flow.axis]) * length / flow.viscosity
-    else:
-        reynolds = units.reynolds(float(velocity[2 - flow.axis]), k)
-    return AxisFlow(
-        axis=AXES[flow.axis],
-        k=flow.means.column[::-1] * voxel_size**2,
-        velocity=velocity,
-        tortuosity=flow.tortuosity,
-        wall_force=sums.wall_force[::-1] * (units.force or 1.0),
-        driving_force=sums.driving_force[::-1] * (units.force or 1.0),
-        mach=sums.mach,
-        reynolds=reynolds,
-        reynolds_length=length * voxel_size,
-        converged=flow.converged,
-        ended=flow.ended,
-        residual=flow.residual,
-        steps=flow.means.steps,
-        history=flow.history,
-        fields=FlowFields(flow, comm, voxel_size, units),
-        _flow=flow,
-        _units=units,
-        _comm=comm,
-    )
 
 
 @dataclass(frozen=True, repr=False, eq=False)

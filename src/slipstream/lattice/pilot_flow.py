@@ -18,11 +18,10 @@ from slipstream.collective import largest, sum_over_ranks
 from slipstream.errors import SlipstreamError
 from slipstream.lattice.convergence import MACH_WARNING
 from slipstream.lattice.darcy import drive_of
-from slipstream.lattice.flow_domain import narrow_doubt, narrow_text
-from slipstream.lattice.permeability import permeability
+from slipstream.lattice.fluid import fluid_of
+from slipstream.lattice.lattice_report import narrow_doubt, narrow_text
+from slipstream.lattice.permeability import FlowProgress, permeability
 from slipstream.lattice.permeability_result import Permeability
-from slipstream.lattice.relaxation_rates import fluid_of
-from slipstream.lattice.steady_flow import FlowProgress
 from slipstream.simulation.foresight import Foresight
 
 if TYPE_CHECKING:

@@ -20,13 +20,12 @@ from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.errors import InputError
 from slipstream.exchange import Transport
 from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.neighbour_tables import make_links
-from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.lattice.population_layout import PROPAGATIONS, SEGMENT, Storage
 from slipstream.lattice.pore_sites import Sites
 from slipstream.lattice.pore_step import PoreStep, SwappedSites
 from slipstream.lattice.pressure_boundary import face_pores, inlets
-from slipstream.lattice.propagation import PROPAGATIONS
-from slipstream.lattice.relaxation_rates import Fluid
 from slipstream.schedule import StepGraph, Timeline, commit
 
 # Sites that one row of threads sums over.
@@ -395,18 +394,15 @@ class PoreFlow:
         planes : (int, int), optional
             First plane of the box, and the one after the last; all by default.
         """
-        return self.device.to_host(self._fields(*self._checked_planes(planes)))
+        low, high = _checked_planes(planes, self.sites.box_shape[0])
+        return self.device.to_host(self._fields(low, high))
 
     def pore_fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
         """Return velocity and density at pores only, in voxel order, shape (4, pores)."""
-        low, high = self._checked_planes(planes)
+        low, high = _checked_planes(planes, self.sites.box_shape[0])
         pores = self.sites.voxels[1 + low : 1 + high, 1:-1, 1:-1].reshape(-1)
         found = self.device.array_module.flatnonzero(pores)
         return self.device.to_host(self._fields(low, high).reshape(4, -1)[:, found])
-
-    def _checked_planes(self, planes: tuple[int, int] | None) -> tuple[int, int]:
-        depth = self.sites.box_shape[0]
-        return (0, depth) if planes is None else _checked_planes(planes, depth)
 
     def _fields(self, low: int, high: int) -> Array:
         sites, (_, height, width) = self.sites, self.sites.box_shape
@@ -488,8 +484,9 @@ class PoreFlow:
 
 
 def _checked_planes(planes: Any, depth: int) -> tuple[int, int]:
+    """Return the first plane and the one after the last, of all planes if they are None."""
     try:
-        low, high = (operator.index(plane) for plane in planes)
+        low, high = (0, depth) if planes is None else map(operator.index, planes)
     except (TypeError, ValueError):
         low, high = -1, -1
     if not 0 <= low <= high <= depth:

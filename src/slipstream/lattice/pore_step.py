@@ -15,10 +15,9 @@ from slipstream.array_types import Array
 from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.exchange import SparseExchange, Transport, swap_plan
+from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.neighbour_tables import Links, Units
-from slipstream.lattice.population_layout import Storage
-from slipstream.lattice.propagation import PROPAGATIONS
-from slipstream.lattice.relaxation_rates import Fluid
+from slipstream.lattice.population_layout import PROPAGATIONS, Storage
 from slipstream.schedule import StepGraph
 
 # Units that a rank with one core advances before it checks for messages.

@@ -20,10 +20,10 @@ from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.lattice_memory import check_room, memory_needed
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.relaxation_rates import Fluid
 
 # What is worth a try on each kind of device, with any propagation, the usual winner first.
 _CANDIDATES = {

@@ -18,7 +18,7 @@ from slipstream.field import Field
 from slipstream.io import write_arrays
 from slipstream.io.vtk_files import ImageDataFile
 from slipstream.lattice.flow_snapshot import HasFields, plane_ranges
-from slipstream.lattice.flow_units import Units
+from slipstream.lattice.fluid import Units
 from slipstream.redistribution import redistribute
 from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 

@@ -1,8 +1,15 @@
-"""The fluid, and what drives it through the pores."""
+"""The fluid and what drives it through the pores, on the lattice and in SI units.
+
+Stokes flow is proportional to the driving force and inversely proportional to the viscosity, so one
+solution, with any force on the lattice, scales to any fluid and pressure gradient. With inertia
+only flows of the same Reynolds number are similar, so the force on the lattice follows from the
+fluid.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -108,3 +115,76 @@ def driven_along(
     drop = pressure_drop or 0.0
     z, y, x = (drop if axis in axes else 0.0 for axis in range(3))
     return dataclasses.replace(fluid.along(first, force), pressure_drop=(z, y, x))
+
+
+@dataclass(frozen=True)
+class PhysicalFluid:
+    """A fluid in SI units, and the pressure gradient that drives it through a sample.
+
+    Attributes
+    ----------
+    voxel_size : float
+        Edge of a voxel in metres.
+    viscosity : float
+        Dynamic viscosity in Pa s.
+    pressure_gradient : float
+        Mean force per volume of the sample, in Pa/m.
+    density : float or None
+        In kg/m³; only flow with inertia and Reynolds numbers depend on it.
+    """
+
+    voxel_size: float
+    viscosity: float
+    pressure_gradient: float
+    density: float | None = None
+
+    def force(self, viscosity: float) -> float:
+        """Return the force per volume on the lattice that gives the same Reynolds number.
+
+        `viscosity` is the lattice's kinematic viscosity.
+        """
+        assert self.density is not None  # which cases see to
+        # Seconds per step, per square of the voxel size.
+        ratio = viscosity * self.density / self.viscosity
+        return self.pressure_gradient / self.density * self.voxel_size**3 * ratio**2
+
+    def units(self, viscosity: float, force: float) -> Units:
+        """Return the units of a flow on a lattice with a kinematic viscosity and a force on it."""
+        gradient = self.pressure_gradient / force
+        return Units(
+            length=self.voxel_size,
+            velocity=self.voxel_size**2 * gradient * viscosity / self.viscosity,
+            pressure=self.voxel_size * gradient,
+            force=self.voxel_size**3 * gradient,
+            kinematic_viscosity=None if self.density is None else self.viscosity / self.density,
+        )
+
+
+@dataclass(frozen=True)
+class Units:
+    """One lattice unit in metres, m/s, Pa and N; None where that is not known."""
+
+    length: float | None = None
+    velocity: float | None = None
+    pressure: float | None = None
+    force: float | None = None
+    kinematic_viscosity: float | None = None  # of the fluid, in m²/s
+
+    def reynolds(self, velocity: float, permeability: float) -> float:
+        """Return the Reynolds number of a velocity in m/s, by the root of a permeability.
+
+        The permeability is in squares of voxels. NaN if the viscosity is not known.
+        """
+        if self.kinematic_viscosity is None or self.length is None:
+            return math.nan
+        return velocity * math.sqrt(max(permeability, 0.0)) * self.length / self.kinematic_viscosity
+
+
+def physical_fluid_of(case: LatticeCase) -> PhysicalFluid | None:
+    """Return the fluid of a case in SI units, or None if it is not given."""
+    flow = case.flow
+    if flow.viscosity is None or flow.pressure_gradient is None:
+        return None
+    return PhysicalFluid(
+        case.image.voxel_size, flow.viscosity, flow.pressure_gradient, flow.density
+    )

@@ -1,0 +1,200 @@
+"""The arguments that `permeability` and `PorousFlow` share, as the case that they stand for.
+
+The case's model validates them; what it refuses is worded in terms of the arguments. Numbers per
+axis are along z, y and x in arguments, and along x, y and z in cases.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from slipstream.argument_checks import plain_value
+from slipstream.case import LatticeCase, validate_case
+from slipstream.case.declared_keys import accepted_values, argument_keys, choices_at, key_at
+from slipstream.case.lattice_case import ARRAY, KEYS_OF_SAMPLES, MOST_VECTORS
+from slipstream.case.table import Refusal
+from slipstream.errors import InputError
+from slipstream.io.image_errors import ARGUMENTS, in_terms_of
+from slipstream.io.voxel_images import check_options
+from slipstream.lattice.population_layout import TUNED, Storage
+from slipstream.printable_text import shown
+
+# The arguments that are keys of cases; samples are chosen by a table `image`.
+KEYS = argument_keys(
+    LatticeCase,
+    [
+        *("flow", "image", "convergence", "numerics.precision", "initial.restart"),
+        *("run.partition", "run.schedule", "run.transport"),
+    ],
+    without=[f"image.{key}" for key in ("path", "sample", *KEYS_OF_SAMPLES) if key != "shape"],
+)
+_ALL_KEYS = {**KEYS, "max_steps": "time.end"}
+# What files may need, and arrays have; and the values that say no more than to leave it out.
+_OF_FILES = ("shape", "dtype", "byte_order", "offset", "dataset")
+_PLAIN_FILE = {"byte_order": "little", "offset": 0}
+# Where the words of the model are about a case, or too general.
+_ACCEPTED = {
+    "buffer": "0 layers or more",
+    "crop": "first and last + 1 along three axes, z, y and x",
+    "shape": "three whole numbers for z, y and x, each at least 1",
+    "vectors": f"0 to {MOST_VECTORS}",
+}
+
+
+def case_of_arguments(
+    image: Any, arguments: Mapping[str, Any], source: str, tables: Mapping[str, Any] | None = None
+) -> tuple[LatticeCase, Any]:
+    """Return the case that arguments stand for, and the image if that is not a file.
+
+    Parameters
+    ----------
+    image : path, array, or anything with a shape and ``read(box)``
+        The image; None if `tables` have it.
+    arguments : mapping
+        Arguments by name; those of `KEYS` and ``storage`` count.
+    source : str
+        Who asks, for messages about `tables`.
+    tables : mapping, optional
+        Further tables of the case, whose keys take precedence.
+    """
+    values = {name: _plain(arguments.get(name)) for name in _ALL_KEYS}
+    for name in ("shape", "crop"):
+        if isinstance(values[name], list | tuple):
+            values[name] = values[name][::-1]
+    along = ("x", "y", "z") if values["axis"] == "all" else (values["axis"],)
+    values["mirror"] = mirrored_axes(arguments["mirror"], along) or None
+    if isinstance(values["pore"], bool):
+        values["pore"] = int(values["pore"])
+    values["dtype"] = _dtype_name(arguments["dtype"])
+    values["walls"] = values["walls"] or None
+    for name, value in _PLAIN_FILE.items():
+        values[name] = None if values[name] == value else values[name]
+    found: defaultdict[str, Any] = defaultdict(dict)
+    for name, key in _ALL_KEYS.items():
+        is_default = values[name] is None and (
+            key.startswith(("image.", "run.")) or key_at(LatticeCase, key).default is None
+        )
+        if not is_default:
+            table, _, entry = key.partition(".")
+            found[table][entry] = values[name]
+    found["numerics"] |= _storage_keys(arguments["storage"])
+    given = None
+    if isinstance(image, str | os.PathLike):
+        found["image"]["path"] = os.fspath(image)
+    elif image is not None:
+        given, found["image"]["path"] = image, ARRAY
+        with in_terms_of(ARGUMENTS):
+            check_options("an array", [name for name in _OF_FILES if name in found["image"]], ())
+    for table, more in (tables or {}).items():
+        found[table] = {**found[table], **more} if isinstance(more, Mapping) else more
+    try:
+        return validate_case({"solver": "lattice", **found}, source=source), given  # type: ignore[return-value]
+    except InputError as failure:
+        if isinstance(failure.__cause__, ValidationError):
+            _refuse(failure.__cause__, arguments, tables or {})
+        raise
+
+
+def argument_values(case: LatticeCase) -> dict[str, Any]:
+    """Return the values of a case by the arguments that stand for them."""
+    return {
+        name: functools.reduce(getattr, key.split("."), case) for name, key in _ALL_KEYS.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers of NumPy and other libraries as Python's, and sequences as tuples."""
+    if isinstance(value, range | set | frozenset):
+        value = tuple(value)
+    value = plain_value(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return float(value) if isinstance(value, Real) and not isinstance(value, int) else value
+
+
+def mirrored_axes(mirror: Any, along: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the axes to mirror, where flow is along some."""
+    if isinstance(mirror, bool | np.bool_):
+        return tuple(along) if mirror else ()
+    names = tuple(mirror) if isinstance(mirror, Iterable) else (mirror,)
+    if not all(isinstance(name, str) and name in ("x", "y", "z") for name in names):
+        raise InputError(
+            f"mirror is {shown(mirror)}; accepted: any of x, y and z, True for the axis of the"
+            " flow, or False"
+        )
+    return names
+
+
+def _dtype_name(dtype: Any) -> str | None:
+    """Return the name of a type of values; the order of its bytes is another argument."""
+    try:
+        kind = None if dtype is None else np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        raise InputError(
+            f"dtype is {shown(dtype)}; accepted: a type of numbers, such as 'uint8'"
+        ) from None
+    if kind is not None and not kind.isnative:
+        raise InputError(f"dtype is {shown(dtype)}; byte_order tells the order of bytes")
+    return None if kind is None else kind.name
+
+
+def _storage_keys(storage: Any) -> dict[str, str]:
+    """Return the keys of ``numerics`` that a storage stands for."""
+    given = vars(storage) if isinstance(storage, Storage) else storage
+    given = {} if given is None else given
+    names = (*TUNED, "precision")
+    if not isinstance(given, Mapping) or not set(given) <= set(names):
+        raise InputError(
+            f"storage is {storage!r}; accepted: a Storage, or a dict of {', '.join(names)}"
+        )
+    # What is unknown is refused by name.
+    Storage(**{name: value for name, value in given.items() if value != "auto"})
+    return dict(given)
+
+
+def _refuse(
+    error: ValidationError, arguments: Mapping[str, Any], tables: Mapping[str, Any]
+) -> None:
+    """Raise what is wrong in terms of the arguments, if one of them or several together are it."""
+    for problem in error.errors(include_url=False):
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, Refusal):
+            raise InputError(cause.in_python) from error
+        table, *rest = (part for part in problem["loc"] if isinstance(part, str))
+        name = next((one for one, key in _ALL_KEYS.items() if key == ".".join((table, *rest))), "")
+        if f"{table}.{''.join(rest)}" == "image.path":
+            raise InputError(f"image is {shown(problem['input'])}; accepted: a path") from error
+        if not name or "".join(rest) in tables.get(table, {}):
+            return
+        value = arguments[name]
+        if problem["type"] == "literal_error":
+            names = ", ".join(choices_at(LatticeCase, problem["loc"]))
+            text = f"{name} {value!r} is unknown; accepted: {names}"
+        else:
+            text = f"{name} is {shown(value)}; accepted: {_accepted(name, problem)}"
+        raise InputError(text) from error
+
+
+def _accepted(name: str, problem: Any) -> str:
+    """Return what an argument may be, from what the model says about its value."""
+    if name in _ACCEPTED:
+        return _ACCEPTED[name]
+    context, kind = problem.get("ctx", {}), problem["type"]
+    if kind == "value_error":
+        text = str(context["error"]).removeprefix("accepted: ")
+        return text.rpartition(", not ")[0] or text
+    if kind.startswith("bool"):
+        return "True or False"
+    if kind.startswith("less_than"):
+        return f"less than {context['lt']:g}"
+    if kind.startswith("greater_than"):
+        return f"a number more than {context.get('gt', 0):g}"
+    return accepted_values(key_at(LatticeCase, _ALL_KEYS[name]))
