@@ -23,8 +23,7 @@ from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage, with_fields
 from slipstream.fft.layout_stages import AxisTransform, Part, Redistribution
 from slipstream.fft.route_transform import RouteTransform
-from slipstream.fft.slab_chunks import SlabOptions
-from slipstream.fft.slab_transform import SlabTransform
+from slipstream.fft.slab_transform import SlabOptions, SlabTransform
 from slipstream.schedule import StepGraph
 
 # So many chunks of kx at most between the stages of pencils: on two H200s, 1024³, 1, 2, 4 and 8

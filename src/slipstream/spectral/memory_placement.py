@@ -13,12 +13,12 @@ from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
 from slipstream.device.pinned_host_device import home_of
 from slipstream.exchange import Transport
+from slipstream.fft.slab_engine import Passes, SlabEngine
 from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep, StepGraph
 from slipstream.simulation.device_memory import memory_text, ranks_per_device
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.transform_passes import FieldTransforms, Passes
 
 if TYPE_CHECKING:
     from slipstream.spectral.out_of_core_step import StepTiles, StreamedPasses
@@ -59,7 +59,7 @@ class Placement:
         """How many lanes of a device work on a step side by side."""
         return 1 if self.streaming else self.device.lanes
 
-    def passes(self) -> Callable[[FieldTransforms], StreamedPasses] | None:
+    def passes(self) -> Callable[[SlabEngine], StreamedPasses] | None:
         """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
         tiles = self.tiles
         if tiles is None:

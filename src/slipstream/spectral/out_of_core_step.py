@@ -11,7 +11,7 @@ Yeung (SC 2019), which take the update to the host; that is the alternative here
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -21,7 +21,7 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest, on_every_rank
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import PackTargets
+from slipstream.fft.slab_engine import PLANE_CHUNKS, Passes, SlabEngine, SlabExchange
 from slipstream.outofcore.memory_budget import first_that_fits
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import TileDevice, TileSlots
@@ -37,7 +37,6 @@ from slipstream.spectral.streamed_tiles import (
     TileNeeds,
     TileTransforms,
 )
-from slipstream.spectral.transform_passes import PLANE_CHUNKS, FieldTransforms, Passes
 
 # More bytes than any device has.
 _NO_LIMIT = 1 << 62
@@ -185,7 +184,7 @@ class StreamedPasses:
 
     def __init__(
         self,
-        transforms: FieldTransforms,
+        transforms: SlabEngine,
         problem: SpectralProblem,
         step_tiles: StepTiles,
         comm: Comm,
@@ -193,6 +192,7 @@ class StreamedPasses:
     ) -> None:
         self._host, self._tiles, home = transforms, step_tiles, transforms.devices[0]
         self.devices, self.geometry = step_tiles.devices, problem.geometry
+        self.ranges = transforms.ranges
         self._slots, self.tiles = step_tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
         # On a CPU the fields themselves are in the same memory.
@@ -220,14 +220,18 @@ class StreamedPasses:
         """How many chunks of planes are sent one by one."""
         return self._tiles.chunks(self.tiles)
 
-    def column_tiles(self, graph: StepGraph) -> Iterator[StreamedColumnTile]:
+    def column_tiles(
+        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+    ) -> Iterator[StreamedColumnTile]:
         """Yield tiles of columns, each in the slot whose turn it is."""
         ky, most = self.geometry.columns_shape[1], self._fields.ky
         for low in range(0, ky, most):
             slot = self._slots.next_slot()
             yield StreamedColumnTile(graph, slot, self._fields, low, min(low + most, ky))
 
-    def plane_tiles(self, graph: StepGraph, first: int, last: int) -> Iterator[StreamedPlaneTile]:
+    def plane_tiles(
+        self, graph: StepGraph, first: int, last: int, arriving: bool = False
+    ) -> Iterator[StreamedPlaneTile]:
         """Yield tiles of planes, each in the slot whose turn it is."""
         most = self._fields.planes
         for low in range(first, last, most):
@@ -235,10 +239,10 @@ class StreamedPasses:
             yield StreamedPlaneTile(graph, slot, self._fields, low, min(low + most, last))
 
     def exchange(
-        self, fields: Iterable[int], forward: bool, chunk: int = 0, chunks: int = 1
-    ) -> PackTargets:
+        self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
+    ) -> SlabExchange:
         """Return where tiles leave what is exchanged. Collective."""
-        return self._host.pack_targets(fields, forward, chunk, chunks)
+        return self._host.exchange(kx, fields, forward, chunk, chunks, whole=False)
 
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:

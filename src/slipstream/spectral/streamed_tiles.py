@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.decomposition import Box, split
 from slipstream.device import Device
-from slipstream.exchange import PackTargets
 from slipstream.fft import ColumnPass, PlanePass, PointProduct, SlabGeometry, plane_pass_bytes
+from slipstream.fft.slab_engine import (
+    ColumnTile,
+    ColumnUpdate,
+    PlaneTile,
+    SlabEngine,
+    SlabExchange,
+    TileUpdate,
+)
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, aligned
 from slipstream.schedule import StepGraph
 from slipstream.spectral.resident_columns import ResidentColumns
-from slipstream.spectral.transform_passes import (
-    ColumnTile,
-    ColumnUpdate,
-    FieldTransforms,
-    PlaneTile,
-    TileUpdate,
-)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class TileTransforms:
 class HostFields:
     """Fields on the host, what of them stays on a device, and how much a tile can hold of them."""
 
-    transforms: FieldTransforms
+    transforms: SlabEngine
     resident: ResidentColumns
     fields: int
     planes: int
@@ -119,7 +119,7 @@ class StreamedColumnTile(ColumnTile):
     ) -> None:
         self._graph, self._slot, self._resident = graph, slot, host.resident
         self._geometry, self._ky = host.transforms.geometry, host.ky
-        all_columns = host.transforms.columns
+        (all_columns,) = host.transforms.columns
         self._on_host = all_columns[:, :, low:high]
         columns = host.resident.columns(low)
         if columns is None:
@@ -157,7 +157,8 @@ class StreamedColumnTile(ColumnTile):
     def record_columns_out(self, fields: int) -> None:
         self._slot.record_out(self._graph, self._on_host[:fields], self.columns[:fields])
 
-    def record_blocks_out(self, fields: slice, targets: PackTargets) -> None:
+    def record_blocks_out(self, fields: slice, exchanges: Sequence[SlabExchange]) -> None:
+        (targets,) = (one.targets for one in exchanges)
         first = self._geometry.spectral_box.start[1] + self.low
         columns = self.columns[fields]
         _, nz, ky, row = columns.shape
@@ -193,44 +194,45 @@ class StreamedColumnTile(ColumnTile):
 class StreamedPlaneTile(PlaneTile):
     """Planes of this rank from `low` to `high` in a slot; fields are on the host."""
 
+    is_in_place = False
+
     def __init__(
         self, graph: StepGraph, slot: Slot[TileTransforms], host: HostFields, low: int, high: int
     ) -> None:
         self._graph, self._slot, self._resident = graph, slot, host.resident
-        self._geometry, self._planes = host.transforms.geometry, (low, high)
-        self._on_host = host.transforms.planes
+        self._geometry = host.transforms.geometry
+        (self._on_host,) = host.transforms.planes
         size = self._geometry.packed_size(host.planes)
         packed = slot.place((host.fields, size), self._on_host.dtype)
         self._held, self._blocks = host.planes, self._geometry.packed_blocks(host.planes)
-        super().__init__(slot.worker.planes, slot.work(graph), packed, 0, high - low)
-
-    def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
-        if product is not None:
-            first = self._planes[0] * self._geometry.shape[1]
-            product = replace(product, maxima=product.maxima[first:])
-        super().record_through(product, inputs, outputs)
+        super().__init__(slot.worker.planes, slot.work(graph), [packed], low, high, 0)
+        self._in_slot = packed
 
     def record_in(self, fields: int) -> None:
         g, kept = self._geometry, self._resident.ky
         for packed, own in self._pairs(fields):
             self._slot.record_in(self._graph, packed, own)
-        packed, own = self._mine(self.packed[:fields]), self._mine(self._on_host[:fields], g.planes)
-        self._resident.record_in(self.work, packed, self._planes[0])
+        packed, own = (
+            self._mine(self._in_slot[:fields]),
+            self._mine(self._on_host[:fields], g.planes),
+        )
+        self._resident.record_in(self.work, packed, self.low)
         if packed[:, :, kept:].size:
             self._slot.record_in(self._graph, packed[:, :, kept:], own[:, :, kept:])
 
-    def record_blocks_out(self, fields: int, targets: PackTargets) -> None:
-        g, low, ky = self._geometry, self._planes[0], 0
+    def record_blocks_out(self, fields: int, exchanges: Sequence[SlabExchange]) -> None:
+        (targets,) = (one.targets for one in exchanges)
+        g, low, ky = self._geometry, self.low, 0
         if not targets.stores:
             # They are packed as they came, but for what this rank sends to itself.
             for packed, own in self._pairs(fields):
                 self._slot.record_out(self._graph, own, packed)
-        z, planes = g.physical_box.start[0] + low, self._planes[1] - low
+        z, planes = g.physical_box.start[0] + low, self.high - low
         for rank, (start, size) in enumerate(self._blocks):
             first, ky = ky, ky + size // g.row
             if rank != g.rank and not targets.stores:
                 continue
-            packed = _planes_of(self.packed[:fields], start, size, 0, planes, g.row)
+            packed = _planes_of(self._in_slot[:fields], start, size, 0, planes, g.row)
             if rank == g.rank:
                 self._resident.record_out(self.work, packed, low)
                 packed, first = packed[:, :, self._resident.ky :], first + self._resident.ky
@@ -241,17 +243,17 @@ class StreamedPlaneTile(PlaneTile):
 
     def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
         """Yield what the tile has of blocks of other ranks, and these on the host, run by run."""
-        g, (low, high), held = self._geometry, self._planes, self._held
+        g, low, high, held = self._geometry, self.low, self.high, self._held
         runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
         for run, run_on_host in runs:
             yield (
-                g.planes_of_run(self.packed[:fields], run, held, 0, high - low),
+                g.planes_of_run(self._in_slot[:fields], run, held, 0, high - low),
                 g.planes_of_run(self._on_host[:fields], run_on_host, g.planes, low, high),
             )
 
     def _mine(self, packed: Array, held: int | None = None) -> Array:
         """Return planes of this rank's block, of the tile or, if so many are held, of the host."""
-        g, (low, high) = self._geometry, self._planes
+        g, low, high = self._geometry, self.low, self.high
         if held is None:
             held, low, high = self._held, 0, high - low
         start, size = g.packed_blocks(held)[g.rank]
