@@ -9,7 +9,7 @@ over columns reaches spectral space.
 What is done at a time is given by ranges: of kx (`KxRange`) and of planes (chunks), whose exchanges
 overlap what is done to others; of planes or ky (batches) that stay in a cache; and of planes or ky
 (tiles) that fit on a device. Here fields are on the device, and tiles are in place; those of fields
-on the host are loaded and stored (`spectral/streamed_tiles.py`). `record_columns`,
+on the host are loaded and stored (`fft/streamed_slabs.py`). `record_columns`,
 `record_through`, `record_from_points` and `record_to_points` record the passes of both.
 """
 
