@@ -22,6 +22,7 @@ from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.fft.fft_arguments import Arguments
+from slipstream.fft.fft_plan import slab_stages
 from slipstream.fft.layout_search import Stage
 from slipstream.fft.padded_rows import has_padding, whole_rows
 from slipstream.fft.tile_exchanges import Exchanges
@@ -59,7 +60,10 @@ class StreamedPlan:
         self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
         a = arguments
         self._shapes = TileShapes(a.modes, a.real, a.complex_dtype)
-        self.passes, self._exchanged = _passes(a.route(self.workers), a)
+        route = a.route(self.workers)
+        self.passes, self._exchanged = _passes(route, a)
+        # As on a device: transforms of slabs normalise points, others the modes they begin with.
+        self._scales_points = any(slab_stages(a, route, n) for n in range(len(route)))
         self._exchanges = Exchanges(
             a,
             self.passes,
@@ -259,8 +263,9 @@ class StreamedPlan:
         padded = has_padding(physical, spectral)
         stores = self._stores(physical, spectral, forward, padded)
         order = list(enumerate(self.passes))
+        transforming = [number for number, one in order if one.axes]
+        scaling = transforming[0 if self._scales_points else -1]
         for field in range(self.arguments.fields):
-            scale = self.arguments.factors[1]
             for number, one in order if forward else order[::-1]:
                 ends = stores[number], stores[number + 1]
                 source, target = ends if forward else ends[::-1]
@@ -270,11 +275,11 @@ class StreamedPlan:
                     if not one.axes:
                         self._record_move(graph, tile[0], source, target)
                     elif tile[0].size:
+                        scale = self.arguments.factors[1] if number == scaling else 1.0
                         self._record_tile(
                             graph, one.axes, tile, source, target, is_padded, forward, scale
                         )
                     target.record_written(graph, field, place)
-                scale = 1.0 if one.axes else scale
 
     def _record_tile(
         self,
@@ -292,7 +297,7 @@ class StreamedPlan:
         arrays = slot.worker.arrays(slot, tile[0].shape, axes, padded)
         first, last = (0, -1) if forward else (-1, 0)
         slot.record_load(graph, arrays[first], tile[first], source)
-        slot.worker.record(graph, arrays, axes, forward, scale)
+        slot.worker.record(graph, arrays, axes, forward, scale, self._scales_points)
         slot.record_store(graph, arrays[last], tile[last], target)
 
     def _record_move(self, graph: StepGraph, box: Box, source: Store, target: Store) -> None:
