@@ -8,8 +8,7 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import Device, Scratch
-from slipstream.fft.batch_size import balanced_batch
-from slipstream.fft.line_transforms import LineTransform
+from slipstream.fft.line_transforms import LineTransform, balanced_batch
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
 from slipstream.schedule import StepGraph

@@ -19,6 +19,12 @@ from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
 
+def balanced_batch(size: int, limit: int, lanes: int) -> int:
+    """Return the length of batches of at most `limit`, that fit a cache: as many for every lane."""
+    rounds = -(-size // (limit * lanes))
+    return -(-size // max(1, rounds * lanes))
+
+
 class LineTransform:
     """Transforms of one length along one axis, in both directions.
 
@@ -42,12 +48,13 @@ class LineTransform:
         self.of_gpus = tiled and able
         self.tiled = self.of_gpus or device.kind == "cpu"
         self._device, self._axis, self._scratch = device, axis, scratch
-        self.mover = RowMover(device, complex_dtype, Modes(columns, columns, 0))
         self._kernel: StridedTransform | VectorTransform
         if self.of_gpus:
             self._kernel = StridedTransform(device, n, real_dtype)
         elif self.tiled:
             self._kernel = VectorTransform(device, n)
+        else:
+            self._mover = RowMover(device, complex_dtype, Modes(columns, columns, 0))
 
     def record_forward(
         self,
@@ -71,7 +78,7 @@ class LineTransform:
             self._add(graph, operation, [points], accessed, "fft", moves)
             return
         self.record_in_place(graph, points, True)
-        scatter = self.mover.scatter(points, packed, tables, first)
+        scatter = self._mover.scatter(points, packed, tables, first)
         self._add(graph, scatter, [points], accessed, "pack")
 
     def record_backward(
@@ -88,7 +95,7 @@ class LineTransform:
             operation = self._kernel.bind(packed, points, tables, first, False)
             self._add(graph, operation, accessed, [points], "fft")
             return
-        gather = self.mover.gather(packed, points, tables, first)
+        gather = self._mover.gather(packed, points, tables, first)
         self._add(graph, gather, accessed, [points], "pack")
         self.record_in_place(graph, points, False)
 
@@ -113,7 +120,7 @@ class LineTransform:
             self._add(graph, operation, [packed], accessed, "fft")
             return
         self.record_backward(graph, packed, points, tables, 0, [packed])
-        scatter = self.mover.scatter(points, base, point_tables, first)
+        scatter = self._mover.scatter(points, base, point_tables, first)
         self._add(graph, scatter, [points], accessed, "pack")
 
     def record_in_place(self, graph: StepGraph, points: Array, forward: bool) -> None:

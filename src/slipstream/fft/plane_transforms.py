@@ -26,8 +26,7 @@ from slipstream.device import (
     address_of,
     gpu_fft_launch,
 )
-from slipstream.fft.batch_size import balanced_batch
-from slipstream.fft.line_transforms import LineTransform
+from slipstream.fft.line_transforms import LineTransform, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import KxRange, SlabGeometry
 from slipstream.fft.strided_fft import RealRows
@@ -126,7 +125,8 @@ class PlanePass:
         ]
         self._runs = [one.packed_runs(self._held) for one in geometries]
         self._tables = [RowTables(device, one.plane_rows(self._held)) for one in geometries]
-        self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
+        if self.line.of_gpus:
+            self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
         if user and user.real and tiled and device.tiled_transforms():
             supported = RealRows.supports(device, nx, self._real_dtype)

@@ -72,7 +72,7 @@ class SlabExchange:
 
     Blocks are whole in the working array `source`, from which `targets` takes them. Or passes write
     them where they belong: then `tables` find their rows there, counted from the source, and
-    `blocks` has for each field and receiver the first global plane, and the memory.
+    `blocks` has for each field and receiver the first plane, and the memory.
     """
 
     targets: PackTargets
@@ -80,13 +80,9 @@ class SlabExchange:
     tables: RowTables | None = None
     blocks: Sequence[tuple[int, Array]] = ()
 
-    def record_open(self, graph: StepGraph) -> None:
-        """Record what must come before a block is written."""
-        self.targets.record_open(graph, "transpose")
-
-    def record_close(self, graph: StepGraph) -> None:
-        """Record that all blocks are written, and that those of others arrive."""
-        self.targets.record_close(graph, "transpose")
+    def places(self, low: int, high: int) -> list[Array]:
+        """Return the memory in which planes of this rank from `low` to `high` belong."""
+        return [block[low - z :][: high - low] for z, block in self.blocks]
 
 
 class ColumnTile:
@@ -151,20 +147,11 @@ class ColumnTile:
 
     # In place, nothing comes and goes.
 
-    def record_columns_in(self, fields: int) -> None:
-        """Record that columns come from the host."""
-
-    def record_columns_out(self, fields: int) -> None:
-        """Record that columns go back to the host."""
-
-    def record_blocks_out(self, fields: slice, exchanges: Sequence[SlabExchange]) -> None:
-        """Record that columns go where they are exchanged."""
-
     def record_in(self, arrays: Sequence[Array]) -> None:
         """Record that those of some arrays come from the host which are parts of fields there."""
 
-    def record_kept_out(self) -> None:
-        """Record that what updates have written, and later passes read, goes to the host."""
+    def record_out(self, columns: int) -> None:
+        """Record that so many columns go to the host, and what later passes read of updates."""
 
 
 ColumnUpdate = Callable[[ColumnTile], TileUpdate]
@@ -178,8 +165,6 @@ class PlaneTile:
     Packed fields, by range of kx, have them from plane `first` on. All that is done to them is
     recorded in `work`.
     """
-
-    is_in_place = True
 
     def __init__(
         self,
@@ -195,61 +180,56 @@ class PlaneTile:
         self._range = first, first + high - low
 
     def record_through(
-        self, product: PointProduct | None, inputs: int, targets: Sequence[PackedPlanes]
+        self,
+        product: PointProduct | None,
+        inputs: int,
+        outputs: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
     ) -> None:
-        """Record the way to physical space, the product there, and the way back."""
+        """Record the way to physical space, the product there, and the way back.
+
+        So many fields go there, and come back. Their exchanges are closed, as soon as each range of
+        kx has left, if this is the last tile before.
+        """
         if product is not None and self.low > self._first:
             rows = (self.low - self._first) * self._transforms.geometry.shape[1]
             product = replace(product, maxima=product.maxima[rows:])
-        sources = self._arriving(inputs)
+        sources, targets = self._arriving(inputs), self._leaving(outputs, exchanges, closing)
         self._transforms.record_through(self.work, sources, targets, product, *self._range)
 
     def record_from_points(
-        self, points: Array | PointOperation, targets: Sequence[PackedPlanes]
+        self,
+        points: Array | PointOperation,
+        fields: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
     ) -> None:
-        """Record the way from physical space."""
+        """Record the way of so many fields from physical space; see `record_through`."""
+        targets = self._leaving(fields, exchanges, closing)
         self._transforms.record_forward(self.work, targets, points, *self._range)
 
-    def record_to_points(self, fields: int, points: Array | PointOperation, scale: float) -> None:
-        """Record the way to physical space."""
+    def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
+        """Record the way of so many fields to physical space."""
         sources = self._arriving(fields)
         self._transforms.record_backward(self.work, sources, points, *self._range, scale)
-
-    def leaving(
-        self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
-    ) -> list[PackedPlanes]:
-        """Return where so many fields go, by range of kx.
-
-        If there is a graph, the exchange of a range is closed when its last plane has left.
-        """
-        return [
-            self._leaving(number, one[:fields], exchange, closing)
-            for number, (one, exchange) in enumerate(zip(self._packed, exchanges, strict=True))
-        ]
-
-    def _leaving(
-        self, number: int, planes: Array, exchange: SlabExchange, closing: StepGraph | None
-    ) -> PackedPlanes:
-        record_close = None if closing is None else partial(exchange.record_close, closing)
-        if exchange.tables is None:
-            return self._transforms.packed(number, planes, record_close)
-        origin = self._transforms.geometry.physical_box.start[0]
-
-        def accessed(low: int, high: int) -> list[Array]:
-            return [block[low + origin - z :][: high - low] for z, block in exchange.blocks]
-
-        return PackedPlanes(planes, exchange.tables, accessed, record_close)
 
     def _arriving(self, fields: int) -> list[PackedPlanes]:
         return [self._transforms.packed(n, one[:fields]) for n, one in enumerate(self._packed)]
 
-    # In place, nothing comes and goes.
-
-    def record_in(self, fields: int) -> None:
-        """Record that planes come from the host."""
-
-    def record_blocks_out(self, fields: int, exchanges: Sequence[SlabExchange]) -> None:
-        """Record that planes go where they are exchanged."""
+    def _leaving(
+        self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
+    ) -> list[PackedPlanes]:
+        result = []
+        for number, one in enumerate(exchanges):
+            planes, close = self._packed[number][:fields], None
+            if closing is not None:
+                close = partial(one.targets.record_close, closing, "transpose")
+            if one.tables is None:
+                result.append(self._transforms.packed(number, planes, close))
+            else:
+                result.append(PackedPlanes(planes, one.tables, one.places, close))
+        return result
 
 
 class Passes(Protocol):
@@ -343,26 +323,22 @@ def _record_column_tiles(
             for chunk in range(0 if source is None else chunks)
         ]
         for one in leaving:
-            one.record_open(graph)
+            one.targets.record_open(graph, "transpose")
         for tile in passes.column_tiles(graph, kx, arriving=forward > 0):
             if forward:
-                tile.record_columns_in(forward)
                 tile.record_forward(forward, target)
             for update in updates:
                 tile.record_update(update)
             if leaving:
                 tile.record_backward(source, part, leaving)
-                tile.record_blocks_out(part, leaving)
-            elif not updates:
-                tile.record_columns_out(forward)
-            tile.record_kept_out()
+            tile.record_out(0 if leaving or updates else forward)
         if leaving:
-            leaving[0].record_close(graph)
+            leaving[0].targets.record_close(graph, "transpose")
         exchanges.append(leaving[1:])
     # The first planes of all ranges leave before the others, and are transformed meanwhile.
     for of_chunk in zip(*exchanges, strict=True):
         for one in of_chunk:
-            one.record_close(graph)
+            one.targets.record_close(graph, "transpose")
 
 
 def record_through(
@@ -372,12 +348,10 @@ def record_through(
 
     So many fields go there, and come back; without a product, values are left alone.
     """
-
-    def record(tile: PlaneTile, targets: Sequence[PackedPlanes]) -> None:
-        tile.record_in(inputs)
-        tile.record_through(product_of(tile.device) if product_of else None, inputs, targets)
-
-    _record_leaving_planes(graph, passes, record, outputs, passes.plane_chunks)
+    chunks = passes.plane_chunks
+    for tile, exchanges, closing in _leaving_planes(graph, passes, outputs, chunks):
+        product = product_of(tile.device) if product_of else None
+        tile.record_through(product, inputs, outputs, exchanges, closing)
 
 
 def record_from_points(
@@ -387,11 +361,8 @@ def record_from_points(
 
     Points are an array of this rank's, or made batch by batch: see `PlanePass.record_forward`.
     """
-
-    def record(tile: PlaneTile, targets: Sequence[PackedPlanes]) -> None:
-        tile.record_from_points(points, targets)
-
-    _record_leaving_planes(graph, passes, record, fields, chunks)
+    for tile, exchanges, closing in _leaving_planes(graph, passes, fields, chunks):
+        tile.record_from_points(points, fields, exchanges, closing)
 
 
 def record_to_points(
@@ -408,33 +379,27 @@ def record_to_points(
     """
     for first, last in split(passes.geometry.planes, chunks):
         for tile in passes.plane_tiles(graph, first, last, arriving=True):
-            tile.record_in(fields)
-            tile.record_to_points(fields, points, scale)
+            tile.record_to_points(points, fields, scale)
 
 
-def _record_leaving_planes(
-    graph: StepGraph,
-    passes: Passes,
-    record: Callable[[PlaneTile, Sequence[PackedPlanes]], None],
-    fields: int,
-    chunks: int,
-) -> None:
-    """Record a pass over planes, after which so many fields are sent, in chunks of planes."""
+def _leaving_planes(
+    graph: StepGraph, passes: Passes, fields: int, chunks: int
+) -> Iterator[tuple[PlaneTile, Sequence[SlabExchange], StepGraph | None]]:
+    """Yield the tiles of a pass over planes, after which so many fields are sent, in chunks.
+
+    Each with its exchanges, and with the graph if it is the last that closes them.
+    """
     for chunk, (first, last) in enumerate(split(passes.geometry.planes, chunks)):
         exchanges = [
             passes.exchange(kx, range(fields), True, chunk, chunks)
             for kx in range(len(passes.ranges))
         ]
         for one in exchanges:
-            one.record_open(graph)
-        is_closed = False
+            one.targets.record_open(graph, "transpose")
         for tile in passes.plane_tiles(graph, first, last):
-            # In place, each range leaves as soon as its last planes are done.
-            is_closed = tile.is_in_place and tile.high == last
-            record(tile, tile.leaving(fields, exchanges, graph if is_closed else None))
-            tile.record_blocks_out(fields, exchanges)
-        for one in () if is_closed else exchanges:
-            one.record_close(graph)
+            yield tile, exchanges, graph if tile.high == last else None
+        for one in exchanges if first == last else ():
+            one.targets.record_close(graph, "transpose")
 
 
 class SlabEngine:
@@ -564,10 +529,10 @@ class SlabEngine:
         whole = self._takes_whole if whole is None else whole
         key = kx, fields, forward, chunk, chunks, whole
         if key not in self._exchanges:
-            self._exchanges[key] = self._exchange(*key)
+            self._exchanges[key] = self._made(*key)
         return self._exchanges[key]
 
-    def _exchange(
+    def _made(
         self, kx: int, fields: range, forward: bool, chunk: int, chunks: int, whole: bool
     ) -> SlabExchange:
         geometry = self.ranges[kx].geometry
@@ -586,10 +551,10 @@ class SlabEngine:
             return SlabExchange(targets, source)
         # Tables are made for whole blocks, of which these may be parts.
         starts = {block.peer: block.offset for block in all_blocks.sends}
-        blocks = []
+        blocks, origin = [], geometry.physical_box.start[0] if forward else 0
         for number, places in enumerate(targets.blocks):
             for block in plan.sends:
-                first, place = block.box.start[0], places[block.peer]
+                first, place = block.box.start[0] - origin, places[block.peer]
                 blocks.append((first, place.reshape(*block.box.shape[:2], -1)))
                 if number == 0:
                     distance = address_of(place) - address_of(source)

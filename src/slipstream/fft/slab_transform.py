@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.exchange import Transport
-from slipstream.fft.batch_size import balanced_batch
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_stages import Part
+from slipstream.fft.line_transforms import balanced_batch
 from slipstream.fft.plane_transforms import UserPoints
 from slipstream.fft.slab_engine import (
     SlabEngine,

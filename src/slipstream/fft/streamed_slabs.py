@@ -24,6 +24,7 @@ from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import Box, split
 from slipstream.device import Device
 from slipstream.errors import InputError
+from slipstream.exchange import PackTargets
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.plane_transforms import PlanePass, PointProduct, plane_pass_bytes
 from slipstream.fft.slab_engine import (
@@ -240,14 +241,15 @@ class StreamedColumnTile(ColumnTile):
         self._kept += done.kept
         return done
 
-    def record_columns_in(self, fields: int) -> None:
+    def record_forward(self, fields: int, target: Array = None) -> None:
         for z in self._resident.elsewhere(self.low):
             self._slot.record_in(self._graph, self.columns[:fields, z], self._on_host[:fields, z])
+        super().record_forward(fields, target)
 
-    def record_columns_out(self, fields: int) -> None:
-        self._slot.record_out(self._graph, self._on_host[:fields], self.columns[:fields])
-
-    def record_blocks_out(self, fields: slice, exchanges: Sequence[SlabExchange]) -> None:
+    def record_backward(
+        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
+    ) -> None:
+        super().record_backward(source, fields, exchanges)
         (targets,) = (one.targets for one in exchanges)
         first = self._geometry.spectral_box.start[1] + self.low
         columns = self.columns[fields]
@@ -273,7 +275,9 @@ class StreamedColumnTile(ColumnTile):
                 self._slot.record_in(self._graph, array, self._sources[id(array)])
                 self._filled.add(id(array))
 
-    def record_kept_out(self) -> None:
+    def record_out(self, columns: int) -> None:
+        if columns:
+            self._slot.record_out(self._graph, self._on_host[:columns], self.columns[:columns])
         for array in self._kept:
             self._slot.record_out(self._graph, self._sources[id(array)], array)
 
@@ -283,8 +287,6 @@ class StreamedColumnTile(ColumnTile):
 
 class StreamedPlaneTile(PlaneTile):
     """Planes of this rank from `low` to `high` in a slot; fields are on the host."""
-
-    is_in_place = False
 
     def __init__(
         self, graph: StepGraph, slot: Slot[SlabWorker], host: HostFields, low: int, high: int
@@ -298,7 +300,22 @@ class StreamedPlaneTile(PlaneTile):
         super().__init__(slot.worker.planes, slot.work(graph), [packed], low, high, 0)
         self._in_slot = packed
 
-    def record_in(self, fields: int) -> None:
+    def record_through(
+        self,
+        product: PointProduct | None,
+        inputs: int,
+        outputs: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        (targets,) = (one.targets for one in exchanges)
+        self._record_in(inputs)
+        super().record_through(product, inputs, outputs, exchanges, None)
+        self._record_out(outputs, targets)
+        if closing is not None:
+            targets.record_close(closing, "transpose")
+
+    def _record_in(self, fields: int) -> None:
         g, kept = self._geometry, self._resident.ky
         for packed, own in self._pairs(fields):
             self._slot.record_in(self._graph, packed, own)
@@ -310,8 +327,7 @@ class StreamedPlaneTile(PlaneTile):
         if packed[:, :, kept:].size:
             self._slot.record_in(self._graph, packed[:, :, kept:], own[:, :, kept:])
 
-    def record_blocks_out(self, fields: int, exchanges: Sequence[SlabExchange]) -> None:
-        (targets,) = (one.targets for one in exchanges)
+    def _record_out(self, fields: int, targets: PackTargets) -> None:
         g, low, ky = self._geometry, self.low, 0
         if not targets.stores:
             # They are packed as they came, but for what this rank sends to itself.
