@@ -11,7 +11,7 @@ from fft_cases import alike, bricks, together
 from fft_oracle import Oracle, check
 from slipstream.fft import DistributedFFT
 from slipstream.fft.fft_plan import Choices, Plan
-from slipstream.fft.slab_chunks import SlabOptions
+from slipstream.fft.slab_transform import SlabOptions
 from slipstream.schedule import POLICIES, StepGraph, commit
 
 SHAPE = (13, 12, 10)

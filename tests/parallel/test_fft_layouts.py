@@ -10,7 +10,7 @@ from fft_cases import alike, bricks, choices, together, transforms
 from fft_oracle import check
 from slipstream.decomposition import Box, slabs
 from slipstream.fft import DistributedFFT, truncate
-from slipstream.fft.slab_chunks import SlabOptions
+from slipstream.fft.slab_transform import SlabOptions
 
 LAYOUTS = [
     (layout, order) for layout in ("slab", "pencil", "root") for order in ("transposed", "natural")

@@ -241,6 +241,30 @@ def test_options_without_effect_are_refused(comm, device, options, message):
         DistributedFFT(SHAPE, comm=comm, device=device, **options)
 
 
+@pytest.mark.parametrize("layout", ["slab", "root"])
+def test_slabs_have_the_bits_of_those_on_a_cpu(comm, device, layout):
+    if device.kind != "cpu":
+        return  # where kernels transform slabs that are on the device, and a library tiles
+    for shape, options in (
+        ((24, 20, 18), {"truncation": "2/3"}),
+        ((13, 17, 11), {"fields": 2}),
+        ((12, 10, 9), {"dtype": "complex64", "norm": "ortho"}),
+    ):
+        options = {"layout": layout, "dtype": "float64", **options}
+        here = DistributedFFT(shape, comm=comm, device=device, **options)
+        points = here.empty_input()
+        random = np.random.default_rng(1).random(points.shape)
+        points[...] = random + (1j * random[::-1] if points.dtype.kind == "c" else 0)
+        modes = here.forward(points)
+        expected = modes.tobytes(), here.backward(modes.copy()).tobytes()
+        for streaming in ({}, {"tiles": 3}, {"exchange": "device"}):
+            there = DistributedFFT(
+                shape, comm=comm, device=device, residency="host", streaming=streaming, **options
+            )
+            found = there.forward(points.copy())
+            assert (found.tobytes(), there.backward(found.copy()).tobytes()) == expected
+
+
 def test_only_other_tiles_give_other_roundings(comm, device):
     shape = (48, 40, 36)
     oracle, results = Oracle(shape, "float64"), {}

@@ -157,7 +157,10 @@ def test_counts_of_16384_cubed_are_exact(ranks, truncation):
         # The last row of the last plane ends where the packed array ends.
         offset, pitch = (int(table[-1]) for table in geometry.plane_rows())
         assert offset + (mine - 1) * pitch + kx == plan.send_size
-        offset, pitch = (int(table[-1]) for table in geometry.column_rows())
+        offset, pitch = (
+            int(table[-1])
+            for table in geometry.mode_rows(geometry.columns_shape[1] * geometry.row, geometry.row)
+        )
         rows = columns[rank].shape[1]
         spectral = math.prod(geometry.spectral_box.shape)
         assert offset + (rows - 1) * pitch + kx == spectral

@@ -29,6 +29,7 @@ from slipstream.exchange import PackTargets, SparseExchange, swap_plan
 from slipstream.exchange.pack_targets import packed_blocks
 from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, SlabGeometry, truncate
+from slipstream.fft.line_transforms import LineTransform
 from slipstream.lattice import Fluid, PoreFlow, Storage
 from slipstream.lattice.acceleration import PERIOD, Acceleration
 from slipstream.lattice.d3q19 import D3Q19
@@ -151,6 +152,13 @@ def tiled_kernels(real, lengths):
     return {(header, name, tuple(sorted(constants.items()))) for header, name, constants in wanted}
 
 
+def library_kernels(real):
+    """Return what a GPU asks for where a library transforms: moves of rows."""
+    device = NotingGpu(tiled=False)
+    LineTransform(device, "z", 17, np.result_type(real, np.complex64), 5)
+    return set(device.noted)
+
+
 def wire_kernels():
     """Return what narrow wires ask for, which carry double precision only."""
     device = NotingDevice(tiled=False)
@@ -239,7 +247,8 @@ def collected(real):
         "float32": ((12, 22, 14), (64, 1024)),
     }[real]
     kernels_used = used_kernels(real, shape) | tiled_kernels(real, lengths)
-    kernels_used |= advection_kernels(real) | wire_kernels() | signal_kernels()
+    kernels_used |= library_kernels(real) | advection_kernels(real)
+    kernels_used |= wire_kernels() | signal_kernels()
     kernels_used |= lattice_kernels(real) | kernels_without_constants()
     return sorted((one for one in kernels_used if one[0] not in ONLY_FOR_CPUS), key=repr)
 

@@ -40,13 +40,13 @@ from slipstream.device import Device
 from slipstream.equations import models
 from slipstream.exchange import chosen_transport
 from slipstream.fft import Streaming
+from slipstream.fft.streamed_slabs import StreamedPasses
 from slipstream.forecast.measured_rates import bus_rates, copy_bandwidth
 from slipstream.forecast.noted_steps import bytes_of_step
 from slipstream.forecast.published_runs import GHOST_TRANSFORMS
 from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
-from slipstream.spectral.out_of_core_step import StreamedPasses
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 

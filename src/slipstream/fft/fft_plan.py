@@ -23,8 +23,7 @@ from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage, with_fields
 from slipstream.fft.layout_stages import AxisTransform, Part, Redistribution
 from slipstream.fft.route_transform import RouteTransform
-from slipstream.fft.slab_chunks import SlabOptions
-from slipstream.fft.slab_transform import SlabTransform
+from slipstream.fft.slab_transform import SlabOptions, SlabTransform
 from slipstream.schedule import StepGraph
 
 # So many chunks of kx at most between the stages of pencils: on two H200s, 1024³, 1, 2, 4 and 8
@@ -53,7 +52,6 @@ class Plan:
         self._full = self.transport = make_transport(choices.transport, comm, device)
         if arguments.wire and self._full:
             self.transport = NarrowWire(self._full, device, comm, arguments.wire)
-        self._is_cube = len(arguments.shape) == 3 and arguments.is_usual
         parts = list(self._parts(arguments.route(choices.workers)))
         self.parts = [part for part, _, _ in parts]
         # Shape and type of the arrays behind each part.
@@ -117,7 +115,17 @@ class Plan:
         """Make the parts of a route, with shape and type of the array behind each. Collective."""
         a, device, rank, slab = self.arguments, self._device, self._rank, self.choices.slab
         dtype, number = a.dtype, 0
-        if self.transport and self._full and self._is_stored(route):
+        part: Part
+        # The device's own kernels do all of a route, other than that of slabs, if they can.
+        if (
+            self.transport
+            and self._full
+            and slab.tiled
+            and len(a.shape) == 3
+            and a.is_usual
+            and not any(slab_stages(a, route, place) for place in range(len(route)))
+            and RouteTransform.supports(device, a)
+        ):
             chunks = min(slab.kx_chunks, _ROUTE_CHUNKS)
             route_transform = RouteTransform(
                 device, self.transport, self._full, a, route, rank, chunks
@@ -125,17 +133,17 @@ class Plan:
             yield route_transform, route[-1].after[rank].shape, a.complex_dtype
             return
         while number < len(route):
-            stage = route[number]
-            # Of several ranks one does all transforms, or each has its slabs.
-            if self._works_alone(stage):
-                works = stage.before[rank].size
-                part = SlabTransform(device, None, a, 0, 1, slab) if works else Part()
+            stage, count = route[number], slab_stages(a, route, number)
+            if count:
+                # One rank does all transforms, or each has its slabs.
+                if count == 2:
+                    part = SlabTransform(device, self.transport, a, rank, a.ranks, slab)
+                elif stage.before[rank].size:
+                    part = SlabTransform(device, None, a, 0, 1, slab)
+                else:
+                    part = Part()
                 dtype = a.complex_dtype
-                yield part, stage.after[rank].shape, dtype
-            elif self._is_slab(route[number : number + 2]):
-                number += a.ranks > 1
-                part = SlabTransform(device, self.transport, a, rank, a.ranks, slab)
-                dtype = a.complex_dtype
+                number += count - 1
                 yield part, route[number].after[rank].shape, dtype
             else:
                 shape = stage.before[rank].shape
@@ -166,30 +174,20 @@ class Plan:
         part = AxisTransform(self._device, shape, axis, modes, half, a.complex_dtype)
         return part, a.complex_dtype
 
-    def _works_alone(self, stage: Stage) -> bool:
-        """Return whether one of several ranks does all transforms in one stage."""
-        alone = self.arguments.ranks > 1 and sum(box.size > 0 for box in stage.before) == 1
-        return alone and self._is_cube and stage.axes == (3, 2, 1)
 
-    def _is_stored(self, route: Sequence[Stage]) -> bool:
-        """Return whether the device's own kernels do all of a route, other than that of slabs."""
-        if not self._is_cube or not self.choices.slab.tiled:
-            return False
-        has_slabs = any(
-            self._works_alone(stage) or self._is_slab(route[number : number + 2])
-            for number, stage in enumerate(route)
-        )
-        return not has_slabs and RouteTransform.supports(self._device, self.arguments)
+def slab_stages(arguments: Arguments, route: Sequence[Stage], number: int) -> int:
+    """Return how many stages of a route, from a number on, a transform of slabs does; 0 if none.
 
-    def _is_slab(self, stages: Sequence[Stage]) -> bool:
-        a = self.arguments
-        if not self._is_cube:
-            return False
-        planes = with_fields(slabs(a.shape, 0, a.ranks), a.fields)
-        columns = with_fields(slabs(a.spectral_shape, 1, a.ranks), a.fields)
-        if stages[0].before != planes:
-            return False
-        if a.ranks == 1:
-            return stages[0].axes == (3, 2, 1)
-        axes = [stage.axes for stage in stages]
-        return axes == [(3, 2), (1,)] and stages[1].after == columns
+    Where one rank has all of the array, that is one, else two.
+    """
+    a, stage = arguments, route[number]
+    if len(a.shape) != 3 or not a.is_usual:
+        return 0
+    if stage.axes == (3, 2, 1) and sum(box.size > 0 for box in stage.before) == 1:
+        return 1
+    following = route[number + 1 : number + 2]
+    if stage.axes != (3, 2) or [one.axes for one in following] != [(1,)]:
+        return 0
+    planes = with_fields(slabs(a.shape, 0, a.ranks), a.fields)
+    columns = with_fields(slabs(a.spectral_shape, 1, a.ranks), a.fields)
+    return 2 if stage.before == planes and following[0].after == columns else 0

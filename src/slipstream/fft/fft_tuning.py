@@ -19,7 +19,7 @@ from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, can_store, chosen_transport, transports_to_try
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Choices, Plan
-from slipstream.fft.slab_chunks import SlabOptions
+from slipstream.fft.slab_transform import SlabOptions
 from slipstream.schedule import StepGraph, commit
 
 if TYPE_CHECKING:

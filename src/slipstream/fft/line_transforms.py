@@ -19,6 +19,12 @@ from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
 
+def balanced_batch(size: int, limit: int, lanes: int) -> int:
+    """Return the length of batches of at most `limit`, that fit a cache: as many for every lane."""
+    rounds = -(-size // (limit * lanes))
+    return -(-size // max(1, rounds * lanes))
+
+
 class LineTransform:
     """Transforms of one length along one axis, in both directions.
 
@@ -42,12 +48,13 @@ class LineTransform:
         self.of_gpus = tiled and able
         self.tiled = self.of_gpus or device.kind == "cpu"
         self._device, self._axis, self._scratch = device, axis, scratch
-        self.mover = RowMover(device, complex_dtype, Modes(columns, columns, 0))
         self._kernel: StridedTransform | VectorTransform
         if self.of_gpus:
             self._kernel = StridedTransform(device, n, real_dtype)
         elif self.tiled:
             self._kernel = VectorTransform(device, n)
+        else:
+            self._mover = RowMover(device, complex_dtype, Modes(columns, columns, 0))
 
     def record_forward(
         self,
@@ -57,7 +64,6 @@ class LineTransform:
         tables: RowTables,
         first: int,
         accessed: list[Array],
-        lane: str,
         moves: tuple[float, float] | None = None,
     ) -> None:
         """Record points -> packed modes.
@@ -69,11 +75,11 @@ class LineTransform:
         """
         if self.tiled:
             operation = self._kernel.bind(packed, points, tables, first, True)
-            self._add(graph, operation, [points], accessed, "fft", lane, moves)
+            self._add(graph, operation, [points], accessed, "fft", moves)
             return
-        self.record_in_place(graph, points, True, lane)
-        scatter = self.mover.scatter(points, packed, tables, first)
-        self._add(graph, scatter, [points], accessed, "pack", lane)
+        self.record_in_place(graph, points, True)
+        scatter = self._mover.scatter(points, packed, tables, first)
+        self._add(graph, scatter, [points], accessed, "pack")
 
     def record_backward(
         self,
@@ -83,16 +89,15 @@ class LineTransform:
         tables: RowTables,
         first: int,
         accessed: list[Array],
-        lane: str,
     ) -> None:
         """Record packed modes -> points; as `record_forward`."""
         if self.tiled:
             operation = self._kernel.bind(packed, points, tables, first, False)
-            self._add(graph, operation, accessed, [points], "fft", lane)
+            self._add(graph, operation, accessed, [points], "fft")
             return
-        gather = self.mover.gather(packed, points, tables, first)
-        self._add(graph, gather, accessed, [points], "pack", lane)
-        self.record_in_place(graph, points, False, lane)
+        gather = self._mover.gather(packed, points, tables, first)
+        self._add(graph, gather, accessed, [points], "pack")
+        self.record_in_place(graph, points, False)
 
     def record_backward_stored(
         self,
@@ -101,7 +106,6 @@ class LineTransform:
         points: Array,
         tables: RowTables,
         stored: tuple[Array, RowTables, int, list[Array]],
-        lane: str,
     ) -> None:
         """Record packed modes -> points that are stored where tables say.
 
@@ -113,16 +117,16 @@ class LineTransform:
         if self.tiled:
             place = base, point_tables, first
             operation = self._kernel.bind(packed, points, tables, 0, False, place)
-            self._add(graph, operation, [packed], accessed, "fft", lane)
+            self._add(graph, operation, [packed], accessed, "fft")
             return
-        self.record_backward(graph, packed, points, tables, 0, [packed], lane)
-        scatter = self.mover.scatter(points, base, point_tables, first)
-        self._add(graph, scatter, [points], accessed, "pack", lane)
+        self.record_backward(graph, packed, points, tables, 0, [packed])
+        scatter = self._mover.scatter(points, base, point_tables, first)
+        self._add(graph, scatter, [points], accessed, "pack")
 
-    def record_in_place(self, graph: StepGraph, points: Array, forward: bool, lane: str) -> None:
+    def record_in_place(self, graph: StepGraph, points: Array, forward: bool) -> None:
         """Record a library's transform of points in their place, which leaves all modes there."""
         operation = self._device.fft(points, points, 2, forward, self._scratch)
-        self._add(graph, operation, [points], [points], "fft", lane)
+        self._add(graph, operation, [points], [points], "fft")
 
     def plan(self, points: Array) -> None:
         """Plan a library's transforms of points, if there are any, so that scratch is known."""
@@ -137,7 +141,6 @@ class LineTransform:
         reads: list[Array],
         writes: list[Array],
         category: str,
-        lane: str,
         moves: tuple[float, float] | None = None,
     ) -> None:
         graph.add(
@@ -146,6 +149,5 @@ class LineTransform:
             writes=writes,
             label=f"fft {self._axis}" if category == "fft" else f"pack {self._axis}",
             category=category,
-            lane=lane,
             moves=moves,
         )

@@ -12,34 +12,28 @@ instead of the pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (202
 
 from __future__ import annotations
 
-import bisect
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device
-from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
+from slipstream.fft.fft_plan import slab_stages
 from slipstream.fft.layout_search import Stage
 from slipstream.fft.padded_rows import has_padding, whole_rows
 from slipstream.fft.tile_exchanges import Exchanges
 from slipstream.fft.tile_transforms import Tile, TileShapes, TileTransforms
 from slipstream.fft.truncation import Modes
-from slipstream.outofcore.memory_budget import first_that_fits
+from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, too_little
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import TileDevice, TileSlots
 from slipstream.outofcore.tile_stores import ArrayStore, Store
 from slipstream.outofcore.tiles import TiledPass, tile_counts
 from slipstream.schedule import StepGraph
-
-# More bytes than any device has.
-_NO_LIMIT = 1 << 62
 
 
 class StreamedPlan:
@@ -66,7 +60,10 @@ class StreamedPlan:
         self._rank, self.streaming = (comm.rank if comm is not None else 0), streaming
         a = arguments
         self._shapes = TileShapes(a.modes, a.real, a.complex_dtype)
-        self.passes, self._exchanged = _passes(a.route(self.workers), a)
+        route = a.route(self.workers)
+        self.passes, self._exchanged = _passes(route, a)
+        # As on a device: transforms of slabs normalise points, others the modes they begin with.
+        self._scales_points = any(slab_stages(a, route, n) for n in range(len(route)))
         self._exchanges = Exchanges(
             a,
             self.passes,
@@ -93,24 +90,18 @@ class StreamedPlan:
         reserve = self._field_bytes() if not any(self._exchanged) and len(self.passes) > 1 else 0
         reserve = reserve if len(self.devices) == 1 else 0
         counts = list(self._counts())
-        # What a library needs besides is known when it has planned, which takes its time.
-        possible = bisect.bisect_left(counts, True, key=lambda count: self._bytes(count) <= limit)
-        possible = largest(comm, possible)
-        # An array that stays on the device is not worth tiles that are many times smaller.
-        larger = [count for count in counts[possible:] if count <= 4 * counts[0]]
         if reserve:
-            found = first_that_fits(comm, larger, lambda count: self._made(count, limit - reserve))
+            # An array that stays on the device is not worth tiles that are many times smaller.
+            larger = [count for count in counts if count <= 4 * counts[0]]
+            found = fewest_tiles(comm, larger, limit - reserve, self._bytes, self._made)
             if found:
                 self._on_device = [on_every_rank(comm, self._field_on_device)]
                 return found
-        found = first_that_fits(comm, counts[possible:], lambda count: self._made(count, limit))
+        found = fewest_tiles(comm, counts, limit, self._bytes, self._made)
         if found:
             return found
         smallest = largest(comm, on_every_rank(comm, lambda: self._needed(counts[-1])))
-        raise InputError(
-            f"memory {bytes_text(limit)} on each device is too little for this transform; it "
-            f"takes at least {math.ceil(smallest / 2**20)} MiB"
-        )
+        raise too_little("memory", limit, "transform", smallest)
 
     def _field_on_device(self) -> Array:
         shape = self.passes[0].after[self._rank].shape[1:]
@@ -132,7 +123,7 @@ class StreamedPlan:
         """Return how many bytes of each device so many tiles need."""
         if all(device.kind == "cpu" for device in self.devices):
             return self._bytes(count)
-        made = self._made(count, _NO_LIMIT)
+        made = self._made(count, NO_LIMIT)
         return made.bytes + self._exchanges.device_bytes(self._cut(count))
 
     def _bytes(self, count: int) -> int:
@@ -272,8 +263,9 @@ class StreamedPlan:
         padded = has_padding(physical, spectral)
         stores = self._stores(physical, spectral, forward, padded)
         order = list(enumerate(self.passes))
+        transforming = [number for number, one in order if one.axes]
+        scaling = transforming[0 if self._scales_points else -1]
         for field in range(self.arguments.fields):
-            scale = self.arguments.factors[1]
             for number, one in order if forward else order[::-1]:
                 ends = stores[number], stores[number + 1]
                 source, target = ends if forward else ends[::-1]
@@ -283,11 +275,11 @@ class StreamedPlan:
                     if not one.axes:
                         self._record_move(graph, tile[0], source, target)
                     elif tile[0].size:
+                        scale = self.arguments.factors[1] if number == scaling else 1.0
                         self._record_tile(
                             graph, one.axes, tile, source, target, is_padded, forward, scale
                         )
                     target.record_written(graph, field, place)
-                scale = 1.0 if one.axes else scale
 
     def _record_tile(
         self,
@@ -305,7 +297,7 @@ class StreamedPlan:
         arrays = slot.worker.arrays(slot, tile[0].shape, axes, padded)
         first, last = (0, -1) if forward else (-1, 0)
         slot.record_load(graph, arrays[first], tile[first], source)
-        slot.worker.record(graph, arrays, axes, forward, scale)
+        slot.worker.record(graph, arrays, axes, forward, scale, self._scales_points)
         slot.record_store(graph, arrays[last], tile[last], target)
 
     def _record_move(self, graph: StepGraph, box: Box, source: Store, target: Store) -> None:

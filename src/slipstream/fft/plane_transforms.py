@@ -26,10 +26,9 @@ from slipstream.device import (
     address_of,
     gpu_fft_launch,
 )
-from slipstream.fft.batch_size import balanced_batch
-from slipstream.fft.line_transforms import LineTransform
+from slipstream.fft.line_transforms import LineTransform, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
-from slipstream.fft.slab_layout import SlabGeometry
+from slipstream.fft.slab_layout import KxRange, SlabGeometry
 from slipstream.fft.strided_fft import RealRows
 from slipstream.schedule import StepGraph
 
@@ -63,40 +62,18 @@ class PointProduct:
 
 
 @dataclass(frozen=True)
-class KxRange:
-    """A range of the kept modes of x, which travels by an exchange of its own.
-
-    Its geometry has the modes of this range alone along x. They begin at `kept` among the kept
-    modes of x, and at `first` among all.
-    """
-
-    geometry: SlabGeometry
-    kept: int = 0
-    first: int = 0
-
-    @property
-    def of_kept(self) -> slice:
-        """Where its modes are among those kept."""
-        return slice(self.kept, self.kept + self.geometry.modes[2].count)
-
-    @property
-    def of_all(self) -> slice:
-        """Where its modes are among all."""
-        return slice(self.first, self.first + self.geometry.modes[2].count)
-
-
-@dataclass(frozen=True)
 class PackedPlanes:
     """Where a pass over planes finds, or leaves, the rows of a range of kx.
 
     The tables count elements from the array; `accessed` returns the memory that planes lie in,
-    from one local plane to another. `record_close` records what follows the last plane.
+    from one local plane to another. When the last plane of a pass has been left, `record_close`
+    records what follows.
     """
 
     array: Array
     tables: RowTables
     accessed: Callable[[int, int], list[Array]]
-    record_close: Callable[[StepGraph], None] = lambda graph: None
+    record_close: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +113,7 @@ class PlanePass:
         ranges: Sequence[KxRange] | None = None,
         user: UserPoints | None = None,
     ) -> None:
-        self._device, self._geometry, self._scratch = device, geometry, scratch
+        self._device, self.geometry, self._scratch = device, geometry, scratch
         self._held = geometry.planes if planes is None else planes
         self._ranges = [KxRange(geometry)] if ranges is None else ranges
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
@@ -148,7 +125,8 @@ class PlanePass:
         ]
         self._runs = [one.packed_runs(self._held) for one in geometries]
         self._tables = [RowTables(device, one.plane_rows(self._held)) for one in geometries]
-        self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
+        if self.line.of_gpus:
+            self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
         if user and user.real and tiled and device.tiled_transforms():
             supported = RealRows.supports(device, nx, self._real_dtype)
@@ -174,26 +152,33 @@ class PlanePass:
         """The transform in y, of the first range."""
         return self._lines[0]
 
-    def packed(self, number: int, array: Array) -> PackedPlanes:
+    def packed(
+        self,
+        number: int,
+        array: Array,
+        record_close: Callable[[], None] | None = None,
+    ) -> PackedPlanes:
         """Return the planes (fields, planes_size) of a range of kx, packed in this rank's order."""
-        runs, of_run = self._runs[number], self._geometry.planes_of_run
+        runs, of_run = self._runs[number], self.geometry.planes_of_run
 
         def accessed(low: int, high: int) -> list[Array]:
             return [of_run(array, run, self._held, low, high) for run in runs]
 
-        return PackedPlanes(array, self._tables[number], accessed)
+        return PackedPlanes(array, self._tables[number], accessed, record_close)
 
     def _batches(
-        self, graph: StepGraph, first: int = 0, last: int | None = None, lane: str | None = None
-    ) -> Iterator[tuple[Batch, int, int]]:
-        """Yield (batch, low, high) for the batches of local planes from `first` to `last`.
+        self, graph: StepGraph, first: int, last: int | None
+    ) -> Iterator[tuple[Batch, int, int, bool]]:
+        """Yield the batches of local planes from `first` to `last`, in lanes in turn.
 
-        They are recorded in lanes in turn, or all in the given one.
+        Each with its first plane, the one after its last, and whether it is the last one.
         """
         last = self._held if last is None else last
         for number, low in enumerate(range(first, last, self.batch)):
-            turn, name = graph.lane_of_batch(number)
-            yield Batch(graph, lane or name, self._arrays[turn]), low, min(low + self.batch, last)
+            turn, lane = graph.lane_of_batch(number)
+            high = min(low + self.batch, last)
+            batch = Batch(graph.on(graph.device, lane), self._arrays[turn])
+            yield batch, low, high, high == last
 
     def record_backward(
         self,
@@ -203,16 +188,14 @@ class PlanePass:
         first: int = 0,
         last: int | None = None,
         scale: float = 1.0,
-        lane: str | None = None,
     ) -> None:
         """Record packed planes -> physical space, times a constant.
 
         Points are an array (fields, planes, ny, nx), or an operation that gets each batch of them,
-        and may overwrite it. Planes from `first` to `last` are taken, by default all, in lanes in
-        turn or in the given one.
+        and may overwrite it. Planes from `first` to `last` are taken, by default all.
         """
         fields = len(sources[0].array)
-        for batch, low, high in self._batches(graph, first, last, lane):
+        for batch, low, high, _ in self._batches(graph, first, last):
             own = batch.points(fields, low, high) if callable(points) else points[:, low:high]
             self._to_points(batch, sources, own, low, high, scale)
             if callable(points):
@@ -230,43 +213,39 @@ class PlanePass:
 
         An operation fills each batch of points.
         """
-        last = self._held if last is None else last
         fields = len(targets[0].array)
-        for batch, low, high in self._batches(graph, first, last):
+        for batch, low, high, is_last in self._batches(graph, first, last):
             if callable(points):
                 batch.apply(points, fields, low, high, "load", "pack")
             own = batch.points(fields, low, high) if callable(points) else points[:, low:high]
-            self._from_points(batch, targets, own, low, high, high == last)
-        if first == last:
-            for target in targets:
-                target.record_close(graph)
+            self._from_points(batch, targets, own, low, high, is_last)
 
     def record_through(
         self,
         graph: StepGraph,
-        source: Array,
-        target: Array,
+        sources: Sequence[PackedPlanes],
+        targets: Sequence[PackedPlanes],
         product: PointProduct | None,
         first: int = 0,
         last: int | None = None,
     ) -> None:
         """Record packed planes -> physical space -> product -> packed planes.
 
-        Source and target are (fields, planes_size), perhaps of the same array; without a product
-        the values are left alone. Planes from `first` to `last` are taken, by default all.
+        Sources and targets may be the same memory; without a product the values are left alone.
+        Planes from `first` to `last` are taken, by default all.
         """
-        fused = self._fused_kernel(product, len(source), len(target))
-        sources, targets = [self.packed(0, source)], [self.packed(0, target)]
-        for batch, low, high in self._batches(graph, first, last):
+        inputs, outputs = (len(one[0].array) for one in (sources, targets))
+        fused = self._fused_kernel(product, inputs, outputs)
+        for batch, low, high, is_last in self._batches(graph, first, last):
             if fused:
-                self._record_fused(batch, fused, sources, targets, low, high)
+                self._record_fused(batch, fused, sources, targets, low, high, is_last)
                 continue
-            inward, outward = (batch.points(len(one), low, high) for one in (source, target))
+            inward, outward = (batch.points(count, low, high) for count in (inputs, outputs))
             self._to_points(batch, sources, inward, low, high)
             if product is not None:
                 function = self.product_operation(product)
                 batch.apply(function, product.outputs, low, high, "product", "compute")
-            self._from_points(batch, targets, outward, low, high)
+            self._from_points(batch, targets, outward, low, high, is_last)
 
     def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
         """Plan a library's transforms in `record_through`, if any, so that scratch is known."""
@@ -289,7 +268,7 @@ class PlanePass:
             return None
         product = product or self._no_product(inputs, outputs)
         tile = gpu_fft_launch.fused_product(
-            self._geometry.shape[2],
+            self.geometry.shape[2],
             self._real_dtype,
             product.inputs,
             product.outputs,
@@ -308,6 +287,7 @@ class PlanePass:
         targets: Sequence[PackedPlanes],
         low: int,
         high: int,
+        is_last: bool,
     ) -> None:
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
         rows = self._mode_rows(batch.arrays.memory, max(inputs, outputs), high - low)
@@ -315,7 +295,7 @@ class PlanePass:
         self._load(batch, sources, inward, low, high)
         operation, maxima = self._bind_through(fused, rows, low)
         batch.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
-        self._store(batch, targets, outward, low, high)
+        self._store(batch, targets, outward, low, high, is_last)
 
     def _bind_through(
         self, fused: _FusedKernel, rows: Array, plane: int
@@ -344,12 +324,12 @@ class PlanePass:
 
     def _mode_rows(self, memory: Any, fields: int, planes: int) -> Any:
         """Return the working array of modes for every y, with stored rows."""
-        shape = (fields, planes, self._geometry.shape[1], self._geometry.row)
+        shape = (fields, planes, self.geometry.shape[1], self.geometry.row)
         return memory[: math.prod(shape)].reshape(shape)
 
     def _no_product(self, inputs: int, outputs: int) -> PointProduct:
-        ny = self._geometry.shape[1]
-        maxima = self._device.zeros((max(1, self._geometry.planes * ny),), np.int64)
+        ny = self.geometry.shape[1]
+        maxima = self._device.zeros((max(1, self.geometry.planes * ny),), np.int64)
         parameters = self._device.zeros((1,), np.float64)
         return PointProduct("identity_product.hpp", inputs, outputs, parameters, maxima)
 
@@ -405,7 +385,7 @@ class PlanePass:
         points: Array,
         low: int,
         high: int,
-        is_last: bool = False,
+        is_last: bool,
     ) -> None:
         modes = batch.modes(len(points), low, high)
         if self._rows:
@@ -422,9 +402,7 @@ class PlanePass:
         """Record packed planes -> rows of the kept x modes for every y."""
         for line, one, source in zip(self._lines, self._ranges, sources, strict=True):
             part, accessed = modes[..., one.of_all], source.accessed(low, high)
-            line.record_backward(
-                batch.graph, source.array, part, source.tables, low, accessed, batch.lane
-            )
+            line.record_backward(batch.graph, source.array, part, source.tables, low, accessed)
 
     def _store(
         self,
@@ -433,7 +411,7 @@ class PlanePass:
         modes: Array,
         low: int,
         high: int,
-        is_last: bool = False,
+        is_last: bool,
     ) -> None:
         """Record rows of the kept x modes for every y -> packed planes.
 
@@ -441,11 +419,9 @@ class PlanePass:
         """
         for line, one, target in zip(self._lines, self._ranges, targets, strict=True):
             part, accessed = modes[..., one.of_all], target.accessed(low, high)
-            line.record_forward(
-                batch.graph, part, target.array, target.tables, low, accessed, batch.lane
-            )
-            if is_last:
-                target.record_close(batch.graph)
+            line.record_forward(batch.graph, part, target.array, target.tables, low, accessed)
+            if is_last and target.record_close is not None:
+                target.record_close()
 
     def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
         if self._arrays[0].points is None:
@@ -484,10 +460,9 @@ class BatchArrays:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch's recording: the graph, the lane that works on it and the lane's arrays."""
+    """One batch's recording: the graph's view of the lane that works on it, and its arrays."""
 
     graph: StepGraph
-    lane: str
     arrays: BatchArrays
 
     def modes(self, fields: int, low: int, high: int) -> Array:
@@ -509,9 +484,7 @@ class Batch:
         self, operation: Operation, reads: list, writes: list, label: str, category: str
     ) -> None:
         """Record an operation in this batch's lane."""
-        self.graph.add(
-            operation, reads=reads, writes=writes, label=label, category=category, lane=self.lane
-        )
+        self.graph.add(operation, reads=reads, writes=writes, label=label, category=category)
 
 
 def plane_pass_bytes(

@@ -34,7 +34,7 @@ from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Boxes, Stage
 from slipstream.fft.layout_stages import Part
 from slipstream.fft.pack_unpack import RowTables
-from slipstream.fft.slab_chunks import lane_after_exchange
+from slipstream.fft.slab_engine import lane_after_exchange
 from slipstream.fft.slab_layout import NOT_KEPT
 from slipstream.fft.strided_fft import RealRows, StridedTransform
 from slipstream.schedule import MAIN_LANE, StepGraph
@@ -273,7 +273,7 @@ class RouteTransform(Part):
         """Record the transform along y or z, of columns chunk by chunk as they arrive."""
         lane = MAIN_LANE
         if len(arrived) > 1:
-            lane = lane_after_exchange(graph, self._full) or lane
+            lane = lane_after_exchange(graph.device) or lane
         for columns in arrived:
             for one in columns:
                 self._record_lines(graph, axis, array, _within(pieces, one), forward, lane)

@@ -18,11 +18,13 @@ On one rank both have the same layout, and one array is both.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from slipstream.decomposition import slabs
+from slipstream.decomposition import slabs, split
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
@@ -34,8 +36,7 @@ class SlabGeometry:
     """Boxes, exchange plan and row tables of one rank.
 
     Ranks may have no planes, or no modes. Rows of modes are stored with `row` elements, a multiple
-    of `row_alignment`: what lies beyond the kept modes is undefined. The plan goes from planes to
-    columns, for one field.
+    of `row_alignment`: what lies beyond the kept modes is undefined.
     """
 
     def __init__(
@@ -56,7 +57,6 @@ class SlabGeometry:
         mixed = (shape[0], self.spectral_shape[1], self.row)
         self._plane_boxes = slabs(mixed, 0, ranks)
         self._column_boxes = slabs(mixed, 1, ranks)
-        self.plan = ExchangePlan.redistribution(self._plane_boxes, self._column_boxes, rank)
         # Number of z planes of this rank, and of complex elements of one field in their layout.
         self.planes, self.planes_size = self.physical_box.shape[0], self._plane_boxes[rank].size
         # Shape (nz, ky of this rank, row) of one field in the columns layout, and of this rank's
@@ -66,6 +66,11 @@ class SlabGeometry:
         self.stored_shape: tuple[int, int, int] = (self.spectral_shape[0], ky, self.row)
         # Elements that hold one field in either layout, on every rank: the first has the most.
         self.field_size = max(self._plane_boxes[0].size, self._column_boxes[0].size)
+
+    @cached_property
+    def plan(self) -> ExchangePlan:
+        """The exchange of one field, from planes to columns."""
+        return ExchangePlan.redistribution(self._plane_boxes, self._column_boxes, self.rank)
 
     def plane_rows(
         self, planes: int | None = None, starts: dict[int, int] | None = None
@@ -98,20 +103,13 @@ class SlabGeometry:
             offset[low:high] = starts[block.peer] + ky * row * np.arange(high - low)
         return offset, np.full(nz, row, dtype=np.int64)
 
-    def spectral_rows(self, array: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Tables of an array (fields, kz, ky of this rank, kx): by mode z, ky being the plane."""
-        stride_z, stride_y = (stride // array.itemsize for stride in array.strides[1:3])
-        offset = stride_z * np.arange(self.spectral_shape[0], dtype=np.int64)
-        return self._spread(self.modes[0], offset, np.full_like(offset, stride_y))
+    def mode_rows(self, z: int, y: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return tables of modes [kz, ky, kx] that lie so many elements apart along z and y.
 
-    def column_rows(self, ky: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Tables of rows: mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
-
-        Of arrays that hold so many ky; by default all of this rank.
+        Mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
         """
-        ky = self.columns_shape[1] if ky is None else ky
-        offset = ky * self.row * np.arange(self.spectral_shape[0], dtype=np.int64)
-        return self._spread(self.modes[0], offset, np.full_like(offset, self.row))
+        offset = z * np.arange(self.spectral_shape[0], dtype=np.int64)
+        return self._spread(self.modes[0], offset, np.full_like(offset, y))
 
     def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
         """Return where the block for each rank starts among packed planes, and its size per plane.
@@ -167,3 +165,50 @@ class SlabGeometry:
         positions = modes.positions()
         offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
         return offset, pitch
+
+
+@dataclass(frozen=True)
+class KxRange:
+    """A range of the kept modes of x, which travels by an exchange of its own.
+
+    Its geometry has the modes of this range alone along x. They begin at `kept` among the kept
+    modes of x, and at `first` among all.
+    """
+
+    geometry: SlabGeometry
+    kept: int = 0
+    first: int = 0
+
+    @property
+    def of_kept(self) -> slice:
+        """Where its modes are among those kept."""
+        return slice(self.kept, self.kept + self.geometry.modes[2].count)
+
+    @property
+    def of_all(self) -> slice:
+        """Where its modes are among all."""
+        return slice(self.first, self.first + self.geometry.modes[2].count)
+
+
+def kx_ranges(geometry: SlabGeometry, chunks: int, row_alignment: int) -> list[KxRange]:
+    """Divide the kept modes of x into so many ranges without gaps, or as many of either sign."""
+    z, y, x = geometry.modes
+    sides = [(0, 0, x.low), (x.low, x.low + x.gap, x.high)]
+    if x.high and not x.gap:
+        sides = [(0, 0, x.count)]
+    result = []
+    for kept, first, size in sides:
+        for low, high in split(-(-size // row_alignment), chunks):
+            start, count = (
+                low * row_alignment,
+                min(high * row_alignment, size) - low * row_alignment,
+            )
+            if count == x.count:
+                return [KxRange(geometry)]
+            if count > 0:
+                modes = z, y, Modes(count, count, 0)
+                part = SlabGeometry(
+                    geometry.shape, modes, geometry.rank, geometry.ranks, row_alignment
+                )
+                result.append(KxRange(part, kept + start, first + start))
+    return result

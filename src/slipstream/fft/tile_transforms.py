@@ -91,7 +91,7 @@ class TileTransforms:
             padded = {False, self._shapes.dtype(0, axes).kind == "f"}
             for forward, is_padded in itertools.product((True, False), padded):
                 arrays = self.arrays(slot, before, axes, is_padded)
-                self.record(StepGraph(self._device), arrays, axes, forward, 1.0)
+                self.record(StepGraph(self._device), arrays, axes, forward)
 
     def arrays(
         self, slot: Slot[TileTransforms], before: Shape, axes: Sequence[int], padded: bool
@@ -115,16 +115,21 @@ class TileTransforms:
         arrays: Sequence[Array],
         axes: Sequence[int],
         forward: bool,
-        scale: float,
+        scale: float = 1.0,
+        scales_points: bool = False,
     ) -> None:
-        """Record the transforms of a tile; the result of the way back is multiplied by `scale`."""
+        """Record the transforms of a tile.
+
+        The result of the first one on the way back is multiplied by `scale`, or that of the last.
+        """
         steps = list(enumerate(self._transforms(arrays[0].shape, tuple(axes))))
+        scaling = 0 if scales_points else len(steps) - 1
         for step, transform in steps if forward else reversed(steps):
             if forward:
                 transform.record_forward(graph, arrays[step], arrays[step + 1])
             else:
-                transform.record_backward(graph, arrays[step + 1], arrays[step], scale)
-                scale = 1.0
+                factor = scale if step == scaling else 1.0
+                transform.record_backward(graph, arrays[step + 1], arrays[step], factor)
 
     def _transforms(self, before: Shape, axes: tuple[int, ...]) -> list[AxisTransform]:
         def empty(shape: Shape, dtype: DTypeLike) -> Any:

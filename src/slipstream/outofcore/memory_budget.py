@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from slipstream.array_types import Comm
-from slipstream.byte_sizes import bytes_of
-from slipstream.collective import on_every_rank
+from slipstream.byte_sizes import bytes_of, bytes_text
+from slipstream.collective import largest, on_every_rank
 from slipstream.device import Device, open_devices
+from slipstream.errors import InputError
 from slipstream.exchange import local_rank
 
 # The fraction of the free memory that our arrays may take; the rest is for libraries.
 USABLE = 0.9
+# More bytes than any device has.
+NO_LIMIT = 1 << 62
 
 T = TypeVar("T")
 
@@ -49,12 +54,18 @@ def fits_on_all(comm: Comm, need: int, limit: int) -> bool:
     return _on_all(comm, need <= limit)
 
 
-def first_that_fits(
-    comm: Comm, counts: Iterable[int], make: Callable[[int], T]
+def fewest_tiles(
+    comm: Comm,
+    counts: Sequence[int],
+    limit: int,
+    size: Callable[[int], int],
+    make: Callable[[int, int], T],
 ) -> tuple[T, int] | None:
-    """Return what is made of the first number of tiles for which all ranks have memory. Collective.
+    """Return what is made of the fewest tiles for which all ranks have memory. Collective.
 
-    `make` raises `TooLittleMemory` where its limit does not allow a number. None if no number fits.
+    `counts` grow. What so many tiles take has this `size`, but for what a library needs to work in:
+    that is known when it has planned, which takes its time. `make(count, limit)` raises
+    `TooLittleMemory` where the limit does not allow a number. None if no number fits.
 
     Raises
     ------
@@ -64,17 +75,26 @@ def first_that_fits(
 
     def made(count: int) -> T | None:
         try:
-            return make(count)
+            return make(count, limit)
         except TooLittleMemory:
             return None
 
-    for count in counts:
+    possible = bisect.bisect_left(counts, True, key=lambda count: size(count) <= limit)
+    for count in counts[largest(comm, possible) :]:
         result = on_every_rank(comm, partial(made, count))
         fits = _on_all(comm, result is not None)
         if result is not None and fits:
             return result, count
         result = None  # frees what it took before the next attempt
     return None
+
+
+def too_little(key: str, limit: int, what: str, need: int, tiles: str = "") -> InputError:
+    """Return the refusal of a limit, given under a key, that is less than what something needs."""
+    return InputError(
+        f"{key} {bytes_text(limit)} on each device is too little for this {what}; it takes at "
+        f"least {math.ceil(need / 2**20)} MiB{tiles}"
+    )
 
 
 def _on_all(comm: Comm, said: bool) -> bool:

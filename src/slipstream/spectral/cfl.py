@@ -14,11 +14,11 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.case.spectral_case import SpectralTime
 from slipstream.errors import InputError
+from slipstream.fft.slab_engine import record_through
 from slipstream.schedule import StepGraph
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.transform_passes import record_through
 
 # The Courant number above which a fixed step is warned of.
 LARGEST = 1.0

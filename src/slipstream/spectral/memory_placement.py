@@ -7,24 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
 from slipstream.device.pinned_host_device import home_of
 from slipstream.exchange import Transport
-from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
+from slipstream.fft.slab_engine import Passes, SlabEngine
+from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep, StepGraph
 from slipstream.simulation.device_memory import memory_text, ranks_per_device
+from slipstream.spectral.kernel_tables import product_of_model
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.transform_passes import FieldTransforms, Passes
 
 if TYPE_CHECKING:
-    from slipstream.spectral.out_of_core_step import StepTiles, StreamedPasses
-
-# More bytes than any device has.
-_NO_LIMIT = 1 << 62
+    from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses, TileNeeds
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Placement:
     comm: Comm
     device: Device
     home: Device  # of the fields
-    tiles: StepTiles | None = None  # that stream through devices, if the fields are on the host
+    tiles: SlabTiles | None = None  # that stream through devices, if the fields are on the host
     limit: int = 0  # bytes that may be taken of each of these
     is_chosen: bool = False  # by the memory there is, since the case says "auto"
 
@@ -59,16 +59,16 @@ class Placement:
         """How many lanes of a device work on a step side by side."""
         return 1 if self.streaming else self.device.lanes
 
-    def passes(self) -> Callable[[FieldTransforms], StreamedPasses] | None:
+    def passes(self) -> Callable[[SlabEngine], StreamedPasses] | None:
         """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
         tiles = self.tiles
         if tiles is None:
             return None
-        from slipstream.spectral.out_of_core_step import StreamedPasses
+        from slipstream.fft.streamed_slabs import StreamedPasses
 
-        return lambda transforms: StreamedPasses(
-            transforms, self.problem, tiles, self.comm, self.limit
-        )
+        # On a CPU the fields themselves are in the same memory.
+        fields = self.problem.memory(self.home) if self.home in tiles.devices else 0
+        return lambda engine: StreamedPasses(engine, tiles, self.comm, self.limit, fields)
 
     def need(self) -> int:
         """Return the bytes that this rank needs where its fields are."""
@@ -138,12 +138,40 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
     # Only fields on the host need this import.
-    from slipstream.spectral.out_of_core_step import StepTiles
+    from slipstream.fft.streamed_slabs import SlabTiles
 
-    home = home_of(devices[0])
-    tiles = StepTiles(problem, devices, home, streaming)
+    home, product = home_of(devices[0]), product_of_model(problem.model)
+    tiles = SlabTiles(needs_of(problem, streaming.update), product, devices, home, streaming)
     tiles.check(comm, limit)
     return Placement(problem, comm, devices[0], home, tiles, limit)
+
+
+def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
+    """Return what a step needs of tiles if modes are advanced on the device, or on the host."""
+    from slipstream.fft.streamed_slabs import TileNeeds
+
+    g, inputs = problem.geometry, len(problem.model.inputs)
+    counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
+    used, reals, substages = [], 0, problem.method.substages
+    for substage in range(substages):
+        read, written = problem.accesses(substage)
+        # In the end, what the next step begins with is there too.
+        names = read | written | ({"inputs"} if problem.has_inputs else set())
+        used.append(sum(counts.get(name, problem.size) for name in names))
+        reals = max(reals, len(problem.decays) * ("decay" in read))
+    if update == "host":
+        used, reals = [inputs], 0
+    real = np.dtype(problem.real_dtype).itemsize
+    tables = 1024 * sum(g.shape) + real * problem.decay_size * problem.is_separable
+    return TileNeeds(
+        geometry=g,
+        dtype=np.dtype(problem.complex_dtype),
+        inputs=inputs,
+        products=len(problem.model.products),
+        spectral=max(used),
+        reals=reals,
+        constants=2 * 8 * g.planes * g.shape[1] + tables,
+    )
 
 
 def crossings(
@@ -156,8 +184,8 @@ def crossings(
     what each of so many tiles has; without `tiles`, of some that are found for it.
     """
     from slipstream.device.noting_device import NotingDevice
+    from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses
     from slipstream.simulation.step_walk import traffic_of_step
-    from slipstream.spectral.out_of_core_step import StepTiles, StreamedPasses
     from slipstream.spectral.runge_kutta_step import SpectralStep
 
     geometry = problem.geometry
@@ -166,15 +194,15 @@ def crossings(
     streaming = Streaming(update=update, tiles=tiles, resident=resident > 0)
 
     def record(device: Device, transport: Transport | None) -> StepGraph:
-        step_tiles = StepTiles(problem, [device], home_of(device), streaming)
+        home, product = home_of(device), product_of_model(problem.model)
+        slab_tiles = SlabTiles(needs_of(problem, update), product, [device], home, streaming)
 
-        def passes(transforms: FieldTransforms) -> StreamedPasses:
-            slots, count = step_tiles.fitting(None, _NO_LIMIT)
-            most = step_tiles.most(count)[1]
-            kept = -(-resident // most) * step_tiles.needs.column_bytes(most) if resident else 0
-            return StreamedPasses(transforms, problem, step_tiles, None, slots.bytes + kept)
+        def passes(engine: SlabEngine) -> StreamedPasses:
+            slots, count = slab_tiles.fitting(None, NO_LIMIT)
+            most = slab_tiles.most(count)[1]
+            kept = -(-resident // most) * slab_tiles.needs.column_bytes(most) if resident else 0
+            return StreamedPasses(engine, slab_tiles, None, slots.bytes + kept, 0)
 
-        home = home_of(device)
         return SpectralStep(problem, home, transport, passes).record_step(begins=False)
 
     rank, ranks = geometry.rank, geometry.ranks

@@ -11,15 +11,15 @@ from dataclasses import replace
 
 from slipstream.array_types import Array
 from slipstream.device import RowLaunch, Stream
-from slipstream.schedule import StepGraph, commit
-from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.transform_passes import (
+from slipstream.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
     TileUpdate,
     record_columns,
     record_through,
 )
+from slipstream.schedule import StepGraph, commit
+from slipstream.spectral.runge_kutta_step import SpectralStep
 
 
 def nonlinear_term(flow: SpectralStep) -> Array:

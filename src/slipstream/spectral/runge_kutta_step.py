@@ -2,7 +2,7 @@
 
 Per Runge-Kutta substage the fields that the model's products need go to physical space, the
 products come back, and one pass over the modes does the rest: derivatives, the pressure, the linear
-part and the substage itself. `transform_passes` fuses these with the transforms.
+part and the substage itself. `slab_engine` fuses these with the transforms.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from slipstream.equations import code_generation
 from slipstream.exchange import Transport
 from slipstream.fft import PointOperation, PointProduct
 from slipstream.fft.pack_unpack import real_name
+from slipstream.fft.slab_engine import (
+    ColumnTile,
+    ColumnUpdate,
+    Passes,
+    SlabEngine,
+    TileUpdate,
+    record_columns,
+    record_from_points,
+    record_through,
+    record_to_points,
+)
 from slipstream.schedule import StepGraph
 from slipstream.spectral.integrating_factor import IntegratingFactor
 from slipstream.spectral.kernel_tables import KernelTables
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.transform_passes import (
-    ColumnTile,
-    ColumnUpdate,
-    FieldTransforms,
-    Passes,
-    TileUpdate,
-    record_columns,
-    record_through,
-)
 from slipstream.spectral.wavenumbers import Wavenumbers
 
 
@@ -51,7 +53,7 @@ class SpectralStep:
         problem: SpectralProblem,
         device: Device,
         transport: Transport | None,
-        passes: Callable[[FieldTransforms], Passes] | None = None,
+        passes: Callable[[SlabEngine], Passes] | None = None,
     ) -> None:
         self.problem, self.device = problem, device
         geometry, model = problem.geometry, problem.model
@@ -74,7 +76,7 @@ class SpectralStep:
             "forcing": self.forcing,
             "decay": self._integrating_factor.of_modes,
         }
-        self.transforms = FieldTransforms(device, geometry, problem.transformed, dtype, transport)
+        self.transforms = SlabEngine(device, geometry, problem.transformed, dtype, transport)
         self.passes = self.transforms if passes is None else passes(self.transforms)
         # The factors of the patterns of force in each substage, and what a step takes of both.
         self._steady = np.ones((problem.method.substages, len(problem.forced)))
@@ -177,7 +179,8 @@ class SpectralStep:
         `PlanePass.record_backward`.
         """
         graph, self.is_ahead = StepGraph(self.device), False
-        self.transforms.record_backward(graph, source, store)
+        record_columns(graph, self.transforms, source)
+        record_to_points(graph, self.transforms, store, len(source))
         return graph
 
     def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
@@ -187,7 +190,8 @@ class SpectralStep:
         `PlanePass.record_forward`.
         """
         graph, self.is_ahead = StepGraph(self.device), False
-        self.transforms.record_forward(graph, load, target)
+        record_from_points(graph, self.transforms, load, len(target))
+        record_columns(graph, self.transforms, forward=len(target), target=target)
         return graph
 
     def new_graph(self) -> StepGraph:

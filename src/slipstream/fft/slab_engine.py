@@ -1,0 +1,573 @@
+"""The slab engine: fields between physical and spectral space, by passes over planes and columns.
+
+A rank has some planes of physical space, and all z of some ky of spectral space. A pass over its
+planes transforms along x and y, one over its columns along z; an exchange lies between them. That
+is all there is to a transform (`SlabTransform`). A solver's step has more in the same passes: a
+product where a pass over planes reaches physical space and turns back, an update of modes where one
+over columns reaches spectral space.
+
+What is done at a time is given by ranges: of kx (`KxRange`) and of planes (chunks), whose exchanges
+overlap what is done to others; of planes or ky (batches) that stay in a cache; and of planes or ky
+(tiles) that fit on a device. Here fields are on the device, and tiles are in place; those of fields
+on the host are loaded and stored (`fft/streamed_slabs.py`). `record_columns`,
+`record_through`, `record_from_points` and `record_to_points` record the passes of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from slipstream.array_types import Array
+from slipstream.decomposition import split
+from slipstream.device import Device, Operation, address_of
+from slipstream.exchange import (
+    ExchangePlan,
+    PackTargets,
+    Transport,
+    pack_targets,
+    packed_exchange,
+)
+from slipstream.fft.column_transforms import ColumnPass
+from slipstream.fft.pack_unpack import RowTables
+from slipstream.fft.plane_transforms import (
+    PackedPlanes,
+    PlanePass,
+    PointOperation,
+    PointProduct,
+    UserPoints,
+)
+from slipstream.fft.slab_layout import KxRange, SlabGeometry
+from slipstream.schedule import StepGraph
+
+# Chunks of planes in which products are sent: the first travel while the last are computed.
+PLANE_CHUNKS = 4
+
+
+@dataclass(frozen=True)
+class TileUpdate:
+    """An operation that advances modes of a tile, to be recorded.
+
+    It accesses `reads` and `writes`: parts of fields, products, and what is constant. Later passes
+    read `kept`: the rest of what it writes need not leave a device. It `moves` so many bytes, see
+    `StepGraph.add`.
+    """
+
+    operation: Operation
+    reads: list[Array]
+    writes: list[Array]
+    kept: list[Array]
+    moves: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class SlabExchange:
+    """An exchange of some fields of a range of kx, and of one chunk of their planes.
+
+    Blocks are whole in the working array `source`, from which `targets` takes them. Or passes write
+    them where they belong: then `tables` find their rows there, counted from the source, and
+    `blocks` has for each field and receiver the first plane, and the memory.
+    """
+
+    targets: PackTargets
+    source: Array
+    tables: RowTables | None = None
+    blocks: Sequence[tuple[int, Array]] = ()
+
+    def places(self, low: int, high: int) -> list[Array]:
+        """Return the memory in which planes of this rank from `low` to `high` belong."""
+        return [block[low - z :][: high - low] for z, block in self.blocks]
+
+
+class ColumnTile:
+    """Columns of some ky, in place: what transforms in z and updates of modes work on.
+
+    `low` to `high` are ky of this rank; `columns`, shape (fields, nz, ky of the tile, row), have
+    the modes of what comes back from physical space, and then of what goes there. All that is done
+    to them is recorded in `work`. They are those of a range of kx.
+    """
+
+    def __init__(
+        self,
+        transforms: ColumnPass,
+        work: StepGraph,
+        columns: Array,
+        low: int,
+        high: int,
+        kx: slice = slice(None),
+    ) -> None:
+        self._transforms, self.work, self.device = transforms, work, work.device
+        self.columns, self.low, self.high, self._kx = columns, low, high, kx
+
+    def part(self, array: Array) -> Array:
+        """Return what the tile has of a spectral field, shape (fields, kz, ky of the tile, row)."""
+        return array[:, :, self.low : self.high, self._kx]
+
+    def record_forward(self, fields: int, target: Array = None) -> None:
+        """Record the end of the forward transform of so many fields.
+
+        They stay in the columns, or go to a spectral field.
+        """
+        part = None if target is None else self.part(target)
+        self._transforms.record_forward(self.work, self.columns[:fields], part)
+
+    def record_backward(
+        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
+    ) -> None:
+        """Record the start of the backward transform of a spectral field into some columns."""
+        part, columns = self.part(source), self.columns[fields]
+        self.record_in([part])
+        place = None
+        if exchanges[0].tables is not None:
+            # All chunks of planes are stored at once; their tables are the same.
+            blocks = [block for one in exchanges for _, block in one.blocks]
+            accessed = [block[:, self.low : self.high] for block in blocks]
+            place = exchanges[0].source, exchanges[0].tables, self.low, accessed
+        self._transforms.record_backward(self.work, part, columns, place)
+
+    def record_update(self, update: ColumnUpdate) -> TileUpdate:
+        """Record an update of the tile's modes, and return it."""
+        done = update(self)
+        self.record_in(done.reads)
+        self.work.add(
+            done.operation,
+            reads=done.reads,
+            writes=done.writes,
+            label="substage",
+            category="compute",
+            moves=done.moves,
+        )
+        return done
+
+    # In place, nothing comes and goes.
+
+    def record_in(self, arrays: Sequence[Array]) -> None:
+        """Record that those of some arrays come from the host which are parts of fields there."""
+
+    def record_out(self, columns: int) -> None:
+        """Record that so many columns go to the host, and what later passes read of updates."""
+
+
+ColumnUpdate = Callable[[ColumnTile], TileUpdate]
+# Products are computed on the device where the points are.
+ProductOf = Callable[[Device], PointProduct]
+
+
+class PlaneTile:
+    """Planes of this rank from `low` to `high`, in place: what passes over planes work on.
+
+    Packed fields, by range of kx, have them from plane `first` on. All that is done to them is
+    recorded in `work`.
+    """
+
+    def __init__(
+        self,
+        transforms: PlanePass,
+        work: StepGraph,
+        packed: Sequence[Array],
+        low: int,
+        high: int,
+        first: int,
+    ) -> None:
+        self._transforms, self.work, self.device = transforms, work, work.device
+        self._packed, self.low, self.high, self._first = packed, low, high, first
+        self._range = first, first + high - low
+
+    def record_through(
+        self,
+        product: PointProduct | None,
+        inputs: int,
+        outputs: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        """Record the way to physical space, the product there, and the way back.
+
+        So many fields go there, and come back. Their exchanges are closed, as soon as each range of
+        kx has left, if this is the last tile before.
+        """
+        if product is not None and self.low > self._first:
+            rows = (self.low - self._first) * self._transforms.geometry.shape[1]
+            product = replace(product, maxima=product.maxima[rows:])
+        sources, targets = self._arriving(inputs), self._leaving(outputs, exchanges, closing)
+        self._transforms.record_through(self.work, sources, targets, product, *self._range)
+
+    def record_from_points(
+        self,
+        points: Array | PointOperation,
+        fields: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        """Record the way of so many fields from physical space; see `record_through`."""
+        targets = self._leaving(fields, exchanges, closing)
+        self._transforms.record_forward(self.work, targets, points, *self._range)
+
+    def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
+        """Record the way of so many fields to physical space."""
+        sources = self._arriving(fields)
+        self._transforms.record_backward(self.work, sources, points, *self._range, scale)
+
+    def _arriving(self, fields: int) -> list[PackedPlanes]:
+        return [self._transforms.packed(n, one[:fields]) for n, one in enumerate(self._packed)]
+
+    def _leaving(
+        self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
+    ) -> list[PackedPlanes]:
+        result = []
+        for number, one in enumerate(exchanges):
+            planes, close = self._packed[number][:fields], None
+            if closing is not None:
+                close = partial(one.targets.record_close, closing, "transpose")
+            if one.tables is None:
+                result.append(self._transforms.packed(number, planes, close))
+            else:
+                result.append(PackedPlanes(planes, one.tables, one.places, close))
+        return result
+
+
+class Passes(Protocol):
+    """Where fields are, and by which tiles passes take them through a step."""
+
+    geometry: SlabGeometry
+    # The ranges of kx, whose columns are apart.
+    ranges: Sequence[KxRange]
+    # Where passes run.
+    devices: list[Device]
+    # Whether the last pass of a step had better begin the next step, too.
+    goes_ahead: bool
+    # Whether fields go to physical space one by one, so that the first travels while others are
+    # transformed.
+    sends_field_by_field: bool
+
+    @property
+    def plane_chunks(self) -> int:
+        """In how many chunks of planes products come back."""
+
+    @property
+    def updating(self) -> Passes:
+        """The passes that update modes: these, or those of the host."""
+
+    def column_tiles(
+        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+    ) -> Iterator[ColumnTile]:
+        """Yield the tiles of a pass over the columns of a range of kx, each to be recorded at once.
+
+        They may be `arriving` by an exchange.
+        """
+
+    def plane_tiles(
+        self, graph: StepGraph, first: int, last: int, arriving: bool = False
+    ) -> Iterator[PlaneTile]:
+        """Yield the tiles of a pass over planes of this rank, each to be recorded at once."""
+
+    def exchange(
+        self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
+    ) -> SlabExchange:
+        """Return an exchange of a range of kx; see `SlabEngine.exchange`. Collective."""
+
+
+def record_columns(
+    graph: StepGraph,
+    passes: Passes,
+    source: Array = None,
+    updates: Sequence[ColumnUpdate] = (),
+    forward: int = 0,
+    target: Array = None,
+    chunks: int = 1,
+) -> None:
+    """Record one pass over the columns. Collective.
+
+    The forward transform of so many fields is finished, into spectral fields `target` or in place;
+    modes are updated; and the backward transform of spectral fields `source` is started, which are
+    sent in so many chunks of planes. Spectral fields are (count, kz, ky of this rank, row).
+    """
+    if updates and passes.updating is not passes:
+        if forward:
+            record_columns(graph, passes, forward=forward)
+        record_columns(graph, passes.updating, updates=updates)
+        updates, forward = (), 0
+    if source is not None and not passes.sends_field_by_field:
+        _record_column_tiles(graph, passes, forward, updates, target, source, chunks=chunks)
+        return
+    if forward or updates:
+        _record_column_tiles(graph, passes, forward, updates, target)
+    for field in range(0 if source is None else len(source)):
+        one = source[field : field + 1]
+        _record_column_tiles(graph, passes, source=one, first=field, chunks=chunks)
+
+
+def _record_column_tiles(
+    graph: StepGraph,
+    passes: Passes,
+    forward: int = 0,
+    updates: Sequence[ColumnUpdate] = (),
+    target: Array = None,
+    source: Array = None,
+    first: int = 0,
+    chunks: int = 1,
+) -> None:
+    """Record a pass that sends all of its source together; it goes to columns from `first` on."""
+    fields = range(first, first if source is None else first + len(source))
+    part = slice(fields.start, fields.stop)
+    exchanges: list[list[SlabExchange]] = []
+    for kx in range(len(passes.ranges)):
+        leaving = [
+            passes.exchange(kx, fields, False, chunk, chunks)
+            for chunk in range(0 if source is None else chunks)
+        ]
+        for one in leaving:
+            one.targets.record_open(graph, "transpose")
+        for tile in passes.column_tiles(graph, kx, arriving=forward > 0):
+            if forward:
+                tile.record_forward(forward, target)
+            for update in updates:
+                tile.record_update(update)
+            if leaving:
+                tile.record_backward(source, part, leaving)
+            tile.record_out(0 if leaving or updates else forward)
+        if leaving:
+            leaving[0].targets.record_close(graph, "transpose")
+        exchanges.append(leaving[1:])
+    # The first planes of all ranges leave before the others, and are transformed meanwhile.
+    for of_chunk in zip(*exchanges, strict=True):
+        for one in of_chunk:
+            one.targets.record_close(graph, "transpose")
+
+
+def record_through(
+    graph: StepGraph, passes: Passes, product_of: ProductOf | None, inputs: int, outputs: int
+) -> None:
+    """Record what follows `record_columns`: to physical space, the product, and back. Collective.
+
+    So many fields go there, and come back; without a product, values are left alone.
+    """
+    chunks = passes.plane_chunks
+    for tile, exchanges, closing in _leaving_planes(graph, passes, outputs, chunks):
+        product = product_of(tile.device) if product_of else None
+        tile.record_through(product, inputs, outputs, exchanges, closing)
+
+
+def record_from_points(
+    graph: StepGraph, passes: Passes, points: Array | PointOperation, fields: int, chunks: int = 1
+) -> None:
+    """Record what precedes `record_columns`: so many fields from physical space. Collective.
+
+    Points are an array of this rank's, or made batch by batch: see `PlanePass.record_forward`.
+    """
+    for tile, exchanges, closing in _leaving_planes(graph, passes, fields, chunks):
+        tile.record_from_points(points, fields, exchanges, closing)
+
+
+def record_to_points(
+    graph: StepGraph,
+    passes: Passes,
+    points: Array | PointOperation,
+    fields: int,
+    chunks: int = 1,
+    scale: float = 1.0,
+) -> None:
+    """Record what follows `record_columns`: so many fields to physical space, times a constant.
+
+    Points are an array of this rank's, or used batch by batch: see `PlanePass.record_backward`.
+    """
+    for first, last in split(passes.geometry.planes, chunks):
+        for tile in passes.plane_tiles(graph, first, last, arriving=True):
+            tile.record_to_points(points, fields, scale)
+
+
+def _leaving_planes(
+    graph: StepGraph, passes: Passes, fields: int, chunks: int
+) -> Iterator[tuple[PlaneTile, Sequence[SlabExchange], StepGraph | None]]:
+    """Yield the tiles of a pass over planes, after which so many fields are sent, in chunks.
+
+    Each with its exchanges, and with the graph if it is the last that closes them.
+    """
+    for chunk, (first, last) in enumerate(split(passes.geometry.planes, chunks)):
+        exchanges = [
+            passes.exchange(kx, range(fields), True, chunk, chunks)
+            for kx in range(len(passes.ranges))
+        ]
+        for one in exchanges:
+            one.targets.record_open(graph, "transpose")
+        for tile in passes.plane_tiles(graph, first, last):
+            yield tile, exchanges, graph if tile.high == last else None
+        for one in exchanges if first == last else ():
+            one.targets.record_close(graph, "transpose")
+
+
+class SlabEngine:
+    """Working arrays of a rank, exchanges between them, and the passes over them in place.
+
+    At most `fields` fields are transformed together. Points exist for a batch of planes only, or,
+    of a `user`, in arrays of theirs; kx may be divided into `ranges`. Exchanges take whole arrays
+    as passes leave them. Or `store` is given, and passes write blocks where they are exchanged:
+    into the memory of other ranks if true, and if the transport can.
+
+    Attributes
+    ----------
+    columns : list of array, shape (fields, nz, ky of this rank, row)
+        Where forward transforms leave their modes, by range of kx: all nz of them, unnormalised;
+        those that the truncation discards are undefined.
+    planes : list of array, shape (fields, at least planes_size)
+        Packed planes. They are in the memory of the columns on one rank, and where all that comes
+        is stored by others.
+    """
+
+    goes_ahead = False
+
+    def __init__(
+        self,
+        device: Device,
+        geometry: SlabGeometry,
+        fields: int,
+        complex_dtype: DTypeLike,
+        transport: Transport | None,
+        ranges: Sequence[KxRange] | None = None,
+        user: UserPoints | None = None,
+        store: bool | None = None,
+    ) -> None:
+        self.geometry, self.devices, self._transport = geometry, [device], transport
+        self.ranges = [KxRange(geometry)] if ranges is None else ranges
+        self._store, self._takes_whole = store, store is None or transport is None
+        self.sends_field_by_field = store is None and transport is not None
+        self.plane_chunks = PLANE_CHUNKS if transport else 1
+        self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
+        self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
+        self._exchanges: dict[tuple, SlabExchange] = {}
+        self.columns: list[Array] = []
+        self.planes: list[Array] = []
+        # What exchanges go between: planes, and columns as they are allocated.
+        self._ends: list[tuple[Array, Array]] = []
+        self.buffer_bytes = 0
+        for one in self.ranges:
+            self._allocate(one.geometry, fields, complex_dtype)
+        if user is None:
+            for array in {id(one): one for pair in self._ends for one in pair}.values():
+                device.run(device.fill(array, 0))
+        self._column_passes = [
+            ColumnPass(
+                device,
+                one.geometry,
+                fields,
+                complex_dtype,
+                columns=one.geometry.modes[2].count if user else None,
+                tiled=user is None or user.tiled,
+                stored=not self._takes_whole,
+            )
+            for one in self.ranges
+        ]
+        self.buffer_bytes += sum(one.work_bytes for one in self._column_passes)
+        self._plane_pass = PlanePass(
+            device, geometry, fields, complex_dtype, ranges=self.ranges, user=user
+        )
+
+    def _allocate(self, geometry: SlabGeometry, fields: int, complex_dtype: DTypeLike) -> None:
+        """Allocate the working arrays of a range of kx. Collective."""
+        transport, dtype = self._transport, np.dtype(complex_dtype)
+        empty = transport.empty if transport else self.devices[0].empty
+        columns_size = math.prod(geometry.columns_shape)
+        sizes = geometry.planes_size, columns_size
+        if self._store is not None:
+            sizes = geometry.field_size, geometry.field_size
+        arrays = [empty((fields, sizes[1]), dtype)]
+        # Where all is stored at the receivers, each way has one end only, and no two steps run at a
+        # time.
+        stores = self._store and transport and not transport.pack_buffer_bytes(arrays[0].nbytes)
+        if transport and not stores:
+            arrays.append(empty((fields, sizes[0]), dtype))
+        self.buffer_bytes += sum(one.nbytes for one in arrays)
+        self._ends.append((arrays[-1], arrays[0]))
+        self.planes.append(arrays[-1])
+        part = arrays[0][:, :columns_size]
+        self.columns.append(part.reshape(fields, *geometry.columns_shape))
+
+    @property
+    def updating(self) -> Passes:
+        return self
+
+    def column_tiles(
+        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+    ) -> Iterator[ColumnTile]:
+        """Yield batches of columns, each in the lane that works on it."""
+        device, passes, columns = self.devices[0], self._column_passes[kx], self.columns[kx]
+        late = self.lane_after_exchange if arriving else None
+        for number, (low, high) in enumerate(passes.batches()):
+            work = graph.on(device, late or graph.lane_of_batch(number, device)[1])
+            part = self.ranges[kx].of_kept if len(self.ranges) > 1 else slice(None)
+            yield ColumnTile(passes, work, columns[:, :, low:high], low, high, part)
+
+    def plane_tiles(
+        self, graph: StepGraph, first: int, last: int, arriving: bool = False
+    ) -> Iterator[PlaneTile]:
+        """Yield these planes as one tile, whose batches are dealt out to lanes."""
+        if first < last:
+            work = graph.on(self.devices[0], self.lane_after_exchange if arriving else None)
+            yield PlaneTile(self._plane_pass, work, self.planes, first, last, first)
+
+    def exchange(
+        self,
+        kx: int,
+        fields: range,
+        forward: bool,
+        chunk: int = 0,
+        chunks: int = 1,
+        whole: bool | None = None,
+    ) -> SlabExchange:
+        """Return the exchange of some fields of a range of kx, made once. Collective.
+
+        It goes from planes to columns if `forward`, else back, and may be one chunk of planes of
+        so many. By default it takes `whole` arrays, or blocks where they belong, as passes leave
+        them.
+        """
+        whole = self._takes_whole if whole is None else whole
+        key = kx, fields, forward, chunk, chunks, whole
+        if key not in self._exchanges:
+            self._exchanges[key] = self._made(*key)
+        return self._exchanges[key]
+
+    def _made(
+        self, kx: int, fields: range, forward: bool, chunk: int, chunks: int, whole: bool
+    ) -> SlabExchange:
+        geometry = self.ranges[kx].geometry
+        if (kx, chunks) not in self._plans:
+            self._plans[kx, chunks] = geometry.plan.split(chunks)
+        plan, all_blocks = self._plans[kx, chunks][chunk], geometry.plan
+        source, target = (one[fields.start : fields.stop] for one in self._ends[kx])
+        if not forward:
+            plan, all_blocks = plan.reversed(), all_blocks.reversed()
+            source, target = target, source
+        pairs = list(zip(source, target, strict=True))
+        if whole:
+            return SlabExchange(packed_exchange(self._transport, plan, pairs), source)
+        targets = pack_targets(self._transport, plan, pairs, self._store is not False)
+        if self._store is None:
+            return SlabExchange(targets, source)
+        # Tables are made for whole blocks, of which these may be parts.
+        starts = {block.peer: block.offset for block in all_blocks.sends}
+        blocks, origin = [], geometry.physical_box.start[0] if forward else 0
+        for number, places in enumerate(targets.blocks):
+            for block in plan.sends:
+                first, place = block.box.start[0] - origin, places[block.peer]
+                blocks.append((first, place.reshape(*block.box.shape[:2], -1)))
+                if number == 0:
+                    distance = address_of(place) - address_of(source)
+                    shift = block.offset - starts[block.peer]
+                    starts[block.peer] = distance // place.itemsize - shift
+        rows = geometry.plane_rows(None, starts) if forward else geometry.column_blocks(starts)
+        return SlabExchange(targets, source, RowTables(self.devices[0], rows), blocks)
+
+
+def lane_after_exchange(device: Device) -> str | None:
+    """Return where to record what follows an exchange, or None for the lanes in turn.
+
+    On a GPU that is a lane of its own, so that chunks which have arrived are transformed while
+    others are still being stored. The lanes of a CPU are its threads, of which there are no more.
+    """
+    return "after exchange" if device.kind != "cpu" else None

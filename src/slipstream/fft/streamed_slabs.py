@@ -1,0 +1,575 @@
+"""Fields that stay on the host: the passes of the slab engine, tile by tile through devices.
+
+A step takes its fields over the bus twice in a substage. In the pass over the columns a range of ky
+comes in, is transformed back from the products' planes, advanced, and transformed towards physical
+space again; in the pass over the planes some planes come in, go to physical space, are multiplied,
+and return. What fits on a device is then no limit: the host's memory is. So do GHOST's batches
+(Rosenberg et al., Atmosphere 11, 178 (2020)) and the pencils of Ravikumar, Appelhans and Yeung
+(SC 2019), which take the update to the host; that is the alternative here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from slipstream.array_types import Array, Comm
+from slipstream.byte_sizes import bytes_text
+from slipstream.collective import largest, on_every_rank
+from slipstream.decomposition import Box, split
+from slipstream.device import Device
+from slipstream.errors import InputError
+from slipstream.exchange import PackTargets
+from slipstream.fft.column_transforms import ColumnPass
+from slipstream.fft.plane_transforms import PlanePass, PointProduct, plane_pass_bytes
+from slipstream.fft.slab_engine import (
+    PLANE_CHUNKS,
+    ColumnTile,
+    ColumnUpdate,
+    Passes,
+    PlaneTile,
+    SlabEngine,
+    SlabExchange,
+    TileUpdate,
+)
+from slipstream.fft.slab_layout import SlabGeometry
+from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, too_little
+from slipstream.outofcore.streaming_options import Streaming
+from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlots, aligned
+from slipstream.outofcore.tiles import tile_counts
+from slipstream.schedule import StepGraph
+
+
+@dataclass(frozen=True)
+class TileNeeds:
+    """What a step needs of every tile."""
+
+    geometry: SlabGeometry
+    dtype: np.dtype
+    inputs: int  # fields that go to physical space
+    products: int  # fields that come back
+    spectral: int  # other complex fields that the update of a range of ky accesses
+    reals: int  # real ones
+    constants: int  # bytes of what is on every device besides
+
+    @property
+    def fields(self) -> int:
+        """The largest number of fields that are transformed together."""
+        return max(self.inputs, self.products)
+
+    def column_bytes(self, ky: int) -> int:
+        """Return the bytes of the columns of so many ky."""
+        nz, _, row = self.geometry.columns_shape
+        return aligned(self.fields * nz * ky * row * self.dtype.itemsize)
+
+    def slot_bytes(self, planes: int, ky: int) -> int:
+        """Return the bytes of a slot for so many planes, or so many ky."""
+        g, size = self.geometry, self.dtype.itemsize
+        kz, _, nx = g.spectral_box.shape
+        packed = aligned(self.fields * g.packed_size(planes) * size)
+        # Every part may need a little more to be aligned.
+        spectral = self.spectral * (aligned(kz * ky * g.row * size) + ALIGNMENT)
+        spectral += aligned(self.reals * kz * ky * nx * size // 2)
+        return max(packed, self.column_bytes(ky) + spectral)
+
+    def bytes_beside(self, planes: int, device: Device, streaming: Streaming) -> int:
+        """Return the bytes of a device that are taken beside slots, a library's scratch apart."""
+        work = plane_pass_bytes(self.geometry, self.fields, self.dtype, device, planes)
+        return self.constants + len(streaming.lanes) * work
+
+
+class SlabWorker:
+    """The transforms of tiles in one lane of a device, one after the other; a `Worker`.
+
+    A tile has at most so many planes, or ky. Planes are sent in `chunks` one after the other.
+    """
+
+    def __init__(
+        self,
+        needs: TileNeeds,
+        device: Device,
+        planes: int,
+        ky: int,
+        chunks: int,
+        product: PointProduct | None,
+    ) -> None:
+        arguments = device, needs.geometry, needs.fields, needs.dtype
+        self._needs, self._held, self._product = needs, (planes, ky), product
+        self._chunks = [high - low for low, high in split(needs.geometry.planes, chunks)]
+        self.scratch = device.fft_scratch()
+        self.planes = PlanePass(*arguments, planes, self.scratch)
+        self.columns = ColumnPass(*arguments, ky, self.scratch)
+
+    def plan(self, slot: Slot[SlabWorker]) -> None:
+        g, needs = self._needs.geometry, self._needs
+        planes, ky = self._held
+        for size in {one for length in self._chunks for one in _sizes(length, planes)}:
+            self.planes.plan(self._product, needs.inputs, needs.products, size)
+        for fields, size in itertools.product(
+            {needs.inputs, needs.products}, _sizes(g.columns_shape[1], ky)
+        ):
+            slot.clear()
+            columns = slot.place((needs.fields, g.shape[0], ky, g.row), needs.dtype)
+            self.columns.line.plan(columns[:fields, :, :size].swapaxes(1, 2))
+            slot.clear()
+
+
+class ResidentColumns:
+    """Columns that stay on a device: those of the first ky of this rank, as its memory allows.
+
+    Between the pass over the columns and that over the planes, what both passes of this rank share
+    lies on the device, tile by tile of ky; the rest of these columns, which belongs to planes of
+    other ranks, comes and goes as ever. The less a grid exceeds the device, the less crosses the
+    bus. Tiles have `ky` ky, and `count` of them stay if the device has room; it is tried with fewer
+    if not. What then stays are `tiles`, with `ky` ky in all.
+    """
+
+    def __init__(
+        self,
+        geometry: SlabGeometry,
+        device: Device,
+        fields: int,
+        dtype: DTypeLike,
+        ky: int,
+        count: int,
+    ) -> None:
+        nz, all_ky, row = geometry.columns_shape
+        self._step = ky
+        self._first, self._last = geometry.physical_box.start[0], geometry.physical_box.stop[0]
+        self._columns: Array = None
+        while count and self._columns is None:
+            try:
+                self._columns = device.empty((count, fields, nz, ky, row), dtype)
+            except InputError:  # the device has less room than it said
+                count //= 2
+        self.tiles, self.ky = count, min(count * ky, all_ky)
+
+    def columns(self, low: int) -> Array:
+        """Return the columns of the tile that begins at a ky of this rank; None if they leave."""
+        return self._columns[low // self._step] if low < self.ky else None
+
+    def elsewhere(self, low: int) -> list[slice]:
+        """Return which z of a tile come and go: those of other ranks, or all."""
+        if low >= self.ky:
+            return [slice(None)]
+        nz = self._columns.shape[2]
+        return [slice(a, b) for a, b in ((0, self._first), (self._last, nz)) if a < b]
+
+    def is_here(self, low: int, z: int) -> bool:
+        """Return whether a plane of a tile stays."""
+        return low < self.ky and self._first <= z < self._last
+
+    def record_in(self, graph: StepGraph, planes: Array, low: int) -> None:
+        """Record that planes of this rank from `low` on get what stays.
+
+        Their shape is (fields, planes, ky of this rank, row), on the device.
+        """
+        for part, own in self._shared(planes, low):
+            graph.add_copy(part, own, label="keep")
+
+    def record_out(self, graph: StepGraph, planes: Array, low: int) -> None:
+        """Record that planes leave what stays; parameters as of `record_in`."""
+        for part, own in self._shared(planes, low):
+            graph.add_copy(own, part, label="keep")
+
+    def _shared(self, planes: Array, low: int) -> Iterator[tuple[Array, Array]]:
+        if not self.tiles:
+            return
+        fields, count, _, row = planes.shape
+        z, step = self._first + low, self._step
+        own = self._columns[:, :fields, z : z + count].transpose(1, 2, 0, 3, 4)
+        # All whole tiles at once, as an axis of their own, and the last if it has fewer ky.
+        whole = self.ky // step
+        part = planes[:, :, : whole * step].reshape(fields, count, whole, step, row)
+        yield part, own[:, :, :whole]
+        if whole < self.tiles:
+            yield planes[:, :, whole * step : self.ky], own[:, :, whole, : self.ky - whole * step]
+
+
+@dataclass(frozen=True)
+class HostFields:
+    """Fields on the host, what of them stays on a device, and how much a tile can hold of them."""
+
+    engine: SlabEngine
+    resident: ResidentColumns
+    fields: int
+    planes: int
+    ky: int
+
+
+class StreamedColumnTile(ColumnTile):
+    """Columns of some ky in a slot, or in memory that stays there; fields are on the host."""
+
+    def __init__(
+        self, graph: StepGraph, slot: Slot[SlabWorker], host: HostFields, low: int, high: int
+    ) -> None:
+        self._graph, self._slot, self._resident = graph, slot, host.resident
+        self._geometry, self._ky = host.engine.geometry, host.ky
+        (all_columns,) = host.engine.columns
+        self._on_host = all_columns[:, :, low:high]
+        columns = host.resident.columns(low)
+        if columns is None:
+            _, nz, _, row = all_columns.shape
+            columns = slot.place((host.fields, nz, host.ky, row), all_columns.dtype)
+        work = slot.work(graph)
+        super().__init__(slot.worker.columns, work, columns[:, :, : high - low], low, high)
+        # Parts of fields: by field, and by the part what it is on the host; which have values.
+        self._parts: dict[tuple, Array] = {}
+        self._sources: dict[int, Array] = {}
+        self._filled: set[int] = set()
+        self._kept: list[Array] = []
+
+    def part(self, array: Array) -> Array:
+        """Return where the slot has its part of a spectral field on the host."""
+        key = array.ctypes.data, array.shape
+        if key not in self._parts:
+            fields, kz, _, row = array.shape
+            place = self._slot.place((fields, kz, self._ky, row), array.dtype)
+            part = place[:, :, : self.high - self.low]
+            self._parts[key] = part
+            self._sources[id(part)] = array[:, :, self.low : self.high]
+        return self._parts[key]
+
+    def record_update(self, update: ColumnUpdate) -> TileUpdate:
+        done = super().record_update(update)
+        self._filled.update(map(id, self._parts_among(done.writes)))
+        self._kept += done.kept
+        return done
+
+    def record_forward(self, fields: int, target: Array = None) -> None:
+        for z in self._resident.elsewhere(self.low):
+            self._slot.record_in(self._graph, self.columns[:fields, z], self._on_host[:fields, z])
+        super().record_forward(fields, target)
+
+    def record_backward(
+        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
+    ) -> None:
+        super().record_backward(source, fields, exchanges)
+        (targets,) = (one.targets for one in exchanges)
+        first = self._geometry.spectral_box.start[1] + self.low
+        columns = self.columns[fields]
+        _, nz, ky, row = columns.shape
+        mine = self._geometry.physical_box
+        low, high = 0, nz
+        peer: int | None = None
+        if not targets.stores:
+            # Columns are packed as they are, but for what this rank sends to itself.
+            low, high, peer = mine.start[0], mine.stop[0], self._geometry.rank
+            for z in (slice(0, low), slice(high, nz)):
+                if z.start < z.stop:
+                    self._slot.record_out(self._graph, self._on_host[fields, z], columns[:, z])
+        box = Box((low, first, 0), (high, first + ky, row))
+        for field, values in enumerate(columns[:, low:high]):
+            for part, target in targets.views(field, box, peer):
+                if not self._resident.is_here(self.low, part.start[0]):
+                    self._slot.record_out(self._graph, target, values[part.slices(box)])
+
+    def record_in(self, arrays: Sequence[Array]) -> None:
+        for array in self._parts_among(arrays):
+            if id(array) not in self._filled:
+                self._slot.record_in(self._graph, array, self._sources[id(array)])
+                self._filled.add(id(array))
+
+    def record_out(self, columns: int) -> None:
+        if columns:
+            self._slot.record_out(self._graph, self._on_host[:columns], self.columns[:columns])
+        for array in self._kept:
+            self._slot.record_out(self._graph, self._sources[id(array)], array)
+
+    def _parts_among(self, arrays: Sequence[Array]) -> list[Array]:
+        return [array for array in arrays if id(array) in self._sources]
+
+
+class StreamedPlaneTile(PlaneTile):
+    """Planes of this rank from `low` to `high` in a slot; fields are on the host."""
+
+    def __init__(
+        self, graph: StepGraph, slot: Slot[SlabWorker], host: HostFields, low: int, high: int
+    ) -> None:
+        self._graph, self._slot, self._resident = graph, slot, host.resident
+        self._geometry = host.engine.geometry
+        (self._on_host,) = host.engine.planes
+        size = self._geometry.packed_size(host.planes)
+        packed = slot.place((host.fields, size), self._on_host.dtype)
+        self._held, self._blocks = host.planes, self._geometry.packed_blocks(host.planes)
+        super().__init__(slot.worker.planes, slot.work(graph), [packed], low, high, 0)
+        self._in_slot = packed
+
+    def record_through(
+        self,
+        product: PointProduct | None,
+        inputs: int,
+        outputs: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        (targets,) = (one.targets for one in exchanges)
+        self._record_in(inputs)
+        super().record_through(product, inputs, outputs, exchanges, None)
+        self._record_out(outputs, targets)
+        if closing is not None:
+            targets.record_close(closing, "transpose")
+
+    def _record_in(self, fields: int) -> None:
+        g, kept = self._geometry, self._resident.ky
+        for packed, own in self._pairs(fields):
+            self._slot.record_in(self._graph, packed, own)
+        packed, own = (
+            self._mine(self._in_slot[:fields]),
+            self._mine(self._on_host[:fields], g.planes),
+        )
+        self._resident.record_in(self.work, packed, self.low)
+        if packed[:, :, kept:].size:
+            self._slot.record_in(self._graph, packed[:, :, kept:], own[:, :, kept:])
+
+    def _record_out(self, fields: int, targets: PackTargets) -> None:
+        g, low, ky = self._geometry, self.low, 0
+        if not targets.stores:
+            # They are packed as they came, but for what this rank sends to itself.
+            for packed, own in self._pairs(fields):
+                self._slot.record_out(self._graph, own, packed)
+        z, planes = g.physical_box.start[0] + low, self.high - low
+        for rank, (start, size) in enumerate(self._blocks):
+            first, ky = ky, ky + size // g.row
+            if rank != g.rank and not targets.stores:
+                continue
+            packed = _planes_of(self._in_slot[:fields], start, size, 0, planes, g.row)
+            if rank == g.rank:
+                self._resident.record_out(self.work, packed, low)
+                packed, first = packed[:, :, self._resident.ky :], first + self._resident.ky
+            box = Box((z, first, 0), (z + planes, ky, g.row))
+            for field, values in enumerate(packed):
+                for part, target in targets.views(field, box, rank):
+                    self._slot.record_out(self._graph, target, values[part.slices(box)])
+
+    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
+        """Yield what the tile has of blocks of other ranks, and these on the host, run by run."""
+        g, low, high, held = self._geometry, self.low, self.high, self._held
+        runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
+        for run, run_on_host in runs:
+            yield (
+                g.planes_of_run(self._in_slot[:fields], run, held, 0, high - low),
+                g.planes_of_run(self._on_host[:fields], run_on_host, g.planes, low, high),
+            )
+
+    def _mine(self, packed: Array, held: int | None = None) -> Array:
+        """Return planes of this rank's block, of the tile or, if so many are held, of the host."""
+        g, low, high = self._geometry, self.low, self.high
+        if held is None:
+            held, low, high = self._held, 0, high - low
+        start, size = g.packed_blocks(held)[g.rank]
+        return _planes_of(packed, start, size, low, high, g.row)
+
+
+def _planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:
+    """Return planes of a packed block, (fields, planes, ky, row), whose planes have this size."""
+    part = packed[:, start + low * size : start + high * size]
+    return part.reshape(len(packed), high - low, size // row, row)
+
+
+def _sizes(count: int, most: int) -> set[int]:
+    """Return the different sizes of tiles into which so many planes, or ky, are cut."""
+    return {min(most, count - low) for low in range(0, count, most)}
+
+
+class SlabTiles:
+    """The tiles of passes: how many there may be, and the memory that they take of `devices`."""
+
+    def __init__(
+        self,
+        needs: TileNeeds,
+        product: PointProduct | None,
+        devices: Sequence[Device],
+        home: Device,
+        streaming: Streaming,
+    ) -> None:
+        self.devices, self._home, self.streaming = list(devices), home, streaming
+        self.geometry, self.needs, self._product = needs.geometry, needs, product
+
+    def check(self, comm: Comm, limit: int) -> None:
+        """Refuse a limit into which no tiles fit, without allocating any field. Collective."""
+        limit = -largest(comm, -limit)
+        if largest(comm, self._least_bytes()) > limit:
+            self._refuse(comm, limit)
+
+    def fitting(self, comm: Comm, limit: int) -> tuple[TileSlots[SlabWorker], int]:
+        """Return devices with the fewest tiles that fit on all ranks, and how many. Collective."""
+        # Ranks may have been told different limits: each looks at its own devices.
+        limit = -largest(comm, -limit)
+        found = fewest_tiles(comm, self._counts(), limit, self._bytes, self._made)
+        return found or self._refuse(comm, limit)
+
+    def _refuse(self, comm: Comm, limit: int) -> NoReturn:
+        count = self._counts()[-1]
+
+        def least() -> int:
+            if self.streaming.tiles or all(one.kind == "cpu" for one in self.devices):
+                return self._least_bytes()
+            # The smallest tiles are made, to find out what a library takes for them.
+            return self._made(count, NO_LIMIT).bytes
+
+        raise self._too_little(limit, largest(comm, on_every_rank(comm, least)))
+
+    def _too_little(self, limit: int, need: int) -> InputError:
+        tiles = f" with {self._counts()[-1]} tiles" if self.streaming.tiles else ""
+        return too_little("run.memory:", limit, "step", need, tiles)
+
+    def planned(self, limit: int) -> tuple[int, int]:
+        """Return into how many tiles a pass is cut, and columns of how many ky then stay.
+
+        A library's work area is not in it: nothing is allocated.
+
+        Raises
+        ------
+        InputError
+            If no tiles fit.
+        """
+        for count in self._counts():
+            left = limit - self._bytes(count)
+            if left >= 0:
+                most, all_ky = self.most(count)[1], self.geometry.columns_shape[1]
+                return count, min(self.staying_tiles(count, left) * most, all_ky)
+        raise self._too_little(limit, self._least_bytes())
+
+    def staying_tiles(self, count: int, left: int) -> int:
+        """Return how many of so many tiles' columns stay on the device if that much is left."""
+        if not self.streaming.resident:
+            return 0
+        most, all_ky = self.most(count)[1], self.geometry.columns_shape[1]
+        return min(left // self.needs.column_bytes(most), -(-all_ky // most))
+
+    def _least_bytes(self) -> int:
+        return self._bytes(self._counts()[-1])
+
+    def _bytes(self, count: int) -> int:
+        """Return the bytes that so many tiles take, but for what a library works in."""
+        most = self.most(count)
+        slots = self.streaming.slots * self.needs.slot_bytes(*most)
+        beside = (self.needs.bytes_beside(most[0], one, self.streaming) for one in self.devices)
+        return slots + max(beside)
+
+    def _counts(self) -> list[int]:
+        """Return numbers of tiles to try, larger ones when smaller ones do not fit."""
+        g = self.geometry
+        longest = max(-(-g.shape[0] // g.ranks), -(-g.spectral_shape[1] // g.ranks))
+        size = self.needs.fields * g.field_size * self.needs.dtype.itemsize
+        return list(tile_counts(size, longest, self.streaming.tiles))
+
+    def most(self, count: int) -> tuple[int, int]:
+        """Return how many planes, and how many ky, tiles have at most."""
+        g = self.geometry
+        return max(1, -(-g.planes // count)), max(1, -(-g.columns_shape[1] // count))
+
+    def chunks(self, count: int) -> int:
+        """Return in how many chunks planes are sent, if there are so many tiles."""
+        if self.geometry.ranks == 1:
+            return 1
+        sent = self.streaming.tiles_per_exchange
+        return -(-count // sent) if sent else PLANE_CHUNKS
+
+    def _made(self, count: int, limit: int) -> TileSlots[SlabWorker]:
+        """Return devices for so many tiles, or raise `TooLittleMemory`."""
+        needs, streaming, most = self.needs, self.streaming, self.most(count)
+        size = needs.slot_bytes(*most)
+        packed = 2 * size * streaming.slots if streaming.copies == "packed" else 0
+        if packed > self._home.memory_free():
+            raise InputError(
+                f"run.streaming: packed copies take {bytes_text(packed)} of the host, of which "
+                f"{bytes_text(self._home.memory_free())} are free; cut more tiles, or leave "
+                "copies out"
+            )
+        chunks = self.chunks(count)
+
+        def worker_of(device: Device) -> Callable[[str], SlabWorker]:
+            return lambda lane: SlabWorker(needs, device, *most, chunks, self._product)
+
+        return TileSlots(
+            [
+                TileDevice(
+                    one,
+                    self._home,
+                    streaming,
+                    [size],
+                    worker_of(one),
+                    needs.bytes_beside(most[0], one, streaming),
+                    limit,
+                )
+                for one in self.devices
+            ]
+        )
+
+
+class StreamedPasses:
+    """The passes of fields on the host, tile by tile. Collective.
+
+    Tiles come from, and go to, the arrays of `engine`. On each device that tiles go through `limit`
+    bytes may be allocated, of which `others` take some, and `device_bytes` are, small tables
+    reckoned generously. A pass cuts the columns of this rank into `tiles`, and its planes into at
+    least as many.
+    """
+
+    goes_ahead, sends_field_by_field = True, False
+
+    def __init__(
+        self,
+        engine: SlabEngine,
+        tiles: SlabTiles,
+        comm: Comm,
+        limit: int,
+        others: int,
+    ) -> None:
+        self._host, self._tiles = engine, tiles
+        self.devices, self.geometry, self.ranges = tiles.devices, engine.geometry, engine.ranges
+        self._slots, self.tiles = tiles.fitting(comm, limit)
+        self.device_bytes = self._slots.bytes
+        self.resident = self._keep(max(0, limit - self.device_bytes - others))
+        most = tiles.most(self.tiles)
+        self._fields = HostFields(engine, self.resident, tiles.needs.fields, *most)
+
+    def _keep(self, left: int) -> ResidentColumns:
+        """Return the columns for which there is memory left."""
+        g, needs, most = self.geometry, self._tiles.needs, self._tiles.most(self.tiles)[1]
+        size, count = needs.column_bytes(most), self._tiles.staying_tiles(self.tiles, left)
+        kept = ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
+        self.device_bytes += kept.tiles * size
+        return kept
+
+    # -- tiles -------------------------------------------------------------------------------
+
+    @property
+    def updating(self) -> Passes:
+        return self._host if self._tiles.streaming.update == "host" else self
+
+    @property
+    def plane_chunks(self) -> int:
+        """How many chunks of planes are sent one by one."""
+        return self._tiles.chunks(self.tiles)
+
+    def column_tiles(
+        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+    ) -> Iterator[StreamedColumnTile]:
+        """Yield tiles of columns, each in the slot whose turn it is."""
+        ky, most = self.geometry.columns_shape[1], self._fields.ky
+        for low in range(0, ky, most):
+            slot = self._slots.next_slot()
+            yield StreamedColumnTile(graph, slot, self._fields, low, min(low + most, ky))
+
+    def plane_tiles(
+        self, graph: StepGraph, first: int, last: int, arriving: bool = False
+    ) -> Iterator[StreamedPlaneTile]:
+        """Yield tiles of planes, each in the slot whose turn it is."""
+        most = self._fields.planes
+        for low in range(first, last, most):
+            slot = self._slots.next_slot()
+            yield StreamedPlaneTile(graph, slot, self._fields, low, min(low + most, last))
+
+    def exchange(
+        self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
+    ) -> SlabExchange:
+        """Return where tiles leave what is exchanged. Collective."""
+        return self._host.exchange(kx, fields, forward, chunk, chunks, whole=False)
