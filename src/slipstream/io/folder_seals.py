@@ -270,7 +270,7 @@ def fault_of_store(path: Path, seal: Seal | None) -> str:
             return f"it has {len(times)} snapshots, not {len(wanted)}"
         arrays = array_seals(path)
         for name, checksum in (seal.arrays or {}).items():
-            if arrays.get(name) != checksum:
+            if arrays.get(name) != checksum or (name and name not in stored.shapes):
                 return f"{name or 'its description'} is not as it was written"
         for number, checksum in enumerate(snapshot_checksums(path, times[: len(wanted)])):
             if checksum != wanted[number]:

@@ -13,13 +13,12 @@ import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 import numpy as np
-import zarr
 
 from slipstream.errors import InputError
 from slipstream.field import Field
@@ -27,7 +26,7 @@ from slipstream.io.durable_files import PARTIAL, errors_name, flush_file, flush_
 from slipstream.io.folder_seals import Seal, file_checksum
 from slipstream.io.foreign_files import open_file
 from slipstream.io.held_paths import as_path
-from slipstream.io.zarr_store import FieldStore, read_field
+from slipstream.io.zarr_store import FieldStore
 from slipstream.printable_text import one_line
 
 _LEADING = {
@@ -344,35 +343,6 @@ def _complete_lines(file: BinaryIO) -> Iterator[str]:
             return
         if not line.startswith(b"#"):
             yield line.decode("utf-8")
-
-
-class StoredSpectra(Sequence[tuple[float, dict[str, tuple[np.ndarray, np.ndarray]]]]):
-    """The spectra in a store, each read when it is asked for: its time, wavenumbers and values.
-
-    `names` are those to be read, in this order.
-    """
-
-    def __init__(self, path: str | Path, names: Iterable[str]) -> None:
-        self._path, self._names = as_path(path), tuple(names)
-        self._times = read_field(self._path, "time")
-        group: Any = zarr.open_group(self._path, mode="r")
-        self._axes = {name: group[name].metadata.dimension_names[-1] for name in self._names}
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        return float(self._times[index]), {
-            name: (read_field(self._path, axis), self._values(name, index))
-            for name, axis in self._axes.items()
-        }
-
-    def _values(self, name: str, index: int) -> np.ndarray:
-        shells = read_field(self._path, self._axes[name]).size
-        return read_field(self._path, name, (index, 0), (1, shells))[0]
 
 
 def whole_field(

@@ -45,7 +45,7 @@ from slipstream.io.folder_seals import (
     snapshot_checksums,
     time_checksum,
 )
-from slipstream.io.foreign_zarr import published_shapes
+from slipstream.io.foreign_zarr import foreign_arrays, published_shapes
 from slipstream.io.held_paths import as_path
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
 from slipstream.io.stored_arrays import StoredArrays, read_store
@@ -202,23 +202,20 @@ class FieldStore:
                     stored = StoredArrays(path)
                     times = [one for one in stored.times[:most] if one <= until * (1 + 1e-12)]
                 if times:
-                    group: Any = zarr.open_group(path, mode="r")
                     growing = {
-                        name: array
-                        for name, array in group.arrays()
-                        if array.metadata.dimension_names[0] == "time"
+                        name: stored.array(name)
+                        for name in stored.shapes
+                        if name != "time" and stored.dimensions(name)[0] == "time"
                     }
                     layouts = {
                         name: StoredLayout(
                             tuple((array.shards or array.chunks)[1:]), tuple(array.chunks[1:])
                         )
                         for name, array in growing.items()
-                        if name != "time"
                     }
                     together = {
                         name: ((array.shards or array.chunks)[0], array.dtype)
                         for name, array in growing.items()
-                        if name != "time"
                     }
                     sealed = None if seal is None else seal.snapshots
                     checksums = list(sealed or snapshot_checksums(path, times))[: len(times)]
@@ -246,10 +243,12 @@ class FieldStore:
             return
         self._group = zarr.open_group(self._files, mode="r+")
         # What is told of may be shorter than it is, but not the other way round.
-        self._arrays = {
-            name: zarr.open_array(self._files, path=name, mode="r+")
-            for name, _ in self._group.arrays()
-        }
+        self._arrays = dict(self._group.arrays())
+        for name, array in list(self._arrays.items()):
+            growing = array.metadata.dimension_names[:1] == ("time",) and name != "time"
+            if growing and name not in self._names:  # begun by a run that was killed
+                del self._arrays[name]
+                shutil.rmtree(self.path / name)
         self._shorten(len(self.times))
 
     def _shorten(self, snapshots: int) -> None:
@@ -615,8 +614,8 @@ def read_field(
         If there is no such array, or the box reaches beyond it.
     """
     try:
-        array = zarr.open_array(as_path(path), path=name, mode="r")
-    except (FileNotFoundError, KeyError, ValueError) as error:
+        array = foreign_arrays(as_path(path) / name)[""].open()
+    except (FileNotFoundError, NotADirectoryError, KeyError, ValueError) as error:
         raise InputError(f"{path}: holds no array {name!r}") from error
     start = tuple(offset) if offset is not None else (0,) * array.ndim
     if shape is None:

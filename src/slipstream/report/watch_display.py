@@ -86,8 +86,6 @@ def watch(
     """
     if not interval > 0:
         raise InputError(f"--interval {interval:g}; accepted: a number of seconds more than 0")
-    if Path(folder).exists() and not Path(folder).is_dir():
-        raise InputError(f"{folder}: is a file; accepted: the folder of a run")
     watcher = RunWatcher(folder)
     status = watcher.look()
     if once:

@@ -32,7 +32,6 @@ from slipstream.io.folder_seals import KeptOutput
 from slipstream.io.held_paths import as_path
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord
-from slipstream.simulation.earlier_run import tables_at_state
 from slipstream.simulation.earlier_segments import EarlierSegments, table_differences, text_of
 from slipstream.simulation.output_folder import OutputFolder, claim_run
 from slipstream.simulation.run_case import (
@@ -305,7 +304,7 @@ class _Reading:
             self._check_same(self._differences(state.case, text))
         # What a program has changed until then has the value that it was given.
         tables = tomllib.loads(text)
-        changed = tables_at_state(tables, self._folder.path, self._folder.states())
+        changed = self._folder.tables_at(tables)
         return text if changed is tables else to_toml(changed)
 
     def _differences(self, one: str, other: str) -> dict[str, str]:
