@@ -26,8 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.io.durable_files import PARTIAL
-from slipstream.io.foreign_files import content_of, open_file
-from slipstream.io.foreign_zarr import foreign_arrays
+from slipstream.io.foreign_files import content_of, foreign_arrays, open_file
 from slipstream.io.held_paths import plain_name
 from slipstream.io.stored_arrays import StoredArrays, reason_of
 

@@ -34,9 +34,8 @@ from slipstream.io.folder_seals import (
 from slipstream.io.foreign_files import content_of, kind_of
 from slipstream.io.held_paths import FolderHold
 from slipstream.io.run_record import RunRecord, read_run_record
-from slipstream.io.series_tail import SeriesTail
 from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
-from slipstream.io.time_series import read_series
+from slipstream.io.time_series import SeriesTail, read_series
 
 CASE_NAME, SERIES_NAME, OUTPUTS_NAME = "case.toml", "diagnostics.csv", "outputs"
 FIELDS_NAME, SPECTRA_NAME = "fields.zarr", "spectra.zarr"

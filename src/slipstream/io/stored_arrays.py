@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from slipstream.errors import InputError, SlipstreamError
-from slipstream.io.foreign_zarr import ForeignArray, foreign_arrays, published_shapes
+from slipstream.io.foreign_files import ForeignArray, foreign_arrays, published_shapes
 from slipstream.printable_text import one_line, shown
 
 # Most bytes of a coordinate, which is read as a whole.

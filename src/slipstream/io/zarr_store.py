@@ -1,9 +1,8 @@
 """Arrays of all ranks in one zarr group.
 
 Rank 0 creates an array and its description; after that every rank writes files of its own, without
-locks: its box, or what it has put together of those of others (`stored_layout.py`,
-`aggregation.py`). Snapshots have a leading time axis, which grows by one with each; a static array
-has none.
+locks: its box, or what it has put together of those of others (`stored_layout.py`). Snapshots have
+a leading time axis, which grows by one with each; a static array has none.
 
 Each file is replaced as a whole, and a snapshot is not described before it is there: whatever kills
 a run, the group can be read.
@@ -34,7 +33,6 @@ from slipstream.collective import on_every_rank, on_first_rank
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.io.aggregation import Aggregation
 from slipstream.io.durable_files import PARTIAL, errors_name, flush_file, flush_folder, replace_file
 from slipstream.io.folder_seals import (
     KeptOutput,
@@ -45,11 +43,17 @@ from slipstream.io.folder_seals import (
     snapshot_checksums,
     time_checksum,
 )
-from slipstream.io.foreign_zarr import foreign_arrays, published_shapes
+from slipstream.io.foreign_files import foreign_arrays, published_shapes
 from slipstream.io.held_paths import as_path
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
 from slipstream.io.stored_arrays import StoredArrays, read_store
-from slipstream.io.stored_layout import StoredLayout, file_box, file_indices, stored_layout
+from slipstream.io.stored_layout import (
+    Aggregation,
+    StoredLayout,
+    file_box,
+    file_indices,
+    stored_layout,
+)
 
 _TIMES_PER_CHUNK = 1024
 # Of a group: the file that describes it, and in consolidated form all arrays in it.

@@ -23,7 +23,7 @@ from slipstream.errors import InputError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import SERIES_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, Segment
-from slipstream.io.series_tail import SeriesTail
+from slipstream.io.time_series import SeriesTail
 
 # What shows that a run is alive, and for how many seconds it may be silent: a log has a line every
 # ten minutes at least.

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream.errors import InputError
-from slipstream.io.series_tail import SeriesTail
+from slipstream.io.time_series import SeriesTail
 from slipstream.printable_text import one_line, printable
 from slipstream.report.number_text import duration
 from slipstream.report.run_status import (

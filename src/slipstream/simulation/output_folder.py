@@ -3,7 +3,7 @@
 Which names Slipstream has written there is in a record (``.slipstream.json``); only these are ever
 replaced. The output of an earlier run is moved aside, into ``.replaced``, when the new one has made
 its initial state, and goes with the new one's first state. If there is none, it is put back, and
-what the new one has written is in ``failed``. A run that was killed meanwhile leaves this to the
+what the new one has written is in ``failed``. A run that was killed meanwhile leaves either to the
 next.
 """
 
@@ -379,6 +379,9 @@ class OutputFolder:
         if self._replaced.is_symlink() or not self._replaced.is_dir():
             return
         earlier = _written(self._replaced)
+        if earlier and CHECKPOINTS_NAME in _written(self.path) and any(self.run.manifests()):
+            self.keep()  # a run that was killed has written a state, but could not do this
+            return
         if earlier:
             self._set_aside(sorted(_written(self.path)))
         for name in sorted(os.listdir(self._replaced), key=lambda one: one == RECORD_NAME):
