@@ -16,9 +16,6 @@ from flows import PATIENCE, environment
 from slipstream.mpi_launch import find_mpiexec
 from small_shards import set_if_asked_for
 
-# A kill takes nothing from memory that files are in, so the device need not be waited for.
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
-
 
 def start(ranks, family, folder, report, **options):
     """Do a run on so many ranks; return its status."""
@@ -127,7 +124,7 @@ def main(arguments=None):
     set_if_asked_for(given.shards)
     moments.warm_up()
     draw, failures, most = random.Random(given.seed), 0, 0
-    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+    with tempfile.TemporaryDirectory(dir=moments.QUICK) as folder:
         kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]
         for family, ranks in dict.fromkeys(kinds):
             whole = Path(folder) / f"{family} {ranks}"
@@ -142,7 +139,7 @@ def main(arguments=None):
                     raise SystemExit(f"another {family} does not run on {ranks} ranks")
         for number in range(given.kills):
             family, ranks = kinds[number % len(kinds)]
-            with tempfile.TemporaryDirectory(dir=QUICK) as place:
+            with tempfile.TemporaryDirectory(dir=moments.QUICK) as place:
                 whole = Path(folder) / f"{family} {ranks}"
                 kill = replaced if given.overwrite else spoiled if given.resume else lost
                 fault, moment, gone = kill(family, ranks, Path(place), whole, draw)

@@ -212,8 +212,7 @@ def main(arguments=None):
     draw, failures, stops = random.Random(given.seed), 0, dict.fromkeys(WAYS, 0)
     exact = 0
     kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]
-    quick = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(dir=quick) as place:
+    with tempfile.TemporaryDirectory(dir=moments.QUICK) as place:
         whole, seconds = {}, {}
         for kind in dict.fromkeys(kinds):
             whole[kind] = Path(place) / f"{kind[0]} {kind[1]}"
@@ -227,7 +226,7 @@ def main(arguments=None):
                 seconds[kind] = time.monotonic() - began
         for number in range(given.runs):
             family, ranks = kind = kinds[number % len(kinds)]
-            with tempfile.TemporaryDirectory(dir=quick) as folder:
+            with tempfile.TemporaryDirectory(dir=moments.QUICK) as folder:
                 fault, ways, used = "", [], set()
                 try:
                     ways, used = run_with_stops(Path(folder), *kind, draw, seconds[kind])

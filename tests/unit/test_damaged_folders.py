@@ -108,6 +108,18 @@ def test_damage_that_cannot_be_drawn_is_said_in_a_line(run, tmp_path):
         opened.fields["tracer"].load()
 
 
+@pytest.mark.parametrize("change", [lambda old: old + b"{}", lambda old: old[:-1], lambda _: b""])
+def test_a_chunk_of_several_snapshots_is_whole_or_damaged(tmp_path, change):
+    text = CASE + 'fields = [{of = "tracer", interval = 0.1, plane = {axis = "z", position = 0}}]'
+    simulation = make_simulation(parse_case(text), None, HostDevice(threads=1))
+    run_case(simulation, tmp_path / "run", QUIET)
+    name = "outputs/tracer-plane.zarr"
+    chunk = tmp_path / "run" / name / "tracer" / "c" / "0" / "0" / "0"
+    chunk.write_bytes(change(chunk.read_bytes()))
+    folder = RunFolder(tmp_path / "run")
+    assert folder.fault_of(name, folder.last_seals[name])
+
+
 def test_a_damaged_state_is_named_by_who_opens_its_run(run):
     next((run / "checkpoints").glob("*/manifest.json")).write_text("{}")
     with pytest.warns(UserWarning, match=r"\.zarr is damaged: manifest\.json"):
@@ -121,7 +133,11 @@ def test_a_series_with_bare_returns_is_watched(run):
 
 
 def test_a_name_that_is_too_long_is_no_folder(tmp_path):
-    for use in (RunFolder, lambda path: check_folder(path, False)):
+    for use in (
+        RunFolder,
+        lambda path: check_folder(path, False),
+        lambda path: RunWatcher(path).look(),
+    ):
         with pytest.raises(InputError, match="too long"):
             use(tmp_path / ("x" * 300))
 

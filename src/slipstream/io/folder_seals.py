@@ -132,7 +132,9 @@ def time_checksum(index: int, time: float) -> int:
 
 def part_checksum(content: bytes, key: str, index: int, together: int, dtype: np.dtype) -> int:
     """Return the same of a file with several snapshots; 0 if nothing was written for this one."""
-    size = len(content) // together
+    size, rest = divmod(len(content), together)
+    if rest or size % dtype.itemsize:
+        raise ValueError(f"{key} has {len(content)} bytes, which are no {together} snapshots")
     part = content[index % together * size : (index % together + 1) * size]
     values = np.frombuffer(part, dtype)
     if np.isnan(values).all() if dtype.kind in "fc" else not values.any():
