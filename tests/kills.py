@@ -123,7 +123,7 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     set_if_asked_for(given.shards)
     moments.warm_up()
-    draw, failures, most = random.Random(given.seed), 0, 0
+    draw = random.Random(given.seed)
     with tempfile.TemporaryDirectory(dir=moments.QUICK) as folder:
         kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]
         for family, ranks in dict.fromkeys(kinds):
@@ -137,21 +137,16 @@ def main(arguments=None):
                 # Counted as it replaces what is there.
                 if start(ranks, family, other / "run", f"{other}", other=1):
                     raise SystemExit(f"another {family} does not run on {ranks} ranks")
-        for number in range(given.kills):
-            family, ranks = kinds[number % len(kinds)]
-            with tempfile.TemporaryDirectory(dir=moments.QUICK) as place:
-                whole = Path(folder) / f"{family} {ranks}"
-                kill = replaced if given.overwrite else spoiled if given.resume else lost
-                fault, moment, gone = kill(family, ranks, Path(place), whole, draw)
-            most = max(most, gone)
-            failures += bool(fault)
-            if fault or given.tell:
-                print(f"{moment}: {fault or gone}", flush=True)
-    print(
-        f"{given.kills} kills: {given.kills - failures} went on to the same bits; "
-        f"{most} steps lost at most, with states every 4 (lattice: 8)"
-    )
-    return int(failures > 0)
+
+        def trials():
+            for number in range(given.kills):
+                family, ranks = kinds[number % len(kinds)]
+                with tempfile.TemporaryDirectory(dir=moments.QUICK) as place:
+                    whole = Path(folder) / f"{family} {ranks}"
+                    kill = replaced if given.overwrite else spoiled if given.resume else lost
+                    yield kill(family, ranks, Path(place), whole, draw)
+
+        return moments.summed_up(trials(), "kills", given.tell)
 
 
 if __name__ == "__main__":

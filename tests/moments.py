@@ -287,6 +287,20 @@ def steps_lost(family, told, state):
     return f"{gone} steps are lost" if too_many else "", gone
 
 
+def summed_up(trials, name, tell=False):
+    """Do trials, each of what is wrong, the moment, and the steps lost; return 1 if any failed."""
+    count = failures = most = 0
+    for fault, moment, gone in trials:
+        count, failures, most = count + 1, failures + bool(fault), max(most, gone)
+        if fault or tell:
+            print(f"{moment}: {fault or gone}", flush=True)
+    print(
+        f"{count} {name}: {count - failures} went on to the same bits; "
+        f"{most} steps lost at most, with states every 4 (lattice: 8)"
+    )
+    return int(failures > 0)
+
+
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 

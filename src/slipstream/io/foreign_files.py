@@ -253,7 +253,7 @@ def _check_codecs(codecs: Any) -> str:
 
 def _check_content(path: Path, codec: str, most: int) -> None:
     """Refuse a compressed chunk that says that it has, or has, more bytes than its array's have."""
-    with open(path, "rb", opener=_no_follow) as file:
+    with open_file(path) as file:
         head = file.read(18)
         told: int | None = None
         if codec == "blosc" and len(head) >= 16:
@@ -265,10 +265,6 @@ def _check_content(path: Path, codec: str, most: int) -> None:
             told = inflated_size(file, most, zlib.MAX_WBITS | (16 if codec == "gzip" else 0))
     if told is not None and told > most:
         raise ValueError(f"{shown(path.name)} is of more bytes than the {most} of a chunk")
-
-
-def _no_follow(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _zstd_size(head: bytes) -> int | None:

@@ -33,7 +33,7 @@ from slipstream.io.folder_seals import (
 )
 from slipstream.io.foreign_files import content_of, kind_of
 from slipstream.io.held_paths import FolderHold
-from slipstream.io.run_record import RunRecord, read_run_record
+from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, read_run_record
 from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
 from slipstream.io.time_series import SeriesTail, read_series
 
@@ -260,9 +260,14 @@ class RunFolder:
     # -- whether it is as it was written ---------------------------------------------------------
 
     @cached_property
+    def _last(self) -> Manifest | None:
+        """The description of the last state that is whole."""
+        return next((said for _, said in self.manifests()), None)
+
+    @property
     def last_seals(self) -> Mapping[str, Seal]:
         """What the last state that is whole knows of the other output."""
-        return next((said.seals or {} for _, said in self.manifests()), {})
+        return (self._last and self._last.seals) or {}
 
     def faults(self, names: Collection[str] | None = None) -> list[str]:
         """Return what is not as the last state knows it, for people; of all, or of some names.
@@ -277,6 +282,9 @@ class RunFolder:
                 read_manifest(path)
             except Damage as damage:
                 found.append(f"{path} is damaged: {damage}")
+        knows_record = self._last is not None and self._last.began is not None
+        if knows_record and not self.has(RUN_RECORD_NAME):
+            found.append(f"{self.path / RUN_RECORD_NAME}: it is missing")
         for name, seal in self.last_seals.items():
             if names is not None and name not in names:
                 continue

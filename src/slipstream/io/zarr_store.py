@@ -145,7 +145,8 @@ class FieldStore:
         is_first = self._comm is None or self._comm.rank == 0
         self._checksums[index:] = [own ^ time_checksum(index, time) if is_first else own]
         if is_longer_only:
-            self._on_first_rank(self._publish_length)
+            # Zarr would read every description again, which took half of the time of a small one.
+            self._on_first_rank(lambda: self._publish_lengths(self._snapshots))
         else:
             self._publish()
 
@@ -464,14 +465,8 @@ class FieldStore:
 
         self._on_first_rank(consolidate)
 
-    def _publish_length(self) -> None:
-        """Do what `_publish` does, where nothing but the number of snapshots has changed.
-
-        Zarr would read every description again, which took half of the time of a small snapshot.
-        """
-        self._publish_lengths(self._snapshots)
-
     def _publish_lengths(self, snapshots: int) -> None:
+        """Do what `_publish` does, where nothing but the number of snapshots has changed."""
         group = json.loads((self.path / _DESCRIPTION).read_bytes())
         arrays = group["consolidated_metadata"]["metadata"]
         for name in ("time", *self._names):

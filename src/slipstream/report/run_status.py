@@ -146,8 +146,9 @@ class RunWatcher:
             devices = ", ".join(segment.devices)
             ranks = f"{segment.ranks} ranks" if segment.ranks != 1 else ""
             status.where = "; ".join(filter(None, (segment.host, devices, ranks)))
-            status.warnings = list(dict.fromkeys([*segment.warnings, *self._faults]))
+            status.warnings = list(dict.fromkeys(segment.warnings))
             status.error = status.error or (segment.error or "")
+        status.warnings += self._faults
         return status
 
     def _entered(self) -> RunFolder | None:
