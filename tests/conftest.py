@@ -187,7 +187,7 @@ class PicturesHere(picture_process.PictureProcess):
 
     def begin(self, folder, requests, for_page=False):
         # Pages of runs are looked at where they are the point, and nowhere else.
-        self._requests = folder, requests, False
+        self._folder, self._requests = folder, (folder, requests, False)
 
     def finish(self):
         drawn = []

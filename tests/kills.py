@@ -1,10 +1,11 @@
 """Runs are killed at moments drawn from a seed, and go on: to the bits of a run that was not.
 
-python tests/kills.py --kills 150 --ranks 1 1 1 2 --seed 0
+python tests/kills.py --resume --kills 150 --ranks 1 1 1 2 --seed 0
 """
 
 import argparse
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,9 +15,6 @@ import moments
 from flows import PATIENCE, environment
 from slipstream.mpi_launch import find_mpiexec
 from small_shards import set_if_asked_for
-
-# A kill takes nothing from memory that files are in, so the device need not be waited for.
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def start(ranks, family, folder, report, **options):
@@ -85,6 +83,29 @@ def spoiled(family, ranks, place, whole, draw):
     return fault or moments.differs(run, Path(f"{whole}") / "run"), moment, 0
 
 
+def replaced(family, ranks, place, whole, draw):
+    """Kill a run that replaces the output of another; return what is wrong, and the moment.
+
+    What goes on is the other, as it was, or once the new one has left a state that one.
+    """
+    run, other = place / "run", Path(f"{whole} other") / "run"
+    shutil.copytree(other, run)
+    rank = draw.randrange(ranks)
+    last = draw.randint(1, moments.reported(f"{whole} other", rank)["moments"])
+    moment = f"{family}, {ranks} ranks, moment {last} of rank {rank}"
+    if start(ranks, family, run, place / "first", last=last, rank=rank) == 0:
+        return "it was not killed", moment, 0
+    told = moments.reported(place / "first")
+    if start(ranks, family, run, place / "second", resumes=1):
+        return "it does not go on", moment, 0
+    if (run / ".replaced").exists():
+        return "what was replaced is still there", moment, 0
+    faults = [moments.differs(run, one) for one in (Path(f"{whole}") / "run", other)]
+    if told.get("state") is not None:
+        return faults[0], moment, 0
+    return faults[0] and faults[1], moment, 0
+
+
 def main(arguments=None):
     """Kill runs, and tell of each that does not go on as it should; return 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -94,34 +115,38 @@ def main(arguments=None):
     parser.add_argument(
         "--resume", action="store_true", help="go on in the same folder, with more kills meanwhile"
     )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="kill runs that replace the output of others"
+    )
     parser.add_argument("--tell", action="store_true", help="tell of each, and of the steps lost")
     parser.add_argument("--shards", action="store_true", help="let all arrays have shards")
     given = parser.parse_args(arguments)
     set_if_asked_for(given.shards)
     moments.warm_up()
-    draw, failures, most = random.Random(given.seed), 0, 0
-    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+    draw = random.Random(given.seed)
+    with tempfile.TemporaryDirectory(dir=moments.QUICK) as folder:
         kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]
         for family, ranks in dict.fromkeys(kinds):
             whole = Path(folder) / f"{family} {ranks}"
             whole.mkdir()  # so that its run has as many folders to make as the others
             if start(ranks, family, whole / "run", f"{whole}"):
                 raise SystemExit(f"{family} does not run on {ranks} ranks")
-        for number in range(given.kills):
-            family, ranks = kinds[number % len(kinds)]
-            with tempfile.TemporaryDirectory(dir=QUICK) as place:
-                whole = Path(folder) / f"{family} {ranks}"
-                kill = spoiled if given.resume else lost
-                fault, moment, gone = kill(family, ranks, Path(place), whole, draw)
-            most = max(most, gone)
-            failures += bool(fault)
-            if fault or given.tell:
-                print(f"{moment}: {fault or gone}", flush=True)
-    print(
-        f"{given.kills} kills: {given.kills - failures} went on to the same bits; "
-        f"{most} steps lost at most, with states every 4 (lattice: 8)"
-    )
-    return int(failures > 0)
+            if given.overwrite:
+                shutil.copytree(whole, f"{whole} other")
+                other = Path(f"{whole} other")
+                # Counted as it replaces what is there.
+                if start(ranks, family, other / "run", f"{other}", other=1):
+                    raise SystemExit(f"another {family} does not run on {ranks} ranks")
+
+        def trials():
+            for number in range(given.kills):
+                family, ranks = kinds[number % len(kinds)]
+                with tempfile.TemporaryDirectory(dir=moments.QUICK) as place:
+                    whole = Path(folder) / f"{family} {ranks}"
+                    kill = replaced if given.overwrite else spoiled if given.resume else lost
+                    yield kill(family, ranks, Path(place), whole, draw)
+
+        return moments.summed_up(trials(), "kills", given.tell)
 
 
 if __name__ == "__main__":

@@ -100,25 +100,19 @@ def main(arguments=None):
     if given.without_flushing:
         os.fsync = lambda descriptor: None
     moments.warm_up()
-    draw, failures, most = random.Random(given.seed), 0, 0
+    draw = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as folder:
         for family in moments.CASES:
             whole = Path(folder) / family
             moments.forked(moments.run_to, family, Path(folder) / f"{family} run", whole)
-        for number in range(given.cuts):
-            family = list(moments.CASES)[number % len(moments.CASES)]
-            with tempfile.TemporaryDirectory() as place:
-                whole = Path(folder) / family
-                fault, moment, gone = lost(family, Path(place), whole, draw)
-            most = max(most, gone)
-            if fault:
-                failures += 1
-                print(f"{moment}: {fault}", flush=True)
-    print(
-        f"{given.cuts} power cuts: {given.cuts - failures} went on to the same bits; "
-        f"{most} steps lost at most, with states every 4 (lattice: 8)"
-    )
-    return int(failures > 0)
+
+        def trials():
+            for number in range(given.cuts):
+                family = list(moments.CASES)[number % len(moments.CASES)]
+                with tempfile.TemporaryDirectory() as place:
+                    yield lost(family, Path(place), Path(folder) / family, draw)
+
+        return moments.summed_up(trials(), "power cuts")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Two runs into one folder, started at the same time: one runs, the other is refused in one line.
+"""Two runs in one folder, started at the same time: one runs, the other is refused in one line.
 
     python tests/second_runs.py [SEED [PAIRS]]
 
-All pairs of families and ranks, or so many of them, in an order and with delays that follow from
-the seed. Exits with 1 if any pair does otherwise.
+Each begins anew or resumes the run that is there. All pairs of families and ranks, or so many of
+them, in an order and with delays that follow from the seed. Exits with 1 if any pair does
+otherwise.
 """
 
 import itertools
@@ -24,14 +25,16 @@ CASES = {
     "lattice": 'solver = "lattice"\n[image]\nsample = "channel"\nshape = [8, 8, 8]\naxis = "x"\n'
     "[time]\nend = 20\n[convergence]\ntolerance = 1e-300\ninterval = 10\n",
 }
-KINDS = list(itertools.product(CASES, (1, 2)))
+KINDS = list(itertools.product((*CASES, "resume"), (1, 2)))
 
 
 def start(folder, family, ranks, overwrite):
     """Start a run that does not end by itself."""
-    command = [sys.executable, "-m", "slipstream", "run", f"{family}.toml", "--out", "out"]
+    begin = ["run", f"{family}.toml", "--out", "out", *["--overwrite"] * overwrite]
+    command = [sys.executable, "-m", "slipstream"]
+    command += ["resume", "out"] if family == "resume" else begin
     command += ["--device", "cpu", "--set", "time.end=1e9", "--set", "output.pictures=false"]
-    command += ["--ranks", str(ranks)] * (ranks > 1) + ["--overwrite"] * overwrite
+    command += ["--ranks", str(ranks)] * (ranks > 1)
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -84,7 +87,9 @@ def main(seed=0, pairs=None):
     chance = random.Random(seed)
     chosen = list(itertools.product(KINDS, KINDS))
     chance.shuffle(chosen)
-    chosen = chosen[:pairs]
+    # At first there is nothing to resume.
+    first = next(pair for pair in chosen if "resume" not in {family for family, _ in pair})
+    chosen = [first, *(pair for pair in chosen if pair is not first)][:pairs]
     faults = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

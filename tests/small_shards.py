@@ -2,7 +2,7 @@
 
 import os
 
-from slipstream.io import aggregation, stored_layout
+from slipstream.io import stored_layout
 
 # Of the environment: processes that are started, and import this, have small limits too.
 ASKED_FOR = "SMALL_SHARDS"
@@ -15,6 +15,7 @@ _LIMITS = {
     "_INNER_BYTES": 1 << 9,
     "_SMALL": 1 << 8,
     "_FEW": 1,
+    "_LEAST_BYTES": 1 << 10,
 }
 
 
@@ -22,7 +23,6 @@ def set_small_limits(patch=setattr):
     """Let arrays of some kilobytes have shards; for good, unless `patch` knows how to undo it."""
     for name, value in _LIMITS.items():
         patch(stored_layout, name, value)
-    patch(aggregation, "_LEAST_BYTES", 1 << 10)
 
 
 def set_if_asked_for(asked=False):

@@ -1,6 +1,8 @@
-"""Runs are stopped at random, in every way, and go on by the same command until they are over.
+"""Runs are stopped at random, in every way, and go on in their folders until they are over.
 
     python tests/stopped_runs.py --runs 40 --seed 0
+
+They go on by `slipstream resume`, or by the command that began them, with `--resume`.
 
 In the end the series has no gap and no row twice, snapshots are those that were asked for, and the
 numbers have the bits of a run that was never stopped; where the number of ranks has changed they
@@ -27,6 +29,7 @@ from slipstream import cli
 from slipstream.io import open_checkpoint
 from slipstream.io.folder_lock import is_locked
 from slipstream.io.run_record import read_run_record
+from slipstream.simulation.resuming import has_state
 
 # Of about the same time each.
 _STEPS = {"spectral": 600, "advection": 2400, "lattice": 900}
@@ -62,9 +65,11 @@ def case_of(family):
     return head + _OUTPUT.format(**{kind: count * step for kind, count in _INTERVALS.items()})
 
 
-def start(folder, family, ranks, wall=None):
-    """Start a run, or go on with it, by the command of which a job script consists."""
+def start(folder, family, ranks, wall=None, by_resume=False):
+    """Start a run, or go on with it where there is a state."""
     command = ["run", str(folder / f"{family}.toml"), "--resume", "--out", str(folder / "out")]
+    if by_resume and has_state(folder / "out"):
+        command = ["resume", str(folder / "out")]
     command += ["--device", "cpu", "--ranks", str(ranks), "--quiet"]
     command += [] if wall is None else ["--set", f"time.wall={wall}"]
     child = os.fork()
@@ -149,7 +154,7 @@ def run_with_stops(folder, family, ranks, draw, seconds):
         own = ranks if draw.random() < 0.85 else 3 - ranks
         way = draw.choice(WAYS) if len(ways) < _MOST_STOPS else None
         wall = round(seconds * draw.uniform(0.3, 0.8), 2) if way == "wall limit" else None
-        child = start(folder, family, own, wall)
+        child = start(folder, family, own, wall, by_resume=draw.random() < 0.5)
         status = wait(child, 600) if way is None else stop(folder, family, child, way, draw)
         said = (folder / "said").read_text()
         assert "Traceback" not in said, said
@@ -207,8 +212,7 @@ def main(arguments=None):
     draw, failures, stops = random.Random(given.seed), 0, dict.fromkeys(WAYS, 0)
     exact = 0
     kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]
-    quick = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(dir=quick) as place:
+    with tempfile.TemporaryDirectory(dir=moments.QUICK) as place:
         whole, seconds = {}, {}
         for kind in dict.fromkeys(kinds):
             whole[kind] = Path(place) / f"{kind[0]} {kind[1]}"
@@ -222,7 +226,7 @@ def main(arguments=None):
                 seconds[kind] = time.monotonic() - began
         for number in range(given.runs):
             family, ranks = kind = kinds[number % len(kinds)]
-            with tempfile.TemporaryDirectory(dir=quick) as folder:
+            with tempfile.TemporaryDirectory(dir=moments.QUICK) as folder:
                 fault, ways, used = "", [], set()
                 try:
                     ways, used = run_with_stops(Path(folder), *kind, draw, seconds[kind])

@@ -6,6 +6,7 @@ environment variable ``SLIPSTREAM_TRACEBACK=1``.
 """
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -651,7 +652,8 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(mpi_launch.leave(_communicator_if_started(), stop.exit_status, message))
         except OSError as error:
             where = f": {error.filename}" if error.filename else ""
-            _fail(RunError(f"{error.strerror or error}{where}"))
+            is_name = error.errno == errno.ENAMETOOLONG
+            _fail((InputError if is_name else RunError)(f"{error.strerror or error}{where}"))
         except Exception:
             _crash()
 

@@ -1,5 +1,6 @@
 """A few of the kinds of damage of ``damaged_folders.py``, and of the ways out of a run's folder."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,10 +8,12 @@ import sys
 import pytest
 from rich.console import Console
 
+from slipstream import cli
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.errors import InputError, RunError
 from slipstream.interactive.opened_run import open_run
+from slipstream.io import folder_seals
 from slipstream.io.run_folder import RunFolder
 from slipstream.report.plot_command import plot
 from slipstream.report.report_command import write_report
@@ -91,6 +94,17 @@ def test_output_that_has_changed_is_named_by_who_reads_it(run, capsys):
     assert said in RunWatcher(run).look().warnings
 
 
+@pytest.mark.parametrize("name", ["run.json", "diagnostics.csv"])
+def test_a_file_that_is_missing_is_named_by_who_reads_its_folder(run, capsys, name):
+    (run / name).unlink()
+    said = f"{run / name}: it is missing"
+    StoredRun(run)
+    assert said in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="it is missing"):
+        open_run(run)
+    assert said in RunWatcher(run).look().warnings
+
+
 def test_damage_that_cannot_be_drawn_is_said_in_a_line(run, tmp_path):
     place = run / "fields.zarr" / "y" / "c" / "0"
     place.write_bytes(bytes(place.stat().st_size))
@@ -108,6 +122,18 @@ def test_damage_that_cannot_be_drawn_is_said_in_a_line(run, tmp_path):
         opened.fields["tracer"].load()
 
 
+@pytest.mark.parametrize("change", [lambda old: old + b"{}", lambda old: old[:-1], lambda _: b""])
+def test_a_chunk_of_several_snapshots_is_whole_or_damaged(tmp_path, change):
+    text = CASE + 'fields = [{of = "tracer", interval = 0.1, plane = {axis = "z", position = 0}}]'
+    simulation = make_simulation(parse_case(text), None, HostDevice(threads=1))
+    run_case(simulation, tmp_path / "run", QUIET)
+    name = "outputs/tracer-plane.zarr"
+    chunk = tmp_path / "run" / name / "tracer" / "c" / "0" / "0" / "0"
+    chunk.write_bytes(change(chunk.read_bytes()))
+    folder = RunFolder(tmp_path / "run")
+    assert folder.fault_of(name, folder.last_seals[name])
+
+
 def test_a_damaged_state_is_named_by_who_opens_its_run(run):
     next((run / "checkpoints").glob("*/manifest.json")).write_text("{}")
     with pytest.warns(UserWarning, match=r"\.zarr is damaged: manifest\.json"):
@@ -121,9 +147,39 @@ def test_a_series_with_bare_returns_is_watched(run):
 
 
 def test_a_name_that_is_too_long_is_no_folder(tmp_path):
-    for use in (RunFolder, lambda path: check_folder(path, False)):
+    for use in (
+        RunFolder,
+        lambda path: check_folder(path, False),
+        lambda path: RunWatcher(path).look(),
+    ):
         with pytest.raises(InputError, match="too long"):
             use(tmp_path / ("x" * 300))
+
+
+def test_a_device_that_cannot_read_ends_the_command(run, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_seals, "open_file", fail)
+        with pytest.raises(RunError, match=f"{run}.* cannot be read: Input/output error"):
+            WAYS_IN["resume"](run)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_whose_name_is_too_long_is_refused(run, tmp_path, capsys):
+    name = str(tmp_path / ("x" * 250))
+    for command in (
+        ["report", run, "--out", f"{name}.html"],
+        ["plot", run, "--out", name + 9 * "x"],
+    ):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(one) for one in command])
+        assert end.value.code == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "File name too long" in said
 
 
 def test_what_a_kill_left_of_a_state_goes_when_the_run_goes_on(run):

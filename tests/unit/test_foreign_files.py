@@ -26,7 +26,7 @@ from slipstream import cli
 from slipstream.decomposition import whole
 from slipstream.errors import InputError
 from slipstream.io import write_checkpoint
-from slipstream.io.foreign_zarr import foreign_arrays
+from slipstream.io.foreign_files import foreign_arrays
 from slipstream.io.voxel_images import open_image
 
 SHAPE = (16, 16, 16)

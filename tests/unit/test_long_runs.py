@@ -12,6 +12,7 @@ from rich.console import Console
 from flows import diagnostics
 from slipstream.case import parse_case
 from slipstream.io import time_series
+from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.simulation.run_case import run_case
 
 SHELLS = np.arange(1.0, 2049.0)
@@ -87,7 +88,7 @@ def test_a_row_that_a_full_disk_has_cut_is_left_out(tmp_path):
 
 def test_spectra_are_read_as_they_were(tmp_path):
     run(WithSpectra, tmp_path, 5)
-    stored = time_series.StoredSpectra(tmp_path / "spectra.zarr", ["energy_spectrum"])
+    stored = StoredSpectra(StoredArrays(tmp_path / "spectra.zarr"), ["energy_spectrum"])
     assert len(stored) == 6
     for index in (0, 3, -1):
         time, spectra = stored[index]

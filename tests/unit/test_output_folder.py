@@ -17,7 +17,7 @@ from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.simulation import check_folder, claim_folder, output_folder
-from slipstream.simulation.output_folder import inputs_of
+from slipstream.simulation.output_folder import claim_run, inputs_of
 from slipstream.simulation.run_case import run_case
 
 QUIET = Console(quiet=True)
@@ -171,6 +171,31 @@ def test_a_run_that_fails_before_its_first_state_puts_the_earlier_output_back(tm
         assert not (tmp_path / ".replaced").exists()
     run_case(simulation(), tmp_path, QUIET)
     assert not (tmp_path / "failed").exists()
+
+
+def test_a_run_that_was_killed_at_its_first_state_is_not_replaced_by_the_earlier(
+    tmp_path, earlier, monkeypatch
+):
+    class Killed(BaseException):
+        pass
+
+    def kill(self):
+        raise Killed
+
+    with monkeypatch.context() as patches:
+        patches.setattr(output_folder.OutputFolder, "keep", kill)
+        # The dead do not tidy up.
+        patches.setattr(output_folder.OutputFolder, "release", lambda self: self._lock.release())
+        with pytest.raises(Killed):
+            run_case(simulation("output.checkpoint_interval=0.45"), tmp_path, QUIET)
+    assert (tmp_path / ".replaced" / "case.toml").exists()
+    state = open_checkpoint(tmp_path)
+    assert state.step == 0
+    with claim_run(tmp_path):
+        pass
+    assert not (tmp_path / ".replaced").exists()
+    assert not (tmp_path / "failed").exists()
+    assert open_checkpoint(tmp_path).path == state.path
 
 
 @pytest.mark.parametrize("moved", [1, 2, 3, None])

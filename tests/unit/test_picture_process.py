@@ -2,11 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flows import environment
 from slipstream.errors import RunError
+from slipstream.io.held_paths import FolderHold
 from slipstream.report import picture_process
 from slipstream.report.picture_choice import PictureChoice, shown_spectra
 from slipstream.report.picture_process import PICTURES, PictureProcess, _attempt
@@ -48,6 +53,47 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
     for one, other in zip(expected, drawn, strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert is_over(artist._process.pid)
+
+
+def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    expected = write_pictures(tmp_path / "one", **DATA)
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\naxes.facecolor: red\n")
+    monkeypatch.chdir(tmp_path)
+    with PictureProcess() as artist:
+        sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
+        artist.begin("other", [(PICTURES, sent)])
+        drawn = artist.finish()
+    assert drawn == [Path("other") / one.name for one in expected]
+    script = "\n".join(
+        (
+            "import matplotlib",
+            "from pathlib import Path",
+            "from slipstream.report import figure_style",
+            "assert matplotlib.rcParams['text.usetex']",
+            "with figure_style.in_our_style():",
+            "    figure = figure_style.new_figure((2, 2), 'title')",
+            "    figure.subplots().set_ylabel('$k^2$')",
+            "    figure_style.save_figure(figure, '.', 'own.png')",
+        )
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment())
+    for one, other in zip(expected, drawn, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_pictures_follow_a_folder_that_is_renamed(tmp_path):
+    (tmp_path / "run").mkdir()
+    hold = FolderHold(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "renamed")
+    with PictureProcess() as artist:
+        artist.begin(hold.path, [(PICTURES, DATA)])
+        drawn = artist.finish()
+        assert [one.exists() for one in drawn] == [True, True]
+        assert {one.name for one in drawn} == set(os.listdir(tmp_path / "renamed"))
+    hold.close()
+    assert os.listdir(tmp_path) == ["renamed"]
 
 
 def test_what_cannot_be_written_is_told_as_it_would_be_here(tmp_path):

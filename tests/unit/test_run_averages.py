@@ -8,6 +8,7 @@ import slipstream as ss
 from slipstream.cli import main
 from slipstream.errors import InputError
 from slipstream.field import Field
+from slipstream.io.run_folder import RunFolder
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.report.run_averages import average_of_run, averaged_names
@@ -67,28 +68,28 @@ def test_a_spectrum_by_shell_and_a_field_by_point(folder):
 
 
 def test_large_fields_are_read_in_parts(folder, monkeypatch):
-    whole = average_of_run(folder, "u")
+    whole = average_of_run(RunFolder(folder), "u")
     monkeypatch.setattr("slipstream.time_averages._MOST_VALUES", 70)
-    parts = average_of_run(folder, "u")
+    parts = average_of_run(RunFolder(folder), "u")
     for name in ("mean", "error", "fluctuation", "correlation_time"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
     assert whole.since == parts.since
 
 
 def test_names_say_what_there_is(folder, tmp_path):
-    assert averaged_names(folder) == ["energy", "work", "u", "energy_spectrum"]
-    assert averaged_names(folder, only_numbers=True) == ["energy", "work"]
+    assert averaged_names(RunFolder(folder)) == ["energy", "work", "u", "energy_spectrum"]
+    assert averaged_names(RunFolder(folder), only_numbers=True) == ["energy", "work"]
     with pytest.raises(InputError, match="no 'enrgy'; there are: energy, work, u, energy_spec"):
-        average_of_run(folder, "enrgy")
+        average_of_run(RunFolder(folder), "enrgy")
     with pytest.raises(InputError, match="no samples since 200; there are: t = 0 to 100"):
-        average_of_run(folder, "energy", since=200)
+        average_of_run(RunFolder(folder), "energy", since=200)
     for name in ("spectra", "spectra~2"):
         FieldStore(tmp_path / f"{name}.zarr").append(
             0, spectrum_fields({"energy_spectrum": (SHELLS, SHELLS)}, {})
         )
     with pytest.raises(InputError, match="accepted: spectra/energy_spectrum and spectra~2/"):
-        average_of_run(tmp_path, "energy_spectrum")
-    assert average_of_run(tmp_path, "spectra~2/energy_spectrum").samples == 1
+        average_of_run(RunFolder(tmp_path), "energy_spectrum")
+    assert average_of_run(RunFolder(tmp_path), "spectra~2/energy_spectrum").samples == 1
 
 
 def call(*arguments):
@@ -100,7 +101,7 @@ def call(*arguments):
 def test_the_command_prints_and_writes(folder, tmp_path, capsys):
     assert call("average", folder, "--out", tmp_path / "a.csv") == 0
     printed = capsys.readouterr().out
-    energy = average_of_run(folder, "energy")
+    energy = average_of_run(RunFolder(folder), "energy")
     assert f"{energy.since:.6g}*" in printed
     assert str(energy).split(",")[0] in printed
     assert "left out as spin-up; --since T chooses" in printed
@@ -112,7 +113,7 @@ def test_the_command_prints_and_writes(folder, tmp_path, capsys):
     assert (
         call("average", folder, "energy_spectrum", "--since", 5, "--out", tmp_path / "s.csv") == 0
     )
-    spectrum = average_of_run(folder, "energy_spectrum", 5)
+    spectrum = average_of_run(RunFolder(folder), "energy_spectrum", 5)
     rows = [one for one in (tmp_path / "s.csv").read_text().splitlines() if one[0] != "#"]
     assert rows[0] == "name,wavenumber,mean,error,fluctuation,correlation_time"
     assert rows[3].split(",")[1:3] == ["2.0", repr(float(spectrum.mean[2]))]

@@ -16,8 +16,7 @@ from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
 from slipstream.device import HostDevice
 from slipstream.field import Field
 from slipstream.io import FieldStore, open_checkpoint, read_field, write_checkpoint
-from slipstream.io.aggregation import Aggregation
-from slipstream.io.stored_layout import file_box, file_indices, stored_layout
+from slipstream.io.stored_layout import Aggregation, file_box, file_indices, stored_layout
 from slipstream.report.plot_command import plot
 from slipstream.simulation import make_simulation, resume_run
 from slipstream.simulation.run_case import run_case

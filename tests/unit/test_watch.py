@@ -18,7 +18,7 @@ from slipstream import cli, stop_signals
 from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.io.run_record import RunRecord, Segment, write_run_record
-from slipstream.io.series_tail import _MOST_ROWS, SeriesTail
+from slipstream.io.time_series import _MOST_ROWS, SeriesTail
 from slipstream.report import run_status, watch_display
 from slipstream.report.run_status import RunWatcher, steady_at
 from slipstream.report.sparklines import sparkline

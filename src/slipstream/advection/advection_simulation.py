@@ -33,7 +33,7 @@ from slipstream.printable_text import shown
 from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 from slipstream.schedule import CATEGORIES, Timeline
 from slipstream.simulation.device_memory import ranks_per_device
-from slipstream.simulation.earlier_run import open_earlier_run
+from slipstream.simulation.earlier_segments import open_earlier_run
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation, wanted_device
 

@@ -25,11 +25,9 @@ _MOST_TICKS = 5
 @contextmanager
 def _picture(path: str | Path, size: tuple[float, float], title: str = "") -> Iterator[Figure]:
     """Give a figure in the style of all pictures, perhaps with a title, and write it to a file."""
-    import matplotlib
+    from slipstream.report.figure_style import in_our_style
 
-    from slipstream.report.figure_style import STYLE
-
-    with matplotlib.rc_context(STYLE):
+    with in_our_style():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 

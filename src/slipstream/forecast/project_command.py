@@ -180,8 +180,6 @@ def _output_lines(machine: Machine, found: Sequence[Forecast]) -> Iterator[str]:
 
 
 def _draw(case: Case, machine: Machine, found: Sequence[Forecast], path: Path) -> None:
-    import matplotlib
-
     from slipstream.report import figure_style as style
 
     can_run = [one for one in found if one.time is not None]
@@ -189,7 +187,7 @@ def _draw(case: Case, machine: Machine, found: Sequence[Forecast], path: Path) -
         raise InputError("--plot: the case can run on none of these numbers of nodes")
     nodes = [one.nodes for one in can_run]
     title = one_line(case.title) or "the case"
-    with matplotlib.rc_context(style.STYLE):
+    with style.in_our_style():
         figure = style.new_figure((6.4, 4.4), f"{title}, on {machine.title}")
         axes = figure.add_subplot()
         for (name, label), colour in zip(_PARTS.items(), style.COLOURS, strict=False):

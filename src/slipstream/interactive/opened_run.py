@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,15 +28,12 @@ from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
-from slipstream.io.folder_lock import is_locked
-from slipstream.io.foreign_files import content_of
 from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
 from slipstream.io.stored_arrays import StoredArrays, read_store
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import one_line, printable, shown
 from slipstream.report.html_tables import html_table
 from slipstream.simulation import resume_run
-from slipstream.simulation.earlier_run import tables_at_state
 from slipstream.time_averages import TimeAverage
 
 if TYPE_CHECKING:
@@ -183,8 +179,7 @@ class OpenedRun(KnownAttributes):
 
     def _settings_at(self, state: State | None = None) -> dict[str, Any]:
         """Return the same as they were at a state, the last by default."""
-        states = self._folder.states() if state is None else [state.path]
-        return tables_at_state(self.settings, self.path, states)
+        return self._folder.tables_at(self.settings, None if state is None else [state.path])
 
     @property
     def case(self) -> Case:
@@ -217,18 +212,15 @@ class OpenedRun(KnownAttributes):
     @property
     def is_running(self) -> bool:
         """Whether a run is writing to the folder now, on file systems that have locks."""
-        return is_locked(self.path)
+        return self._folder.is_written
 
     # -- what it has written -------------------------------------------------------------------
 
     @property
     def series(self) -> Series:
         """The diagnostics against time; without rows if none have been written yet."""
-        try:
-            status = os.stat(self._folder.path / SERIES_NAME, follow_symlinks=False)
-            mark = status.st_ino, status.st_size, status.st_mtime_ns
-        except OSError:
-            mark = None
+        status = self._folder.status(SERIES_NAME)
+        mark = status and (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._series is None or self._series[0] != mark:
             self._series = mark, Series(*self._folder.series())
         return self._series[1]
@@ -289,7 +281,7 @@ class OpenedRun(KnownAttributes):
         check_type("name", name, str)
         since = None if since is None else finite_number("since", since)
         until = None if until is None else finite_number("until", until)
-        found = average_of_run(self._folder.path, name, since, until)
+        found = average_of_run(self._folder, name, since, until)
         for text in found.warnings:
             warnings.warn(f"average of {one_line(name)}: {text}", RuntimeWarning, stacklevel=2)
         return found
@@ -414,15 +406,9 @@ class OpenedRun(KnownAttributes):
 
     def _repr_html_(self) -> str:
         rows = self._rows()
-        picture = self.pictures.get("summary")
-        below = ""
-        if picture is not None:
-            try:
-                data = base64.b64encode(content_of(picture, _MOST_PICTURE)).decode()
-                below = f"<img style='max-width:100%' src='data:image/png;base64,{data}'>"
-            except OSError:
-                below = ""
-        return html_table(f"run {self.path}", rows.items()) + below
+        picture = base64.b64encode(self._folder.content("summary.png", _MOST_PICTURE)).decode()
+        below = f"<img style='max-width:100%' src='data:image/png;base64,{picture}'>"
+        return html_table(f"run {self.path}", rows.items()) + (below if picture else "")
 
     def _rows(self) -> dict[str, str]:
         try:
@@ -457,7 +443,8 @@ class Stores(Mapping[str, Any], KnownAttributes):
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._names = [one.removesuffix(_STORE) for one in folder.stores()]
+        own = (one for one in folder.outputs(_STORE) if "/" not in one)
+        self._names = [one.removesuffix(_STORE) for one in own]
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:

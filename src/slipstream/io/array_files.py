@@ -21,8 +21,7 @@ from slipstream.decomposition import Box, checked_boxes, shape_covered
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.durable_files import PARTIAL, errors_name, flush_file
-from slipstream.io.foreign_zarr import foreign_arrays
-from slipstream.io.linked_hdf5 import own_dataset
+from slipstream.io.foreign_files import foreign_arrays, own_dataset
 from slipstream.io.zarr_store import FieldStore
 
 Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from slipstream.errors import RunError
+from slipstream.errors import InputError, RunError
 from slipstream.io.held_paths import plain_name
 
 # What is not whole yet, and what was set aside because it is not as it was written.
@@ -19,12 +19,16 @@ _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 @contextlib.contextmanager
 def errors_name(path: Path) -> Iterator[None]:
-    """Turn the system's refusal to write a file into a `RunError` with the file and the reason."""
+    """Turn the system's refusal to write a file into a `RunError` with the file and the reason.
+
+    A name that is too long is an `InputError`.
+    """
     try:
         yield
     except OSError as error:
         where = path if error.filename is None else plain_name(error.filename)
-        raise RunError(f"{where} cannot be written: {error.strerror or error}") from error
+        kind = InputError if error.errno == errno.ENAMETOOLONG else RunError
+        raise kind(f"{where} cannot be written: {error.strerror or error}") from error
 
 
 def replace_file(

@@ -26,8 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.io.durable_files import PARTIAL
-from slipstream.io.foreign_files import content_of, open_file
-from slipstream.io.foreign_zarr import foreign_arrays
+from slipstream.io.foreign_files import content_of, foreign_arrays, open_file
 from slipstream.io.held_paths import plain_name
 from slipstream.io.stored_arrays import StoredArrays, reason_of
 
@@ -133,7 +132,9 @@ def time_checksum(index: int, time: float) -> int:
 
 def part_checksum(content: bytes, key: str, index: int, together: int, dtype: np.dtype) -> int:
     """Return the same of a file with several snapshots; 0 if nothing was written for this one."""
-    size = len(content) // together
+    size, rest = divmod(len(content), together)
+    if rest or size % dtype.itemsize:
+        raise ValueError(f"{key} has {len(content)} bytes, which are no {together} snapshots")
     part = content[index % together * size : (index % together + 1) * size]
     values = np.frombuffer(part, dtype)
     if np.isnan(values).all() if dtype.kind in "fc" else not values.any():
@@ -270,7 +271,7 @@ def fault_of_store(path: Path, seal: Seal | None) -> str:
             return f"it has {len(times)} snapshots, not {len(wanted)}"
         arrays = array_seals(path)
         for name, checksum in (seal.arrays or {}).items():
-            if arrays.get(name) != checksum:
+            if arrays.get(name) != checksum or (name and name not in stored.shapes):
                 return f"{name or 'its description'} is not as it was written"
         for number, checksum in enumerate(snapshot_checksums(path, times[: len(wanted)])):
             if checksum != wanted[number]:

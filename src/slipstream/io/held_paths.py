@@ -71,6 +71,11 @@ def _close(descriptor: int, doors: list[str]) -> None:
     os.close(descriptor)
 
 
+def door_of(path: str | Path) -> str:
+    """Return by which path another process of this user reaches the same file."""
+    return os.path.abspath(os.fspath(path).replace("/proc/self/", f"/proc/{os.getpid()}/", 1))
+
+
 def as_path(given: str | Path) -> Path:
     """Return a path that is held where the given one is."""
     return given if isinstance(given, Path) else Path(given)

@@ -1,7 +1,8 @@
 """Formats of voxel images, each reduced to values indexed by [z, y, x].
 
 A source knows the shape and type of an image before any of it is read, and gives access to boxes of
-it. Raw files are bare values: their shape and type must be given.
+it. Raw files are bare values: their shape and type must be given. Of a folder, the TIFF files are
+slices in the order of the numbers in their names: slice_2 is before slice_10.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import logging
 import math
 import operator
+import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,10 +26,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import InputError
-from slipstream.io.foreign_zarr import LITTLE, foreign_arrays, inflated_size
+from slipstream.io.foreign_files import LITTLE, foreign_arrays, inflated_size, own_dataset
 from slipstream.io.image_errors import ImageError, Key, PerAxis
-from slipstream.io.linked_hdf5 import own_dataset
-from slipstream.io.slice_names import slice_files
 from slipstream.printable_text import shortened, shown
 
 PATH, DATASET = Key("image", "path"), Key("image", "dataset")
@@ -396,3 +399,90 @@ FORMATS = {
     ".zarr": Format(zarr_source, ("dataset",), is_folder=True),
     SLICES: Format(slices_source, is_folder=True),
 }
+
+
+# -- slices --------------------------------------------------------------------------------------
+
+
+def slice_files(folder: Path) -> list[Path]:
+    """Return the slices in a folder, which are a series without a gap.
+
+    All else in it is ignored: other files, folders, and names that begin with a dot, as macOS makes
+    them.
+
+    Raises
+    ------
+    ImageError
+        If there are none, or their names do not tell one order, or a number is missing.
+    """
+    with os.scandir(folder) as entries:
+        names = sorted(
+            entry.name
+            for entry in entries
+            if Path(entry.name).suffix.lower() in (".tif", ".tiff")
+            and not entry.name.startswith(".")
+            and not entry.is_dir()
+        )
+    if not names:
+        raise _refused(f"{folder} is a folder without slices; accepted: a TIFF file for each")
+    numbers = _numbers(folder, names)
+    names.sort(key=lambda name: numbers[name])
+    pairs = list(itertools.pairwise(names))
+    for one, other in pairs:
+        if numbers[one] == numbers[other]:
+            raise _refused(f"{folder} has {shown(one)} and {shown(other)}, which have one number")
+    if pairs:
+        _check_gaps(folder, pairs, numbers)
+    return [folder / name for name in names]
+
+
+def _refused(text: str) -> ImageError:
+    return ImageError(Key("image", "path"), f": {text}")
+
+
+def _numbers(folder: Path, names: list[str]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers in each name; an `ImageError` if names differ by more than these."""
+    parts = {name: re.split("([0-9]+)", Path(name).stem.casefold()) for name in names}
+    texts = {name: tuple(found[::2]) for name, found in parts.items()}
+    usual, _ = Counter(texts.values()).most_common(1)[0]
+    odd = next((name for name in names if texts[name] != usual), None)
+    if odd is not None:
+        like = next(name for name in names if texts[name] == usual)
+        raise _refused(
+            f"{folder} has {shown(like)} and {shown(odd)}, whose names differ by more than a "
+            "number; accepted: the slices of one image"
+        )
+    return {name: tuple(map(int, found[1::2])) for name, found in parts.items()}
+
+
+def _check_gaps(
+    folder: Path, pairs: list[tuple[str, str]], numbers: dict[str, tuple[int, ...]]
+) -> None:
+    """Refuse slices of which none of their numbers counts each.
+
+    Names may have several numbers, such as depths or times: slices are counted by the one that
+    grows in the order of all, and the least.
+    """
+    first, last = numbers[pairs[0][0]], numbers[pairs[-1][1]]
+    growing = [
+        place
+        for place in range(len(first))
+        if all(numbers[one][place] < numbers[other][place] for one, other in pairs)
+    ]
+    if not growing:
+        one, other = (shown(name) for name in pairs[0])
+        raise _refused(
+            f"{folder} has {one}, {other} and so on, in which no number counts the slices;"
+            " accepted: names as slice_0001.tif"
+        )
+    place = min(growing, key=lambda place: last[place] - first[place])
+    number = operator.itemgetter(place)
+    lacking = number(last) - number(first) - len(pairs)
+    for one, other in pairs:
+        missing = number(numbers[one]) + 1
+        if missing != number(numbers[other]):
+            more = f", and {lacking - 1:,} more" if lacking > 1 else ""
+            raise _refused(
+                f"{folder} has no slice {missing}, between {shown(one)} and {shown(other)}{more};"
+                " accepted: slices of which none is missing"
+            )

@@ -8,10 +8,11 @@ waits for a pipe. Who changes it *while* it is used is not kept out.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,9 @@ from slipstream.io.folder_seals import (
 )
 from slipstream.io.foreign_files import content_of, kind_of
 from slipstream.io.held_paths import FolderHold
-from slipstream.io.run_record import RunRecord, read_run_record
+from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, read_run_record
 from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
-from slipstream.io.time_series import read_series
+from slipstream.io.time_series import SeriesTail, read_series
 
 CASE_NAME, SERIES_NAME, OUTPUTS_NAME = "case.toml", "diagnostics.csv", "outputs"
 FIELDS_NAME, SPECTRA_NAME = "fields.zarr", "spectra.zarr"
@@ -112,9 +113,33 @@ class RunFolder:
 
     # -- what is in it -------------------------------------------------------------------------
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its path still leads to it."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.stat(str(self.path)), self._hold.status)
+        return False
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a run is writing to it now, on file systems that have locks."""
+        return is_locked(self.path)
+
     def has(self, name: str) -> bool:
         """Return whether there is something of a name."""
-        return os.path.lexists(self.path / name)
+        return self.status(name) is not None
+
+    def status(self, name: str) -> os.stat_result | None:
+        """Return what the system says of something in it; None if it is not there."""
+        with contextlib.suppress(OSError):
+            return os.lstat(self.path / name)
+        return None
+
+    def content(self, name: str, most: int) -> bytes:
+        """Return what is in a file; nothing if it is not there, or longer than that."""
+        with contextlib.suppress(OSError):
+            return content_of(self.path / name, most)
+        return b""
 
     def names(self) -> list[str]:
         """Return the names of what is in it."""
@@ -122,6 +147,14 @@ class RunFolder:
             return sorted(os.listdir(self.path))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {reason_of(error)}") from error
+
+    def outputs(self, ending: str) -> list[str]:
+        """Return the paths in it of output of a kind: its own first, then what users choose."""
+        found = [one for one in self.names() if one.endswith(ending) and one[0] != "."]
+        with contextlib.suppress(OSError):
+            chosen = sorted(os.listdir(self.path / OUTPUTS_NAME))
+            found += [f"{OUTPUTS_NAME}/{one}" for one in chosen if one.endswith(ending)]
+        return found
 
     def states(self) -> list[Path]:
         """Return the states, the latest first, also those that are damaged."""
@@ -178,6 +211,30 @@ class RunFolder:
             path = self.path / CASE_NAME
             raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
 
+    def tables_at(
+        self, tables: dict[str, Any], states: Sequence[Path] | None = None
+    ) -> dict[str, Any]:
+        """Return tables of the case as they were at one of some states, the latest by default.
+
+        Settings that a program has changed between steps are in the record, and in the states.
+        """
+        changes, began = [], 0
+        with contextlib.suppress(InputError):
+            for segment in self.record().segments[-1:]:
+                changes, began = segment.changes, segment.from_step
+        for state in (self.states() if states is None else states) if changes else ():
+            with contextlib.suppress(Damage, OSError, ValueError, RecursionError):
+                said = read_manifest(state)
+                if said.step <= began:
+                    break
+                theirs = tomllib.loads(said.case)
+                result = copy.deepcopy(tables)
+                for change in changes:
+                    if change.step <= said.step:
+                        _take_over(change.key, theirs, result)
+                return result
+        return tables
+
     def record(self) -> RunRecord:
         """Return what has run; without segments if an earlier version has written the folder."""
         return read_run_record(self.path)
@@ -192,27 +249,32 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"{path}: {reason_of(error)}") from error
 
+    def follow(self, name: str = SERIES_NAME) -> SeriesTail:
+        """Return a time series that is read again and again while it is written."""
+        return SeriesTail(self.path / name)
+
     def store(self, name: str) -> StoredArrays | None:
         """Return a store of the run, as it is now; None if there is none."""
         return read_store(self.path / name, StoredArrays) if self.has(name) else None
 
-    def stores(self) -> list[str]:
-        """Return the names of the stores."""
-        return [one for one in self.names() if one.endswith(".zarr") and one[0] != "."]
-
     # -- whether it is as it was written ---------------------------------------------------------
 
     @cached_property
+    def _last(self) -> Manifest | None:
+        """The description of the last state that is whole."""
+        return next((said for _, said in self.manifests()), None)
+
+    @property
     def last_seals(self) -> Mapping[str, Seal]:
         """What the last state that is whole knows of the other output."""
-        return next((said.seals or {} for _, said in self.manifests()), {})
+        return (self._last and self._last.seals) or {}
 
     def faults(self, names: Collection[str] | None = None) -> list[str]:
         """Return what is not as the last state knows it, for people; of all, or of some names.
 
         Not looked at are large output, and that of a run which is under way.
         """
-        if is_locked(self.path):
+        if self.is_written:
             return []
         found = []
         for path in self.states() if names is None else ():
@@ -220,6 +282,9 @@ class RunFolder:
                 read_manifest(path)
             except Damage as damage:
                 found.append(f"{path} is damaged: {damage}")
+        knows_record = self._last is not None and self._last.began is not None
+        if knows_record and not self.has(RUN_RECORD_NAME):
+            found.append(f"{self.path / RUN_RECORD_NAME}: it is missing")
         for name, seal in self.last_seals.items():
             if names is not None and name not in names:
                 continue
@@ -280,6 +345,17 @@ class RunFolder:
                 if os.path.lexists(path.with_name(path.name + end)):
                     path.with_name(path.name + end).rename(free.with_name(free.name + end))
             flush_folder(path.parent)
+
+
+def _take_over(key: str, theirs: dict[str, Any], tables: dict[str, Any]) -> None:
+    """Give a key of tables the value that others have, or remove it if they have none."""
+    name, _, inner = key.partition(".")
+    source, target = theirs.get(name), tables.get(name)
+    if not inner or not isinstance(source, dict) or not isinstance(target, dict):
+        return
+    target.pop(inner, None)
+    if inner in source:
+        target[inner] = source[inner]
 
 
 def _is_output(name: str) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from slipstream.errors import InputError, SlipstreamError
-from slipstream.io.foreign_zarr import ForeignArray, foreign_arrays, published_shapes
+from slipstream.io.foreign_files import ForeignArray, foreign_arrays, published_shapes
 from slipstream.printable_text import one_line, shown
 
 # Most bytes of a coordinate, which is read as a whole.
@@ -65,7 +65,7 @@ class StoredArrays:
 
     def dtype(self, name: str) -> np.dtype:
         """Return the type of an array's elements."""
-        return self._array(name).dtype
+        return self.array(name).dtype
 
     def read(self, name: str, key: Any = ...) -> np.ndarray:
         """Return a part of an array, as indexed by slices and whole numbers.
@@ -74,7 +74,7 @@ class StoredArrays:
         """
         try:
             whole = tuple(slice(0, size) for size in self.shapes[name])
-            values = np.asarray(self._array(name)[whole if key is ... else key])
+            values = np.asarray(self.array(name)[whole if key is ... else key])
             # Chunks that no longer exist would read as not-a-number.
             if _identity(self.path) == self._identity:
                 return values
@@ -97,7 +97,8 @@ class StoredArrays:
         """The times of the snapshots; none of a store without them."""
         return self.coordinate("time") if "time" in self.shapes else np.zeros(0)
 
-    def _array(self, name: str) -> Any:
+    def array(self, name: str) -> Any:
+        """Return zarr's array, which does but compute."""
         if name not in self._opened:
             self._opened[name] = self._arrays[name].open()
         return self._opened[name]
@@ -118,14 +119,32 @@ def reason_of(error: BaseException) -> str:
     return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
 
-def spectra_of(stored: StoredArrays, index: int) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the spectra of a snapshot: wavenumbers and values by name."""
-    found = {}
-    for name, shape in stored.shapes.items():
-        dims = stored.dimensions(name)
-        if len(dims) == 2 and dims[0] == "time" and dims[1] in stored.shapes and index < shape[0]:
-            found[name] = stored.coordinate(dims[1]), stored.read(name, (index, slice(0, shape[1])))
-    return found
+class StoredSpectra(Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]):
+    """The spectra of a store, each read when it is asked for: its time, wavenumbers and values.
+
+    `names` are those to be read, in this order; by default all.
+    """
+
+    def __init__(self, stored: StoredArrays, names: Iterable[str] | None = None) -> None:
+        self._stored, self._times = stored, stored.times
+        self._axes = {}
+        for name in stored.shapes if names is None else names:
+            dims = stored.dimensions(name)
+            if len(dims) == 2 and dims[0] == "time" and dims[1] in stored.shapes:
+                self._axes[name] = dims[1]
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index, found, shapes = range(len(self))[index], {}, self._stored.shapes
+        for name, axis in self._axes.items():
+            if index < shapes[name][0]:
+                values = self._stored.read(name, (index, slice(0, shapes[name][1])))
+                found[name] = self._stored.coordinate(axis), values
+        return float(self._times[index]), found
 
 
 def _identity(path: Path) -> tuple[int, int]:

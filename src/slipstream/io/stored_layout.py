@@ -1,8 +1,13 @@
-"""Which part of a distributed array each file of it has, and which chunks are in a file.
+"""Which part of a distributed array each file of it has, which chunks, and which rank writes it.
 
 Small arrays have a file for each chunk, and no chunk belongs to two ranks. Large ones would have
 hundreds of thousands of files in that way, and arrays whose ranks begin anywhere even one for each
 element. These have *shards*: files of many chunks, of which readers read the chunks that they want.
+
+A file of which several ranks have a part is written by one that has much of it, so little travels
+where boxes and files nearly agree; of several such ranks by that with the fewest files. Ranks
+exchange in rounds, in which each writes one file at most, so that none needs more memory than for
+that.
 """
 
 from __future__ import annotations
@@ -12,7 +17,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from slipstream.array_types import Comm
 from slipstream.decomposition import Box
+from slipstream.redistribution import redistribute
 
 MAXIMUM_CHUNK_BYTES = 16 * 2**20
 # Files of an array, or of each of its snapshots: as many may be chunks, and large arrays have about
@@ -25,6 +34,8 @@ _MANY_WRITERS = 128
 _INNER_BYTES = 2**20
 # Chunks that are smaller, and more than so many of each rank, are no good layout.
 _SMALL, _OF_A_RANK, _FEW = 2**20, 4, 64
+# Files that are smaller travel together.
+_LEAST_BYTES = 16 * 2**20
 
 Boxes = Iterable[tuple[Sequence[int], Sequence[int]]]
 
@@ -58,7 +69,7 @@ def stored_layout(shape: Sequence[int], boxes: Boxes, item_bytes: int) -> Stored
     """Return the layout of an array of which ranks hold boxes, (offset, shape).
 
     Files belong to one rank each where that makes neither too many nor tiny ones. Where it does,
-    `aggregation.py` says which rank writes a file of which several have a part.
+    an `Aggregation` says which rank writes a file of which several have a part.
     """
     boxes = [box for box in boxes if math.prod(box[1])]
     chunk = aligned_chunks(shape, boxes, item_bytes)
@@ -171,3 +182,83 @@ def _cut(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int
 
 def _count(shape: Sequence[int], file: Sequence[int]) -> int:
     return math.prod(-(-n // size) for n, size in zip(shape, file, strict=True))
+
+
+# -- who writes a file ---------------------------------------------------------------------------
+
+
+class Aggregation:
+    """Who writes what of an array that ranks hold in boxes, so that every file has one writer.
+
+    Attributes
+    ----------
+    rounds : list of list of Box, or None
+        For each round, what each rank writes; None if all boxes are whole files.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int], item_bytes: int
+    ) -> None:
+        self._boxes = list(boxes)
+        self.rounds: list[list[Box]] | None = None
+        if not all(_is_whole(box, file, shape) for box in boxes):
+            self.rounds = _rounds(shape, self._boxes, _grown(file, shape, item_bytes))
+
+    def parts(self, values: np.ndarray, comm: Comm) -> Iterator[tuple[Box, np.ndarray]]:
+        """Yield what this rank writes, whole files each, empty ones included. Collective."""
+        rank = 0 if comm is None else comm.rank
+        if self.rounds is None:
+            yield self._boxes[rank], values
+            return
+        values = np.ascontiguousarray(values)
+        for targets in self.rounds:
+            yield targets[rank], redistribute(values, self._boxes, targets, comm)
+
+
+def _is_whole(box: Box, file: Sequence[int], shape: Sequence[int]) -> bool:
+    return not box.size or all(
+        start % size == 0 and (stop % size == 0 or stop == n)
+        for start, stop, size, n in zip(box.start, box.stop, file, shape, strict=True)
+    )
+
+
+def _grown(file: Sequence[int], shape: Sequence[int], item_bytes: int) -> list[int]:
+    """Return the shape of several files that travel together."""
+    grown = list(file)
+    for axis in reversed(range(len(grown))):
+        while grown[axis] < shape[axis] and 2 * math.prod(grown) * item_bytes <= _LEAST_BYTES:
+            grown[axis] *= 2
+    return grown
+
+
+def _rounds(shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int]) -> list[list[Box]]:
+    counts = [-(-n // size) for n, size in zip(shape, file, strict=True)]
+    common = [
+        _common(count, size, axis, boxes)
+        for axis, (count, size) in enumerate(zip(counts, file, strict=True))
+    ]
+    own: list[list[Box]] = [[] for _ in boxes]
+    loads = np.zeros(len(boxes), int)
+    for index in np.ndindex(*counts):
+        has = np.asarray(math.prod(along[i] for along, i in zip(common, index, strict=True)))
+        if not has.any():
+            continue
+        start = tuple(i * size for i, size in zip(index, file, strict=True))
+        stop = tuple(min(a + size, n) for a, size, n in zip(start, file, shape, strict=True))
+        able = np.flatnonzero(2 * has >= has.max())
+        writer = able[np.lexsort((-has[able], loads[able]))[0]]
+        loads[writer] += 1
+        own[writer].append(Box(start, stop))
+    nothing = Box((0,) * len(shape), (0,) * len(shape))
+    return [
+        [files[number] if number < len(files) else nothing for files in own]
+        for number in range(max(map(len, own), default=0))
+    ]
+
+
+def _common(count: int, size: int, axis: int, boxes: Sequence[Box]) -> np.ndarray:
+    """Return how many indices along an axis each row of files has in common with each box."""
+    low = size * np.arange(count)[:, None]
+    start = np.array([box.start[axis] for box in boxes])
+    stop = np.array([box.stop[axis] if box.size else box.start[axis] for box in boxes])
+    return np.maximum(0, np.minimum(low + size, stop) - np.maximum(low, start))

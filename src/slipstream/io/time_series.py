@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 import numpy as np
-import zarr
 
 from slipstream.errors import InputError
 from slipstream.field import Field
@@ -27,7 +27,7 @@ from slipstream.io.durable_files import PARTIAL, errors_name, flush_file, flush_
 from slipstream.io.folder_seals import Seal, file_checksum
 from slipstream.io.foreign_files import open_file
 from slipstream.io.held_paths import as_path
-from slipstream.io.zarr_store import FieldStore, read_field
+from slipstream.io.zarr_store import FieldStore
 from slipstream.printable_text import one_line
 
 _LEADING = {
@@ -39,6 +39,9 @@ _LEADING = {
 
 _ROWS_AT_ONCE = 1024
 _LONGEST_LINE = 1 << 20
+# Of a series that is followed: rows that are kept, of more every other is left out, and bytes that
+# are read at once.
+_MOST_ROWS, _AT_ONCE = 4096, 1 << 24
 
 
 class Series:
@@ -332,10 +335,14 @@ def _heading(path: str | Path) -> tuple[list[str], dict[str, str]]:
                 if not {"step", "time"} <= set(names) or len(set(names)) < len(names):
                     break
                 return names, {name: labels.get(name, name) for name in names}
-            name, colon, label = text[1:].strip().partition(": ")
-            if colon:
-                labels[name] = label
+            _take_label(text, labels)
     raise InputError(f"{path}: not a series: it has no heading with step and time")
+
+
+def _take_label(comment: str, labels: dict[str, str]) -> None:
+    name, colon, label = comment[1:].strip().partition(": ")
+    if colon:
+        labels[name] = label
 
 
 def _complete_lines(file: BinaryIO) -> Iterator[str]:
@@ -346,33 +353,108 @@ def _complete_lines(file: BinaryIO) -> Iterator[str]:
             yield line.decode("utf-8")
 
 
-class StoredSpectra(Sequence[tuple[float, dict[str, tuple[np.ndarray, np.ndarray]]]]):
-    """The spectra in a store, each read when it is asked for: its time, wavenumbers and values.
+class SeriesTail:
+    """Follows a ``diagnostics.csv``, wherever it is: it may not be there yet, or be begun anew.
 
-    `names` are those to be read, in this order.
+    Rows that are half written, or are none, are left out; there may be millions, of which some
+    thousand are kept, the last one among them.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Names, in their order; empty as long as there is no heading.
+    labels : dict of str to str
+        What the columns are, as the comments above the heading say.
     """
 
-    def __init__(self, path: str | Path, names: Iterable[str]) -> None:
-        self._path, self._names = as_path(path), tuple(names)
-        self._times = read_field(self._path, "time")
-        group: Any = zarr.open_group(self._path, mode="r")
-        self._axes = {name: group[name].metadata.dimension_names[-1] for name in self._names}
+    def __init__(self, path: str | Path) -> None:
+        self._path = as_path(path)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.columns: tuple[str, ...] = ()
+        self.labels: dict[str, str] = {}
+        self._rows: list[list[float]] = []
+        self._last: list[float] | None = None
+        self._stride, self._seen = 1, 0
+        self._identity: tuple[int, int] | None = None
+        self._offset, self._rest = 0, b""
+
+    def read(self) -> bool:
+        """Take over what has been added; return whether anything has."""
+        try:
+            with open_file(self._path) as file:
+                about = os.fstat(file.fileno())
+                identity = about.st_dev, about.st_ino
+                # A run that goes on may have dropped rows after its last state.
+                if identity != self._identity or about.st_size < self._offset:
+                    self._begin_anew()
+                    self._identity = identity
+                file.seek(self._offset)
+                is_new = False
+                while block := file.read(_AT_ONCE):
+                    self._offset += len(block)
+                    is_new = self._take(block) or is_new
+                return is_new
+        except OSError:
+            return False
+
+    def _take(self, block: bytes) -> bool:
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        for line in lines:
+            self._take_line(line.decode("utf-8", "replace").rstrip("\r"))
+        return bool(lines)
+
+    def _take_line(self, line: str) -> None:
+        if line.startswith("#"):
+            _take_label(line, self.labels)
+            return
+        try:
+            cells = next(csv.reader([line.replace("\0", "")]), [])
+        except csv.Error:
+            return
+        if not self.columns:
+            if {"step", "time"} <= set(cells):
+                self.columns = tuple(cells)
+            return
+        if len(cells) != len(self.columns):
+            return
+        try:
+            row = [float(cell) for cell in cells]
+        except ValueError:
+            return
+        self._drop_from(row)
+        self._last = row
+        if self._seen % self._stride == 0:
+            self._rows.append(row)
+        self._seen += 1
+        if len(self._rows) > _MOST_ROWS:
+            self._rows, self._stride = self._rows[::2], 2 * self._stride
+
+    def _drop_from(self, row: list[float]) -> None:
+        """Forget rows of times that come again, as when a run goes on from an earlier state."""
+        place = self.columns.index("time")
+        while self._rows and self._rows[-1][place] >= row[place]:
+            self._rows.pop()
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._rows)
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        return float(self._times[index]), {
-            name: (read_field(self._path, axis), self._values(name, index))
-            for name, axis in self._axes.items()
-        }
+    def last(self, name: str) -> float:
+        """Return the last value of a column; not-a-number if there is none."""
+        if self._last is None or name not in self.columns:
+            return math.nan
+        return self._last[self.columns.index(name)]
 
-    def _values(self, name: str, index: int) -> np.ndarray:
-        shells = read_field(self._path, self._axes[name]).size
-        return read_field(self._path, name, (index, 0), (1, shells))[0]
+    def values(self, name: str) -> np.ndarray:
+        """Return the values of a column that have been kept, and the last."""
+        if name not in self.columns:
+            return np.zeros(0)
+        place = self.columns.index(name)
+        rows = self._rows
+        if self._last is not None and (not rows or rows[-1] is not self._last):
+            rows = [*rows, self._last]
+        return np.array([row[place] for row in rows])
 
 
 def whole_field(

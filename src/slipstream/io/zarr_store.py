@@ -1,9 +1,8 @@
 """Arrays of all ranks in one zarr group.
 
 Rank 0 creates an array and its description; after that every rank writes files of its own, without
-locks: its box, or what it has put together of those of others (`stored_layout.py`,
-`aggregation.py`). Snapshots have a leading time axis, which grows by one with each; a static array
-has none.
+locks: its box, or what it has put together of those of others (`stored_layout.py`). Snapshots have
+a leading time axis, which grows by one with each; a static array has none.
 
 Each file is replaced as a whole, and a snapshot is not described before it is there: whatever kills
 a run, the group can be read.
@@ -34,7 +33,6 @@ from slipstream.collective import on_every_rank, on_first_rank
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.io.aggregation import Aggregation
 from slipstream.io.durable_files import PARTIAL, errors_name, flush_file, flush_folder, replace_file
 from slipstream.io.folder_seals import (
     KeptOutput,
@@ -45,11 +43,17 @@ from slipstream.io.folder_seals import (
     snapshot_checksums,
     time_checksum,
 )
-from slipstream.io.foreign_zarr import published_shapes
+from slipstream.io.foreign_files import foreign_arrays, published_shapes
 from slipstream.io.held_paths import as_path
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
 from slipstream.io.stored_arrays import StoredArrays, read_store
-from slipstream.io.stored_layout import StoredLayout, file_box, file_indices, stored_layout
+from slipstream.io.stored_layout import (
+    Aggregation,
+    StoredLayout,
+    file_box,
+    file_indices,
+    stored_layout,
+)
 
 _TIMES_PER_CHUNK = 1024
 # Of a group: the file that describes it, and in consolidated form all arrays in it.
@@ -141,7 +145,8 @@ class FieldStore:
         is_first = self._comm is None or self._comm.rank == 0
         self._checksums[index:] = [own ^ time_checksum(index, time) if is_first else own]
         if is_longer_only:
-            self._on_first_rank(self._publish_length)
+            # Zarr would read every description again, which took half of the time of a small one.
+            self._on_first_rank(lambda: self._publish_lengths(self._snapshots))
         else:
             self._publish()
 
@@ -202,23 +207,20 @@ class FieldStore:
                     stored = StoredArrays(path)
                     times = [one for one in stored.times[:most] if one <= until * (1 + 1e-12)]
                 if times:
-                    group: Any = zarr.open_group(path, mode="r")
                     growing = {
-                        name: array
-                        for name, array in group.arrays()
-                        if array.metadata.dimension_names[0] == "time"
+                        name: stored.array(name)
+                        for name in stored.shapes
+                        if name != "time" and stored.dimensions(name)[0] == "time"
                     }
                     layouts = {
                         name: StoredLayout(
                             tuple((array.shards or array.chunks)[1:]), tuple(array.chunks[1:])
                         )
                         for name, array in growing.items()
-                        if name != "time"
                     }
                     together = {
                         name: ((array.shards or array.chunks)[0], array.dtype)
                         for name, array in growing.items()
-                        if name != "time"
                     }
                     sealed = None if seal is None else seal.snapshots
                     checksums = list(sealed or snapshot_checksums(path, times))[: len(times)]
@@ -246,10 +248,12 @@ class FieldStore:
             return
         self._group = zarr.open_group(self._files, mode="r+")
         # What is told of may be shorter than it is, but not the other way round.
-        self._arrays = {
-            name: zarr.open_array(self._files, path=name, mode="r+")
-            for name, _ in self._group.arrays()
-        }
+        self._arrays = dict(self._group.arrays())
+        for name, array in list(self._arrays.items()):
+            growing = array.metadata.dimension_names[:1] == ("time",) and name != "time"
+            if growing and name not in self._names:  # begun by a run that was killed
+                del self._arrays[name]
+                shutil.rmtree(self.path / name)
         self._shorten(len(self.times))
 
     def _shorten(self, snapshots: int) -> None:
@@ -461,14 +465,8 @@ class FieldStore:
 
         self._on_first_rank(consolidate)
 
-    def _publish_length(self) -> None:
-        """Do what `_publish` does, where nothing but the number of snapshots has changed.
-
-        Zarr would read every description again, which took half of the time of a small snapshot.
-        """
-        self._publish_lengths(self._snapshots)
-
     def _publish_lengths(self, snapshots: int) -> None:
+        """Do what `_publish` does, where nothing but the number of snapshots has changed."""
         group = json.loads((self.path / _DESCRIPTION).read_bytes())
         arrays = group["consolidated_metadata"]["metadata"]
         for name in ("time", *self._names):
@@ -615,8 +613,8 @@ def read_field(
         If there is no such array, or the box reaches beyond it.
     """
     try:
-        array = zarr.open_array(as_path(path), path=name, mode="r")
-    except (FileNotFoundError, KeyError, ValueError) as error:
+        array = foreign_arrays(as_path(path) / name)[""].open()
+    except (FileNotFoundError, NotADirectoryError, KeyError, ValueError) as error:
         raise InputError(f"{path}: holds no array {name!r}") from error
     start = tuple(offset) if offset is not None else (0,) * array.ndim
     if shape is None:

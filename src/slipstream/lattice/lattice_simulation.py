@@ -78,7 +78,7 @@ from slipstream.lattice.voxel_fields import (
 )
 from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
-from slipstream.simulation.earlier_run import open_earlier_run
+from slipstream.simulation.earlier_segments import open_earlier_run
 from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation

@@ -117,7 +117,7 @@ def comparison_picture(
     if not columns and not drawn:
         raise InputError("there is nothing to draw of these runs yet")
     averages = {
-        name: average_of_spectrum(runs[name].path, kind, wishes.since, tell)
+        name: average_of_spectrum(runs[name].folder, kind, wishes.since, tell)
         for name in (drawn if wishes.is_average else ())
     }
     labels = labels_by_difference(runs)

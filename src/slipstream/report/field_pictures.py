@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import matplotlib
 import matplotlib.image
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from slipstream.report.colour_scale import colour_scale
-from slipstream.report.figure_style import STYLE
+from slipstream.report.figure_style import in_our_style
 from slipstream.report.picture_choice import PlaneChoice
 from slipstream.report.plane_gather import Plane
 from slipstream.report.run_pictures import plane_figure
@@ -24,7 +23,7 @@ _DOTS_PER_INCH = 110
 
 def draw_field(plane: Plane, format: str = "png") -> bytes:
     """Return the picture of a plane, in a format of `FORMATS`."""
-    with matplotlib.rc_context(STYLE):
+    with in_our_style():
         figure = plane_figure(plane, "", {}, PlaneChoice(plane.name, plane.name))
         content = io.BytesIO()
         figure.savefig(content, format=format, dpi=_DOTS_PER_INCH)

@@ -4,7 +4,9 @@ Colour-blind readers can distinguish the colours (Okabe and Ito 2008), which als
 lightness for prints in grey. Colour maps are perceptually uniform.
 """
 
+import contextlib
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +56,20 @@ STYLE: dict[Any, Any] = {
     "mathtext.fontset": "dejavusans",
 }
 
-
 _LONGEST_TITLE = 120
+
+
+@contextlib.contextmanager
+def in_our_style(changes: Mapping[Any, Any] | None = None) -> Iterator[None]:
+    """Draw in the style of all pictures, with some changes.
+
+    A ``matplotlibrc`` has no effect: the current folder may have somebody else's, with which
+    Matplotlib would start LaTeX.
+    """
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE | dict(changes or {}))
+        yield
 
 
 def new_figure(size: tuple[float, float], title: str) -> Figure:

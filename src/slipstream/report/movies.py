@@ -160,19 +160,18 @@ class _Canvas:
         self, plane: Plane, limits: tuple[float, float], label: str, whole: tuple[int, int]
     ) -> np.ndarray:
         """Return the greys of axes and of a bar that is still white."""
-        import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        from slipstream.report.figure_style import STYLE
+        from slipstream.report.figure_style import in_our_style
         from slipstream.report.run_pictures import extent_of, label_axes
 
         rows, columns = whole
         (height, width), (above, left) = self._shape, self._corner
         bottom = (rows - above - height) / rows
-        style = STYLE | {"font.size": 9, "axes.labelsize": 9, "axes.titlesize": 9}
-        style |= {"figure.constrained_layout.use": False, "figure.dpi": _DOTS}
-        with matplotlib.rc_context(style):
+        changes = {"font.size": 9, "axes.labelsize": 9, "axes.titlesize": 9}
+        changes |= {"figure.constrained_layout.use": False, "figure.dpi": _DOTS}
+        with in_our_style(changes):
             figure = Figure(figsize=(columns / _DOTS, rows / _DOTS), dpi=_DOTS)
             canvas = FigureCanvasAgg(figure)
             axes = figure.add_axes((left / columns, bottom, width / columns, height / rows))

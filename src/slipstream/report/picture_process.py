@@ -21,14 +21,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import RunError
+from slipstream.io.held_paths import as_path, door_of
 
 if TYPE_CHECKING:
     from slipstream.report.run_pictures import Picture
 
 # A function of this package that returns pictures to be drawn, and its arguments.
 Request = tuple[str, dict[str, Any]]
-# The path of a picture, its name, and SVG if it is wanted; all of them, and what went wrong.
-Drawn = tuple[Path, str, str]
+# The name of a picture and of its file, and SVG if it is wanted; all of them, and what went wrong.
+Drawn = tuple[str, str, str]
 Answer = tuple[list[Drawn], list[Any]]
 PICTURES = "slipstream.report.run_pictures:run_pictures"
 SCALARS = "slipstream.report.run_pictures:scalar_pictures"
@@ -51,7 +52,7 @@ class PictureProcess:
         # Those drawn for a page, as SVG by name, once they are finished.
         self.plots: dict[str, str] = {}
         with contextlib.suppress(BrokenPipeError):  # told when it is to draw
-            self._send(sys.path)
+            self._send([os.path.abspath(one) for one in sys.path])
 
     def __enter__(self) -> PictureProcess:
         return self
@@ -73,7 +74,8 @@ class PictureProcess:
     ) -> None:
         """Have pictures drawn into a folder, and for a page; who wants them asks `finish`."""
         # A thread, since the process takes nothing before it has loaded.
-        self._answer = self._thread.submit(self._exchange, (folder, list(requests), for_page))
+        self._folder, wanted = folder, (door_of(folder), list(requests), for_page)
+        self._answer = self._thread.submit(self._exchange, wanted)
 
     def finish(self) -> list[Path]:
         """Return the paths of the pictures that have been begun, if any, once they are drawn.
@@ -90,12 +92,15 @@ class PictureProcess:
         drawn, failures = self._answer.result()
         for failure in failures:
             if isinstance(failure, tuple):
-                raise OSError(*failure)
+                number, reason, file = failure
+                raise OSError(
+                    number, reason, str(file).replace(door_of(self._folder), str(self._folder), 1)
+                )
             raise RunError(f"a picture could not be drawn: {failure}")
-        self.plots = {name: svg for _, name, svg in drawn if svg}
-        return [path for path, _, _ in drawn]
+        self.plots = {name: svg for name, _, svg in drawn if svg}
+        return [as_path(self._folder) / file for _, file, _ in drawn]
 
-    def _exchange(self, wanted: tuple[str | Path, list[Request], bool]) -> Answer:
+    def _exchange(self, wanted: tuple[str, list[Request], bool]) -> Answer:
         answers: Any = self._process.stdout
         try:
             self._send(wanted)
@@ -117,6 +122,7 @@ def _serve() -> None:
     os.dup2(2, 1)  # what libraries print must not get among the answers
     try:
         sys.path[:] = pickle.load(requests)
+        os.chdir("/")  # Matplotlib would read a matplotlibrc of the current folder
         _load()
         pictures = _drawing(*pickle.load(requests))
     except EOFError:
@@ -147,7 +153,7 @@ def _drawing(
 
 def _draw(picture: Picture, folder: str | Path, for_page: bool) -> Drawn:
     path, svg = picture.write_both(folder) if for_page else (picture.write(folder), "")
-    return path, picture.name, svg
+    return picture.name, path.name, svg
 
 
 def _pictures(place: str, arguments: dict[str, Any]) -> list[Picture]:

@@ -236,7 +236,7 @@ def _spectrum_picture(
     labels = axis_labels({}, run.choice)
     average = None
     if wishes.is_average:
-        average = average_of_spectrum(run.path, wishes.name, wishes.since, tell)
+        average = average_of_spectrum(run.folder, wishes.name, wishes.since, tell)
     kind = f"{'_average' * wishes.is_average}{'_compensated' * bool(wishes.power)}"
     return Picture(
         f"{wishes.name}{kind}",

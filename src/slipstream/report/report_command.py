@@ -55,7 +55,7 @@ def page_of(run: StoredRun) -> str:
             run_checks(run.series[0], run.planes(), run.case),
             case=run.case_text,
             is_running=run.is_running,
-            timeline=timeline_of(run.path),
+            timeline=timeline_of(run.folder),
         )
 
 

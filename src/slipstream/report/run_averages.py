@@ -18,13 +18,14 @@ from rich.text import Text
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.durable_files import errors_name, replace_file
-from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
-from slipstream.io.time_series import read_series
+from slipstream.io.run_folder import RunFolder
+from slipstream.io.stored_arrays import StoredArrays, read_store
 from slipstream.io.zarr_store import FieldStore
 from slipstream.printable_text import one_line, shown
+from slipstream.report.stored_run import StoredRun
 from slipstream.time_averages import TimeAverage, average_of, rounded, time_average
 
-_SERIES, _OUTPUTS, _STORE = "diagnostics", "outputs", ".zarr"
+_SERIES, _STORE = ".csv", ".zarr"
 # What a series has beside its values.
 _LEADING = ("step", "time", "step_size")
 _MOST_NAMES = 40
@@ -45,13 +46,13 @@ class _Record:
 
 
 def average_of_run(
-    folder: Path, name: str, since: float | None = None, until: float | None = None
+    run: RunFolder, name: str, since: float | None = None, until: float | None = None
 ) -> TimeAverage:
     """Return the average over time of something in a run's folder.
 
     Parameters
     ----------
-    folder : pathlib.Path
+    run : RunFolder
         The output folder; it is only read.
     name : str
         A column of the series, a spectrum, a kind of statistics or a field: what
@@ -66,7 +67,7 @@ def average_of_run(
     InputError
         If there is nothing of that name, or nothing at these times.
     """
-    records = list(_records(folder))
+    records = list(_records(run))
     found = [one for one in records if name in (one.name, one.full_name)]
     # Numbers that are written at intervals of their own are also among the diagnostics.
     if not found:
@@ -79,20 +80,20 @@ def average_of_run(
 
 
 def average_of_spectrum(
-    folder: Path, name: str, since: float | None, tell: Callable[[str], None]
+    run: RunFolder, name: str, since: float | None, tell: Callable[[str], None]
 ) -> TimeAverage:
     """Return the average of a spectrum for a picture, and say in lines what to know of it."""
-    found = average_of_run(folder, f"spectra/{name}", since)
+    found = average_of_run(run, f"spectra/{name}", since)
     if found.is_spin_up_found:
-        tell(f"{folder}: averaged from t = {found.since:.6g} on, after the spin-up")
+        tell(f"{run.path}: averaged from t = {found.since:.6g} on, after the spin-up")
     for text in found.warnings:
-        tell(f"warning: {folder}: {text}")
+        tell(f"warning: {run.path}: {text}")
     return found
 
 
-def averaged_names(folder: Path, only_numbers: bool = False) -> list[str]:
+def averaged_names(run: RunFolder, only_numbers: bool = False) -> list[str]:
     """Return the names of what can be averaged: of all, or of what is a number at each time."""
-    return _unambiguous([one for one in _records(folder) if one.is_number or not only_numbers])
+    return _unambiguous([one for one in _records(run) if one.is_number or not only_numbers])
 
 
 def _unambiguous(records: Sequence[_Record]) -> list[str]:
@@ -100,25 +101,20 @@ def _unambiguous(records: Sequence[_Record]) -> list[str]:
     return [one.full_name if names.count(one.name) > 1 else one.name for one in records]
 
 
-def _records(folder: Path) -> Iterator[_Record]:
+def _records(run: RunFolder) -> Iterator[_Record]:
     """Yield all that a run has written at several times, in a fixed order."""
-    outputs = folder / _OUTPUTS
-    for place in (folder, outputs):
-        for path in sorted(place.glob("*.csv")) if place.is_dir() else []:
-            yield from _columns(path, path.relative_to(folder).with_suffix("").as_posix())
-    for place in (folder, outputs):
-        for path in sorted(place.glob(f"*{_STORE}")) if place.is_dir() else []:
-            # The series has been found as text; its copy lacks rows while the run is under way.
-            if path.is_dir() and not path.with_suffix(".csv").exists():
-                where = path.relative_to(folder).as_posix().removesuffix(_STORE)
-                yield from read_store(path, partial(_arrays, where))
+    series = [one.removesuffix(_SERIES) for one in run.outputs(_SERIES)]
+    for place in series:
+        yield from _columns(run, place)
+    for place in (one.removesuffix(_STORE) for one in run.outputs(_STORE)):
+        # The series has been found as text; its copy lacks rows while the run is under way.
+        stored = run.store(f"{place}{_STORE}") if place not in series else None
+        if stored is not None:
+            yield from read_store(stored.path, partial(_arrays, place, stored))
 
 
-def _columns(path: Path, place: str) -> Iterator[_Record]:
-    try:
-        columns, labels = read_series(path)
-    except OSError as error:
-        raise InputError(f"{path}: {reason_of(error)}") from error
+def _columns(run: RunFolder, place: str) -> Iterator[_Record]:
+    columns, labels = run.series(f"{place}{_SERIES}")
 
     def average(name: str, **how: object) -> TimeAverage:
         found = time_average(columns["time"], columns[name], **how)  # type: ignore[arg-type]
@@ -129,8 +125,7 @@ def _columns(path: Path, place: str) -> Iterator[_Record]:
             yield _Record(name, place, partial(average, name), is_number=True)
 
 
-def _arrays(place: str, path: Path) -> list[_Record]:
-    stored = StoredArrays(path)
+def _arrays(place: str, stored: StoredArrays, _: Path) -> list[_Record]:
     return [
         _Record(name, place, partial(_average_of_array, stored, name))
         for name, shape in stored.shapes.items()
@@ -172,14 +167,13 @@ def average_command(
     out: Path | None = None,
 ) -> Iterator[Table | str]:
     """Average what is asked for, or all numbers, and yield what is to be printed."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; expected the output folder of a run")
+    run = StoredRun(folder).folder
     if since is not None and until is not None and not since < until:
         raise InputError(f"--since {since:g} --until {until:g}; accepted: the first is less")
-    wanted = list(dict.fromkeys(names)) or averaged_names(folder, only_numbers=True)
+    wanted = list(dict.fromkeys(names)) or averaged_names(run, only_numbers=True)
     if not wanted:
         raise InputError(f"{folder}: there is nothing to average yet")
-    averages = [average_of_run(folder, name, since, until) for name in wanted]
+    averages = [average_of_run(run, name, since, until) for name in wanted]
     if out is not None:
         write_averages(out, averages)
     numbers = [one for one in averages if not np.ndim(one.mean)]

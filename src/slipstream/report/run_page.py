@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from slipstream.io.foreign_files import content_of
+from slipstream.io.run_folder import RunFolder
 from slipstream.io.run_record import RunRecord, Segment
 from slipstream.report.number_text import duration
 from slipstream.report.page_style import (
@@ -108,12 +108,9 @@ def run_page(
     )
 
 
-def timeline_of(folder: Path) -> bytes:
-    """Return the picture of a step's timeline in a run's folder, if there is a small one."""
-    try:
-        return content_of(folder / TIMELINE_NAME, _MOST_PICTURE)
-    except OSError:
-        return b""
+def timeline_of(run: RunFolder) -> bytes:
+    """Return the picture of a step's timeline, if there is a small one."""
+    return run.content(TIMELINE_NAME, _MOST_PICTURE)
 
 
 def _heading(title: str, folder: Path, record: RunRecord, last: Segment, is_running: bool) -> str:

@@ -29,7 +29,7 @@ from slipstream.report.figure_style import (
     GREY,
     NOTHING,
     SEQUENCE,
-    STYLE,
+    in_our_style,
     label_in_pi,
     label_in_plain_numbers,
     laid_out,
@@ -74,17 +74,17 @@ class Picture:
 
     def write(self, folder: str | Path, format: str = "png") -> Path:
         """Draw it into a file of a folder, and return its path."""
-        with matplotlib.rc_context(STYLE | dict(self.style)):
+        with in_our_style(self.style):
             return save_figure(self.draw(), folder, f"{self.name}.{format}")
 
     def svg(self) -> str:
         """Return it as a part of a page."""
-        with matplotlib.rc_context(STYLE | dict(self.style)):
+        with in_our_style(self.style):
             return svg_of(laid_out(self.draw()), self.name)
 
     def write_both(self, folder: str | Path) -> tuple[Path, str]:
         """Draw it into a PNG file, and as a part of a page unless it only repeats others."""
-        with matplotlib.rc_context(STYLE | dict(self.style)):
+        with in_our_style(self.style):
             figure = self.draw()
             path = save_figure(figure, folder, f"{self.name}.png")
             return path, "" if self.is_summary else svg_of(figure, self.name)
@@ -197,7 +197,7 @@ def _stem(file: str) -> str:
 
 def draw_nothing() -> None:
     """Draw a picture that nobody sees: then fonts are loaded, and usual labels set."""
-    with matplotlib.rc_context(STYLE):
+    with in_our_style():
         figure = new_figure((6.4, 4.8), "title")
         axes = figure.subplots()
         axes.set(xscale="log", yscale="log", xlim=(0.9, 99), ylim=(1e-12, 10))

@@ -6,7 +6,6 @@ of it: it is told by how long there has been no sign of life.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import socket
@@ -21,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import InputError
-from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
-from slipstream.io.held_paths import as_path
+from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import SERIES_NAME, RunFolder
-from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, Segment, read_run_record
-from slipstream.io.series_tail import SeriesTail
+from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, Segment
+from slipstream.io.time_series import SeriesTail
 
 # What shows that a run is alive, and for how many seconds it may be silent: a log has a line every
 # ten minutes at least.
@@ -113,9 +111,10 @@ class RunStatus:
 class RunWatcher:
     """Looks at the folder of a run again and again; it reads files, and nothing else."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = as_path(folder)
-        self._faults: list[str] | None = None
+    def __init__(self, folder: str | Path | RunFolder) -> None:
+        self._run = folder if isinstance(folder, RunFolder) else None
+        self.folder = folder.path if isinstance(folder, RunFolder) else Path(folder)
+        self._faults: list[str] = []
         self.series = SeriesTail(self.folder / SERIES_NAME)
         # When the run was how far, as far as it was watched: by the clock, step and time.
         self._seen: list[tuple[float, float, float]] = []
@@ -124,9 +123,11 @@ class RunWatcher:
         """Return how far the run is now."""
         status = RunStatus()
         record = RunRecord()
-        self._enter()
+        run = self._entered()
+        if run is None:
+            return status
         try:
-            record = read_run_record(self.folder)
+            record = run.record()
         except InputError as error:
             status.error = str(error)
         self.series.read()
@@ -136,25 +137,34 @@ class RunWatcher:
         status.title, status.family = record.title, record.family
         status.segments = len(record.segments)
         self._add_place(status, segment)
-        self._add_state(status, segment)
+        self._add_state(status, segment, run)
         self._add_end(status, segment)
         if not status.is_over:
-            self._add_speed(status, segment)
-        self._add_last_state(status)
+            self._add_speed(status, segment, run)
+        self._add_last_state(status, run)
         if segment is not None:
             devices = ", ".join(segment.devices)
             ranks = f"{segment.ranks} ranks" if segment.ranks != 1 else ""
             status.where = "; ".join(filter(None, (segment.host, devices, ranks)))
-            status.warnings = list(dict.fromkeys([*segment.warnings, *(self._faults or ())]))
+            status.warnings = list(dict.fromkeys(segment.warnings))
             status.error = status.error or (segment.error or "")
+        status.warnings += self._faults
         return status
 
-    def _enter(self) -> None:
-        """Look once whether the folder is one of files, as the last state knows them."""
-        if self._faults is None and os.path.lexists(self.folder):
-            entered = RunFolder(self.folder)
-            self._faults = entered.faults((SERIES_NAME,))
-            entered.close()
+    def _entered(self) -> RunFolder | None:
+        """Return the folder, entered as soon as it is there, or if another takes its place."""
+        if self._run is None or not self._run.is_there:
+            self._run = None
+            try:
+                os.lstat(self.folder)
+            except FileNotFoundError:
+                return None
+            except (OSError, ValueError):
+                pass  # to enter it says why
+            self._run = RunFolder(self.folder)
+            self._faults = self._run.faults((SERIES_NAME,))
+            self.series = self._run.follow()
+        return self._run
 
     def _add_place(self, status: RunStatus, segment: Segment | None) -> None:
         """Add step and time: of the last row, or of the last state if that is later."""
@@ -167,9 +177,9 @@ class RunWatcher:
         if not status.time >= segment.to_time:
             status.step, status.time = float(segment.to_step), segment.to_time
 
-    def _add_state(self, status: RunStatus, segment: Segment | None) -> None:
+    def _add_state(self, status: RunStatus, segment: Segment | None, run: RunFolder) -> None:
         now = clock.time()
-        signs = [_changed(self.folder / name) for name in _SIGNS]
+        signs = [_changed(run, name) for name in _SIGNS]
         status.silence = max(0.0, now - max(signs))
         status.state = RUNNING
         if segment is None:
@@ -197,7 +207,7 @@ class RunWatcher:
             if steady is not None:
                 status.end = min(status.end, max(steady, status.time))
 
-    def _add_speed(self, status: RunStatus, segment: Segment | None) -> None:
+    def _add_speed(self, status: RunStatus, segment: Segment | None, run: RunFolder) -> None:
         """Add steps per second: since it is watched, or else since this segment began."""
         now = clock.time()
         here = now, status.step, status.time
@@ -208,18 +218,18 @@ class RunWatcher:
         first, last = self._seen[0], self._seen[-1]
         seconds, steps, length = (b - a for a, b in zip(first, last, strict=True))
         if not (seconds > 0 and steps > 0) and segment is not None:
-            seconds = _changed(self.folder / SERIES_NAME) - _timestamp(segment.began)
+            seconds = _changed(run, SERIES_NAME) - _timestamp(segment.began)
             steps, length = status.step - segment.from_step, status.time - segment.from_time
         if seconds > 0 and steps > 0:
             status.steps_per_second = steps / seconds
             if length > 0 and math.isfinite(status.end):
                 status.remaining = max(0.0, status.end - status.time) * seconds / length
 
-    def _add_last_state(self, status: RunStatus) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            for path in generations(self.folder / CHECKPOINTS_NAME)[:1]:
-                status.state_step = float(path.name.partition(".")[0].partition("-")[0])
-                status.state_age = max(0.0, clock.time() - path.stat().st_mtime)
+    def _add_last_state(self, status: RunStatus, run: RunFolder) -> None:
+        for path in run.states()[:1]:
+            name = f"{CHECKPOINTS_NAME}/{path.name}"
+            status.state_step = float(path.name.partition(".")[0].partition("-")[0])
+            status.state_age = max(0.0, clock.time() - _changed(run, name))
 
 
 def steady_at(times: np.ndarray, residuals: np.ndarray, tolerance: float) -> float | None:
@@ -245,12 +255,10 @@ def _tolerance(case: str) -> float | None:
     return value if value > 0 else None
 
 
-def _changed(path: Path) -> float:
+def _changed(run: RunFolder, name: str) -> float:
     """Return when a file has changed, by the clock of who has it; 0 if there is none."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    status = run.status(name)
+    return 0.0 if status is None else status.st_mtime
 
 
 def _timestamp(text: str) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from slipstream.errors import InputError, SlipstreamError
 from slipstream.field import Field
 from slipstream.io.run_folder import FIELDS_NAME, OUTPUTS_NAME, SPECTRA_NAME, RunFolder
 from slipstream.io.run_record import RunRecord
-from slipstream.io.stored_arrays import StoredArrays, read_store, spectra_of
+from slipstream.io.stored_arrays import StoredArrays, StoredSpectra, read_store
 from slipstream.printable_text import one_line, printable, shown
 from slipstream.report.picture_choice import (
     PictureChoice,
@@ -53,6 +53,8 @@ class StoredRun:
     ----------
     path : pathlib.Path
         The folder.
+    folder : RunFolder
+        The same, as all is read.
 
     Raises
     ------
@@ -61,9 +63,9 @@ class StoredRun:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.path, self._folder = Path(folder), RunFolder(folder)
-        self._folder.check_is_a_run()
-        self._faults = self._folder.faults()
+        self.path, self.folder = Path(folder), RunFolder(folder)
+        self.folder.check_is_a_run()
+        self._faults = self.folder.faults()
         for fault in self._faults:
             print(printable(f"slipstream: warning: {fault}"), file=sys.stderr)
 
@@ -82,17 +84,17 @@ class StoredRun:
     @cached_property
     def case_text(self) -> str:
         """The case as written."""
-        return self._folder.case_text()
+        return self.folder.case_text()
 
     @cached_property
     def case(self) -> dict[str, Any]:
         """The tables of the case as written, without validation."""
-        return self._folder.case_tables()
+        return self.folder.case_tables()
 
     @property
     def is_running(self) -> bool:
         """Whether the run is under way, as far as its files show."""
-        return RunWatcher(self._folder.path).look().state == RUNNING
+        return RunWatcher(self.folder).look().state == RUNNING
 
     @property
     def title(self) -> str:
@@ -102,7 +104,7 @@ class StoredRun:
     @cached_property
     def record(self) -> RunRecord:
         """What has run; without segments if an earlier version has written the folder."""
-        return self._folder.record()
+        return self.folder.record()
 
     @cached_property
     def choice(self) -> PictureChoice:
@@ -117,25 +119,25 @@ class StoredRun:
     @cached_property
     def series(self) -> Series:
         """The columns of the time series, and their labels; none if it has not begun."""
-        return self._folder.series()
+        return self.folder.series()
 
     @cached_property
     def fields(self) -> StoredArrays | None:
         """The snapshots of fields, if there are any."""
-        return self._folder.store(FIELDS_NAME)
+        return self.folder.store(FIELDS_NAME)
 
     @property
     def spectra(self) -> Spectra:
         """The spectra that pictures show, in the order of time."""
-        stored = self._folder.store(SPECTRA_NAME)
+        stored = self.folder.store(SPECTRA_NAME)
         if stored is None:
             return []
-        return read_store(stored.path, lambda _: shown_spectra(_StoredSpectra(stored)))
+        return read_store(stored.path, lambda _: shown_spectra(StoredSpectra(stored)))
 
     @property
     def statistics(self) -> dict[str, tuple[float, dict[str, Field]]]:
         """The last statistics of each kind: a time, and fields by name."""
-        stores = {kind: self._folder.store(f"{kind}.zarr") for kind in STATISTICS}
+        stores = {kind: self.folder.store(f"{kind}.zarr") for kind in STATISTICS}
         found = {
             kind: read_store(stored.path, partial(_last_fields, stored))
             for kind, stored in stores.items()
@@ -156,7 +158,7 @@ class StoredRun:
                 continue  # of another version
             recurs = "interval" in table or "times" in table
             columns, labels = (
-                self._folder.series(f"{OUTPUTS_NAME}/{column}.csv") if recurs else self.series
+                self.folder.series(f"{OUTPUTS_NAME}/{column}.csv") if recurs else self.series
             )
             for name in columns:
                 if name == column or (name[:-1] == f"{column}_" and name[-1] in "xyz"):
@@ -233,7 +235,7 @@ class StoredRun:
         """Return all pictures that a run draws at its end, of what there is now."""
         series, labels = self.series
         spectra = self.spectra
-        stored = self._folder.store(SPECTRA_NAME)
+        stored = self.folder.store(SPECTRA_NAME)
         if stored is not None:
             labels = labels | {
                 name: str(stored.attributes(name).get("long_name", name)) for name in stored.shapes
@@ -250,19 +252,6 @@ class StoredRun:
             *scalar_pictures(title=self.title, scalars=self.scalars),
             *statistics_pictures(title=self.title, choice=self.choice, statistics=self.statistics),
         ]
-
-
-class _StoredSpectra(Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]):
-    """The spectra of a store, each read when it is asked for."""
-
-    def __init__(self, stored: StoredArrays) -> None:
-        self._stored, self._times = stored, stored.times
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def __getitem__(self, index: Any) -> Any:
-        return float(self._times[index]), spectra_of(self._stored, index)
 
 
 def _on_grid(stored: StoredArrays) -> list[str]:

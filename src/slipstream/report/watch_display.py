@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream.errors import InputError
-from slipstream.io.series_tail import SeriesTail
+from slipstream.io.time_series import SeriesTail
 from slipstream.printable_text import one_line, printable
 from slipstream.report.number_text import duration
 from slipstream.report.run_status import (
@@ -86,8 +86,6 @@ def watch(
     """
     if not interval > 0:
         raise InputError(f"--interval {interval:g}; accepted: a number of seconds more than 0")
-    if Path(folder).exists() and not Path(folder).is_dir():
-        raise InputError(f"{folder}: is a file; accepted: the folder of a run")
     watcher = RunWatcher(folder)
     status = watcher.look()
     if once:

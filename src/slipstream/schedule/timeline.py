@@ -108,20 +108,23 @@ class Timeline:
 
     def write_picture(self, path: str | Path, title: str = "") -> None:
         """Draw one bar per entry, lanes as rows, colour by category, as PNG."""
+        import matplotlib
         from matplotlib.figure import Figure
 
         lanes = {entry.lane for entry in self.entries}
-        figure = Figure(figsize=(9, 1.2 + 0.5 * len(lanes)), layout="constrained")
-        axes = figure.subplots()
-        self.draw(axes, title)
-        axes.legend(
-            handles=legend_of([self]),
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.35),
-            ncols=len(COLOURS),
-            frameon=False,
-        )
-        figure.savefig(path, dpi=160)
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()  # a matplotlibrc has no effect
+            figure = Figure(figsize=(9, 1.2 + 0.5 * len(lanes)), layout="constrained")
+            axes = figure.subplots()
+            self.draw(axes, title)
+            axes.legend(
+                handles=legend_of([self]),
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.35),
+                ncols=len(COLOURS),
+                frameon=False,
+            )
+            figure.savefig(path, dpi=160)
 
     def draw(self, axes: Axes, title: str = "") -> None:
         """Draw the entries into Matplotlib's axes."""

@@ -1,20 +1,48 @@
-"""What a segment of a run knows of those before it, whose output it goes on with."""
+"""What a run goes on from: the state of another, or segments of its own, with their output.
+
+The folder of another run may be somebody else's: what the case in it names is compared, never
+imported.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from slipstream.case import Case
+from slipstream.array_types import Comm
+from slipstream.case import Case, parse_stored_case
 from slipstream.case.toml_text import toml_value
+from slipstream.collective import on_every_rank
 from slipstream.io.folder_seals import KeptOutput
 from slipstream.printable_text import shortened
+
+if TYPE_CHECKING:
+    from slipstream.io.checkpoint import Checkpoint
 
 # Tables that do not tell what is solved.
 _AROUND = ("title", "time", "run", "output", "initial")
 _MOST_LETTERS = 60
+AnyCase = TypeVar("AnyCase", bound=Case)
+
+
+def open_earlier_run(
+    place: str | Checkpoint, case: AnyCase, comm: Comm
+) -> tuple[Checkpoint, AnyCase]:
+    """Return the last state of the run in a folder, unless it is open, and its case. Collective.
+
+    Another solver's is refused.
+    """
+    from slipstream.io.checkpoint import open_checkpoint  # not by who only compares cases
+
+    checkpoint = open_checkpoint(place, comm) if isinstance(place, str) else place
+
+    def parsed() -> Case:
+        where = f"initial.restart: {checkpoint.path}"
+        return parse_stored_case(checkpoint.case, case, where)
+
+    return checkpoint, cast(AnyCase, on_every_rank(comm, parsed))
 
 
 @dataclass(frozen=True)

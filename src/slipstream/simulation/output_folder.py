@@ -3,7 +3,7 @@
 Which names Slipstream has written there is in a record (``.slipstream.json``); only these are ever
 replaced. The output of an earlier run is moved aside, into ``.replaced``, when the new one has made
 its initial state, and goes with the new one's first state. If there is none, it is put back, and
-what the new one has written is in ``failed``. A run that was killed meanwhile leaves this to the
+what the new one has written is in ``failed``. A run that was killed meanwhile leaves either to the
 next.
 """
 
@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from slipstream.accepted import STATISTICS
@@ -233,13 +233,20 @@ def claim_folder(
 
 
 @contextlib.contextmanager
-def claim_run(folder: str | Path, comm: Comm = None) -> Iterator[OutputFolder]:
+def claim_run(
+    folder: str | Path, comm: Comm = None, check: Callable[[RunFolder], None] = lambda run: None
+) -> Iterator[OutputFolder]:
     """Hold the folder of a run that is to go on there within this context. Collective.
 
-    What of `claim_folder` is about output that would be replaced is not asked here.
+    What of `claim_folder` is about output that would be replaced is not asked here. `check` may
+    refuse the folder, on the first rank, before anything is made there.
     """
     claimed: list[OutputFolder] = []
-    on_first_rank(comm, lambda: claimed.append(OutputFolder(Path(folder), is_first=True)))
+
+    def claim() -> None:
+        claimed.append(OutputFolder(Path(folder), is_first=True, check=check))
+
+    on_first_rank(comm, claim)
     held = claimed[0] if claimed else OutputFolder(Path(folder), is_first=False)
     try:
         yield held
@@ -267,7 +274,9 @@ class OutputFolder:
         Whether the file system keeps other runs out.
     """
 
-    def __init__(self, path: Path, is_first: bool) -> None:
+    def __init__(
+        self, path: Path, is_first: bool, check: Callable[[RunFolder], None] | None = None
+    ) -> None:
         self.path = path
         self.is_locked = True
         self._is_first = is_first
@@ -280,13 +289,18 @@ class OutputFolder:
                 self._hold = FolderHold(path)
                 self.path = self._hold.path
             return
-        self._made = [one for one in (path, *path.parents) if not one.exists()]
-        try:
-            make_folder(path)
-        except OSError as error:
-            raise InputError(f"output folder {path} cannot be made: {error.strerror}") from error
+        self._made: list[Path] = []
+        if check is None:
+            self._made = [one for one in (path, *path.parents) if not one.exists()]
+            try:
+                make_folder(path)
+            except OSError as error:
+                reason = error.strerror
+                raise InputError(f"output folder {path} cannot be made: {reason}") from error
         self.run = self._hold = RunFolder(path, is_written=True)
         self.path = self.run.path
+        if check is not None:
+            check(self.run)
         self._lock = FolderLock(self.path)
         self.is_locked = self._lock.is_kept
         with _failures(self.path):
@@ -379,6 +393,9 @@ class OutputFolder:
         if self._replaced.is_symlink() or not self._replaced.is_dir():
             return
         earlier = _written(self._replaced)
+        if earlier and CHECKPOINTS_NAME in _written(self.path) and any(self.run.manifests()):
+            self.keep()  # a run that was killed has written a state, but could not do this
+            return
         if earlier:
             self._set_aside(sorted(_written(self.path)))
         for name in sorted(os.listdir(self._replaced), key=lambda one: one == RECORD_NAME):

@@ -29,7 +29,8 @@ from slipstream.io.checkpoint import (
 from slipstream.io.durable_files import errors_name, flush_folder, replace_file
 from slipstream.io.folder_seals import KeptOutput, Seal
 from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, OUTPUTS_NAME, SERIES_NAME
-from slipstream.io.time_series import Series, StoredSpectra, spectrum_fields
+from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
+from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore, numbered_stores
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.simulation.chosen_outputs import ChosenOutputs
@@ -257,7 +258,7 @@ class OutputWriter:
             return []
         self._spectra_written.result()
         self._queue.check()
-        return StoredSpectra(self._stores["spectra.zarr"].path, self._spectra)
+        return StoredSpectra(StoredArrays(self._stores["spectra.zarr"].path), self._spectra)
 
     def next_time(self, time: float) -> float:
         """Return when fields or statistics are due next after a time; infinity for never."""

@@ -32,9 +32,8 @@ from slipstream.io.folder_seals import KeptOutput
 from slipstream.io.held_paths import as_path
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord
-from slipstream.simulation.earlier_run import tables_at_state
 from slipstream.simulation.earlier_segments import EarlierSegments, table_differences, text_of
-from slipstream.simulation.output_folder import OutputFolder, claim_run
+from slipstream.simulation.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.simulation.run_case import (
     STATE_KEY,
     AtItsEnd,
@@ -121,7 +120,7 @@ def read_resumption(
     with _in_terms_of_runs():
         entered = RunFolder(folder, is_written=True)
         try:
-            _check_writable(entered.path)
+            _check_writable(entered)
             return _Reading(entered, settings, case, from_state).resumption()
         finally:
             entered.close()
@@ -162,17 +161,15 @@ def resume_run(
     """
     comm = own(comm, "resume")
     path = Path(folder)
-    with _in_terms_of_runs(), together(comm):
-        on_first_rank(comm, lambda: _check_enterable(path))
-        with claim_run(path, comm) as claimed:
-            # Another segment may have come and gone since anybody looked.
-            _on_first_rank_or_end(comm, claimed, settings, case, from_state, None)
-            state = open_checkpoint(claimed.path, comm)
-            found = _on_first_rank_or_end(comm, claimed, settings, case, from_state, state)
-            simulation = make_simulation(found.case, comm, device)
-            simulation.resumed = state
-            options = replace(options or RunOptions(), settings=settings)
-            run_case(simulation, claimed, console, options=options, earlier=found.earlier)
+    with _in_terms_of_runs(), together(comm), claim_run(path, comm, _check_writable) as claimed:
+        # Another segment may have come and gone since anybody looked.
+        _on_first_rank_or_end(comm, claimed, settings, case, from_state, None)
+        state = open_checkpoint(claimed.path, comm)
+        found = _on_first_rank_or_end(comm, claimed, settings, case, from_state, state)
+        simulation = make_simulation(found.case, comm, device)
+        simulation.resumed = state
+        options = replace(options or RunOptions(), settings=settings)
+        run_case(simulation, claimed, console, options=options, earlier=found.earlier)
 
 
 def _on_first_rank_or_end(
@@ -198,18 +195,11 @@ def _on_first_rank_or_end(
     return found
 
 
-def _check_enterable(path: Path) -> None:
-    """Refuse a folder without a run before anything is made there."""
-    entered = RunFolder(path, is_written=True)
-    try:
-        _check_writable(entered.path)
-    finally:
-        entered.close()
-
-
-def _check_writable(path: Path) -> None:
-    if not has_state(path) and not (path / ".replaced").is_dir():
-        there = (path / CASE_NAME).exists()
+def _check_writable(run: RunFolder) -> None:
+    """Refuse a folder in which no run can go on, before anything is made there."""
+    path = run.path
+    if not run.states() and not run.has(REPLACED_NAME):
+        there = run.has(CASE_NAME)
         case = f"; run its case again, as {path / CASE_NAME} has it" if there else ""
         raise InputError(f"{path}: holds no state of a run to go on from{case}")
     if not os.access(path, os.W_OK | os.X_OK):
@@ -305,7 +295,7 @@ class _Reading:
             self._check_same(self._differences(state.case, text))
         # What a program has changed until then has the value that it was given.
         tables = tomllib.loads(text)
-        changed = tables_at_state(tables, self._folder.path, self._folder.states())
+        changed = self._folder.tables_at(tables)
         return text if changed is tables else to_toml(changed)
 
     def _differences(self, one: str, other: str) -> dict[str, str]:

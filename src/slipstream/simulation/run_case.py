@@ -425,7 +425,7 @@ class _CaseRun:
             self._recorder.record,
             plots,
             run_checks(series, writer.planes, tomllib.loads(self._simulation.case.to_toml())),
-            timeline=timeline_of(self._folder),
+            timeline=timeline_of(output.run),
         )
         output.wrote(REPORT_NAME)
         path = self._folder / REPORT_NAME

@@ -22,7 +22,6 @@ from slipstream.io.run_record import (
     EndedBy,
     RunRecord,
     Segment,
-    read_run_record,
     write_run_record,
 )
 from slipstream.machine_info import commit_name, compiler_name, mpi_library
@@ -80,7 +79,7 @@ class RunRecorder:
             segment.compiler = compiler_name()
             segment.mpi = mpi_library() if self._simulation.comm is not None else ""
             try:
-                self._record = read_run_record(self._output.path)
+                self._record = self._output.run.record()
             except InputError as error:
                 segment.warnings.append(str(error))
             self._record.title, self._record.family = case.title, case.solver

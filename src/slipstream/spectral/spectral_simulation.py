@@ -188,7 +188,7 @@ class SpectralSimulation(Simulation):
         warnings += self._force()
         folder = self.restart
         if folder is not None:
-            from slipstream.simulation.earlier_run import open_earlier_run
+            from slipstream.simulation.earlier_segments import open_earlier_run
             from slipstream.spectral.restart_state import lacking_fields, read_state
 
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)

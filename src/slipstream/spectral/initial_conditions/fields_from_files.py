@@ -21,9 +21,8 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.errors import InputError
-from slipstream.io.foreign_zarr import foreign_arrays
+from slipstream.io.foreign_files import foreign_arrays, own_dataset
 from slipstream.io.image_formats import readable
-from slipstream.io.linked_hdf5 import own_dataset
 from slipstream.printable_text import shortened
 from slipstream.spectral.spectral_problem import SpectralProblem
 
