@@ -31,11 +31,13 @@ LAYERS = (
     },
     {"redistribution", "known_attributes"},
     {"device", "case", "io"},
-    {"schedule", "report", "tuner"},
+    {"schedule", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
     {"outofcore"},
     {"fft", "machine_info", "simulation"},
-    {"spectral", "lattice", "advection", "run_case"},
+    {"spectral", "lattice", "advection"},
+    {"report"},  # words and pictures of what solvers give
+    {"run_case"},
     {"interactive", "validation", "forecast"},
     {"bench"},
     {"option_values"},
@@ -46,6 +48,8 @@ FAMILIES = ("spectral", "lattice", "advection")
 # Of the package `simulation`, what runs a case: it knows what all simulations have, but simulations
 # know nothing of it.
 RUNNING = (
+    "chosen_fields",
+    "chosen_outputs",
     "run_case",
     "run_forecast",
     "run_recorder",

@@ -2,7 +2,7 @@
 
 The trial does a few steps, and writes one of each output into a folder that is removed afterwards;
 where that would be large, output is made but not written. A family adds what it foresees by means
-of its own (`Simulation.foresee`).
+of its own (`solver_registry.foresee`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ from slipstream.printable_text import printable
 from slipstream.report.console import announce, make_console
 from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
+from slipstream.report.solver_texts import description, foresight_texts
 from slipstream.simulation.chosen_outputs import ChosenOutputs
-from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.output_counts import counts_until, files_warning
 from slipstream.simulation.output_folder import OUTPUTS_NAME, claim_folder
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_case import begin_pictures
 from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_registry import foresee
+from slipstream.simulation.solver_values import Foresight
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
@@ -172,7 +174,7 @@ def check_run(
         trial, foresight = _try(simulation, folder, console, kmax_eta)
         # Summing up may take memory too, of a run that is long enough.
         stepping = forecast_of(case, trial, foresight).parts["time steps"]
-        simulation.results(stepping, max(1, trial.steps))
+        simulation.findings(stepping, max(1, trial.steps))
         trial.hosts = _memory_of_hosts(simulation.comm)
     compiled = trial.starting < 0
     if compiled:
@@ -192,7 +194,7 @@ def _try(
 ) -> tuple[Trial, Foresight]:
     """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
     trial = Trial(memory_free=_memory_free())
-    announce(console, simulation.case, simulation.describe(), folder)
+    announce(console, simulation.case, description(simulation), folder)
     before, imported = _kernels(), _seconds_since_start()
     began = clock.perf_counter()
     simulation.prepare()
@@ -204,7 +206,7 @@ def _try(
     compiled = largest(simulation.comm, int(_kernels() != before))
     if compiled:
         trial.starting = -imported
-    foresight = simulation.foresee(trial.first_step, kmax_eta, _PILOT)
+    foresight = foresee(simulation, trial.first_step, kmax_eta, _PILOT)
     return trial, foresight
 
 
@@ -499,7 +501,7 @@ def _show(
         on = "host memory" if len(trial.hosts) == 1 else f"memory of {name}"
         left = f", of {bytes_text(trial.memory_free)} free" if len(trial.hosts) == 1 else ""
         add(on, f"{bytes_text(used)} for {who}{left}")
-    for name, fact in foresight.facts.items():
+    for name, fact in foresight_texts(foresight, case).items():
         add(name, fact)
     console.print(table, highlight=False)
     told = list(foresight.warnings)

@@ -113,11 +113,9 @@ class RunRecorder:
             segment.timers = dict(timers)
         on_first_rank(simulation.comm, self._write)
 
-    def describe_step(self, description: str) -> None:
-        """Take over what is known only of the step, one fact to a line."""
-        for line in description.splitlines():
-            name, colon, text = line.partition(": ")
-            self._segment.step[name if colon else "step"] = text if colon else line
+    def describe_step(self, description: Mapping[str, str]) -> None:
+        """Take over what is known only of the step, by name."""
+        self._segment.step |= description
 
     def warn(self, texts: Iterable[str]) -> None:
         """Add warnings, which are written with the next update. Not collective."""
