@@ -37,6 +37,7 @@ LAYERS = (
     {"fft", "machine_info", "simulation"},
     {"spectral", "lattice", "advection"},
     {"report"},  # words and pictures of what solvers give
+    {"output"},
     {"run_case"},
     {"interactive", "validation", "forecast"},
     {"bench"},
@@ -48,15 +49,12 @@ FAMILIES = ("spectral", "lattice", "advection")
 # Of the package `simulation`, what runs a case: it knows what all simulations have, but simulations
 # know nothing of it.
 RUNNING = (
-    "chosen_fields",
-    "chosen_outputs",
     "run_case",
     "run_forecast",
     "run_recorder",
     "run_log",
     "wall_limit",
     "resuming",
-    "output_counts",
     "output_folder",
     "output_writer",
     "time_loop",

@@ -48,9 +48,9 @@ from slipstream.interactive.callbacks import Callback, occasions_of
 from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
 from slipstream.known_attributes import KnownAttributes
+from slipstream.output.occasions import check_hits
 from slipstream.printable_text import shown
 from slipstream.report.solver_texts import description, progress_text
-from slipstream.simulation.occasions import check_hits
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop

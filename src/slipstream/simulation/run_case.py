@@ -20,6 +20,7 @@ from slipstream.collective import on_all_ranks, on_first_rank, together
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.io.durable_files import replace_file
 from slipstream.io.run_record import EndedBy
+from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
 from slipstream.report.console import (
     STEPPING,
@@ -42,7 +43,6 @@ from slipstream.report.solver_texts import (
     result_texts,
     step_description,
 )
-from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.output_folder import (
     RUN_LOG_NAME,
