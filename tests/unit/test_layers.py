@@ -52,8 +52,6 @@ RUNNING = (
     "run_case",
     "run_forecast",
     "run_recorder",
-    "run_log",
-    "wall_limit",
     "resuming",
     "output_folder",
     "output_writer",

@@ -15,16 +15,17 @@ from slipstream.report.number_text import counted, pi_text, quantity
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, Foresight
 
-# From a fact and the case: a text, or a value and a remark.
-_Text = Callable[[Fact, Any], str]
-_Row = Callable[[Fact, Any], tuple[str, str]]
+# From a fact and the case a text, or a value and a remark: by a function, or by formats of the
+# fact's value, its unit and what belongs to it.
+_Text = Callable[[Fact, Any], str] | str
+_Row = Callable[[Fact, Any], tuple[str, str]] | tuple[str, str]
 
 
 def description(simulation: Simulation) -> dict[str, str]:
     """Return what is run, by name, without allocating a field. Collective."""
     texts, case = {**_COMMON, **_FAMILIES[simulation.case.solver]}, simulation.case
     return {
-        name: texts.get(name, _plain)(fact, case)
+        name: _worded(texts.get(name), fact, case)
         for name, fact in simulation.facts().items()
         if name not in _OF_THE_STEP or name in texts
     }
@@ -33,7 +34,11 @@ def description(simulation: Simulation) -> dict[str, str]:
 def step_description(simulation: Simulation) -> dict[str, str]:
     """Return what is known of the step only once all is allocated, by name. Collective."""
     facts, case = simulation.facts(), simulation.case
-    texts = {name: text(facts[name], case) for name, text in _OF_THE_STEP.items() if name in facts}
+    texts = {
+        name: _worded(text, facts[name], case)
+        for name, text in _OF_THE_STEP.items()
+        if name in facts
+    }
     return {"step" if name == "columns" else name: text for name, text in texts.items() if text}
 
 
@@ -66,22 +71,32 @@ def result_texts(simulation: Simulation, seconds: float, steps: int) -> dict[str
     """
     case = simulation.case
     return {
-        name: _RESULTS.get(name, _plain_row)(fact, case)
+        name: _row(_RESULTS.get(name), fact, case)
         for name, fact in simulation.findings(seconds, steps).items()
     }
 
 
 def foresight_texts(foresight: Foresight, case: Case) -> dict[str, str]:
     """Return what is expected of a run, by name."""
-    return {name: _EXPECTED.get(name, _plain)(fact, case) for name, fact in foresight.facts.items()}
+    return {
+        name: _worded(_EXPECTED.get(name), fact, case) for name, fact in foresight.facts.items()
+    }
 
 
-def _plain(fact: Fact, case: Any) -> str:
-    return f"{fact.value} {fact.unit}".rstrip()
+def _worded(text: _Text | None, fact: Fact, case: Any) -> str:
+    if text is None:
+        return f"{fact.value} {fact.unit}".rstrip()
+    if isinstance(text, str):
+        return text.format(fact.value, unit=fact.unit, **fact.more)
+    return text(fact, case)
 
 
-def _plain_row(fact: Fact, case: Any) -> tuple[str, str]:
-    return _plain(fact, case), fact.get("remark") or ""
+def _row(row: _Row | None, fact: Fact, case: Any) -> tuple[str, str]:
+    if row is None:
+        return _worded(None, fact, case), fact.get("remark") or ""
+    if isinstance(row, tuple):
+        return _worded(row[0], fact, case), _worded(row[1], fact, case)
+    return row(fact, case)
 
 
 # -- of all families -------------------------------------------------------------------------------
@@ -106,14 +121,10 @@ def _of_free_memory(needs: Sequence[int], free: Sequence[int]) -> str:
     )
 
 
-def _transport(fact: Fact, case: Any) -> str:
-    return "none (one rank)" if fact.value == "none" else str(fact.value)
-
-
 _COMMON: Mapping[str, _Text] = {
     "device": _device,
     "memory per device": _memory,
-    "transport": _transport,
+    "transport": lambda fact, case: "none (one rank)" if fact.value == "none" else fact.value,
 }
 
 # -- spectral --------------------------------------------------------------------------------------
@@ -138,10 +149,6 @@ def _length_text(length: float) -> str:
 
 def _modes(fact: Fact, case: Any) -> str:
     return f"{_product(fact.value)} kept (dealiasing {fact.get('dealiasing')})"
-
-
-def _integrator(fact: Fact, case: Any) -> str:
-    return f"{fact.value}, {fact.get('transforms')} transforms a step"
 
 
 def _residency(fact: Fact, case: Any) -> str:
@@ -171,35 +178,17 @@ def _columns(fact: Fact, case: Any) -> str:
     )
 
 
-def _courant(fact: Fact, case: Any) -> tuple[str, str]:
-    return f"{fact.value:.3g}", f"at t = {fact.get('time'):.4g}"
-
-
-def _least_resolved(fact: Fact, case: Any) -> tuple[str, str]:
-    remark = f"at t = {fact.get('time'):.4g}; below 1 the smallest eddies are not resolved"
-    return f"{fact.value:.2g}", remark
-
-
-def _expected_resolution(fact: Fact, case: Any) -> str:
-    dissipation = f"dissipation {fact.get('dissipation'):.3g}, {fact.get('source')}"
-    return f"about {fact.value:.2g} at least: {dissipation}"
-
-
 _SPECTRAL: Mapping[str, _Text] = {
     "equation": _model,
     "grid": _periodic_box,
     "modes": _modes,
-    "integrator": _integrator,
+    "integrator": "{0}, {transforms} transforms a step",
     "residency": _residency,
     "bus": _bus,
     "ranks": _sharing,
 }
 
 # -- advection -------------------------------------------------------------------------------------
-
-
-def _scheme(fact: Fact, case: Any) -> str:
-    return f"{fact.value} by a constant velocity, 27-point Lax-Wendroff scheme"
 
 
 def _unit_cube(fact: Fact, case: Any) -> str:
@@ -219,17 +208,13 @@ def _blocks(fact: Fact, case: Any) -> str:
 
 
 _ADVECTION: Mapping[str, _Text] = {
-    "equation": _scheme,
+    "equation": "{0} by a constant velocity, 27-point Lax-Wendroff scheme",
     "grid": _unit_cube,
     "Courant numbers": _courant_numbers,
     "ranks": _blocks,
 }
 
 # -- lattice ---------------------------------------------------------------------------------------
-
-
-def _flow(fact: Fact, case: Any) -> str:
-    return f"{fact.value} flow, lattice Boltzmann, D3Q19, two relaxation times"
 
 
 def _image(fact: Fact, case: LatticeCase) -> str:
@@ -264,13 +249,6 @@ def _fluid(fact: Fact, case: LatticeCase) -> str:
     )
 
 
-def _definition(fact: Fact, case: LatticeCase) -> str:
-    return (
-        f"viscosity times {fact.value} (mean over all voxels) over the force per volume that "
-        "drives it"
-    )
-
-
 def _steady(fact: Fact, case: LatticeCase) -> str:
     if not fact.value:
         return "by time steps alone"
@@ -278,12 +256,6 @@ def _steady(fact: Fact, case: LatticeCase) -> str:
         f"extrapolated every {fact.get('period')} steps from the last {fact.value} changes"
         f" (Anderson), in {fact.get('bytes') / 2**30:.3g} GiB more, or from fewer in half of what"
         " is free; a restart begins with new ones"
-    )
-
-
-def _narrow(fact: Fact, case: LatticeCase) -> str:
-    return (
-        f"{fact.value:.1%} of the pore voxels are in pores of at most {fact.get('voxels')} voxels"
     )
 
 
@@ -325,31 +297,6 @@ def _distance(fact: Fact, case: LatticeCase) -> tuple[str, str]:
     return "unknown" if fact.value == 1 else f"{fact.value:.2g}", "; ".join(remarks)
 
 
-def _tortuosity(fact: Fact, case: LatticeCase) -> tuple[str, str]:
-    return f"{fact.value:.4g}", f"mean speed over mean velocity along {fact.get('along')}"
-
-
-def _drag(fact: Fact, case: LatticeCase) -> tuple[str, str]:
-    share = f"{fact.get('share'):.2%} of what drives the flow"
-    return f"{fact.value:.5g}", f"along {fact.get('along')}, {share}"
-
-
-def _darcy_velocity(fact: Fact, case: LatticeCase) -> tuple[str, str]:
-    return f"{fact.value:.5g} {fact.unit}", f"superficial, along {fact.get('along')}"
-
-
-def _reynolds(fact: Fact, case: LatticeCase) -> tuple[str, str]:
-    return f"{fact.value:.3g}", "Darcy velocity times √permeability over viscosity"
-
-
-def _mach(fact: Fact, case: LatticeCase) -> tuple[str, str]:
-    return f"{fact.value:.2g}", "largest"
-
-
-def _porosity_found(fact: Fact, case: LatticeCase) -> tuple[str, str]:
-    return f"{fact.value:.4f}", f"{fact.get('open'):.4f} open"
-
-
 def _narrow_found(fact: Fact, case: LatticeCase) -> tuple[str, str]:
     remark = f"of the pore voxels are in pores of at most {fact.get('voxels')} voxels"
     return f"{fact.value:.1%}", f"{remark}, not resolved" if fact.get("doubtful") else remark
@@ -368,19 +315,17 @@ def _bandwidth(fact: Fact, case: LatticeCase) -> tuple[str, str]:
     )
 
 
-def _expected_mach(fact: Fact, case: LatticeCase) -> str:
-    return f"about {fact.value:.2g}, by the pilot run"
-
-
+_NARROW = "{0:.1%} of the pore voxels are in pores of at most {voxels} voxels"
 _LATTICE: Mapping[str, _Text] = {
-    "equation": _flow,
+    "equation": "{0} flow, lattice Boltzmann, D3Q19, two relaxation times",
     "image": _image,
     "porosity": _porosity,
     "pores": _pores,
     "fluid": _fluid,
-    "permeability": _definition,
+    "permeability": "viscosity times {0} (mean over all voxels) over the force per volume that"
+    " drives it",
     "steady flow": _steady,
-    "narrow pores": _narrow,
+    "narrow pores": _NARROW,
     "storage": _storage,
     "ranks": _balance,
 }
@@ -394,29 +339,32 @@ def _product(numbers: Sequence[int]) -> str:
 
 _FAMILIES = {"spectral": _SPECTRAL, "lattice": _LATTICE, "advection": _ADVECTION}
 _OF_THE_STEP: Mapping[str, _Text] = {
-    "step": _plain,
+    "step": "{0}",
     "columns": _columns,
     "storage": lambda fact, case: _storage(fact, case) if fact.get("tried") else "",
 }
 _RESULTS: Mapping[str, _Row] = {
-    "largest Courant number": _courant,
-    "least kmax_eta": _least_resolved,
+    "largest Courant number": ("{0:.3g}", "at t = {time:.4g}"),
+    "least kmax_eta": (
+        "{0:.2g}",
+        "at t = {time:.4g}; below 1 the smallest eddies are not resolved",
+    ),
     "permeability": _permeability,
     **dict.fromkeys([f"tensor, {axis}" for axis in "xyz"], _tensor_row),
     "distance from steady": _distance,
-    "Mach number": _mach,
-    "tortuosity": _tortuosity,
-    "drag on walls": _drag,
-    "Darcy velocity": _darcy_velocity,
-    "Reynolds number": _reynolds,
-    "porosity": _porosity_found,
+    "Mach number": ("{0:.2g}", "largest"),
+    "tortuosity": ("{0:.4g}", "mean speed over mean velocity along {along}"),
+    "drag on walls": ("{0:.5g}", "along {along}, {share:.2%} of what drives the flow"),
+    "Darcy velocity": ("{0:.5g} {unit}", "superficial, along {along}"),
+    "Reynolds number": ("{0:.3g}", "Darcy velocity times √permeability over viscosity"),
+    "porosity": ("{0:.4f}", "{open:.4f} open"),
     "narrow pores": _narrow_found,
     "storage": _chosen_storage,
     "site updates": _updates,
     "memory bandwidth": _bandwidth,
 }
 _EXPECTED: Mapping[str, _Text] = {
-    "kmax_eta": _expected_resolution,
-    "narrow pores": _narrow,
-    "Mach number": _expected_mach,
+    "kmax_eta": "about {0:.2g} at least: dissipation {dissipation:.3g}, {source}",
+    "narrow pores": _NARROW,
+    "Mach number": "about {0:.2g}, by the pilot run",
 }

@@ -51,12 +51,10 @@ from slipstream.simulation.output_folder import (
     inputs_of,
 )
 from slipstream.simulation.output_writer import OutputWriter
-from slipstream.simulation.run_log import RunLog
-from slipstream.simulation.run_recorder import RunRecorder
+from slipstream.simulation.run_recorder import RunLog, RunRecorder
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.simulation.stop_requests import Interrupted, Interruption, WallLimit
 from slipstream.simulation.time_loop import Limits, Observer, TimeLoop, is_reached
-from slipstream.simulation.wall_limit import WallLimit
 
 # The status with which a run ends that was asked to, before its end, and can go on (EX_TEMPFAIL).
 UNFINISHED = 75
@@ -297,7 +295,8 @@ class _CaseRun:
         start = simulation.time
 
         def is_wall_over() -> bool:
-            if simulation.rank > 0 or not self._wall.is_over(loop, writer.slowest_writes):
+            step_seconds = loop.stepping / loop.steps if loop.steps else 0.0
+            if simulation.rank > 0 or not self._wall.is_over(step_seconds, writer.slowest_writes):
                 return False
             if loop.steps == 0:
                 raise RunError(

@@ -47,7 +47,7 @@ from slipstream.simulation.run_case import begin_pictures
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import foresee
 from slipstream.simulation.solver_values import Foresight
-from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.simulation.stop_requests import Interrupted, Interruption, own_age
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
 # How long steps are timed, and pilots take, in seconds; steps before that, which load kernels.
@@ -195,7 +195,7 @@ def _try(
     """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
     trial = Trial(memory_free=_memory_free())
     announce(console, simulation.case, description(simulation), folder)
-    before, imported = _kernels(), _seconds_since_start()
+    before, imported = _kernels(), own_age()
     began = clock.perf_counter()
     simulation.prepare()
     trial.starting = imported + clock.perf_counter() - began
@@ -370,15 +370,6 @@ def _kernels() -> int:
     with contextlib.suppress(OSError, SlipstreamError):
         return sum(one.suffix in CODE_SUFFIXES for one in cache_folder().iterdir())
     return 0
-
-
-def _seconds_since_start() -> float:
-    """Return the age of this process."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        uptime = float(Path("/proc/uptime").read_text().split()[0])
-        return uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return 0.0
 
 
 def _memory_of_hosts(comm: Comm) -> dict[str, tuple[int, int]]:
