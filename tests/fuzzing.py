@@ -30,6 +30,7 @@ from typing import get_args
 
 from slipstream.case import AdvectionCase, LatticeCase, SpectralCase
 from slipstream.case.table import OneOf, Table
+from slipstream.report.solver_texts import description
 from slipstream.spectral.formula_parser import FUNCTIONS
 
 # What a refusal may take; what a run may take until it is asked to stop, and then: seconds of
@@ -531,7 +532,7 @@ def _status_of(arguments):
 
 def _begin_case(simulation, *_, **options):
     """Do what a run does of a case, but for its output: the first step too."""
-    simulation.describe()
+    description(simulation)
     simulation.prepare()
     simulation.warnings()
     simulation.advance(min(simulation.step_size(), 1.0))

@@ -165,6 +165,8 @@ OUTPUT_FORMATS: Names = {
     "hdf5": "an HDF5 file for each time",
     "vtk": "VTK's image data for each time, and a collection that ParaView opens",
 }
+# What names of files end with, by format; the first is usual.
+OUTPUT_ENDINGS = {"zarr": (".zarr",), "hdf5": (".h5", ".hdf5"), "vtk": (".vti", ".pvd")}
 OUTPUT_PRECISIONS: Names = {
     **PRECISIONS,
     "float16": "half precision, up to 65504",

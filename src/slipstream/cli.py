@@ -213,7 +213,7 @@ def _launched_comm(ranks: int | None) -> Comm:
 
 def _relaunch(ranks: int, case: Case) -> int:
     """Run this command on so many ranks, if there is work for them; return the exit status."""
-    from slipstream.simulation.wall_limit import own_age
+    from slipstream.simulation.stop_requests import own_age
 
     most = case.most_ranks
     if most is not None and ranks > most:
@@ -233,7 +233,7 @@ class _Output:
 
     def options(self, overrides: list[str]) -> "RunOptions":
         from slipstream.simulation.run_case import RunOptions
-        from slipstream.simulation.wall_limit import process_age
+        from slipstream.simulation.stop_requests import process_age
 
         return RunOptions(elapsed=process_age(), settings=overrides, log_level=self._log_level)
 

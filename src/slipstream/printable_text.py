@@ -1,4 +1,4 @@
-"""Texts that come from files, in messages, on terminals and in logs.
+"""Texts that come from files, in messages, on terminals, in logs and in notebooks.
 
 A title, a path or a value of somebody else's file may hold what a terminal obeys, or what makes a
 line read as another: it is written as an escape. Long values are cut.
@@ -7,6 +7,7 @@ line read as another: it is written as an escape. Long values are cut.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 # Control and format characters, which turn the direction of text too, and what begins a line.
@@ -50,3 +51,21 @@ def shortened(text: str, most: int = _MOST_LETTERS) -> str:
         return text
     ends = (most - 5) // 2
     return f"{text[:ends]} ... {text[-ends:]}"
+
+
+def html_text(text: str) -> str:
+    """Return text for HTML; dollars in it are no mathematics."""
+    import html  # notebooks alone need it
+
+    return html.escape(printable(text)).replace("$", "<span>$</span>")
+
+
+def html_table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Return a table of names and values for notebooks, which shows all text as it is."""
+    left = "style='text-align:left'"
+    cells = (
+        f"<tr><th {left}>{html_text(name)}</th><td {left}>{html_text(text)}</td></tr>"
+        for name, text in rows
+    )
+    head = f"<caption {left}><b>{html_text(caption)}</b></caption>" if caption else ""
+    return f"<table>{head}<tbody>{''.join(cells)}</tbody></table>"

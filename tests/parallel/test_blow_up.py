@@ -10,6 +10,7 @@ from slipstream import Flow, Turbulence
 from slipstream.collective import sum_over_ranks
 from slipstream.equations import Model, Scalar, laplacian
 from slipstream.errors import RunError
+from slipstream.report.solver_texts import result_texts
 
 N = 16
 RANDOM = {"velocity": ["5*sin(2*y)", "5*sin(z + 1)", "5*cos(x + y)"]}
@@ -133,14 +134,14 @@ def test_a_fixed_step_has_a_courant_number_and_is_warned_of_if_it_is_large(comm,
         if sim.rank == 0
         else []
     )
-    most, when = sim.solver.results(1.0, 1)["largest Courant number"]
+    most, when = result_texts(sim.solver, 1.0, 1)["largest Courant number"]
     assert float(most) >= float(f"{10 * expected:.3g}") and when.startswith("at t = ")
 
 
 def test_adaptive_steps_have_the_courant_number_that_was_asked_for(comm, device):
     sim = fluid(points=N, cfl=0.3, comm=comm, device=device)
     assert sim.courant_number == pytest.approx(0.3)
-    assert "largest Courant number" not in sim.solver.results(1.0, 1)
+    assert "largest Courant number" not in result_texts(sim.solver, 1.0, 1)
     # Waves count, also those of models without a speed.
     waves = quantum(points=N, step=1e-3, comm=comm, device=device)
     largest = 5 * math.sqrt(3)  # of 16 points, 5 waves are kept

@@ -14,6 +14,7 @@ from slipstream.decomposition import factorisations
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint, write_checkpoint
+from slipstream.report.solver_texts import description
 from slipstream.simulation.run_case import run_case
 
 pytestmark = pytest.mark.several_ranks
@@ -94,7 +95,7 @@ def test_process_grid_is_given_in_the_order_of_the_points(comm, device, ranks):
     alone = advance(start(device), 5)
     for grid in factorisations(ranks, 3):
         shared = advance(start(device, f"run.grid={list(grid)}", comm=comm), 5)
-        assert f" x {grid[2]} (x, y, z)" in shared.describe()["ranks"] or ranks == 1
+        assert f" x {grid[2]} (x, y, z)" in description(shared)["ranks"] or ranks == 1
         assert shared.solver.grid == tuple(reversed(grid))
         assert_same_bits(shared, alone)
 
@@ -158,11 +159,11 @@ def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, ranks, monke
     if comm is None or comm.rank == ranks - 1:
         monkeypatch.setattr(device, "memory_free", lambda: 1000)
     with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB are free"):
-        on_every_rank(comm, simulation.allocate)
+        on_every_rank(comm, simulation._allocate)
 
 
 def test_earlier_run_that_is_not_there_is_refused_by_all(comm, device):
     simulation = make(device, "initial.restart=nowhere", comm=comm)
-    simulation.allocate()
+    simulation._allocate()
     with pytest.raises(InputError, match="nowhere: holds no checkpoint"):
-        simulation.initialise()
+        simulation._initialise()

@@ -146,14 +146,14 @@ def test_only_the_first_rank_acts(comm):
 def test_a_way_that_one_rank_has_no_memory_for_is_left_out_on_all(comm, device, monkeypatch):
     monkeypatch.setattr(measured_rates, "_BUFFER", 1 << 16)
     last = comm is None or comm.rank == comm.size - 1
-    allocate = SpectralSimulation.allocate
+    allocate = SpectralSimulation._allocate
 
     def short_of_memory(simulation):
         allocate(simulation)
         if last and simulation.placement.streaming.streams == 2:
             raise InputError("too little")
 
-    monkeypatch.setattr(SpectralSimulation, "allocate", short_of_memory)
+    monkeypatch.setattr(SpectralSimulation, "_allocate", short_of_memory)
 
     def make(variant):
         options = {key: one for key, one in variant.streaming.of_step().items() if one is not None}

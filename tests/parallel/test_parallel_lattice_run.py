@@ -13,6 +13,7 @@ from slipstream.collective import on_every_rank
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.lattice.population_layout import TUNED
+from slipstream.report.solver_texts import description, result_texts
 from slipstream.simulation.run_case import run_case
 
 pytestmark = pytest.mark.several_ranks
@@ -56,16 +57,16 @@ def test_run_is_finished_on_all_ranks_at_the_same_step(comm, device):
 
     def alone():
         simulation = advance(start(device, case=CHANNEL), 4000)
-        return simulation.step, simulation.results(1.0, simulation.step)["permeability"]
+        return simulation.step, result_texts(simulation, 1.0, simulation.step)["permeability"]
 
     expected = on_first_rank(comm, alone)
     shared = advance(start(device, comm=comm, case=CHANNEL), 4000)
     assert "converged" in shared.finished
-    assert (shared.step, shared.results(1.0, shared.step)["permeability"]) == expected
+    assert (shared.step, result_texts(shared, 1.0, shared.step)["permeability"]) == expected
 
 
 def test_description_tells_how_even_the_shares_are(comm, device, ranks):
-    text = make(device, comm=comm).describe()["ranks"]
+    text = description(make(device, comm=comm))["ranks"]
     if ranks == 1:
         assert text == "1"
         return
@@ -233,11 +234,11 @@ def test_flow_that_is_too_fast_is_refused_by_all(comm, device):
 
 def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, ranks, monkeypatch):
     simulation = make(device, comm=comm)
-    simulation.describe()
+    description(simulation)
     if comm is None or comm.rank == ranks - 1:
         monkeypatch.setattr(device, "memory_free", lambda: 1000)
     with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB are free"):
-        on_every_rank(comm, simulation.allocate)
+        on_every_rank(comm, simulation._allocate)
 
 
 def test_memory_lacking_on_one_rank_is_found_before_anything_is_tried(
@@ -250,27 +251,27 @@ def test_memory_lacking_on_one_rank_is_found_before_anything_is_tried(
         monkeypatch.setattr(device, "memory_free", lambda: 100_000)
     monkeypatch.setattr("slipstream.lattice.storage_tuning.PoreFlow", None)
     with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-05 GiB are free"):
-        simulation.describe()
+        description(simulation)
 
 
 def test_image_that_is_too_large_to_be_read_is_refused_by_all(comm, device):
     with pytest.raises(InputError, match=r"image: this image needs .* are free; use a part of it"):
-        make(device, "image.shape=[20000, 20000, 20000]", comm=comm).describe()
+        description(make(device, "image.shape=[20000, 20000, 20000]", comm=comm))
 
 
 def test_image_that_is_not_there_is_refused_by_all(comm, device):
     case = CASE.replace(SANDSTONE, 'path = "absent.tif"\n')
     with pytest.raises(InputError, match=r"image\.path: absent\.tif does not exist"):
-        make(device, comm=comm, case=case).describe()
+        description(make(device, comm=comm, case=case))
 
 
 def test_earlier_run_that_does_not_suit_is_refused_by_all(comm, device, shared_folder):
     simulation = make(device, "initial.restart=nowhere", comm=comm)
-    simulation.allocate()
+    simulation._allocate()
     with pytest.raises(InputError, match="nowhere: holds no checkpoint"):
-        simulation.initialise()
+        simulation._initialise()
     save(start(device, comm=comm), shared_folder)
     other = make(device, f"initial.restart={shared_folder}", "image.seed=1", comm=comm)
-    other.allocate()
+    other._allocate()
     with pytest.raises(InputError, match="pore voxels; both must be the same|pore voxels, this"):
-        other.initialise()
+        other._initialise()

@@ -16,6 +16,7 @@ from flows import (
 )
 from slipstream.collective import on_every_rank
 from slipstream.errors import InputError
+from slipstream.report.solver_texts import description
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -137,7 +138,7 @@ def test_describing_allocates_nothing_on_any_rank(comm, device, ranks, monkeypat
         monkeypatch.setattr(type(device), name, None)
     for transport in ("auto", "mpi"):
         case = make_case(f"run.transport={transport}", "grid.points=64")
-        described = SpectralSimulation(case, comm, device).describe()
+        described = description(SpectralSimulation(case, comm, device))
         assert described["ranks"].startswith(str(ranks))
         assert (described["transport"] == "none (one rank)") == (ranks == 1)
         assert described["transport"] == "mpi" or "auto" in transport or ranks == 1
@@ -148,4 +149,4 @@ def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, monkeypatch)
     if simulation.problem.geometry.rank == simulation.problem.geometry.ranks - 1:
         monkeypatch.setattr(device, "memory_free", lambda: 1000)
     with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB are free"):
-        on_every_rank(comm, simulation.allocate)
+        on_every_rank(comm, simulation._allocate)

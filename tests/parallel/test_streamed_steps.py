@@ -11,6 +11,7 @@ from slipstream.collective import largest
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.outofcore.tile_slots import Slot, TileDevice
+from slipstream.report.solver_texts import description, step_description
 from slipstream.spectral import memory_placement
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.memory_placement import crossings
@@ -215,7 +216,7 @@ def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch, model, how):
     crossed = crossed_in_a_step(streamed, monkeypatch)
     update = "host" if "update" in how else "device"
     assert crossed == crossings(streamed.problem, update, resident)
-    assert all(bytes_text(one) in streamed.describe()["bus"] for one in crossed)
+    assert all(bytes_text(one) in description(streamed)["bus"] for one in crossed)
 
 
 def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks, monkeypatch):
@@ -308,19 +309,19 @@ def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, devi
 def test_device_is_taken_where_fields_fit_there(comm, device):
     roomy = start(device, "grid.points=48", "run.residency=auto", comm=comm)
     assert roomy.placement.residency == "device"
-    assert "room" in roomy.describe()["residency"]
-    assert "residency" not in in_core(device, "grid.points=48").describe()
-    assert roomy.describe_step() == ""
+    assert "room" in description(roomy)["residency"]
+    assert "residency" not in description(in_core(device, "grid.points=48"))
+    assert step_description(roomy) == {}
     need = largest(comm, roomy.problem.memory(device))
     settings = ("grid.points=48", "run.residency=auto", f"run.memory={need * 3 // 4}")
     small = start(device, *settings, comm=comm)
     assert small.placement.residency == "host"
     assert small.flow.passes.device_bytes <= need * 3 // 4
-    assert "each rank" in small.describe()["memory per device"]
+    assert "each rank" in description(small)["memory per device"]
     stay = (
         f"columns of {small.flow.passes.resident.ky} of {small.problem.geometry.columns_shape[1]}"
     )
-    assert small.describe_step().startswith(stay)
+    assert step_description(small)["step"].startswith(stay)
 
 
 def test_fields_that_exceed_the_limit_with_those_that_are_written_stay_on_the_host(comm, device):

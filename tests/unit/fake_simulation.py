@@ -7,8 +7,8 @@ import numpy as np
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.field import Field
-from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 from slipstream.simulation import Simulation
+from slipstream.simulation.solver_values import Fact, PictureChoice, PlaneChoice
 
 CASE = """
 solver = "spectral"
@@ -36,16 +36,16 @@ class FakeSimulation(Simulation):
         self._on_step = on_step
         self.sizes = []
 
-    def describe_problem(self):
-        return {"grid": "4 x 6 x 8"}
+    def facts(self):
+        return {"points": Fact("4 x 6 x 8"), **super().facts(), "ranks": Fact(1)}
 
     def memory(self):
         return [(self.device, 1024)]
 
-    def allocate(self):
-        self.check_memory()
+    def _allocate(self):
+        self._check_memory()
 
-    def initialise(self):
+    def _initialise(self):
         self.step, self.time = self._start
 
     def _has_blown_up(self):

@@ -13,6 +13,7 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice import Storage, make_sample, permeability
 from slipstream.lattice.acceleration import vectors_needed, vectors_that_fit
+from slipstream.report.solver_texts import description
 
 DEVICE = HostDevice(threads=1)
 PLAIN = {"storage": Storage(), "device": DEVICE}
@@ -156,7 +157,7 @@ def test_a_restart_begins_anew_and_comes_to_the_same_flow(tmp_path, monkeypatch)
     whole = advance(start(DEVICE, *settings), 4000)
     save(advance(start(DEVICE, *settings), 74), "first")
     later = start(DEVICE, *settings, "initial.restart=first")
-    assert "a restart begins with new ones" in later.describe_problem()["steady flow"]
+    assert "a restart begins with new ones" in description(later)["steady flow"]
     advance(later, 4000)
     assert later.finished.startswith("converged")
     assert later.steadiness.means().permeability == pytest.approx(

@@ -17,10 +17,10 @@ from slipstream.exchange import TRANSPORTS, reduced_precision_wire
 from slipstream.exchange.transport_registry import transport_class
 from slipstream.fft import fft_arguments
 from slipstream.io.image_formats import FORMATS
-from slipstream.io.snapshot_files import SNAPSHOTS
 from slipstream.lattice import SAMPLES, population_layout, samples
 from slipstream.lattice.domain_decomposition import PARTITIONS
 from slipstream.outofcore import host_device_copy
+from slipstream.output.formats import SNAPSHOTS
 from slipstream.schedule.committed_steps import POLICIES
 from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.forcing import FORCINGS

@@ -166,7 +166,7 @@ def test_memory_is_known_before_it_is_allocated(strategy, shell):
         del devices["gpu"]
     settings = ["grid.points=[50, 40, 30]", f"run.shell={shell}", f"run.strategy={strategy}"]
     simulation = AdvectionSimulation(parse_case(CASE, settings), None, devices)
-    simulation.allocate()
+    simulation._allocate()
     needs = dict(zip(devices, (need for _, need in simulation.memory()), strict=True))
     for name in devices:
         part = simulation.solver._regions.get(name)
@@ -181,7 +181,7 @@ def test_memory_that_does_not_suffice_is_named(monkeypatch):
     simulation = AdvectionSimulation(parse_case(CASE), device="cpu")
     monkeypatch.setattr(simulation.devices["cpu"], "memory_free", lambda: 1000)
     with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB are free"):
-        simulation.allocate()
+        simulation._allocate()
 
 
 def test_new_writes_a_case_of_the_family(folder, capsys):

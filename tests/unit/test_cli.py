@@ -111,7 +111,7 @@ def test_run_that_cannot_begin_keeps_the_earlier_output(folder, simulation, monk
     def allocate(self):
         raise InputError("not enough memory")
 
-    monkeypatch.setattr(FakeSimulation, "allocate", allocate)
+    monkeypatch.setattr(FakeSimulation, "_allocate", allocate)
     assert command("run", "case.toml", "--out", "out", "--overwrite") == 2
     assert (folder / "out" / "diagnostics.csv").read_text() == "old"
 
@@ -184,7 +184,7 @@ def test_full_disk_is_one_line(folder, simulation, capsys, monkeypatch):
     ("number", "status"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 1), (signal.SIGHUP, 1), (signal.SIGUSR1, 1)],
 )
-@pytest.mark.parametrize("moment", ["load_case", "allocate", "results"])
+@pytest.mark.parametrize("moment", ["load_case", "allocate", "findings"])
 def test_a_signal_ends_a_command_where_there_is_nothing_to_finish(
     folder, simulation, capsys, monkeypatch, number, status, moment
 ):
@@ -197,14 +197,14 @@ def test_a_signal_ends_a_command_where_there_is_nothing_to_finish(
     if moment == "load_case":
         monkeypatch.setattr(cli, "load_case", stop)
     elif moment == "allocate":
-        monkeypatch.setattr(FakeSimulation, "allocate", stop)
+        monkeypatch.setattr(FakeSimulation, "_allocate", stop)
     else:
-        monkeypatch.setattr(FakeSimulation, "results", stop)
+        monkeypatch.setattr(FakeSimulation, "findings", stop)
     before = [signal.getsignal(one) for one in stop_signals.SIGNALS]
     assert command("run", "case.toml", "--out", "runs/out") == status
     assert capsys.readouterr().err == "slipstream: interrupted\n"
     assert [signal.getsignal(one) for one in stop_signals.SIGNALS] == before
-    assert (folder / "runs").exists() == (moment == "results")
+    assert (folder / "runs").exists() == (moment == "findings")
 
 
 def test_ctrl_c_while_the_command_is_loaded_is_one_line(capsys, monkeypatch):

@@ -16,6 +16,7 @@ from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint, write_checkpoint
 from slipstream.simulation.run_case import run_case
+from slipstream.simulation.solver_values import Fact
 from slipstream.stop_signals import SIGNALS
 
 
@@ -77,15 +78,15 @@ def test_run_ends_when_the_simulation_is_finished(tmp_path):
 
 def test_what_a_family_has_to_say_is_told(tmp_path):
     class Talkative(FakeSimulation):
-        def describe_step(self):
-            return "in two halves"
+        def facts(self):
+            return {**super().facts(), "step": Fact("in two halves")}
 
         def warnings(self):
             return ["half way"] if self.step == 5 else []
 
-        def results(self, seconds, steps):
+        def findings(self, seconds, steps):
             assert seconds >= 0
-            return {"answer": (f"after {steps} steps", "exact")}
+            return {"answer": Fact(f"after {steps} steps", remark="exact")}
 
         def write_at_end(self, folder):
             (folder / "extra.txt").write_text(f"{self.step}")

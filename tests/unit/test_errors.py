@@ -14,6 +14,7 @@ from flows import PATIENCE, RANDOM, diagnostics, environment, make_case, slipstr
 from slipstream import cli
 from slipstream.device import HostDevice
 from slipstream.io import open_checkpoint
+from slipstream.report.solver_texts import description
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 TAYLOR_GREEN = RANDOM.replace('"random"\nseed = 7\npeak_wavenumber = 3.0', '"taylor-green"')
@@ -120,8 +121,8 @@ def test_memory_is_told_as_it_is_allocated(monkeypatch):
 
     monkeypatch.setattr(HostDevice, "empty", count)
     simulation = SpectralSimulation(make_case("grid.points=64"), None, HostDevice())
-    simulation.allocate()
-    announced = float(simulation.describe()["memory per device"].split()[0]) * 2**30
+    simulation._allocate()
+    announced = float(description(simulation)["memory per device"].split()[0]) * 2**30
     output = 3 * 8 * 64**3
     assert sum(allocated) + output == pytest.approx(announced, rel=0.1)
 

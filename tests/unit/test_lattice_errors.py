@@ -15,6 +15,7 @@ from slipstream.lattice import make_sample, permeability
 from slipstream.lattice.lattice_arguments import mirrored_axes
 from slipstream.lattice.lattice_simulation import LatticeSimulation
 from slipstream.lattice.pore_sites import check_size
+from slipstream.report.solver_texts import description
 
 
 @pytest.fixture(autouse=True)
@@ -213,11 +214,11 @@ def test_images_are_mirrored_along_the_axes_named(mirror, expected):
 
 def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(monkeypatch):
     simulation = make(HostDevice(threads=1))
-    simulation.describe()
+    description(simulation)
     ((_, need),) = simulation.memory()
     monkeypatch.setattr(simulation.device, "memory_free", lambda: need // 3)
     with pytest.raises(InputError, match=r"image: this image needs .* \(about 4 like this one"):
-        simulation.allocate()
+        simulation._allocate()
     assert not hasattr(simulation, "flow")
 
 
@@ -249,7 +250,7 @@ def test_porosity_is_that_of_the_sample_without_layers_of_pore():
         result = permeability(mask, buffer=5, max_steps=2, device="cpu")
     assert (result.porosity, result.open_porosity) == (0.36, 0.36)
     simulation = make(HostDevice(), "image.buffer=5", "image.porosity=0.4")
-    assert simulation.describe()["porosity"].startswith("0.400")
+    assert description(simulation)["porosity"].startswith("0.400")
 
 
 def test_faces_that_do_not_match_are_told_of_with_what_helps(folder):
@@ -266,9 +267,9 @@ def test_faces_that_do_not_match_are_told_of_with_what_helps(folder):
     assert "not converged" in str(caught[0].message)
     np.save(folder / "unlike.npy", mask)
     case = CASE.replace(SANDSTONE, 'path = "unlike.npy"\n')
-    assert re.match(told, make(HostDevice(), case=case).describe()["faces"])
-    assert "faces" not in make(HostDevice(), "image.mirror=['z']", case=case).describe()
-    assert "faces" not in make(HostDevice(), "image.buffer=2", case=case).describe()
+    assert re.match(told, description(make(HostDevice(), case=case))["faces"])
+    assert "faces" not in description(make(HostDevice(), "image.mirror=['z']", case=case))
+    assert "faces" not in description(make(HostDevice(), "image.buffer=2", case=case))
 
 
 def test_periodic_samples_are_not_told_to_be_mirrored_but_parts_of_them_are():

@@ -17,6 +17,7 @@ from slipstream.device import HostDevice
 from slipstream.lattice import make_sample
 from slipstream.lattice.darcy import DARCY
 from slipstream.lattice.lattice_checkpoint import padded_sizes
+from slipstream.simulation.run_case import write_timeline
 
 
 @pytest.fixture(autouse=True)
@@ -360,6 +361,6 @@ def test_timeline_is_that_of_a_pair_of_steps(folder, monkeypatch):
     monkeypatch.setattr(
         "slipstream.schedule.Timeline.write_picture", lambda _, path, title: titles.append(title)
     )
-    assert simulation.write_timeline(folder) == []
-    assert advance(simulation, 2).write_timeline(folder) == [folder / "timeline.png"]
+    assert write_timeline(simulation, folder) == []
+    assert write_timeline(advance(simulation, 2), folder) == [folder / "timeline.png"]
     assert titles == ["a pair of time steps, rank 0, overlap"]

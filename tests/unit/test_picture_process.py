@@ -13,9 +13,10 @@ from flows import environment
 from slipstream.errors import RunError
 from slipstream.io.held_paths import FolderHold
 from slipstream.report import picture_process
-from slipstream.report.picture_choice import PictureChoice, shown_spectra
+from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, PictureProcess, _attempt
 from slipstream.report.run_pictures import write_pictures
+from slipstream.simulation.solver_values import PictureChoice
 
 SHELLS = np.arange(1.0, 20)
 DATA = {

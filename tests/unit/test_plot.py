@@ -21,11 +21,11 @@ from slipstream.report.compared_runs import (
     runs_by_name,
 )
 from slipstream.report.figure_style import STYLE
-from slipstream.report.picture_choice import PictureChoice
 from slipstream.report.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
 from slipstream.report.run_pictures import SpectrumWishes, spectrum_figure
 from slipstream.report.stored_run import StoredRun
 from slipstream.simulation.run_case import run_case
+from slipstream.simulation.solver_values import PictureChoice
 from slipstream.time_averages import time_average
 
 SHAPE = (8, 6, 4)

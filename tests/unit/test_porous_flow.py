@@ -18,6 +18,7 @@ from slipstream.errors import InputError, RunError
 from slipstream.lattice import Storage, make_sample, permeability
 from slipstream.lattice.domain_decomposition import decompose
 from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.report.solver_texts import description, result_texts
 
 DEVICE = HostDevice()
 PLAIN = {"storage": Storage(), "device": DEVICE}
@@ -47,7 +48,7 @@ def test_it_says_which_values_are_pore(rock, values, options, told):
     assert result.pore_values == told
     assert f"pore                  {told}" in repr(result)
     flow = PorousFlow(image, walls=walls, **options, **PLAIN, comm=None)
-    assert flow.solver.describe_problem()["pore"] == told
+    assert description(flow.solver)["pore"] == told
 
 
 def test_runs_and_results_warn_of_narrow_pores_alike():
@@ -61,8 +62,8 @@ def test_runs_and_results_warn_of_narrow_pores_alike():
     simulation = lattice_flows.make(DEVICE, "image.shape=[4, 3, 4]", case=lattice_flows.CHANNEL)
     simulation.prepare()
     assert any(told in one for one in simulation.warnings())
-    assert simulation.results(1.0, 2)["narrow pores"][0] == "100.0%"
-    assert simulation.describe_problem()["narrow pores"].startswith("100.0% of the pore voxels")
+    assert result_texts(simulation, 1.0, 2)["narrow pores"][0] == "100.0%"
+    assert description(simulation)["narrow pores"].startswith("100.0% of the pore voxels")
 
 
 def narrow_by_rolls(pores):

@@ -13,7 +13,6 @@ from slipstream.field import Field
 from slipstream.report.colour_scale import colour_scale
 from slipstream.report.console import Progress, Summary, make_console, summarise
 from slipstream.report.number_text import duration, pi_text, quantity, scaled_unit
-from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.report.run_pictures import (
     draw_curves,
@@ -22,6 +21,7 @@ from slipstream.report.run_pictures import (
     thinned,
     write_pictures,
 )
+from slipstream.simulation.solver_values import PictureChoice, PlaneChoice
 
 TIME = np.linspace(0, 10, 101)
 SERIES = {

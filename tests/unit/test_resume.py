@@ -274,7 +274,7 @@ def recording():
 def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, monkeypatch):
     """By a clock of which a step takes 19 of the 20 seconds that each job has."""
     now, folder, jobs = [0.0], tmp_path / "run", 0
-    monkeypatch.setattr("slipstream.simulation.wall_limit.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("slipstream.simulation.stop_requests.time.monotonic", lambda: now[0])
     advance = Simulation.advance
 
     def slowly(simulation, step_size):

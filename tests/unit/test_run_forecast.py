@@ -14,11 +14,14 @@ from slipstream.case import parse_case
 from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.lattice import pilot_flow
-from slipstream.simulation import make_simulation, output_counts, run_forecast
-from slipstream.simulation.foresight import Foresight
-from slipstream.simulation.output_counts import counts_until
+from slipstream.output import occasions
+from slipstream.output.occasions import counts_until
+from slipstream.report.solver_texts import description, foresight_texts
+from slipstream.simulation import make_simulation, run_forecast
 from slipstream.simulation.run_case import run_case
 from slipstream.simulation.run_forecast import Trial, check_run, forecast_of
+from slipstream.simulation.solver_registry import foresee
+from slipstream.simulation.solver_values import Foresight
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.spectral import pilot_run
 
@@ -106,7 +109,7 @@ def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatc
 
 
 def test_a_run_of_many_files_is_told_what_to_change(tmp_path, monkeypatch):
-    monkeypatch.setattr(output_counts, "MANY_FILES", 20)
+    monkeypatch.setattr(occasions, "MANY_FILES", 20)
     monkeypatch.setattr(run_forecast, "_TELLING", 2)
     _, said = check(small("output.fields_interval=0.01"), tmp_path / "one")
     said = " ".join(said.split())
@@ -207,11 +210,12 @@ def test_resolution_is_judged_by_what_will_be_dissipated(tmp_path, settings, sou
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
     found = pilot_run.foresee(simulation, 0.01, 1.0, 0.5)
-    assert source in found.facts["kmax_eta"]
+    text = foresight_texts(found, case)["kmax_eta"]
+    assert source in text
     if dissipation is not None:
         kmax = 3  # the largest wavenumber of 12 points that no product aliases into
         eta = (0.05**3 / dissipation) ** 0.25
-        assert f"about {kmax * eta:.2g} at least" in found.facts["kmax_eta"]
+        assert f"about {kmax * eta:.2g} at least" in text
         assert any("kmax_eta will fall to" in one for one in found.warnings)
         enough = pilot_run.foresee(simulation, 0.01, 0.1, 0.5)
         assert not enough.warnings
@@ -223,7 +227,7 @@ def test_steps_of_many_points_follow_from_those_of_few(monkeypatch):
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
     first = simulation.step_size()
-    foreseen = simulation.foresee(first, 1.0, 5.0)
+    foreseen = foresee(simulation, first, 1.0, 5.0)
     steps = 0
     while simulation.time < case.time.end * (1 - 1e-9):
         simulation.advance(min(simulation.step_size(), case.time.end - simulation.time))
@@ -244,9 +248,9 @@ def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
     case = small("grid.points=24", "initial.flow=abc", "initial.wavenumber=6", "time.cfl=0.5")
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
-    foreseen = simulation.foresee(simulation.step_size(), 1.0, 0.5)
+    foreseen = foresee(simulation, simulation.step_size(), 1.0, 0.5)
     assert foreseen.steps is None
-    assert "that of the initial state" in foreseen.facts["kmax_eta"]
+    assert "that of the initial state" in foresight_texts(foreseen, simulation.case)["kmax_eta"]
 
 
 # -- lattice ---------------------------------------------------------------------------------------
@@ -260,14 +264,14 @@ def test_pores_of_one_and_two_voxels_are_narrow():
             [f"image.shape={shape}", f'image.axis="{expected}"', 'flow.axis="y"'],
         )
         simulation = make_simulation(case, None, DEVICE)
-        simulation.describe()
+        description(simulation)
         assert simulation.subdomain.narrow == (1.0 if width <= 2 else 0.0)
 
 
 def test_coarse_images_keep_what_is_mostly_pore():
     case = parse_case(lattice_flows.CHANNEL, ["image.shape=[18, 8, 9]"])
     simulation = make_simulation(case, None, DEVICE)
-    simulation.describe()
+    description(simulation)
     coarse = pilot_flow.coarse_pores(simulation, 2)
     # Of 18 layers across x, the first and the last are solid: half of the coarse ones there.
     assert coarse.shape == (4, 4, 9)

@@ -36,7 +36,7 @@ def test_a_run_is_recorded_from_its_start_to_its_end(tmp_path):
     assert (segment.from_step, segment.to_step, segment.end_time) == (0, 10, 1.0)
     assert segment.to_time == pytest.approx(1.0)
     assert segment.settings == ["output.pictures=false"]
-    assert segment.description["grid"] == "4 x 6 x 8"
+    assert segment.description["points"] == "4 x 6 x 8"
     assert segment.began <= segment.updated == segment.ended
     assert parse_case(segment.case) == simulation().case
     assert segment.warnings == [f"warning {step}" for step in range(1, 11)]

@@ -10,6 +10,7 @@ from slipstream.case import make_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice import lattice_simulation
+from slipstream.report.solver_texts import description, step_description
 from slipstream.simulation import make_simulation
 
 SPECTRAL = {
@@ -123,10 +124,10 @@ def test_describing_allocates_no_field(solver, residency, monkeypatch):
     allocated = []
     for name in ("empty", "pinned"):
         monkeypatch.setattr(HostDevice, name, lambda *arguments: allocated.append(arguments))
-    make_simulation(make_case(solver, **CASES[solver]), device="cpu").describe()  # imports
+    description(make_simulation(make_case(solver, **CASES[solver]), device="cpu"))  # imports
     tracemalloc.start()
     simulation = make_simulation(make_case(solver, **tables), device="cpu")
-    described = simulation.describe(), simulation.describe()
+    described = description(simulation), description(simulation)
     left, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert not allocated
@@ -143,15 +144,15 @@ def test_measured_storage_is_told_when_it_has_been_measured(monkeypatch):
     monkeypatch.setattr(lattice_simulation, "choose_storage", choose)
     monkeypatch.setattr(lattice_simulation, "storage_candidates", candidates)
     simulation = make_simulation(make_case("lattice", **LATTICE), device="cpu")
-    described = simulation.describe()
+    described = description(simulation)
     assert described["storage"] == "fastest of 2, to be measured"
     assert described["memory per device"].startswith("at most ")
     simulation.prepare()
-    assert "(fastest of 2, measured)" in simulation.describe_step()
-    assert simulation.describe()["storage"] in simulation.describe_step()
+    assert "(fastest of 2, measured)" in step_description(simulation)["storage"]
+    assert description(simulation)["storage"] in step_description(simulation)["storage"]
     named = started("lattice")
-    assert named.describe()["storage"] == "aa, stream, raster, strips (not measured)"
-    assert named.describe_step() == ""
+    assert description(named)["storage"] == "aa, stream, raster, strips (not measured)"
+    assert step_description(named) == {}
 
 
 @pytest.mark.parametrize("solver", CASES)

@@ -9,6 +9,7 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.interactive.porous_flow import PorousFlow
 from slipstream.lattice import Storage, make_sample, permeability
+from slipstream.report.solver_texts import result_texts
 
 CASE = """
 solver = "lattice"
@@ -59,7 +60,7 @@ def test_cases_give_the_tensor_that_python_does(device, whole, drive):
     assert simulation.finished.startswith("converged")
     assert simulation.step == result.steps
     np.testing.assert_array_equal(simulation.tensor() * 4e-12, result.tensor)
-    found, rows = simulation.diagnostics(), simulation.results(1.0, 2)
+    found, rows = simulation.diagnostics(), result_texts(simulation, 1.0, 2)
     for row, line in zip("xyz", result.tensor, strict=True):
         for column, expected in zip("xyz", line, strict=True):
             assert found[f"permeability_{row}{column}"] == pytest.approx(expected, rel=1e-14)
@@ -143,7 +144,7 @@ def test_axes_share_the_steps_where_none_becomes_steady(device):
     assert [record.began for record in simulation._over] == [0, 20]
     assert (simulation._began, simulation.step, simulation.finished) == (42, 64, "")
     assert (np.diag(simulation.tensor()) > 0).all()
-    assert "not converged" in simulation.results(1.0, 64)["distance from steady"][1]
+    assert "not converged" in result_texts(simulation, 1.0, 64)["distance from steady"][1]
 
 
 WATER = {"viscosity": 1e-3, "pressure_gradient": 2e5, "density": 1000.0}
@@ -174,7 +175,7 @@ def test_cases_are_in_si_units_as_python_is(device, inertia):
     assert found["permeability"] == pytest.approx(result.k, rel=1e-14)
     assert found["darcy_velocity"] == pytest.approx(result.flow.velocity[0], rel=1e-14)
     assert found["reynolds"] == pytest.approx(result.reynolds, rel=1e-14)
-    texts = simulation.results(1.0, 2)
+    texts = result_texts(simulation, 1.0, 2)
     assert texts["Darcy velocity"][0] == f"{result.flow.velocity[0]:.5g} m/s"
     for field in simulation.fields():
         mine = result.fields[field.name]

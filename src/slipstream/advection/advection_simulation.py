@@ -30,12 +30,12 @@ from slipstream.exchange import open_matching_device
 from slipstream.field import Field, grid_field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.printable_text import shown
-from slipstream.report.picture_choice import PictureChoice, PlaneChoice
 from slipstream.schedule import CATEGORIES, Timeline
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_segments import open_earlier_run
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation, wanted_device
+from slipstream.simulation.solver_values import Fact, PictureChoice, PlaneChoice
 
 LABELS = {
     "mass": "mean of the tracer, which is conserved",
@@ -88,35 +88,27 @@ class AdvectionSimulation(Simulation):
 
     # -- before the run ----------------------------------------------------------------------
 
-    def describe_problem(self) -> dict[str, str]:
-        """Return what is solved, and by which strategy, for people."""
-        case = self.case
-        numbers = ", ".join(f"{number:g}" for number in case.flow.courant_xyz)
+    def facts(self) -> dict[str, Fact]:
+        """Return what is solved, by which strategy, and how ranks divide the box. Collective."""
+        case, sharing = self.case, self._sharing
         return {
-            "equation": "advection by a constant velocity, 27-point Lax-Wendroff scheme",
-            "grid": f"{' x '.join(map(str, case.grid.points_xyz))} points in a unit cube (x, y, z)",
-            "Courant numbers": f"{numbers} (x, y, z)",
-            "precision": case.numerics.precision,
-            "strategy": self.schedule,
+            "equation": Fact("advection"),
+            "grid": Fact(case.grid.points_xyz),
+            "Courant numbers": Fact(case.flow.courant_xyz),
+            "precision": Fact(case.numerics.precision),
+            "strategy": Fact(self.schedule),
+            **super().facts(),
+            "ranks": Fact(self.ranks, grid=tuple(reversed(self.problem.grid)), sharing=sharing),
         }
-
-    def ranks_text(self) -> str:
-        """Return how many ranks there are, and how they divide the box."""
-        if self.ranks == 1:
-            return "1"
-        grid = " x ".join(map(str, reversed(self.problem.grid)))
-        names = {"cpu": "CPU", "gpu": "GPU"}
-        sharing = "".join(f", {count} to a {names[n]}" for n, count in self._sharing.items())
-        return f"{self.ranks}, as {grid} (x, y, z){sharing}"
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of each device need on it, output included."""
         needed = self.problem.memory(self.rank, with_output=True)
         return [(self.devices[name], self._sharing[name] * need) for name, need in needed.items()]
 
-    def allocate(self) -> None:
+    def _allocate(self) -> None:
         """Allocate the field and record the steps. Collective."""
-        self.check_memory()
+        self._check_memory()
         of = self.problem
         self.solver = Advection(
             of.shape,
@@ -129,7 +121,7 @@ class AdvectionSimulation(Simulation):
             devices=self.devices,
         )
 
-    def initialise(self) -> None:
+    def _initialise(self) -> None:
         """Set the Gaussian, or the checkpoint to go on from."""
         settings = self.case.initial
         folder = self.restart
@@ -226,7 +218,7 @@ class AdvectionSimulation(Simulation):
         return PICTURES
 
     def fields(self) -> Iterator[Field]:
-        """Yield the tracer at the grid points."""
+        """Yield the tracer at the grid points, which is all that a step needs."""
         yield grid_field(
             "tracer",
             "advected tracer",
@@ -250,10 +242,6 @@ class AdvectionSimulation(Simulation):
         return ArrayValues(
             lambda _: self.solver.values(), ("",), dtype, "advected tracer", "1", layout, self.comm
         )
-
-    def checkpoint(self) -> Iterator[Field]:
-        """Yield the tracer, which is all that a step needs."""
-        yield from self.fields()
 
 
 def advection_problem(

@@ -110,9 +110,9 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
     """Return a step of fields on a device, beside its transforms alone and plain ones."""
     device, comm, case = simulation.device, simulation.comm, simulation.case
     before = device.memory_free()
-    simulation.allocate()
+    simulation._allocate()
     allocated = before - device.memory_free()
-    simulation.initialise()
+    simulation._initialise()
     flow, problem = simulation.flow, simulation.problem
     memory, points = problem.memory(device), problem.geometry.physical_box.size
     flow.set_step_size(1e-6)
@@ -201,13 +201,13 @@ def measure_streamed_step(
 
     def way(variant: Variant, rates: dict[str, float]) -> Way:
         simulation = make(variant)
-        on_every_rank(simulation.comm, simulation.allocate)
+        on_every_rank(simulation.comm, simulation._allocate)
         placement, flow, comm = simulation.placement, simulation.flow, simulation.comm
         rates.update(rates or bus_rates(placement.devices, placement.home, comm))
         memory = simulation.problem.memory(simulation.device) / 2**30
         settings.update(_settings(simulation) | {"memory": simulation.case.run.memory})
         settings["memory of fields on the host (GiB)"] = memory
-        simulation.initialise()
+        simulation._initialise()
         flow.set_step_size(1e-6)
         placement.run(commit(flow.record_step(), variant.schedule))
         step = commit(flow.record_step(begins=False), variant.schedule)

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from slipstream.accepted import (
     LARGEST_MOVIE,
     MOVIE_FORMATS,
+    OUTPUT_ENDINGS,
     OUTPUT_FORMATS,
     OUTPUT_PRECISIONS,
     REDUCTIONS,
@@ -35,7 +36,6 @@ from slipstream.errors import InputError
 AXES = ("x", "y", "z")
 # What a file or an array may be called.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-_ENDINGS = {"zarr": (".zarr",), "hdf5": (".h5", ".hdf5"), "vtk": (".vti", ".pvd")}
 
 
 def _number(value: Any) -> bool:
@@ -229,7 +229,7 @@ class FieldsOutput(_Recurring):
         if self.points is not None and self.stride_xyz != (1, 1, 1):
             raise ValueError("points and stride exclude each other; accepted: one of them")
         kind, ending = self.kind, self.ending
-        endings = _ENDINGS[kind]
+        endings = OUTPUT_ENDINGS[kind]
         if ending and ending not in endings:
             raise ValueError(
                 f"file {self.file!r} does not suit format {kind!r}; accepted: names that end with"
@@ -244,13 +244,13 @@ class FieldsOutput(_Recurring):
     @property
     def ending(self) -> str:
         """What the file's name ends with, if that is the ending of a format."""
-        known = [one for endings in _ENDINGS.values() for one in endings]
+        known = [one for endings in OUTPUT_ENDINGS.values() for one in endings]
         return next((one for one in known if (self.file or "").endswith(one)), "")
 
     @property
     def kind(self) -> str:
         """The format."""
-        found = (kind for kind, endings in _ENDINGS.items() if self.ending in endings)
+        found = (kind for kind, endings in OUTPUT_ENDINGS.items() if self.ending in endings)
         return self.format or next(found, "zarr")
 
     @property

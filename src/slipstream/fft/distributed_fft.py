@@ -25,7 +25,7 @@ from slipstream.fft.residency import make_plan
 from slipstream.fft.user_arrays import RecordedSteps, UserArrays
 from slipstream.known_attributes import KnownAttributes
 from slipstream.outofcore.streaming_options import Streaming
-from slipstream.report.html_tables import escaped, html_table
+from slipstream.printable_text import html_table, html_text
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class DistributedFFT(KnownAttributes):
 
     def _repr_html_(self) -> str:
         if self._plan is None:
-            return f"<code>{escaped(repr(self))}</code>"
+            return f"<code>{html_text(repr(self))}</code>"
         a = self.arguments
         rows = {
             "points": f"{_product(a.shape)} {a.dtype.name}, this rank {_ranges(self.input_box)}",

@@ -11,7 +11,7 @@ import numpy as np
 from slipstream.argument_checks import is_finite, plain_value, whole_number
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
-from slipstream.simulation.occasions import AtIntervals, AtTimes, EverySteps, Occasions
+from slipstream.output.occasions import AtIntervals, AtTimes, EverySteps, Occasions
 
 
 def occasions_of(interval: Any, steps: Any, times: Any, time: float, step: int) -> Occasions:

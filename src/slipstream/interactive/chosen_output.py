@@ -21,11 +21,11 @@ from slipstream.case.validation_messages import explain
 from slipstream.collective import check_agreement, on_every_rank, together
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, occasions_of
-from slipstream.simulation.occasions import Occasions
+from slipstream.output.occasions import Occasions
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
-    from slipstream.simulation.chosen_fields import ChosenAverages
+    from slipstream.output.contents import ChosenAverages
 
 Settings = TypeVar("Settings", bound=Table)
 # A plane or a line: its axis and its position, or both by name.
@@ -182,27 +182,16 @@ class ChosenOutput:
         RunError
             If a file cannot be written.
         """
-        from slipstream.simulation.chosen_fields import ChosenFields
+        from slipstream.output.contents import ChosenFields
 
         simulation = cast("InteractiveSimulation", self)
         solver, path = simulation._ready(), Path(file)
         quantities = _quantities(of)
         with together(simulation.comm):
-            settings = _validated(
-                FieldsOutput,
-                {
-                    "of": {name: _text(one) for name, one in quantities.items()},
-                    "file": path.name,
-                    "plane": _place(plane),
-                    "line": _place(line),
-                    "points": None if points is None else plain_value(np.asarray(points)),
-                    "box": None if box is None else {k: plain_value(v) for k, v in box.items()},
-                    "stride": plain_value(stride),
-                    "precision": precision,
-                    "format": format,
-                },
-                "output",
-            )
+            given = _points_asked(plane, line, points, box, stride)
+            given |= {"file": path.name, "precision": precision, "format": format}
+            given["of"] = {name: _text(one) for name, one in quantities.items()}
+            settings = _validated(FieldsOutput, given, "output")
             occasions = None
             if not (every is None and steps is None and times is None):
                 occasions = occasions_of(every, steps, times, solver.time, solver.step)
@@ -268,7 +257,7 @@ class ChosenOutput:
         InputError
             If anything is not accepted.
         """
-        from slipstream.simulation.chosen_fields import ChosenAverages
+        from slipstream.output.contents import ChosenAverages
 
         simulation = cast("InteractiveSimulation", self)
         solver = simulation._ready()
@@ -279,21 +268,11 @@ class ChosenOutput:
                 raise InputError("average: batch is needed with steps and times; accepted: a time")
             # Where steps or times say when, any interval that suits the batch.
             half = float(plain_value(batch)) / 2 if is_finite(plain_value(batch)) else 1.0
-            settings = _validated(
-                AveragesOutput,
-                {
-                    "of": {name: _text(one) for name, one in quantities.items()},
-                    "interval": half if every is None else plain_value(every),
-                    "batch": plain_value(batch),
-                    "profile": profile,
-                    "plane": _place(plane),
-                    "line": _place(line),
-                    "points": None if points is None else plain_value(np.asarray(points)),
-                    "box": None if box is None else {k: plain_value(v) for k, v in box.items()},
-                    "stride": plain_value(stride),
-                },
-                "average",
-            )
+            given = _points_asked(plane, line, points, box, stride)
+            given |= {"batch": plain_value(batch), "profile": profile}
+            given["interval"] = half if every is None else plain_value(every)
+            given["of"] = {name: _text(one) for name, one in quantities.items()}
+            settings = _validated(AveragesOutput, given, "average")
             check_agreement(simulation.comm, {"average": (settings, every, steps, times)})
             averages = ChosenAverages(solver, settings, "average", quantities)
         averaging = Averaging(simulation, averages, occasions)
@@ -353,7 +332,7 @@ class ChosenOutput:
         RunError
             If the file cannot be written.
         """
-        from slipstream.simulation.chosen_outputs import ChosenMovie
+        from slipstream.output.contents import ChosenMovie
 
         simulation = cast("InteractiveSimulation", self)
         solver, path = simulation._ready(), Path(file)
@@ -389,6 +368,23 @@ def _quantities(of: Any) -> dict[str, Any]:
 
 def _text(quantity: Any) -> str:
     return quantity if isinstance(quantity, str) else str(getattr(quantity, "text", quantity))
+
+
+def _points_asked(
+    plane: Place | None,
+    line: Place | None,
+    points: Any,
+    box: Mapping[str, Sequence[float]] | None,
+    stride: int | Sequence[int],
+) -> dict[str, Any]:
+    """Return which points are asked for, as in a case."""
+    return {
+        "plane": _place(plane),
+        "line": _place(line),
+        "points": None if points is None else plain_value(np.asarray(points)),
+        "box": None if box is None else {name: plain_value(ends) for name, ends in box.items()},
+        "stride": plain_value(stride),
+    }
 
 
 def _place(given: Place | None) -> dict[str, Any] | None:

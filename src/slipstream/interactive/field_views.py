@@ -19,6 +19,7 @@ from slipstream.collective import on_every_rank, sum_over_ranks, together
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
+from slipstream.output.regions import nearest_point
 from slipstream.printable_text import shown
 from slipstream.simulation.point_values import AXES, Layout, interpolated
 
@@ -232,8 +233,6 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         numpy.ndarray
             Over the other two axes, slowest first, preceded by the component for vectors.
         """
-        from slipstream.simulation.regions import nearest_point
-
         if axis not in AXES:
             raise InputError(f"axis is {axis!r}; accepted: x, y, z")
         along, lead, box = AXES.index(axis), len(self._lead), self._box

@@ -48,8 +48,9 @@ from slipstream.interactive.callbacks import Callback, occasions_of
 from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
 from slipstream.known_attributes import KnownAttributes
+from slipstream.output.occasions import check_hits
 from slipstream.printable_text import shown
-from slipstream.simulation.occasions import check_hits
+from slipstream.report.solver_texts import description, progress_text
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
@@ -238,7 +239,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
     @collective
     def describe(self) -> dict[str, str]:
         """Return a description of the run and its memory. Collective; allocates nothing."""
-        return self.solver.describe()
+        return description(self.solver)
 
     @collective
     def prepare(self) -> None:
@@ -453,7 +454,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
 
         def show() -> None:
             reached = loop.steps if counts else solver.time
-            shown.update(reached, solver.progress(loop.step_size))
+            shown.update(reached, progress_text(solver, loop.step_size))
             self._tell()
 
         return show

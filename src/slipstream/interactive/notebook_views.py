@@ -15,7 +15,7 @@ import numpy as np
 from slipstream.errors import SlipstreamError
 from slipstream.interactive.field_views import FieldView
 from slipstream.interactive.live_pictures import magnitude
-from slipstream.report.html_tables import html_table
+from slipstream.printable_text import html_table
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation

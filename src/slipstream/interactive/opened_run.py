@@ -31,8 +31,7 @@ from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
 from slipstream.io.stored_arrays import StoredArrays, read_store
 from slipstream.known_attributes import KnownAttributes
-from slipstream.printable_text import one_line, printable, shown
-from slipstream.report.html_tables import html_table
+from slipstream.printable_text import html_table, one_line, printable, shown
 from slipstream.simulation import resume_run
 from slipstream.time_averages import TimeAverage
 

@@ -102,7 +102,7 @@ class Segment:
     warnings : list of str
         In the order in which they came.
     pictures : dict of str to object
-        What is drawn: a `slipstream.report.picture_choice.PictureChoice`.
+        What is drawn: a `slipstream.simulation.solver_values.PictureChoice`.
     """
 
     command: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a lattice run tells people: what will be run, what came of it, and how fast it was."""
+"""The facts of a lattice run: what is run, what came of it, and how fast it was."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
-from slipstream.case.lattice_case import Image
 from slipstream.collective import sum_over_ranks
 from slipstream.device import quick_bandwidth
 from slipstream.lattice.acceleration import PERIOD, vectors_needed
-from slipstream.lattice.darcy import DARCY, Means, drive_of
+from slipstream.lattice.darcy import DARCY, drive_of
 from slipstream.lattice.domain_decomposition import NARROW, Subdomain
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_checkpoint import AxisRecord
 from slipstream.lattice.percolation import Connectivity
-from slipstream.lattice.population_layout import TUNED, Storage
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.velocity_set import AXES
-from slipstream.report.number_text import quantity
+from slipstream.simulation.solver_values import Fact
 
 UNKNOWN = "unknown"
 # The share of pores of at most `NARROW` voxels from which a warning says so.
@@ -43,65 +42,56 @@ class RankLoad:
     device: str
 
 
-def problem_text(case: LatticeCase, domain: Domain, found: Connectivity) -> dict[str, str]:
+def problem_facts(case: LatticeCase, domain: Domain, found: Connectivity) -> dict[str, Fact]:
     """Return what is solved, and in which pores."""
-    axis, fluid = case.flow.axis, fluid_of(case)
-    isolated = found.pores - found.kept
-    fate = "removed" if case.image.isolated == "remove" else "kept"
-    equation = "Navier-Stokes" if case.flow.inertia else "Stokes"
-    drop = case.flow.pressure_drop
-    force, _ = drive_of(case, domain)
-    drive = f"pressure drop {drop:g}" if force is None else f"force {force:.4g}"
+    fluid, (force, _) = fluid_of(case), drive_of(case, domain)
     return {
-        "equation": f"{equation} flow, lattice Boltzmann, D3Q19, two relaxation times",
-        "image": image_text(case.image, domain),
-        "pore": domain.pore_text(found.porosity),
-        "porosity": f"{found.porosity:.4f}; open along {axis}: {found.open_porosity:.4f}",
-        "pores": f"{found.pores:,} voxels, {isolated:,} of them isolated and {fate}",
-        "fluid": f"relaxation time {fluid.relaxation_time:g}, viscosity {fluid.viscosity:.4g}, "
-        f"{drive} along {axis} (lattice units)",
-        "permeability": "viscosity times superficial velocity (mean over all voxels) over the "
-        "force per volume that drives it",
-        "precision": case.numerics.precision,
+        "equation": Fact("Navier-Stokes" if case.flow.inertia else "Stokes"),
+        "image": Fact(domain.shape[::-1]),
+        "pore": Fact(domain.pore_text(found.porosity)),
+        "porosity": Fact(found.porosity, open=found.open_porosity),
+        "pores": Fact(found.pores, "voxels", isolated=found.pores - found.kept),
+        "fluid": Fact(fluid.relaxation_time, viscosity=fluid.viscosity, force=force),
+        "permeability": Fact("superficial velocity"),
+        "precision": Fact(case.numerics.precision),
     }
 
 
-def steady_text(case: LatticeCase, sites: int, storage: Storage) -> str:
+def steady_fact(case: LatticeCase, sites: int, storage: Storage) -> Fact:
     """Return how the steady flow is reached, and the memory for it where a rank has most sites."""
     vectors = case.convergence.vectors if case.ends_early else 0
-    if not vectors:
-        return "by time steps alone"
-    need = vectors_needed(sites, vectors, storage) / 2**30
-    return (
-        f"extrapolated every {PERIOD} steps from the last {vectors} changes (Anderson), in"
-        f" {need:.3g} GiB more, or from fewer in half of what is free; a restart begins with new"
-        " ones"
-    )
+    need = vectors_needed(sites, vectors, storage) if vectors else 0
+    return Fact(vectors, bytes=need, period=PERIOD)
 
 
-def storage_text(storage: Storage, tried: int) -> tuple[str, str]:
-    """Return how populations are stored, and how that was chosen."""
-    names = ", ".join(getattr(storage, name) for name in TUNED)
-    return names, f"fastest of {tried}, measured" if tried else "not measured"
+def narrow_fact(subdomain: Subdomain) -> Fact:
+    """Return the share of pores that are too narrow for a profile of velocity."""
+    doubtful = bool(narrow_doubt(subdomain))
+    return Fact(subdomain.narrow, voxels=NARROW, doubtful=doubtful)
 
 
-def ranks_text(loads: Sequence[RankLoad], rank: int, partition: str) -> str:
+def ranks_fact(loads: Sequence[RankLoad], rank: int) -> Fact:
     """Return how many ranks there are, and how evenly they share the work."""
-    if len(loads) == 1:
-        return "1"
     sites = [load.sites for load in loads]
-    imbalance = max(sites) * len(sites) / sum(sites)
-    neighbours = max(load.neighbours for load in loads)
-    sharing = sum(load.device == loads[rank].device for load in loads)
-    return (
-        f"{len(loads)}, {partition}: most pores {imbalance:.3f} of the mean, at most {neighbours} "
-        f"neighbour{'s' * (neighbours != 1)}, {sharing} to a device"
+    return Fact(
+        len(loads),
+        imbalance=max(sites) * len(sites) / sum(sites),
+        neighbours=max(load.neighbours for load in loads),
+        to_a_device=sum(load.device == loads[rank].device for load in loads),
     )
 
 
-def flow_results(
+def permeability_fact(permeability: float, voxel_size: float) -> Fact:
+    """Return a permeability given in squares of voxels, in m² and mD too if their size is known."""
+    if voxel_size == 1:
+        return Fact(permeability, "voxels²")
+    metres = permeability * voxel_size**2
+    return Fact(1e3 * metres / DARCY, "mD", square_metres=metres, square_voxels=permeability)
+
+
+def flow_findings(
     records: Sequence[AxisRecord], tensor: np.ndarray | None, voxel_size: float, is_steady: bool
-) -> dict[str, tuple[str, str]]:
+) -> dict[str, Fact]:
     """Return the permeability and its accuracy.
 
     With a `tensor`, whose rows and columns are x, y, z, it is the mean of the diagonal.
@@ -113,53 +103,20 @@ def flow_results(
         unit = "voxels²" if voxel_size == 1 else "mD"
         scale = 1.0 if voxel_size == 1 else 1e3 * voxel_size**2 / DARCY
         for name, row in zip("xyz", tensor * scale, strict=True):
-            rows[f"tensor, {name}"] = (" ".join(f"{one:.4g}" for one in row), unit)
-    residual = max(record.residual for record in records)
-    text = distance_text(residual)
-    remarks = ["relative, estimated"] if text != UNKNOWN else []
-    remarks += [] if is_steady else ["not converged"]
+            rows[f"tensor, {name}"] = Fact(row.tolist(), unit)
     return {
-        "permeability": permeability_text(permeability, voxel_size),
+        "permeability": permeability_fact(permeability, voxel_size),
         **rows,
-        "distance from steady": (text, "; ".join(remarks)),
-        "Mach number": (f"{max(record.mach for record in records):.2g}", "largest"),
+        "distance from steady": Fact(
+            max(record.residual for record in records), is_steady=is_steady
+        ),
+        "Mach number": Fact(max(record.mach for record in records)),
     }
 
 
-def flow_texts(means: Means, axis: int, tortuosity: float) -> dict[str, tuple[str, str]]:
-    """Return the tortuosity of the flow along an axis, and the drag on the walls."""
-    force, drive = (one[axis] for one in (means.sums.wall_force, means.sums.driving_force))
-    along = f"along {AXES[axis]}"
-    return {
-        "tortuosity": (f"{tortuosity:.4g}", f"mean speed over mean velocity {along}"),
-        "drag on walls": (f"{force:.5g}", f"{along}, {force / drive:.2%} of what drives the flow"),
-    }
-
-
-def si_texts(found: dict[str, float], axis: str) -> dict[str, tuple[str, str]]:
-    """Return the results in SI units."""
-    texts = {}
-    if "darcy_velocity" in found:
-        text = f"{found['darcy_velocity']:.5g} m/s"
-        texts["Darcy velocity"] = (text, f"superficial, along {axis}")
-    if "reynolds" in found:
-        remark = "Darcy velocity times √permeability over viscosity"
-        texts["Reynolds number"] = (f"{found['reynolds']:.3g}", remark)
-    return texts
-
-
-def permeability_text(permeability: float, voxel_size: float) -> tuple[str, str]:
-    """Return a permeability, given in squares of voxels, in the usual unit, and a remark."""
-    text = f"{permeability:.5g} voxels²"
-    if voxel_size == 1:
-        return text, "image.voxel_size is 1"
-    metres = permeability * voxel_size**2
-    return f"{1e3 * metres / DARCY:.5g} mD", f"{metres:.5g} m², {text}"
-
-
-def speed_results(
+def speed_findings(
     flow: PoreFlow, comm: Comm, sites: int, steps: int, seconds: float, devices: int
-) -> dict[str, tuple[str, str]]:
+) -> dict[str, Fact]:
     """Return how many sites were updated per second. Collective.
 
     `seconds` is this rank's time; `sites` and `devices` are those of all ranks.
@@ -169,10 +126,7 @@ def speed_results(
     if not steps or seconds <= 0:
         return {}
     rate = sites * steps / seconds
-    each = f"{rate / devices / 1e6:.4g} million/s on each of {devices} devices"
-    rows = {
-        "site updates": (f"{rate / 1e6:.4g} million/s", each if devices > 1 else "on one device")
-    }
+    rows = {"site updates": Fact(rate, "1/s", devices=devices)}
     room = flow.device.memory_free() // (4 * ranks)
     room = room if comm is None else min(comm.allgather(room))
     if seconds < _WORTH_MEASURING or room < _LEAST_COPY:
@@ -184,10 +138,7 @@ def speed_results(
     mine = quick_bandwidth(flow.device, min(room, _COPY, max(_LEAST_COPY, held // 4)))
     bandwidth = float(sum_over_ranks(comm, np.array([mine]))[0])
     moved = sum(flow.storage.bytes_per_update(flow.links.bytes_per_site)) / 2
-    rows["memory bandwidth"] = (
-        f"{100 * moved * rate / bandwidth:.0f} % of a copy",
-        f"{moved:.0f} bytes an update; a copy moves {bandwidth / devices / 1e9:.4g} GB/s",
-    )
+    rows["memory bandwidth"] = Fact(moved * rate / bandwidth, bytes=moved, copy=bandwidth / devices)
     return rows
 
 
@@ -208,17 +159,6 @@ def unmatched_text(subdomain: Subdomain) -> str:
     )
 
 
-def narrow_text(subdomain: Subdomain) -> str:
-    """Return which share of the pores is too narrow for a profile of velocity."""
-    return f"{subdomain.narrow:.1%} of the pore voxels are in pores of at most {NARROW} voxels"
-
-
-def narrow_remark(subdomain: Subdomain) -> str:
-    """Return what the share of narrow pores counts, and whether it is a reason for doubt."""
-    text = f"of the pore voxels are in pores of at most {NARROW} voxels"
-    return f"{text}, not resolved" if narrow_doubt(subdomain) else text
-
-
 def narrow_doubt(subdomain: Subdomain) -> str:
     """Return a warning if many pores are too narrow; "" if few are."""
     if subdomain.narrow <= _MANY_NARROW:
@@ -237,20 +177,6 @@ def mirrored_tensor_text(mirrored: Sequence[str]) -> str:
         " tensor between such an axis and another one are 0 whatever the sample has there, and the"
         " diagonal is that of the mirrored medium"
     )
-
-
-def image_text(image: Image, domain: Domain) -> str:
-    """Return a description of the image."""
-    name = image.path if image.sample is None else f"{image.sample} (synthetic)"
-    edge = "" if image.voxel_size == 1 else f" of {quantity(image.voxel_size, 'm')}"
-    text = f"{name}: {' x '.join(map(str, reversed(domain.shape)))} voxels (x, y, z){edge}"
-    if image.mirror:
-        text += f", mirrored along {' and '.join(image.mirror)}"
-    if image.buffer:
-        text += f", {image.buffer} layers of pore at both ends"
-    if image.walls:
-        text += f", walls along {' and '.join(image.walls)}"
-    return text
 
 
 def distance_text(residual: float) -> str:

@@ -40,20 +40,16 @@ from slipstream.lattice.lattice_checkpoint import (
 from slipstream.lattice.lattice_memory import check_room, memory_needed, memory_with_output
 from slipstream.lattice.lattice_report import (
     RankLoad,
-    flow_results,
-    flow_texts,
+    flow_findings,
     mirrored_tensor_text,
     narrow_doubt,
-    narrow_remark,
-    narrow_text,
-    permeability_text,
-    problem_text,
-    ranks_text,
+    narrow_fact,
+    permeability_fact,
+    problem_facts,
+    ranks_fact,
     round_off_text,
-    si_texts,
-    speed_results,
-    steady_text,
-    storage_text,
+    speed_findings,
+    steady_fact,
     unmatched_text,
 )
 from slipstream.lattice.percolation import Connectivity
@@ -65,7 +61,7 @@ from slipstream.lattice.permeability_result import (
     AxisFlow,
     FlowFields,
 )
-from slipstream.lattice.population_layout import Storage
+from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates, storage_wishes
 from slipstream.lattice.velocity_set import AXES, axes_of
@@ -76,12 +72,11 @@ from slipstream.lattice.voxel_fields import (
     describe_field,
     picture_choice,
 )
-from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
 from slipstream.simulation.earlier_segments import open_earlier_run
-from slipstream.simulation.foresight import Foresight
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_values import Fact, PictureChoice
 
 # Pairs of steps that are queued on a GPU, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
@@ -172,58 +167,44 @@ class LatticeSimulation(Simulation):
         here = sum(needs for identity, needs in everyone if identity == self.device.identity)
         return [(self.device, int(np.max(here)))]
 
-    def check_memory(self) -> None:
-        """Refuse, on all ranks, an image that does not fit into the free memory of some device."""
+    def _check_memory(self) -> None:
         ((device, need),) = self.memory()
         check_room(self.comm, device, need)
 
-    def describe_problem(self) -> dict[str, str]:
-        """Return what is solved, in which pores. Collective: reads and analyses the image."""
+    def facts(self) -> dict[str, Fact]:
+        """Return what is solved, in which pores, how. Collective: reads and analyses the image."""
         self._read_image()
-        text = problem_text(self.case, self.domain, self.found)
+        found = super().facts()
+        if len(self._storages) > 1:
+            found["memory per device"].more["is_most"] = True
         most = max(one.sites for one in self._loads)
-        text["steady flow"] = steady_text(self.case, most, self._storages[0])
-        text["narrow pores"] = narrow_text(self.subdomain)
         faces = unmatched_text(self.subdomain)
-        return {**text, "faces": faces} if faces else text
+        return {
+            **problem_facts(self.case, self.domain, self.found),
+            "steady flow": steady_fact(self.case, most, self._storages[0]),
+            "narrow pores": narrow_fact(self.subdomain),
+            **({"faces": Fact(faces)} if faces else {}),
+            "storage": self._storage_fact(),
+            **found,
+            "ranks": ranks_fact(self._loads, self.rank),
+            "schedule": Fact(self.schedule),
+        }
 
     @property
     def output_is_copied(self) -> bool:
         """Whether populations are on a GPU, from which fields are copied for output."""
         return self.device.kind != "cpu"
 
-    def describe_devices(self) -> dict[str, str]:
-        """Return how populations are stored, on what. Collective."""
-        found = super().describe_devices()
-        if len(self._storages) == 1:
-            return {"storage": "{} ({})".format(*self._storage_text()), **found}
-        return {
-            "storage": f"fastest of {len(self._storages)}, to be measured",
-            **found,
-            "memory per device": f"at most {found['memory per device']}",
-        }
-
     @property
     def storage(self) -> Storage:
         """How populations are stored, once that has been chosen."""
         return self._storages[0]
 
-    def _storage_text(self) -> tuple[str, str]:
-        return storage_text(self._storages[0], len(self._tried))
+    def _storage_fact(self) -> Fact:
+        names = [getattr(self._storages[0], name) for name in TUNED]
+        return Fact(names, candidates=len(self._storages), tried=len(self._tried))
 
-    def ranks_text(self) -> str:
-        """Return how many ranks there are, and how evenly they share the pores."""
-        return ranks_text(self._loads, self.rank, self.case.run.partition)
-
-    def describe(self) -> dict[str, str]:
-        """Return the description of the run. Collective: reads and analyses the image."""
-        return {**super().describe(), "schedule": self.schedule}
-
-    def describe_step(self) -> str:
-        """Return how populations are stored, if that has been measured."""
-        return "storage: {} ({})".format(*self._storage_text()) if self._tried else ""
-
-    def allocate(self) -> None:
+    def _allocate(self) -> None:
         """Choose how to store populations, allocate them, and record the steps. Collective."""
         self._read_image()
         case = self.case
@@ -232,7 +213,7 @@ class LatticeSimulation(Simulation):
             storage_wishes(case.numerics), self.subdomain, self.device, self.comm, self._own_memory
         )
         self._storages = [storage]
-        self.check_memory()
+        self._check_memory()
         self.flow = PoreFlow(
             self.subdomain,
             driven_along(fluid_of(case), self._axes, *drive_of(case, self.domain)),
@@ -244,7 +225,7 @@ class LatticeSimulation(Simulation):
         wanted = case.convergence.vectors if case.ends_early else 0
         self._vectors = vectors_that_fit(wanted, self.flow, self.comm)
 
-    def initialise(self) -> None:
+    def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
         self._over: list[AxisRecord] = []
         self._follow(self._axes[0], began=0)
@@ -434,25 +415,23 @@ class LatticeSimulation(Simulation):
             and all(one.residual <= tolerance for one in self._over)
         )
 
-    def progress(self, step_size: float) -> str:
-        """Return the step, and the last look's permeability and distance from the steady flow."""
-        looks, residual = self.steadiness.looks, self.steadiness.residual
-        parts = [f"step {self.step}"]
-        if looks:
-            value, _ = permeability_text(looks[-1], self.case.image.voxel_size)
-            parts.append(f"permeability {value}")
-        if residual < 1:
-            parts.append(f"{residual:.2g} from steady")
-        return ", ".join(parts)
+    def indicators(self) -> dict[str, Fact]:
+        """Return the last look's permeability, how steady the flow is, and when all flows will be.
 
-    def expected_end(self) -> float:
-        """Return the step at which all flows will be steady, as far as can be told."""
+        The end is a step.
+        """
+        looks, voxel_size = self.steadiness.looks, self.case.image.voxel_size
+        found = {"permeability": permeability_fact(looks[-1], voxel_size)} if looks else {}
         done, axes = len(self._over), len(self._axes)
         left = self.steadiness.steps_left
         if done + 1 < axes:
             # Of the flows that are yet to begin each is taken to need as many steps as this one.
             left += (axes - done - 1) * (self.step - self._began + left)
-        return min(float(self.case.time.end), self.step + max(left, 2.0))
+        return {
+            **found,
+            "residual": Fact(self.steadiness.residual),
+            "expected end": Fact(min(float(self.case.time.end), self.step + max(left, 2.0))),
+        }
 
     def warnings(self) -> list[str]:
         """Return the warnings since the last call."""
@@ -550,22 +529,30 @@ class LatticeSimulation(Simulation):
         names = [f"permeability_{row}{column}" for row in "xyz" for column in "xyz"]
         return dict(zip(names, tensor.ravel().tolist(), strict=True))
 
-    def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
+    def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the permeability, how accurate it is, and how fast the run was. Collective."""
         records, voxel_size = [*self._over, self._record()], self.case.image.voxel_size
-        devices, found = len({one.device for one in self._loads}), self.found
+        devices, found, axis = len({one.device for one in self._loads}), self.found, self._axis
         tensor = self.tensor() if len(self._axes) > 1 else None
         means = self.steadiness.means()
+        drag, drive = (one[axis] for one in (means.sums.wall_force, means.sums.driving_force))
+        si, along = self._in_si_units(means.sums), AXES[axis]
+        names = {"darcy_velocity": ("Darcy velocity", "m/s"), "reynolds": ("Reynolds number", "")}
         tortuosity = self.axis_flow("", keep_fields=False).tortuosity
         return {
-            **flow_results(records, tensor, voxel_size, self._is_steady()),
-            **flow_texts(means, self._axis, tortuosity),
-            **si_texts(self._in_si_units(means.sums), AXES[self._axis]),
-            "porosity": (f"{found.porosity:.4f}", f"{found.open_porosity:.4f} open"),
-            "pore": (self.domain.pore_text(found.porosity), ""),
-            "narrow pores": (f"{self.subdomain.narrow:.1%}", narrow_remark(self.subdomain)),
-            "storage": self._storage_text(),
-            **speed_results(self.flow, self.comm, self.sites, steps, seconds, devices),
+            **flow_findings(records, tensor, voxel_size, self._is_steady()),
+            "tortuosity": Fact(tortuosity, along=along),
+            "drag on walls": Fact(drag, along=along, share=drag / drive),
+            **{
+                name: Fact(si[key], unit, along=along)
+                for key, (name, unit) in names.items()
+                if key in si
+            },
+            "porosity": Fact(found.porosity, open=found.open_porosity),
+            "pore": Fact(self.domain.pore_text(found.porosity)),
+            "narrow pores": narrow_fact(self.subdomain),
+            "storage": self._storage_fact(),
+            **speed_findings(self.flow, self.comm, self.sites, steps, seconds, devices),
         }
 
     def labels(self) -> dict[str, str]:
@@ -625,12 +612,6 @@ class LatticeSimulation(Simulation):
         if self.steadiness.looks:
             looks = np.array(self.steadiness.looks)
             yield rank_0_field(_LOOKS, looks, self.rank, "permeabilities looked at")
-
-    def foresee(self, first_step: float, target: float, seconds: float) -> Foresight:
-        """Return when the flow will be steady, how fast, and in how narrow pores. Collective."""
-        from slipstream.lattice import pilot_flow
-
-        return pilot_flow.foresee(self, seconds)
 
     def write_at_end(self, folder: Path) -> list[Path]:
         """Write the last state for ParaView, if the case asks for it."""

@@ -20,7 +20,7 @@ from slipstream.lattice.fluid import Units
 from slipstream.lattice.lattice_report import UNKNOWN, distance_text
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.voxel_fields import FIELDS, VoxelFields
-from slipstream.report.html_tables import html_table
+from slipstream.printable_text import html_table
 
 # Why a flow ended. Round-off leaves more than the tolerance.
 CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callback", "interrupted"

@@ -19,10 +19,10 @@ from slipstream.errors import SlipstreamError
 from slipstream.lattice.convergence import MACH_WARNING
 from slipstream.lattice.darcy import drive_of
 from slipstream.lattice.fluid import fluid_of
-from slipstream.lattice.lattice_report import narrow_doubt, narrow_text
+from slipstream.lattice.lattice_report import narrow_doubt, narrow_fact
 from slipstream.lattice.permeability import FlowProgress, permeability
 from slipstream.lattice.permeability_result import Permeability
-from slipstream.simulation.foresight import Foresight
+from slipstream.simulation.solver_values import Fact, Foresight
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 _MOST_VOXELS, _FACTORS = 1 << 19, (2, 4)
 
 
-def foresee(simulation: LatticeSimulation, seconds: float) -> Foresight:
+def foresee(
+    simulation: LatticeSimulation, first_step: float, target: float, seconds: float
+) -> Foresight:
     """Return what a pilot, of so many seconds at most, and the image tell of a run. Collective."""
     found = Foresight()
-    found.facts["narrow pores"] = narrow_text(simulation.subdomain)
+    found.facts["narrow pores"] = narrow_fact(simulation.subdomain)
     doubt = narrow_doubt(simulation.subdomain)
     found.warnings += [doubt] if doubt else []
     pilot = _finest_pilot(simulation, seconds)
@@ -53,7 +55,7 @@ def foresee(simulation: LatticeSimulation, seconds: float) -> Foresight:
                 f" time.end = {case.time.end:g}"
             )
     mach = factor * result.mach
-    found.facts["Mach number"] = f"about {mach:.2g}, by the pilot run"
+    found.facts["Mach number"] = Fact(mach)
     if mach > MACH_WARNING and case.flow.inertia:
         found.warnings.append(
             f"the Mach number will reach about {mach:.2g}: beyond {MACH_WARNING} compressibility"

@@ -20,7 +20,7 @@ from slipstream.io.vtk_files import ImageDataFile
 from slipstream.lattice.flow_snapshot import HasFields, plane_ranges
 from slipstream.lattice.fluid import Units
 from slipstream.redistribution import redistribute
-from slipstream.report.picture_choice import PictureChoice, PlaneChoice
+from slipstream.simulation.solver_values import PictureChoice, PlaneChoice
 
 LABELS = {
     "step": "number of time steps done",

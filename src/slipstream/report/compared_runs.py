@@ -24,7 +24,6 @@ from slipstream.report.figure_style import (
     set_empty_limits,
 )
 from slipstream.report.page_style import escaped, figure, grid_table, page, section
-from slipstream.report.picture_choice import Spectra
 from slipstream.report.run_averages import average_of_spectrum
 from slipstream.report.run_page import seconds_of, state_of
 from slipstream.report.run_pictures import (
@@ -39,6 +38,7 @@ from slipstream.report.run_pictures import (
     visible_shells,
 )
 from slipstream.report.stored_run import StoredRun
+from slipstream.simulation.solver_values import Spectra
 from slipstream.time_averages import TimeAverage
 
 # Inches: 86 mm, a column of most journals.

@@ -7,7 +7,7 @@ it becomes a line for every tenth of the way.
 import math
 import os
 import time as clock
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def announce(console: Console, case: Case, description: dict[str, str], folder: 
 def announce_steps(
     console: Console,
     case: Case,
-    description: str,
+    description: Mapping[str, str],
     time: float,
     step_size: float,
     restart: str | None = None,
@@ -75,7 +75,8 @@ def announce_steps(
     `courant` the Courant number of a fixed step, if it has one.
     """
     origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
-    for text in filter(None, (description, origin)):
+    known = [text if name == "step" else f"{name}: {text}" for name, text in description.items()]
+    for text in filter(None, (*known, origin)):
         _print_line(console, text)
     steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9)) * case.steps_at_once
     if most is not None:

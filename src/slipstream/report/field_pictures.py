@@ -11,9 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from slipstream.report.colour_scale import colour_scale
 from slipstream.report.figure_style import in_our_style
-from slipstream.report.picture_choice import PlaneChoice
 from slipstream.report.plane_gather import Plane
 from slipstream.report.run_pictures import plane_figure
+from slipstream.simulation.solver_values import PlaneChoice
 
 FORMATS = tuple(sorted(FigureCanvasAgg.get_supported_filetypes()))
 # Points along the longer edge.

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from slipstream.report.html_tables import escaped
+from slipstream.printable_text import html_text
 from slipstream.report.number_text import duration
 
 # Seconds between two changes of a bar: each is a message to the browser.
@@ -73,5 +73,5 @@ class NotebookBar:
         left = f", {duration(elapsed / part - elapsed)} left" if 0 < part < 1 else ""
         self._display.html(
             f"<progress style='width:50%' max='1' value='{part:.4f}'></progress>"
-            f" {100 * part:.0f} %&ensp;{escaped(state + left)}"
+            f" {100 * part:.0f} %&ensp;{html_text(state + left)}"
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.field import Field
-from slipstream.report.picture_choice import PlaneChoice
+from slipstream.simulation.solver_values import PlaneChoice
 
 
 @dataclass(frozen=True)

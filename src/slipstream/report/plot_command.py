@@ -24,7 +24,6 @@ from slipstream.printable_text import one_line, shortened, shown
 from slipstream.report.colour_scale import ColourScale, colour_scale
 from slipstream.report.compared_runs import comparison_picture, runs_by_name
 from slipstream.report.movies import Movie, check_movie
-from slipstream.report.picture_choice import PlaneChoice
 from slipstream.report.plane_gather import Plane
 from slipstream.report.run_averages import average_of_spectrum
 from slipstream.report.run_pictures import (
@@ -35,6 +34,7 @@ from slipstream.report.run_pictures import (
     spectrum_figure,
 )
 from slipstream.report.stored_run import StoredRun
+from slipstream.simulation.solver_values import PlaneChoice
 
 _AXES = ("x", "y", "z")
 _LONGEST_FOLDER = 100

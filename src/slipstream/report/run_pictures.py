@@ -41,8 +41,9 @@ from slipstream.report.figure_style import (
 )
 from slipstream.report.inline_svg import svg_of
 from slipstream.report.number_text import pi_text, scaled_unit
-from slipstream.report.picture_choice import PictureChoice, PlaneChoice, Spectra, shown_spectra
+from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.plane_gather import Plane
+from slipstream.simulation.solver_values import PictureChoice, PlaneChoice, Spectra
 from slipstream.time_averages import TimeAverage
 
 # Spectra of symmetric flows are full of zeros, which rounding turns into about the square of the

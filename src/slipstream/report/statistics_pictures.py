@@ -28,8 +28,8 @@ from slipstream.report.figure_style import (
     new_figure,
     set_empty_limits,
 )
-from slipstream.report.picture_choice import PictureChoice
 from slipstream.report.run_pictures import Picture, mark_cutoff, resolved_shells
+from slipstream.simulation.solver_values import PictureChoice
 
 Fields = Mapping[str, Field]
 

@@ -24,9 +24,6 @@ from slipstream.io.run_record import RunRecord
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra, read_store
 from slipstream.printable_text import one_line, printable, shown
 from slipstream.report.picture_choice import (
-    PictureChoice,
-    PlaneChoice,
-    Spectra,
     choice_by_names,
     recorded_choice,
     shown_spectra,
@@ -35,6 +32,7 @@ from slipstream.report.plane_gather import Plane, compose_plane, liveliest, norm
 from slipstream.report.run_pictures import Picture, run_pictures, scalar_pictures
 from slipstream.report.run_status import RUNNING, RunWatcher
 from slipstream.report.statistics_pictures import statistics_pictures
+from slipstream.simulation.solver_values import PictureChoice, PlaneChoice, Spectra
 
 # Values of a field that are in memory while its liveliest plane is looked for.
 _MOST_VALUES = 1 << 23

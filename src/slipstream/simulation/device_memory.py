@@ -46,8 +46,3 @@ def check_memory(
             f"free; use {less}, more ranks on more devices (about {enough} like this one in all), "
             'or numerics.precision = "float32"'
         )
-
-
-def memory_text(device: Device, need: int) -> str:
-    """Return what is needed of a device's memory, for people."""
-    return f"{need / 2**30:.3g} GiB, of {device.memory_free() / 2**30:.4g} GiB free"

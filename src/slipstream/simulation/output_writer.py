@@ -32,11 +32,10 @@ from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, OUTPUTS_NAME, SERIE
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore, numbered_stores
+from slipstream.output.chosen_outputs import ChosenOutputs
+from slipstream.output.occasions import AtIntervals, counts_until, files_warning
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
-from slipstream.simulation.chosen_outputs import ChosenOutputs
 from slipstream.simulation.earlier_segments import EarlierSegments
-from slipstream.simulation.occasions import AtIntervals
-from slipstream.simulation.output_counts import counts_until, files_warning
 from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite

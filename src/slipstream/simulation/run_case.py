@@ -20,6 +20,7 @@ from slipstream.collective import on_all_ranks, on_first_rank, together
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.io.durable_files import replace_file
 from slipstream.io.run_record import EndedBy
+from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
 from slipstream.report.console import (
     STEPPING,
@@ -36,7 +37,12 @@ from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, PictureProcess
 from slipstream.report.run_checks import CHECKED, run_checks
 from slipstream.report.run_page import REPORT_NAME, run_page, timeline_of
-from slipstream.simulation.chosen_outputs import ChosenOutputs
+from slipstream.report.solver_texts import (
+    description,
+    progress_text,
+    result_texts,
+    step_description,
+)
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.output_folder import (
     RUN_LOG_NAME,
@@ -45,12 +51,10 @@ from slipstream.simulation.output_folder import (
     inputs_of,
 )
 from slipstream.simulation.output_writer import OutputWriter
-from slipstream.simulation.run_log import RunLog
-from slipstream.simulation.run_recorder import RunRecorder
+from slipstream.simulation.run_recorder import RunLog, RunRecorder
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.simulation.stop_requests import Interrupted, Interruption, WallLimit
 from slipstream.simulation.time_loop import Limits, Observer, TimeLoop, is_reached
-from slipstream.simulation.wall_limit import WallLimit
 
 # The status with which a run ends that was asked to, before its end, and can go on (EX_TEMPFAIL).
 UNFINISHED = 75
@@ -184,8 +188,8 @@ class _CaseRun:
             self._warn(
                 [f"{self._folder} is on a file system without locks: start no other run in it"]
             )
-        description = self._prepare()
-        self._recorder = RunRecorder(simulation, self._output, description, self._options.settings)
+        described = self._prepare()
+        self._recorder = RunRecorder(simulation, self._output, described, self._options.settings)
         if self._earlier is not None:
             self._warn(self._earlier.warnings)
             self._recorder.warn(self._earlier.warnings)
@@ -205,8 +209,8 @@ class _CaseRun:
     def _prepare(self) -> dict[str, str]:
         """Announce the run, and make its initial state; return what was announced."""
         simulation, case, earlier = self._simulation, self._simulation.case, self._earlier
-        description = simulation.describe()
-        announce(self._console, case, description, self._folder)
+        described = description(simulation)
+        announce(self._console, case, described, self._folder)
         if earlier is not None and (changes := earlier.changes(case)):
             self._tell(f"changed: {', '.join(changes)}")
         if not simulation.is_prepared:
@@ -220,7 +224,7 @@ class _CaseRun:
                 f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
                 f" not {case.time.end:g}"
             )
-        return description
+        return described
 
     def _run_and_draw(self, artist: PictureProcess | None) -> None:
         simulation, effort, writer = self._simulation, self._effort, self._writer
@@ -275,23 +279,24 @@ class _CaseRun:
         most = _steps_left(simulation, self._earlier)
         limits = Limits(case.time.end, most, self._options.seconds)
         loop = TimeLoop(simulation, [writer, *self._options.observers], limits)
-        description = simulation.describe_step()
+        of_step = step_description(simulation)
         announce_steps(
             self._console,
             case,
-            description,
+            of_step,
             simulation.time,
             loop.step_size,
             simulation.restart,
             limits.steps,
             simulation.courant,
         )
-        self._recorder.describe_step(description)
+        self._recorder.describe_step(of_step)
         writer.after_state = lambda step, time: self._note_state(loop, step, time)
         start = simulation.time
 
         def is_wall_over() -> bool:
-            if simulation.rank > 0 or not self._wall.is_over(loop, writer.slowest_writes):
+            step_seconds = loop.stepping / loop.steps if loop.steps else 0.0
+            if simulation.rank > 0 or not self._wall.is_over(step_seconds, writer.slowest_writes):
                 return False
             if loop.steps == 0:
                 raise RunError(
@@ -303,8 +308,9 @@ class _CaseRun:
         with Progress(self._console, start, case.time.end, f"t = {start:g}") as progress:
 
             def show() -> None:
-                end = simulation.expected_end()
-                progress.update(simulation.time, simulation.progress(loop.step_size), end)
+                expected = simulation.indicators().get("expected end")
+                end = simulation.case.time.end if expected is None else expected.value
+                progress.update(simulation.time, progress_text(simulation, loop.step_size), end)
                 self._note_changes()
                 self._warn(simulation.warnings(), progress)
                 self._log.progress(lambda: self._how_far(loop, start, end))
@@ -330,7 +336,7 @@ class _CaseRun:
     def _how_far(self, loop: TimeLoop, start: float, end: float) -> str:
         """Return how far the run is, how fast, and how much of it is left as far as is known."""
         simulation = self._simulation
-        text = simulation.progress(loop.step_size)
+        text = progress_text(simulation, loop.step_size)
         elapsed = loop.elapsed
         done = (simulation.time - start) / (end - start) if end > start else 0.0
         if not (0 < done < 1 and loop.steps):
@@ -377,13 +383,13 @@ class _CaseRun:
         effort, output = self._effort, self._output
         began = clock.perf_counter()
         timers = _mean_timers(simulation)
-        results = simulation.results(loop.stepping, loop.steps)
+        results = result_texts(simulation, loop.stepping, loop.steps)
         if simulation.rank > 0:
             return
         pictures = artist.finish() if artist else []
         if case.run.timeline:
             output.wrote("timeline.png", "timeline.json")
-            pictures += simulation.write_timeline(folder)
+            pictures += write_timeline(simulation, folder)
         output.wrote(*(picture.name for picture in pictures))
         parts = effort.parts(loop) | {"pictures": clock.perf_counter() - began}
         ended_by = _ended_by(simulation, loop)
@@ -530,6 +536,15 @@ def _mean_timers(simulation: Simulation) -> dict[str, float]:
     ranks = comm.gather(timers, root=0) or []
     names = dict.fromkeys(name for one in ranks for name in one)
     return {name: sum(one.get(name, 0.0) for one in ranks) / len(ranks) for name in names}
+
+
+def write_timeline(simulation: Simulation, folder: Path) -> list[Path]:
+    """Write ``timeline.png`` and ``timeline.json`` of the last step that was timed, if any was.
+
+    Returns the paths, pictures only.
+    """
+    title = f"{simulation.timed}, rank {simulation.rank}, {simulation.schedule}"
+    return simulation.timer.write(folder, title, simulation.rank)
 
 
 def begin_pictures(case: Case, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:

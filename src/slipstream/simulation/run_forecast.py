@@ -2,7 +2,7 @@
 
 The trial does a few steps, and writes one of each output into a folder that is removed afterwards;
 where that would be large, output is made but not written. A family adds what it foresees by means
-of its own (`Simulation.foresee`).
+of its own (`solver_registry.foresee`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ from slipstream.device.private_cache import CODE_SUFFIXES, cache_folder
 from slipstream.errors import SlipstreamError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.stored_layout import stored_layout
+from slipstream.output.chosen_outputs import ChosenOutputs
+from slipstream.output.occasions import counts_until, files_warning
 from slipstream.printable_text import printable
 from slipstream.report.console import announce, make_console
 from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
-from slipstream.simulation.chosen_outputs import ChosenOutputs
-from slipstream.simulation.foresight import Foresight
-from slipstream.simulation.output_counts import counts_until, files_warning
+from slipstream.report.solver_texts import description, foresight_texts
 from slipstream.simulation.output_folder import OUTPUTS_NAME, claim_folder
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_case import begin_pictures
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.simulation.solver_registry import foresee
+from slipstream.simulation.solver_values import Foresight
+from slipstream.simulation.stop_requests import Interrupted, Interruption, own_age
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
 # How long steps are timed, and pilots take, in seconds; steps before that, which load kernels.
@@ -172,7 +174,7 @@ def check_run(
         trial, foresight = _try(simulation, folder, console, kmax_eta)
         # Summing up may take memory too, of a run that is long enough.
         stepping = forecast_of(case, trial, foresight).parts["time steps"]
-        simulation.results(stepping, max(1, trial.steps))
+        simulation.findings(stepping, max(1, trial.steps))
         trial.hosts = _memory_of_hosts(simulation.comm)
     compiled = trial.starting < 0
     if compiled:
@@ -192,8 +194,8 @@ def _try(
 ) -> tuple[Trial, Foresight]:
     """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
     trial = Trial(memory_free=_memory_free())
-    announce(console, simulation.case, simulation.describe(), folder)
-    before, imported = _kernels(), _seconds_since_start()
+    announce(console, simulation.case, description(simulation), folder)
+    before, imported = _kernels(), own_age()
     began = clock.perf_counter()
     simulation.prepare()
     trial.starting = imported + clock.perf_counter() - began
@@ -204,7 +206,7 @@ def _try(
     compiled = largest(simulation.comm, int(_kernels() != before))
     if compiled:
         trial.starting = -imported
-    foresight = simulation.foresee(trial.first_step, kmax_eta, _PILOT)
+    foresight = foresee(simulation, trial.first_step, kmax_eta, _PILOT)
     return trial, foresight
 
 
@@ -370,15 +372,6 @@ def _kernels() -> int:
     return 0
 
 
-def _seconds_since_start() -> float:
-    """Return the age of this process."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        uptime = float(Path("/proc/uptime").read_text().split()[0])
-        return uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return 0.0
-
-
 def _memory_of_hosts(comm: Comm) -> dict[str, tuple[int, int]]:
     """Return how many processes each host has, and the memory they took at most. Collective."""
     mine = socket.gethostname(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -499,7 +492,7 @@ def _show(
         on = "host memory" if len(trial.hosts) == 1 else f"memory of {name}"
         left = f", of {bytes_text(trial.memory_free)} free" if len(trial.hosts) == 1 else ""
         add(on, f"{bytes_text(used)} for {who}{left}")
-    for name, fact in foresight.facts.items():
+    for name, fact in foresight_texts(foresight, case).items():
         add(name, fact)
     console.print(table, highlight=False)
     told = list(foresight.warnings)

@@ -1,19 +1,26 @@
-"""Keeping the record of a run, ``run.json``, while it is under way."""
+"""Keeping the record of a run, ``run.json``, and its log, ``run.log``, while it is under way.
+
+The log has lines for people by the clock, warnings, and what was written. It goes on in each
+segment of the run. A log that cannot be written ends no run.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 from slipstream import __version__
+from slipstream.accepted import LOG_LEVELS
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError
 from slipstream.io.run_record import (
@@ -25,11 +32,15 @@ from slipstream.io.run_record import (
     write_run_record,
 )
 from slipstream.machine_info import commit_name, compiler_name, mpi_library
-from slipstream.simulation.output_folder import OutputFolder
+from slipstream.printable_text import one_line
+from slipstream.simulation.output_folder import RUN_LOG_NAME, OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 
 # Of names of machines, and of warnings: what more there are would only make the file long.
 _MOST_HOSTS, _MOST_WARNINGS = 8, 1000
+# Seconds between lines that tell how far a run is: at first, at most, and as a share of its age.
+_FIRST, _MOST, _SHARE = 30.0, 600.0, 0.05
+_LONGEST_LINE = 4000
 
 
 class RunRecorder:
@@ -113,11 +124,9 @@ class RunRecorder:
             segment.timers = dict(timers)
         on_first_rank(simulation.comm, self._write)
 
-    def describe_step(self, description: str) -> None:
-        """Take over what is known only of the step, one fact to a line."""
-        for line in description.splitlines():
-            name, colon, text = line.partition(": ")
-            self._segment.step[name if colon else "step"] = text if colon else line
+    def describe_step(self, description: Mapping[str, str]) -> None:
+        """Take over what is known only of the step, by name."""
+        self._segment.step |= description
 
     def warn(self, texts: Iterable[str]) -> None:
         """Add warnings, which are written with the next update. Not collective."""
@@ -174,3 +183,59 @@ def _command() -> list[str]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class RunLog:
+    """Appends lines with a date, each with its level; on the first rank only.
+
+    What comes before `begin` is kept until then.
+    """
+
+    def __init__(self, folder: Path, level: str = "info", is_first: bool = True) -> None:
+        self._path = folder / RUN_LOG_NAME
+        self._least = LOG_LEVELS.index(level) if is_first else len(LOG_LEVELS)
+        self._waiting: list[str] | None = []
+        self._began = self._told = time.monotonic()
+
+    def begin(self, text: str) -> None:
+        """Write the first line, and all that has waited for it."""
+        waiting, self._waiting = self._waiting or [], None
+        self.info(text)
+        self._append(waiting)
+
+    def progress(self, text: Callable[[], str]) -> None:
+        """Write how far the run is, if it is time to: every 30 seconds at first, then slower."""
+        now = time.monotonic()
+        if now - self._told >= min(_MOST, max(_FIRST, _SHARE * (now - self._began))):
+            self._told = now
+            self.info(text())
+
+    def debug(self, text: str) -> None:
+        """Write what only those who look for something want to know."""
+        self._write("debug", text)
+
+    def info(self, text: str) -> None:
+        """Write what has happened."""
+        self._write("info", text)
+
+    def warning(self, text: str) -> None:
+        """Write what is wrong but does not end the run."""
+        self._write("warning", text)
+
+    def error(self, text: str) -> None:
+        """Write what has ended the run."""
+        self._write("error", text)
+
+    def _write(self, level: str, text: str) -> None:
+        if LOG_LEVELS.index(level) < self._least:
+            return
+        date = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        line = f"{date} {level:7} {one_line(text, _LONGEST_LINE)}\n"
+        if self._waiting is None:
+            self._append([line])
+        else:
+            self._waiting.append(line)
+
+    def _append(self, lines: list[str]) -> None:
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.writelines(lines)

@@ -1,10 +1,10 @@
-"""What all simulations have, whatever they solve, and the few methods that a family adds.
+"""What a run asks of a solver: `Simulation`, from which each family derives a class.
 
-A simulation is made for a case, ranks and a device. To *describe* it (memory, transport, storage)
-allocates no field; to *prepare* it allocates them and sets the initial state. After that it is
-advanced step by step and asked for diagnostics and fields. It writes no files and prints nothing:
-`run_case` does that, for any family. All ranks must call what is marked *collective*, in the same
-order.
+A simulation is made for a case, ranks and a device. Its `facts` (memory, transport, storage) are
+known before a field is allocated; `prepare` allocates fields and sets the initial state. Then it is
+advanced step by step and asked for diagnostics and fields. It answers in numbers and names:
+`slipstream.report` makes text and pictures of them, and `run_case` prints and writes, for any
+family. All ranks must call what is marked *collective*, in the same order.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from slipstream.device import Device
 from slipstream.errors import InputError, RunError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field
-from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import Timeline
-from slipstream.simulation.device_memory import check_memory, memory_text
-from slipstream.simulation.foresight import Foresight
+from slipstream.simulation.device_memory import check_memory
 from slipstream.simulation.point_values import Layout, PointValues
+from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.simulation.step_timer import StepTimer
 
 if TYPE_CHECKING:
@@ -70,6 +69,8 @@ class Simulation(ABC):
         The state from which it began, if it did not begin anew.
     is_timed : bool
         Whether some steps are timed node by node, for `timers`.
+    timer : StepTimer
+        What was timed of these steps.
     courant : float or None
         The Courant number of the last step whose size was looked at, the same on all ranks, where
         steps are of one size; None where it is given, or does not say how large they may be.
@@ -118,34 +119,33 @@ class Simulation(ABC):
         self.restored = None
         self._warnings: list[str] = []
         self.changes: list[Change] = []
-        self._timer = StepTimer(eager=self.case.run.timeline)
+        self.timer = StepTimer(eager=self.case.run.timeline)
 
     # -- before the run ----------------------------------------------------------------------
 
-    def describe(self) -> dict[str, str]:
-        """Return what will be run, for people, without allocating any field. Collective."""
+    def facts(self) -> dict[str, Fact]:
+        """Return what is solved, how, where, and the memory it takes. Collective.
+
+        Allocates no field; once prepared, what depends on that is known too. A family adds its own
+        facts to these.
+        """
         return {
-            **self.describe_problem(),
-            **self.describe_devices(),
-            "ranks": self.ranks_text(),
-            "transport": "none (one rank)" if self.transport == "none" else self.transport,
+            **self._device_facts(),
+            "ranks": Fact(self.ranks),
+            "transport": Fact(self.transport),
         }
 
-    @abstractmethod
-    def describe_problem(self) -> dict[str, str]:
-        """Return what is solved, and how, for people. Collective."""
-
-    def describe_devices(self) -> dict[str, str]:
-        """Return what computes, and what it needs there, for people. Collective."""
+    def _device_facts(self) -> dict[str, Fact]:
+        """Return what computes, and what it needs there. Collective."""
         needs = self.memory()
         return {
-            "device": " and ".join(device.name for device, _ in needs),
-            "memory per device": " and ".join(memory_text(*need) for need in needs),
+            "device": Fact([device.name for device, _ in needs]),
+            "memory per device": Fact(
+                [need for _, need in needs],
+                "bytes",
+                free=[device.memory_free() for device, _ in needs],
+            ),
         }
-
-    def ranks_text(self) -> str:
-        """Return how many ranks there are, and how they share the work. Collective."""
-        return str(self.ranks)
 
     @abstractmethod
     def memory(self) -> list[tuple[Device, int]]:
@@ -154,7 +154,7 @@ class Simulation(ABC):
         What is written is included: where the device is the host, it lies there too.
         """
 
-    def check_memory(self) -> None:
+    def _check_memory(self) -> None:
         """Refuse, on all ranks, what does not fit into the free memory of some device."""
         check_memory(self.comm, self.memory())
 
@@ -171,23 +171,19 @@ class Simulation(ABC):
         """
         with together(self.comm):
             if not self._is_allocated:
-                self.allocate()
+                self._allocate()
                 self._is_allocated = True
             self._begin_anew()
-            self.initialise()
+            self._initialise()
             self.is_prepared = True
 
     @abstractmethod
-    def allocate(self) -> None:
+    def _allocate(self) -> None:
         """Allocate everything that the run needs, if memory suffices. Collective."""
 
     @abstractmethod
-    def initialise(self) -> None:
+    def _initialise(self) -> None:
         """Set the initial state, or that of the run to go on from. Collective."""
-
-    def describe_step(self) -> str:
-        """Return what is known of the step only once all is allocated, for people, or nothing."""
-        return ""
 
     @property
     def restart(self) -> str | None:
@@ -199,15 +195,6 @@ class Simulation(ABC):
     def recall(self, diagnostics: Mapping[str, float]) -> None:
         """Take over what new diagnostics need of those before, with their time, of the same run."""
         return
-
-    def foresee(self, first_step: float, target: float, seconds: float) -> Foresight:
-        """Return what is to be expected of a run beyond what it costs. Collective.
-
-        It is prepared, and may have done some steps of which the first is of this size. `target` is
-        the resolution of the smallest eddies, kmax_eta, that is wanted; trials may take so many
-        `seconds`.
-        """
-        return Foresight()
 
     # -- stepping ----------------------------------------------------------------------------
 
@@ -234,9 +221,9 @@ class Simulation(ABC):
         pass its end; a simulation whose steps cannot be shortened does a whole one, so that the
         run ends with the first step that reaches its end. `step` counts those done.
         """
-        timeline = self._advance(step_size, self.is_timed and self._timer.wants_next())
+        timeline = self._advance(step_size, self.is_timed and self.timer.wants_next())
         if timeline is not None:
-            self._timer.add(timeline, self._busy_seconds(timeline))
+            self.timer.add(timeline, self._busy_seconds(timeline))
 
     def change(self, settings: Mapping[str, Any], source: str = "change") -> None:
         """Go on with other settings from the next step on. Collective.
@@ -303,34 +290,25 @@ class Simulation(ABC):
     def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
         """Return a step's seconds by category, averaged over lanes that work side by side."""
         return {
-            category: seconds / (1 if category == "communication" else self.lanes)
+            category: seconds / (1 if category == "communication" else self._lanes)
             for category, seconds in timeline.totals().items()
         }
 
     @property
-    def lanes(self) -> int:
+    def _lanes(self) -> int:
         """How many lanes work on a step side by side."""
         return self.device.lanes
 
     def timers(self) -> dict[str, float]:
         """Return this rank's seconds so far by category, extrapolated from the steps timed."""
-        return self._timer.seconds()
+        return self.timer.seconds()
 
-    def write_timeline(self, folder: Path) -> list[Path]:
-        """Write ``timeline.png`` and ``timeline.json`` of the last step that was timed.
+    def indicators(self) -> dict[str, Fact]:
+        """Return what shows between two steps how the run goes; costs nothing.
 
-        Returns the paths, pictures only; none if no step was timed.
+        "expected end" is the time at which it will be over, if that is not the end of the case.
         """
-        title = f"{self.timed}, rank {self.rank}, {self.schedule}"
-        return self._timer.write(folder, title, self.rank)
-
-    def progress(self, step_size: float) -> str:
-        """Return how far the run is, and the time step that follows, for people."""
-        return f"step {self.step}, t = {self.time:.4g}, time step {step_size:.3g}"
-
-    def expected_end(self) -> float:
-        """Return the time at which the run will be over, as far as can be told."""
-        return self.case.time.end
+        return {}
 
     def warn(self, texts: list[str]) -> None:
         """Add warnings, to be shown when `warnings` is asked for the next time."""
@@ -375,7 +353,7 @@ class Simulation(ABC):
         """Return what makes the values of a field or of an expression at the points.
 
         It may be asked for before anything is allocated, but for values only after that; `where`
-        it is asked for is told in messages.
+        is named in messages.
 
         Raises
         ------
@@ -384,9 +362,9 @@ class Simulation(ABC):
         """
         raise InputError(f"{where}: {of!r} cannot be had of this simulation")
 
-    @abstractmethod
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to go on from, in the same order on all ranks. Collective."""
+        return self.fields()
 
     def kept(self) -> dict[str, Any]:
         """Return all that goes on with the same steps, to be pickled: of a single rank."""
@@ -396,11 +374,10 @@ class Simulation(ABC):
         """Go on from what a simulation of the same case has kept, once this is prepared."""
         self.step, self.time, self.changes = kept["step"], kept["time"], list(kept["changes"])
 
-    def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
-        """Return what the run has found out, and how fast it was, for people. Collective.
+    def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
+        """Return what the run has found out, and how fast it was. Collective.
 
-        By name, a value and a remark, which may be empty; `seconds` are those that this run's
-        `steps` time steps took on this rank.
+        `seconds` are those that this run's `steps` time steps took on this rank.
         """
         return {}
 

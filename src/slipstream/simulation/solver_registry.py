@@ -9,6 +9,7 @@ from slipstream.array_types import Comm
 from slipstream.case import Case
 from slipstream.device import Device
 from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_values import Foresight
 
 # By name of the solver: module and class.
 SIMULATIONS = {
@@ -16,6 +17,8 @@ SIMULATIONS = {
     "advection": ("slipstream.advection.advection_simulation", "AdvectionSimulation"),
     "lattice": ("slipstream.lattice.lattice_simulation", "LatticeSimulation"),
 }
+# By name of the solver, the module that expects something of its runs by means of its own.
+_PILOTS = {"spectral": "slipstream.spectral.pilot_run", "lattice": "slipstream.lattice.pilot_flow"}
 
 
 def make_simulation(
@@ -36,7 +39,7 @@ def make_simulation(
     Returns
     -------
     Simulation
-        Ask it to `describe` what it would take, or `prepare` it and `advance` it.
+        Ask it for `facts` of what it would take, or `prepare` it and `advance` it.
 
     Raises
     ------
@@ -45,3 +48,19 @@ def make_simulation(
     """
     module, name = SIMULATIONS[case.solver]
     return getattr(importlib.import_module(module), name)(case, comm, device)
+
+
+def foresee(simulation: Simulation, first_step: float, target: float, seconds: float) -> Foresight:
+    """Return what is to be expected of a run beyond what it costs. Collective.
+
+    It is prepared, and may have done some steps of which the first is of this size. `target` is
+    the resolution of the smallest eddies, kmax_eta, that is wanted; trials may take so many
+    `seconds`.
+    """
+    module = _PILOTS.get(simulation.case.solver)
+    if module is None:
+        return Foresight()
+    found: Foresight = importlib.import_module(module).foresee(
+        simulation, first_step, target, seconds
+    )
+    return found

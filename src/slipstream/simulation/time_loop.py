@@ -15,7 +15,7 @@ from typing import Protocol
 
 from slipstream.case import Case
 from slipstream.errors import InputError, RunError
-from slipstream.simulation.occasions import check_hits
+from slipstream.output.occasions import check_hits
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interruption
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipstream.equations.fourier_forms import AXES
-from slipstream.report.picture_choice import PictureChoice, PlaneChoice
+from slipstream.simulation.solver_values import PictureChoice, PlaneChoice
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 
 _LABELS = {

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.byte_sizes import bytes_text
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
 from slipstream.device.pinned_host_device import home_of
@@ -19,7 +18,8 @@ from slipstream.fft.slab_engine import Passes, SlabEngine
 from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep, StepGraph
-from slipstream.simulation.device_memory import memory_text, ranks_per_device
+from slipstream.simulation.device_memory import ranks_per_device
+from slipstream.simulation.solver_values import Fact
 from slipstream.spectral.kernel_tables import product_of_model
 from slipstream.spectral.spectral_problem import SpectralProblem
 
@@ -78,43 +78,36 @@ class Placement:
         """Return the bytes that all ranks need together where this rank's fields are."""
         return ranks_per_device(self.comm, self.home) * self.need()
 
-    def describe(self) -> dict[str, str]:
-        """Return where fields are and the memory they take, for people. Collective."""
-        text = memory_text(self.home, self.memory())
+    def facts(self) -> dict[str, Fact]:
+        """Return where fields are, the memory they take, and what crosses the bus. Collective."""
+        need, free = [self.memory()], [self.home.memory_free()]
         if self.tiles is None:
-            found = {"residency": "device: there is room for all fields"} if self.is_chosen else {}
-            return {"device": self.device.name, **found, "memory per device": text}
-        streaming, count = self.tiles.streaming, len(self.devices)
-        inward, outward = self._crossing_texts()
-        bus = f"{inward} in and {outward} out per step and rank"
-        if streaming.resident:
-            all_ky = self.problem.geometry.columns_shape[1]
-            inward, outward = self._crossing_texts(all_ky)
-            bus = f"at most {bus}, {inward} and {outward} if memory holds all columns"
+            found = {"residency": Fact("device")} if self.is_chosen else {}
+            memory = Fact(need, "bytes", free=free)
+            return {"device": Fact([self.device.name]), **found, "memory per device": memory}
+        streaming = self.tiles.streaming
+        all_ky = self.problem.geometry.columns_shape[1]
+        least = self._crossings(all_ky) if streaming.resident else None
         return {
-            "device": f"{count} x {self.device.name}" if count > 1 else self.device.name,
-            "residency": f"host: {text}",
-            "memory per device": f"at most {bytes_text(self.limit)} for each rank",
-            "bus": f"{bus}; modes advanced on the {streaming.update}",
+            "device": Fact([self.device.name], count=len(self.devices)),
+            "residency": Fact("host", bytes=need, free=free),
+            "memory per device": Fact([self.limit], "bytes", is_limit=True),
+            "bus": Fact(self._crossings(), "bytes", least=least, update=streaming.update),
         }
 
-    def describe_columns(self, passes: Passes) -> str:
-        """Return which columns stay on the device, now that its memory is known; for people."""
+    def columns(self, passes: Passes) -> dict[str, Fact]:
+        """Return which columns stay on the device, now that its memory is known."""
         if self.streaming is None:
-            return ""
+            return {}
         streamed = cast("StreamedPasses", passes)
         stay, all_ky = streamed.resident.ky, self.problem.geometry.columns_shape[1]
-        inward, outward = self._crossing_texts(stay, streamed.tiles)
-        return (
-            f"columns of {stay} of {all_ky} ky stay on the device; {inward} in and {outward} out "
-            f"per step, {streamed.tiles} tiles"
-        )
+        bus = self._crossings(stay, streamed.tiles)
+        return {"columns": Fact(stay, of=all_ky, bus=bus, tiles=streamed.tiles)}
 
-    def _crossing_texts(self, resident: int = 0, tiles: int | None = None) -> list[str]:
+    def _crossings(self, resident: int = 0, tiles: int | None = None) -> tuple[float, float]:
         """Return the bytes in and out over the bus in a step, if columns of so many ky stay."""
         update = self.streaming.update if self.streaming else "device"
-        ways = crossings(self.problem, update, resident, tiles)
-        return [bytes_text(one) for one in ways]
+        return crossings(self.problem, update, resident, tiles)
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
         """Run a step, and if the fields are on the host wait until they are up to date."""

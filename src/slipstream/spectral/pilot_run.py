@@ -16,7 +16,7 @@ import numpy as np
 from slipstream.case import SpectralCase, parse_case
 from slipstream.collective import largest
 from slipstream.errors import RunError, SlipstreamError
-from slipstream.simulation.foresight import Foresight
+from slipstream.simulation.solver_values import Fact, Foresight
 from slipstream.spectral.energy_budget import kolmogorov_length
 
 if TYPE_CHECKING:
@@ -162,9 +162,7 @@ def add_resolution(
     if not dissipation > 0:
         return
     kmax_eta = simulation.flow.wavenumbers.largest * kolmogorov_length(viscosity, dissipation)
-    found.facts["kmax_eta"] = (
-        f"about {kmax_eta:.2g} at least: dissipation {dissipation:.3g}, {source}"
-    )
+    found.facts["kmax_eta"] = Fact(kmax_eta, dissipation=dissipation, source=source)
     if kmax_eta < target:
         sizes = [_even(n * target / kmax_eta) if n > 1 else 1 for n in _sizes(simulation)]
         text = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)

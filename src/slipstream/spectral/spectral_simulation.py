@@ -19,12 +19,11 @@ from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field, grid_field
-from slipstream.report.number_text import pi_text
-from slipstream.report.picture_choice import PictureChoice
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.spectral import cfl
 from slipstream.spectral.dealiasing import alias_warnings
 from slipstream.spectral.diagnostic_labels import drawn_curls, labels_of, pictures_of
@@ -58,7 +57,6 @@ from slipstream.spectral.wavenumbers import Wavenumbers
 # What not every step needs is imported where it is asked for.
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
-    from slipstream.simulation.foresight import Foresight
     from slipstream.spectral.evaluation import Evaluation
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
@@ -118,50 +116,40 @@ class SpectralSimulation(Simulation):
 
     # -- before the run ----------------------------------------------------------------------
 
-    def describe_problem(self) -> dict[str, str]:
-        """Return what is solved, and how it is discretised, for people."""
+    def facts(self) -> dict[str, Fact]:
+        """Return what is solved, how it is discretised, and where fields are. Collective."""
         case, problem = self.case, self.problem
-        lengths = " x ".join(_length_text(length) for length in case.grid.lengths_xyz)
+        given = {name: value for name, value in problem.parameters.items() if value}
+        kept = [modes.count for modes in reversed(problem.geometry.modes)]
         transforms = problem.model.transforms * problem.method.substages
-        given = (f"{name} {value:g}" for name, value in problem.parameters.items() if value)
-        kept = " x ".join(str(m.count) for m in reversed(problem.geometry.modes))
         return {
-            "equation": ", ".join([case.equation.model, *given]),
-            "grid": f"{' x '.join(map(str, case.grid.points_xyz))} points in {lengths} (x, y, z)",
-            "modes": f"{kept} kept (dealiasing {case.numerics.dealiasing})",
-            "precision": case.numerics.precision,
-            "integrator": f"{problem.method.name}, {transforms} transforms a step",
+            "equation": Fact(case.equation.model, parameters=given),
+            "grid": Fact(case.grid.points_xyz, lengths=case.grid.lengths_xyz),
+            "modes": Fact(kept, dealiasing=case.numerics.dealiasing),
+            "precision": Fact(case.numerics.precision),
+            "integrator": Fact(problem.method.name, transforms=transforms),
+            **super().facts(),
+            "ranks": Fact(self.ranks, to_a_device=self._sharing),
+            "schedule": Fact(self.schedule),
+            **(self.placement.columns(self.flow.passes) if self._is_allocated else {}),
         }
+
+    def _device_facts(self) -> dict[str, Fact]:
+        return self.placement.facts()
 
     @property
     def output_is_copied(self) -> bool:
         """Whether fields are on a GPU, from which they are copied for output."""
         return self.device.kind != "cpu"
 
-    def describe_devices(self) -> dict[str, str]:
-        """Return where the fields are, and what crosses the bus, for people. Collective."""
-        return self.placement.describe()
-
-    def ranks_text(self) -> str:
-        """Return how many ranks there are, and how many of them share a device."""
-        return f"{self.ranks}" + (f", {self._sharing} to a device" if self.ranks > 1 else "")
-
-    def describe(self) -> dict[str, str]:
-        """Return what will be run, for people. Collective."""
-        return {**super().describe(), "schedule": self.schedule}
-
-    def describe_step(self) -> str:
-        """Return which columns stay on the device, where fields are on the host."""
-        return self.placement.describe_columns(self.flow.passes)
-
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need where fields are. Collective."""
         return [(self.placement.home, self.placement.memory())]
 
-    def allocate(self) -> None:
+    def _allocate(self) -> None:
         """Allocate the fields and record the step. Collective."""
         transport = make_transport(self.transport, self.comm, self.device)
-        self.check_memory()
+        self._check_memory()
         self.flow = SpectralStep(self.problem, self.device, transport, self.placement.passes())
         self._record()
 
@@ -178,7 +166,7 @@ class SpectralSimulation(Simulation):
         if self.flow.passes.goes_ahead:
             self._steps[True] = self._commit(self.flow.record_step(begins=False))
 
-    def initialise(self) -> None:
+    def _initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
         self._budget = self._new_budget()
         self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
@@ -303,7 +291,7 @@ class SpectralSimulation(Simulation):
         return step_size * self._rate if self._rate else 0.0
 
     @property
-    def lanes(self) -> int:
+    def _lanes(self) -> int:
         """How many lanes work on a step side by side."""
         return self.placement.lanes
 
@@ -360,7 +348,7 @@ class SpectralSimulation(Simulation):
         former = self.placement
         self.placement = place(problem, self.case.run, former.device, self.comm)
         try:
-            self.check_memory()
+            self._check_memory()
             transport = make_transport(self.transport, self.comm, self.placement.home)
             passes = self.placement.passes()
             self.flow.become(SpectralStep(problem, self.placement.home, transport, passes))
@@ -525,29 +513,20 @@ class SpectralSimulation(Simulation):
                 )
             self._least_resolved = kmax_eta, self.time
 
-    def progress(self, step_size: float) -> str:
-        """Return how far the run is, the time step that follows, and what is not resolved."""
-        unresolved = f", kmax_eta {self._kmax_eta:.2g} < 1" if 0 < self._kmax_eta < 1 else ""
-        number = "" if self.courant is None else f", Courant number {self.courant:.3g}"
-        return super().progress(step_size) + number + unresolved
+    def indicators(self) -> dict[str, Fact]:
+        """Return the resolution of the smallest eddies, by the last diagnostics."""
+        return {"kmax_eta": Fact(self._kmax_eta)}
 
-    def results(self, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
+    def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the Courant number of fixed steps, and eddies that were not resolved."""
         found = {}
         if self.courant is not None:
             most, time = self._largest_courant
-            found["largest Courant number"] = f"{most:.3g}", f"at t = {time:.4g}"
+            found["largest Courant number"] = Fact(most, time=time)
         least, time = self._least_resolved
         if least < 1:
-            remark = f"at t = {time:.4g}; below 1 the smallest eddies are not resolved"
-            found["least kmax_eta"] = f"{least:.2g}", remark
+            found["least kmax_eta"] = Fact(least, time=time)
         return found
-
-    def foresee(self, first_step: float, target: float, seconds: float) -> Foresight:
-        """Return what the case on few points tells of time steps and resolution. Collective."""
-        from slipstream.spectral import pilot_run
-
-        return pilot_run.foresee(self, first_step, target, seconds)
 
     def _power(self) -> float | None:
         """Return the power of the forcing and of the model's sources; None without any."""
@@ -728,10 +707,3 @@ class SpectralSimulation(Simulation):
 
     def _commit(self, graph: StepGraph) -> CommittedStep:
         return commit(graph, self.case.run.schedule)
-
-
-def _length_text(length: float) -> str:
-    """Return a length as a multiple of pi where it is a simple one."""
-    quarters = 4 * length / math.pi
-    simple = abs(quarters - round(quarters)) < 1e-9
-    return pi_text(round(quarters) / 4) if simple else f"{length:.6g}"

@@ -14,7 +14,7 @@ import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -23,7 +23,6 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank, on_first_rank
-from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.array_files import (
@@ -44,6 +43,7 @@ from slipstream.io.folder_seals import KeptOutput, Seal, file_seal
 from slipstream.io.foreign_files import content_of
 from slipstream.io.vtk_files import ImageDataFile
 from slipstream.io.zarr_store import FieldStore
+from slipstream.output.regions import SampledPoints
 
 # Elements of an attribute in HDF5.
 _LONGEST_ATTRIBUTE = 4096
@@ -66,37 +66,6 @@ class SampledArray:
     unit: str
 
 
-@dataclass(frozen=True)
-class SampledPoints:
-    """The points at which arrays are written.
-
-    Attributes
-    ----------
-    dims, shape : tuple
-        Names of the axes, slowest first, and points along them.
-    boxes : tuple of Box
-        The part of each rank.
-    coordinates : mapping
-        Of the axes, and of what else tells where the points are.
-    coordinate_unit : str
-        Their unit.
-    origin, spacing : tuple of 3 float
-        Along x, y and z, for VTK: of the first point, or of the corner of its cell.
-    are_cells : bool
-        Whether values are those of cells.
-    """
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    boxes: tuple[Box, ...]
-    coordinates: Mapping[str, np.ndarray]
-    coordinate_unit: str
-    origin: tuple[float, ...] = (0.0, 0.0, 0.0)
-    spacing: tuple[float, ...] = (1.0, 1.0, 1.0)
-    are_cells: bool = False
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
 # ``make(array, components)`` returns this rank's part, [component, ...] of the array's type.
 Make = Callable[[SampledArray, slice], np.ndarray]
 
@@ -112,6 +81,11 @@ class SnapshotFiles(ABC):
     times : list of float
         Those of the snapshots with which it goes on.
     """
+
+    @classmethod
+    def names(cls, stem: str) -> tuple[str, ...]:
+        """Return the names of what is written, of which the first is its path's, for a stem."""
+        return (stem,)
 
     def __init__(
         self,
@@ -165,6 +139,10 @@ class SnapshotFiles(ABC):
 
 class ZarrSnapshots(SnapshotFiles):
     """A zarr group with an axis of time, an array for each component."""
+
+    @classmethod
+    def names(cls, stem: str) -> tuple[str, ...]:
+        return (f"{stem}.zarr",)
 
     def _check(self) -> None:
         check_replaceable(self.path)
@@ -339,6 +317,10 @@ class VtkSnapshots(_FileForEach):
 
     ending = ".vti"
 
+    @classmethod
+    def names(cls, stem: str) -> tuple[str, ...]:
+        return (stem, f"{stem}.pvd")
+
     def _begin(self) -> None:
         super()._begin()
         self._times: list[float] = []
@@ -427,7 +409,7 @@ class VtkSnapshots(_FileForEach):
             flush_folder(folder)
 
 
-# By format.
+# By format, a name of `slipstream.accepted.OUTPUT_FORMATS`.
 SNAPSHOTS: dict[str, type[SnapshotFiles]] = {
     "zarr": ZarrSnapshots,
     "hdf5": Hdf5Snapshots,

@@ -1,0 +1,279 @@
+"""All output that users choose in a case: what is due is written, and what was written goes on.
+
+Each output is judged when it is made, before anything runs: names, expressions, places, and whether
+steps of one size hit its times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.case.chosen_outputs import check_names
+from slipstream.collective import on_first_rank
+from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.io.checkpoint import CHECKPOINTS_NAME, Checkpoint, generations, open_checkpoint
+from slipstream.io.folder_seals import KeptOutput, Seal
+from slipstream.io.time_series import Series
+from slipstream.output.contents import (
+    Chosen,
+    ChosenAverages,
+    ChosenFields,
+    ChosenMovie,
+    ChosenScalars,
+)
+from slipstream.output.occasions import AtIntervals, AtTimes, Occasions
+from slipstream.simulation.earlier_segments import EarlierSegments
+from slipstream.simulation.simulation_base import Simulation
+
+
+def _last_two(times: Sequence[float]) -> tuple[float, float | None]:
+    return times[-1], times[-2] if len(times) > 1 else None
+
+
+def occasions_of(
+    settings: Any, now: float, earlier: EarlierSegments | None = None
+) -> Occasions | None:
+    """Return when output is due; None for the end of the run, or with the diagnostics.
+
+    Intervals count from the start of the run, which is `now` unless it goes on.
+    """
+    start = now if earlier is None else earlier.time
+    if settings.interval is not None:
+        return AtIntervals(settings.interval, start)
+    times = getattr(settings, "times", None)
+    return None if times is None else AtTimes(times, now)
+
+
+class ChosenOutputs:
+    """All that a case asks for of this kind. Its methods are collective.
+
+    Raises
+    ------
+    InputError
+        When it is made: if anything is not accepted.
+    """
+
+    def __init__(self, simulation: Simulation, earlier: EarlierSegments | None = None) -> None:
+        self._simulation, self._earlier = simulation, earlier
+        output, case = simulation.case.output, simulation.case
+        check_names(output.fields, output.scalars, output.movies, output.averages)
+        self._fields = [
+            ChosenFields(simulation, one, f"output.fields[{number}]")
+            for number, one in enumerate(output.fields, 1)
+        ]
+        self.scalars = [
+            ChosenScalars(simulation, one, f"output.scalars[{number}]")
+            for number, one in enumerate(output.scalars, 1)
+        ]
+        start = None if earlier is None else earlier.time
+        self._averages = [
+            ChosenAverages(simulation, one, f"output.averages[{number}]", start=start)
+            for number, one in enumerate(output.averages, 1)
+        ]
+        self._movies = [
+            ChosenMovie(simulation, one, f"output.movies[{number}]")
+            for number, one in enumerate(output.movies, 1)
+        ]
+        self._all: list[Chosen] = [*self._fields, *self.scalars, *self._averages, *self._movies]
+        for movie in self._movies:
+            movie.goes_on = earlier is not None
+            if earlier is not None and simulation.restored is not None:
+                movie.restore(simulation.restored)
+        # Whose sums are in a state of the folder in which the run goes on.
+        self._not_restored: list[ChosenAverages] = []
+        self._due: dict[Chosen, Occasions] = {}
+        for one in self._all:
+            occasions = occasions_of(one.settings, simulation.time, earlier)
+            if isinstance(one, ChosenAverages):
+                occasions = self._occasions_of_average(one)
+            if occasions is not None:
+                self._due[one] = occasions
+        if case.fixed_step is not None:
+            self.check_hits(simulation.time, case.time.end, case.fixed_step)
+        self.with_diagnostics = [one for one in self.scalars if one not in self._due]
+        # All but movies have something to write of the last state.
+        own = [*self._fields, *self.scalars, *self._averages]
+        self._of_files = [one for one in own if one not in self.with_diagnostics]
+        # The time at which each was written last.
+        self._written: dict[Chosen, float] = {}
+        self._is_open = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been asked for."""
+        return not self._all
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there are files of its own."""
+        return len(self.with_diagnostics) < len(self._all)
+
+    def _occasions_of_average(self, one: ChosenAverages) -> Occasions:
+        """Return when samples are due, after those that the state has already.
+
+        Another run that begins from a state takes its samples only if it names a time that is over.
+        """
+        simulation = self._simulation
+        if one.start < simulation.time:
+            state = simulation.restored
+            if state is not None and state.step == simulation.step:
+                self._go_on_with(one, state)
+            elif self._earlier is None:
+                self._go_on_with(one, None)
+            else:
+                self._not_restored.append(one)
+        occasions = AtIntervals(one.settings.interval, one.start)
+        occasions.go_on(simulation.time, one.last, occasions)
+        return occasions
+
+    def _go_on_with(self, one: ChosenAverages, state: Checkpoint | None) -> None:
+        """Take over the sums of a state, or begin now if it has none."""
+        now = self._simulation.time
+        problem = "no state has its samples" if state is None else one.restore(state)
+        if problem:
+            one.begin_at(now)
+            text = f"{one.where}: {problem}; the average begins at t = {now:.6g}"
+            self._simulation.warn([text])
+
+    def _state_at(self, folder: Path) -> Checkpoint | None:
+        """Return the state in a run's folder that the simulation is in, if there is one."""
+        simulation = self._simulation
+
+        def find() -> Path | None:
+            checkpoints = folder / CHECKPOINTS_NAME
+            states = generations(checkpoints) if checkpoints.is_dir() else []
+            return next((one for one in states if int(one.stem[:9]) == simulation.step), None)
+
+        path = on_first_rank(simulation.comm, find)
+        return None if path is None else open_checkpoint(path, simulation.comm)
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield sums of averages and colours of movies, as part of a state. Collective."""
+        for one in self._all:
+            yield from one.checkpoint()
+
+    def check_hits(self, start: float, end: float, step_size: float) -> None:
+        """Refuse steps of one size that miss a time at which something is to be written."""
+        for one, occasions in self._due.items():
+            key = "interval" if getattr(one.settings, "times", None) is None else "times"
+            occasions.check_hits(f"{one.where}.{key}", start, end, step_size)
+
+    def check_columns(self, names: Mapping[str, Any]) -> None:
+        """Refuse columns that the diagnostics have already."""
+        for number, one in enumerate(self.scalars, 1):
+            for name in one.columns:
+                if name in ("step", "time", "step_size") or (
+                    name in names and one in self.with_diagnostics
+                ):
+                    raise InputError(
+                        f"output.scalars[{number}].name: {name!r} is a diagnostic; accepted: others"
+                    )
+
+    def labels(self) -> dict[str, str]:
+        """Return what the columns among the diagnostics are."""
+        return {k: text for one in self.with_diagnostics for k, text in one.labels.items()}
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return the numbers that go with the diagnostics. Collective."""
+        return {k: value for one in self.with_diagnostics for k, value in one.read().items()}
+
+    def find(self, folder: Path, kept: KeptOutput) -> None:
+        """Find, in the folder of a run that goes on, what goes on. Collective. Changes nothing."""
+        simulation, earlier = self._simulation, self._earlier
+        if earlier is None or not on_first_rank(simulation.comm, folder.is_dir):
+            return
+        for one in self._of_files:
+            if isinstance(one, ChosenAverages):
+                if one in self._not_restored:
+                    self._go_on_with(one, self._state_at(folder.parent))
+                    self._due[one].go_on(simulation.time, one.last, self._due[one])
+                # What was written is of the end of a segment.
+                if one.find(folder, kept):
+                    one.replace_last()
+                continue
+            before = one.settings_in(earlier.case)
+            asked = None if before is None else occasions_of(before, 0.0, earlier)
+            times = one.find(folder, kept)
+            last = times[-1] if times else None
+            if last is not None:
+                self._written[one] = last
+            if one in self._due:
+                self._due[one].go_on(simulation.time, last, asked)
+            is_last_only = before is not None and asked is None
+            if times and (is_last_only or (asked and not asked.is_occasion(*_last_two(times)))):
+                one.replace_last()
+        for movie in self._movies:
+            self._due[movie].go_on(simulation.time, simulation.time, None)
+
+    def seals(self) -> dict[str, Seal]:
+        """Return what is known of the files by name. Collective; of use on rank 0."""
+        return {name: seal for one in self._all for name, seal in one.seals().items()}
+
+    def go_on(self) -> None:
+        """Leave out what `find` has found to be later than the state. Collective."""
+        for one in self._all:
+            one.go_on()
+
+    def next_time(self, time: float) -> float:
+        """Return when anything is due next after a time; infinity for never."""
+        return min((occasions.after(time) for occasions in self._due.values()), default=math.inf)
+
+    def is_due(self) -> bool:
+        """Return whether anything is due in the present state; does not communicate."""
+        time, step = self._simulation.time, self._simulation.step
+        return any(occasions.is_due(time, step) for occasions in self._due.values())
+
+    def record(self, folder: Path, step_size: float) -> None:
+        """Write into a folder what is due. Collective."""
+        time, step = self._simulation.time, self._simulation.step
+        for one, occasions in self._due.items():
+            if not occasions.due(time, step):
+                continue
+            if isinstance(one, ChosenAverages):
+                one.sample()
+            else:
+                self._write(one, folder, step_size)
+
+    def record_last(self, folder: Path, step_size: float) -> None:
+        """Write of the last state what recurs, or is asked for at the end. Collective."""
+        for one in self._of_files:
+            is_at_times = isinstance(self._due.get(one), AtTimes)
+            if not is_at_times and self._written.get(one) != self._simulation.time:
+                self._write(one, folder, step_size)
+
+    def _write(self, one: Chosen, folder: Path, step_size: float) -> None:
+        if isinstance(one, ChosenAverages) and not one.samples:
+            return
+        if not self._is_open:
+            on_first_rank(self._simulation.comm, lambda: folder.mkdir(exist_ok=True))
+            self._is_open = True
+        self._written[one] = self._simulation.time
+        one.open(folder)
+        one.write(step_size)
+
+    def flush(self) -> None:
+        """Bring to the device what has been written."""
+        for one in self._all:
+            one.flush()
+
+    def close(self) -> None:
+        """Complete series and movies."""
+        for one in self._all:
+            one.close()
+
+    def drawn(self, series: Series) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
+        """Return times, values and label of all scalars, by column: what is drawn. On rank 0."""
+        found = {}
+        for one in self.scalars:
+            own = series if one in self.with_diagnostics else one.series
+            columns = {} if own is None else own.read(("time", *one.columns))
+            for name in one.columns:
+                if name in columns:
+                    found[name] = columns["time"], columns[name], one.labels[name]
+        return found

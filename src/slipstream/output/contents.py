@@ -1,0 +1,686 @@
+"""What an output has: fields of some points, averages of them over time, numbers, or a movie.
+
+Fields are made chunk by chunk, so that no more is in memory than what goes into the file. Each
+output is judged when it is made.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.case import Case
+from slipstream.case.chosen_outputs import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
+from slipstream.collective import on_every_rank, on_first_rank, sum_over_ranks
+from slipstream.errors import InputError, RunError
+from slipstream.field import Field
+from slipstream.io.checkpoint import AVERAGE, MOVIE, Checkpoint
+from slipstream.io.folder_seals import KeptOutput, Seal
+from slipstream.io.time_series import Series
+from slipstream.io.zarr_store import NUMBER_SIGN
+from slipstream.output.formats import SNAPSHOTS, SampledArray, SnapshotFiles
+from slipstream.output.regions import (
+    PlaceSampling,
+    ProfileSampling,
+    Region,
+    RegionSampling,
+    check_places,
+)
+from slipstream.report.colour_scale import DIVERGING, INTENSITY
+from slipstream.report.movies import Movie, check_movie
+from slipstream.report.plane_gather import Plane
+from slipstream.simulation.point_values import AXES, PointValues
+from slipstream.simulation.simulation_base import Simulation
+from slipstream.time_averages import RunningAverage
+
+# Batches of an average where none are asked for; and samples in each where no end is known.
+_BATCHES, _USUAL_BATCH = 16, 50
+_NO_END = 1e30
+
+
+class Chosen(ABC):
+    """An output that a user has chosen. Its methods are collective.
+
+    Attributes
+    ----------
+    settings : Table
+        What was asked for.
+    where : str
+        What messages begin with: a key or a method.
+    """
+
+    settings: Any
+
+    def __init__(self, simulation: Simulation, settings: Any, where: str) -> None:
+        self._simulation, self.settings, self.where = simulation, settings, where
+
+    @abstractmethod
+    def open(self, folder: Path) -> None:
+        """Make the files in a folder, in place of earlier ones; unless that is done."""
+
+    @abstractmethod
+    def write(self, step_size: float = 0.0) -> None:
+        """Write of the present state, before a time step of this size."""
+
+    def settings_in(self, case: Case) -> Any:
+        """Return what another case asked for under the same name, or None."""
+        return None
+
+    def find(self, folder: Path, kept: KeptOutput) -> list[float]:
+        """Find what goes on of what was written before, and change nothing; return its times.
+
+        They may be the last ones only.
+        """
+        return []
+
+    def replace_last(self) -> None:
+        """Replace the last of what was found by what comes next."""
+        return
+
+    def go_on(self) -> None:
+        """Leave out what is later than what was found."""
+        return
+
+    def seals(self) -> dict[str, Seal]:
+        """Return what is known of the files by name; of use on rank 0."""
+        return {}
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield what is to be kept with a state."""
+        return iter(())
+
+    def flush(self) -> None:
+        """Bring to the device what has been written."""
+        return
+
+    def close(self) -> None:
+        """Complete the files."""
+        return
+
+
+def _is_known(name: str, kept: KeptOutput) -> bool:
+    """Return whether a state knows of a file or a folder, and it is as it was then."""
+    return kept.goes_on(name) and (kept.seals is None or name in kept.seals)
+
+
+class ChosenFields(Chosen):
+    """Fields and expressions of some points, which are written into files when asked.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        Of which they are.
+    settings : FieldsOutput
+        What is asked for.
+    where : str
+        What messages begin with: a key or a method.
+    quantities : mapping, optional
+        Expressions by the names of their arrays, in place of those of the settings.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        settings: FieldsOutput,
+        where: str,
+        quantities: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(simulation, settings, where)
+        of = settings.named if quantities is None else quantities
+        self._values = {
+            name: simulation.point_values(one, f"{where}.of") for name, one in of.items()
+        }
+        names = [name + suffix for name, one in self._values.items() for suffix in one.suffixes]
+        for name in names:
+            if names.count(name) > 1 or name in ("time", "point", *AXES):
+                raise InputError(f"{where}.of: {name!r} is taken; accepted: a table of others")
+        layout = simulation.layout()
+        self._sampling: RegionSampling | PlaceSampling | ProfileSampling
+        profile = getattr(settings, "profile", None)
+        if profile is not None:
+            self._sampling = ProfileSampling(simulation, profile)
+        elif settings.points is not None:
+            places = np.array(settings.points, dtype=float)
+            check_places(layout, places, f"{where}.points")
+            self._sampling = PlaceSampling(simulation, places)
+        else:
+            region = Region(
+                layout, where, settings.plane, settings.line, settings.box, settings.stride_xyz
+            )
+            self._sampling = RegionSampling(simulation, region)
+        self._files: SnapshotFiles | None = None
+        self._found: SnapshotFiles | None = None
+        self._has_warned = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the files or folders that are written."""
+        return SNAPSHOTS[self.settings.kind].names(self.settings.stem)
+
+    def open(
+        self, folder: Path, until: float | None = None, kept: KeptOutput | None = None
+    ) -> None:
+        """Make the files in a folder, in place of earlier ones; unless that is done. Collective.
+
+        With `until`, those that are there, and `kept`, up to this time go on, if there are any.
+        """
+        if self._files is not None:
+            return
+        settings, simulation = self.settings, self._simulation
+        self._files = SNAPSHOTS[settings.kind](
+            folder / self.names[0],
+            self._arrays(),
+            self._sampling.points,
+            simulation.comm,
+            {"title": simulation.case.title, **self._attributes()},
+            until,
+            kept,
+        )
+
+    def _arrays(self) -> list[SampledArray]:
+        """Return what is written each time."""
+        return [
+            SampledArray(name, one.suffixes, self._dtype(one), one.long_name, one.unit)
+            for name, one in self._values.items()
+        ]
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return what is told of the files as a whole."""
+        return {}
+
+    def settings_in(self, case: Case) -> FieldsOutput | None:
+        """Return what another case asked for under the same name, or None."""
+        key = self.settings.stem, self.settings.kind
+        return next((one for one in case.output.fields if (one.stem, one.kind) == key), None)
+
+    def find(self, folder: Path, kept: KeptOutput) -> list[float]:
+        """Find the snapshots that go on; return all their times. Collective."""
+        name, simulation = self.names[0], self._simulation
+        is_there = on_first_rank(simulation.comm, lambda: (folder / name).is_dir())
+        if not is_there or not _is_known(name, kept):
+            return []
+        self.open(folder, simulation.time, kept)
+        self._found = self._files
+        return [] if self._files is None else list(self._files.times)
+
+    def replace_last(self) -> None:
+        """Replace the last of the snapshots that were found by the next one."""
+        if self._found is not None:
+            self._found.replace_last()
+
+    def go_on(self) -> None:
+        """Leave out the snapshots that are later than those that were found."""
+        if self._found is not None:
+            self._found.go_on()
+
+    def seals(self) -> dict[str, Seal]:
+        """Return what is known of the files; of use on rank 0."""
+        return {} if self._files is None else {self.names[0]: self._files.seal()}
+
+    def write(self, step_size: float = 0.0) -> None:
+        """Write a snapshot of the state. Collective."""
+        if self._files is None:
+            raise RuntimeError("files have not been opened")
+        self._files.append(self._simulation.time, self._simulation.step, self._part)
+
+    def _part(self, array: SampledArray, components: slice) -> np.ndarray:
+        part = self._sampling.take(self._values[array.name], components, array.dtype)
+        if array.dtype == np.float16 and not self._has_warned:
+            is_wrong = on_every_rank(self._simulation.comm, lambda: bool(np.isinf(part).any()))
+            everyone = self._simulation.comm and self._simulation.comm.allgather(is_wrong)
+            if any(everyone or [is_wrong]):
+                self._has_warned = True
+                text = f"{self.where}.precision: {array.name} has values beyond 65504, the largest"
+                self._simulation.warn([f"{text} of float16; they are infinite in the file"])
+        return part
+
+    def _dtype(self, values: PointValues) -> np.dtype:
+        wanted = self.settings.precision
+        return np.dtype(wanted) if wanted and values.dtype.kind == "f" else values.dtype
+
+
+class ChosenAverages(ChosenFields):
+    """Averages over time of fields and expressions, to which a sample of the state is added.
+
+    Sums are on the host, in double precision: 32 bytes for each value. What the simulation has been
+    restored from may have those of before, and they go on then.
+    """
+
+    settings: AveragesOutput
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        settings: AveragesOutput,
+        where: str,
+        quantities: Mapping[str, Any] | None = None,
+        start: float | None = None,
+    ) -> None:
+        super().__init__(simulation, settings, where, quantities)
+        self.start = simulation.time if start is None else start
+        if settings.since is not None:
+            self.start = settings.since
+        end = simulation.case.time.end
+        if settings.since is not None and self.start >= end:
+            raise InputError(f"{where}.since: is {self.start:g}; accepted: less than time.end")
+        self.batch = settings.batch or self._usual_batch(end)
+        shape = self._sampling.points.boxes[simulation.rank].shape
+        self._sums = {
+            name: RunningAverage((len(one.suffixes), *shape), self.batch, self.start)
+            for name, one in self._values.items()
+        }
+        # Mean squares within the planes of a profile, about their mean.
+        self._spread = {name: np.zeros_like(one.mean) for name, one in self._sums.items()}
+        self._is_profile = isinstance(self._sampling, ProfileSampling)
+
+    def _usual_batch(self, end: float) -> float:
+        interval = self.settings.interval
+        if end >= _NO_END or end <= self.start:
+            return _USUAL_BATCH * interval
+        return max(2, math.ceil((end - self.start) / interval / _BATCHES * (1 - 1e-9))) * interval
+
+    def begin_at(self, time: float) -> None:
+        """Begin at a time, without any samples."""
+        self.start = time
+        for name, sums in self._sums.items():
+            self._sums[name] = RunningAverage(sums.mean.shape, self.batch, time)
+            self._spread[name][...] = 0
+
+    @property
+    def sums(self) -> Mapping[str, RunningAverage]:
+        """The averages so far, by name."""
+        return self._sums
+
+    @property
+    def last(self) -> float:
+        """Time of the last sample, or of the start."""
+        return next(iter(self._sums.values())).last
+
+    def statistic(self, name: str, kind: str) -> np.ndarray:
+        """Return the mean, the fluctuation or the error of this rank's part, component first."""
+        sums = self._sums[name]
+        if kind == "mean":
+            return sums.mean
+        if kind == "fluctuation":
+            return np.sqrt(sums.variance + self._spread[name])
+        return np.sqrt(sums.variance_of_mean)
+
+    def write_now(self, path: Path) -> None:
+        """Write the averages so far into a file of this name. Collective."""
+        self.settings = self.settings.model_copy(update={"file": path.name})
+        self._files = None
+        self.open(path.parent)
+        self.write()
+
+    @property
+    def samples(self) -> int:
+        """How many samples there have been."""
+        return next(iter(self._sums.values())).samples
+
+    def sample(self) -> None:
+        """Add the present state, which counts for the time since the last sample. Collective."""
+        time = self._simulation.time
+        weight = time - self.last
+        if weight <= 1e-9 * self.settings.interval:
+            return
+        for name, values in self._values.items():
+            sums, spread = self._sums[name], self._spread[name]
+            parts = []
+            for low in range(0, len(values.suffixes), 3):
+                taken = self._sampling.take(values, slice(low, low + 3), np.dtype(float))
+                if self._is_profile:
+                    mean, square = np.split(taken, 2)
+                    within = np.maximum(square - mean**2, 0.0)
+                    spread[low : low + 3] += (within - spread[low : low + 3]) * (
+                        weight / (sums.duration + weight)
+                    )
+                    taken = mean
+                parts.append(taken)
+            part = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            self._check_finite(name, part)
+            sums.add(part.reshape(sums.mean.shape), time)
+
+    def _check_finite(self, name: str, part: np.ndarray) -> None:
+        def check() -> None:
+            if not np.isfinite(part).all():
+                raise RunError(
+                    f"{self.where}: {name} has values that are no number at t ="
+                    f" {self._simulation.time:.6g}, so it has no average"
+                )
+
+        on_every_rank(self._simulation.comm, check)
+
+    # -- what is written -----------------------------------------------------------------------
+
+    def _arrays(self) -> list[SampledArray]:
+        texts = {
+            "mean": "time average of {}",
+            "fluctuation": "root mean square of the fluctuation of {}",
+            "error": "standard error of the time average of {}",
+        }
+        dtype = np.dtype(self.settings.precision or "float64")
+        return [
+            SampledArray(f"{name}_{end}", one.suffixes, dtype, text.format(one.long_name), one.unit)
+            for name, one in self._values.items()
+            for end, text in texts.items()
+        ]
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"since": self.start, "interval": self.settings.interval, "batch": self.batch}
+
+    def _part(self, array: SampledArray, components: slice) -> np.ndarray:
+        name, _, end = array.name.rpartition("_")
+        found = self.statistic(name, end)
+        return np.ascontiguousarray(found[components], array.dtype)
+
+    def write(self, step_size: float = 0.0) -> None:
+        """Write the averages so far, and warn of errors that are not to be trusted. Collective."""
+        super().write()
+        for name, sums in self._sums.items():
+            own = [float(np.nansum(one)) for one in (sums.variance, sums.variance_of_mean)]
+            variances = sum_over_ranks(self._simulation.comm, np.array(own))
+            doubts = sums.doubts(*map(float, variances))
+            self._simulation.warn([f"{self.where}: {name}: {text}" for text in doubts])
+
+    # -- what states keep ----------------------------------------------------------------------
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield what has been summed up, as part of a state. Collective."""
+        simulation, points = self._simulation, self._sampling.points
+        box = points.boxes[simulation.rank]
+        copied = np.copy if simulation.output_is_copied else np.asarray
+        for name, sums in self._sums.items():
+            numbers = np.array([self._mark(), sums.batch_length, sums.start, *sums.numbers])
+            yield self._kept(f"{name}.numbers", numbers.shape, (0,), numbers, simulation.rank == 0)
+            parts = {**sums.arrays, **({"spread": self._spread[name]} if self._is_profile else {})}
+            for part, values in parts.items():
+                for number, suffix in enumerate(self._values[name].suffixes):
+                    yield self._kept(
+                        f"{name}{suffix}.{part}",
+                        points.shape,
+                        box.start,
+                        copied(values[number]),
+                        bool(box.size),
+                    )
+
+    def _kept(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        offset: tuple[int, ...],
+        values: np.ndarray,
+        is_mine: bool,
+    ) -> Field:
+        full = f"{AVERAGE}{self.settings.stem}.{name}"
+        dims = tuple(f"{full}.{axis}" for axis in range(len(shape)))
+        if not is_mine:
+            offset, values = (0,) * len(shape), np.zeros((0,) * len(shape))
+        return Field(full, dims, shape, offset, values)
+
+    def _mark(self) -> float:
+        """Return a number that tells what is averaged, and how."""
+        return float(zlib.crc32(self.settings.identity.encode()))
+
+    def restore(self, state: Checkpoint) -> str:
+        """Go on with what a state has; return why it does not, if it does not. Collective."""
+
+        def read() -> str:
+            for name in self._sums:
+                problem = self._read(state, name)
+                if problem:
+                    return problem
+            return ""
+
+        found = on_every_rank(self._simulation.comm, read)
+        comm = self._simulation.comm
+        problems = [found] if comm is None else comm.allgather(found)
+        return next(filter(None, problems), "")
+
+    def _read(self, state: Checkpoint, name: str) -> str:
+        sums, points = self._sums[name], self._sampling.points
+        stem = f"{AVERAGE}{self.settings.stem}.{name}"
+        if f"{stem}.numbers" not in state.arrays:
+            return "the state has no such average"
+        mark, batch, start, *numbers = state.read(f"{stem}.numbers").tolist()
+        if mark != self._mark() or len(numbers) != len(sums.numbers):
+            return "it is not what was averaged before"
+        box = points.boxes[self._simulation.rank]
+        suffixes = self._values[name].suffixes
+        parts = {**sums.arrays, **({"spread": self._spread[name]} if self._is_profile else {})}
+        for part, values in parts.items():
+            for number, suffix in enumerate(suffixes):
+                array = f"{stem}{suffix}.{part}"
+                if state.shapes.get(array) != points.shape:
+                    return "its points are others than before"
+                if box.size:
+                    values[number] = state.read(array, box.start, box.shape)
+        sums.numbers = np.array(numbers)
+        sums.batch_length, sums.start = batch, start
+        self.batch, self.start = batch, start
+        return ""
+
+
+class ChosenScalars(Chosen):
+    """An expression that is reduced to a number, or to one for each component."""
+
+    def __init__(self, simulation: Simulation, settings: ScalarsOutput, where: str) -> None:
+        super().__init__(simulation, settings, where)
+        self.series: Series | None = None  # on the first rank, of what has a file of its own
+        self._folder = Path()
+        self._values = simulation.point_values(settings.of, f"{where}.of")
+        is_complex = any("imag" in suffix for suffix in self._values.suffixes)
+        if is_complex and settings.reduce in ("max", "min"):
+            raise InputError(
+                f"{where}.reduce: {settings.reduce!r} of a complex quantity; accepted: mean, rms"
+            )
+        self.columns = tuple(settings.column + suffix for suffix in self._values.suffixes)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the columns are, for people."""
+        text = f"{self.settings.reduce} of {self._values.long_name}"
+        unit = self._values.unit
+        unit = "non-dimensional" if unit == "1" else unit
+        parts = (suffix.replace("_", " ").rstrip() for suffix in self._values.suffixes)
+        pairs = zip(self.columns, parts, strict=True)
+        return {name: f"{text}{part and ',' + part} ({unit})" for name, part in pairs}
+
+    def read(self) -> dict[str, float]:
+        """Return the numbers, the same on all ranks. Collective."""
+        return dict(
+            zip(self.columns, map(float, self._values.reduce(self.settings.reduce)), strict=True)
+        )
+
+    @property
+    def _file_name(self) -> str:
+        return f"{self.settings.column}.csv"
+
+    def open(self, folder: Path) -> None:
+        """Note the folder of the file, which begins with the first row."""
+        self._folder = folder
+
+    def write(self, step_size: float = 0.0) -> None:
+        """Add a row to the file. Collective."""
+        simulation, numbers = self._simulation, self.read()
+
+        def add() -> None:
+            if self.series is None:
+                self.series = Series(self._folder, self.labels, self.settings.column)
+            self.series.append(simulation.step, simulation.time, step_size, numbers)
+
+        on_first_rank(simulation.comm, add)
+
+    def settings_in(self, case: Case) -> ScalarsOutput | None:
+        """Return what another case asked for under the same name, or None."""
+        own = (one for one in case.output.scalars if one.column == self.settings.column)
+        return next(own, None)
+
+    def find(self, folder: Path, kept: KeptOutput) -> list[float]:
+        """Find the rows that go on; return the times of the last ones. Collective."""
+
+        def look() -> list[float]:
+            name = self._file_name
+            if not (folder / name).exists() or not _is_known(name, kept):
+                return []
+            sealed = (kept.seals or {}).get(name)
+            column, until = self.settings.column, self._simulation.step
+            self.series = Series(folder, self.labels, column, until, sealed)
+            return [row["time"] for row in self.series.last_rows]
+
+        return on_first_rank(self._simulation.comm, look)
+
+    def replace_last(self) -> None:
+        """Replace the last row that was found by the next one."""
+        if self.series is not None:
+            self.series.replace_last()
+
+    def go_on(self) -> None:
+        """Leave out the rows that are later than those that were found."""
+        on_first_rank(self._simulation.comm, lambda: self.series.begin() if self.series else None)
+
+    def seals(self) -> dict[str, Seal]:
+        """Return what is known of the file, on the first rank."""
+        sealed = None if self.series is None else self.series.seal()
+        return {} if sealed is None else {self._file_name: sealed}
+
+    def flush(self) -> None:
+        """Bring to the device what has been written."""
+        if self.series is not None:
+            self.series.flush()
+
+    def close(self) -> None:
+        """Complete the file."""
+        if self.series is not None:
+            self.series.close()
+
+
+class ChosenMovie(Chosen):
+    """A plane of a scalar, of which the first rank makes a movie."""
+
+    def __init__(
+        self, simulation: Simulation, settings: MovieOutput, where: str, quantity: Any = None
+    ) -> None:
+        super().__init__(simulation, settings, where)
+        of = settings.of if quantity is None else quantity
+        self._values = simulation.point_values(of, f"{where}.of")
+        if len(self._values.suffixes) > 1:
+            count = len(self._values.suffixes)
+            raise InputError(
+                f"{where}.of: {settings.of!r} has {count} components; accepted: scalars, such as"
+                " one component, or a magnitude"
+            )
+        on_first_rank(simulation.comm, lambda: check_movie(settings.kind, f"{where}.format"))
+        region = Region(simulation.layout(), where, plane=settings.plane)
+        self._sampling = RegionSampling(simulation, region)
+        self._first_name = settings.file_name
+        # Whether it is of a run that has made one before, which stays.
+        self.goes_on = False
+        self._movie: Movie | None = None
+        # Of the segments before: the first and the last value, and the map.
+        self._scale_before: tuple[float, float, str] | None = None
+
+    def open(self, folder: Path) -> None:
+        """Begin the file in a folder, in place of an earlier one. Collective."""
+        if self._movie is None and self._simulation.rank == 0:
+            # A movie that is closed cannot go on: that of a run that does is in several parts.
+            if self.goes_on:
+                self.settings = self.settings.model_copy(update={"file": self._free_name(folder)})
+            settings, before = self.settings, self._scale_before
+            limits, colours = settings.range, ""
+            if limits is None and before is not None:
+                limits, colours = before[:2], before[2]
+            self._movie = Movie(
+                folder / settings.file_name,
+                kind=settings.kind,
+                limits=limits,
+                frames_per_second=settings.frames_per_second,
+                label=settings.of,
+                plane=self._plane(),
+                size=settings.size,
+                colours=colours,
+            )
+
+    def _plane(self) -> Plane:
+        """Return where the points of the plane are."""
+        points, unit = self._sampling.points, self._values.unit
+        row, column = points.dims
+        axis, position = next(iter(points.attributes.items()))
+        label = f"{self._values.long_name} ({'non-dimensional' if unit == '1' else unit})"
+        return Plane(
+            self.settings.of,
+            np.zeros(points.shape),
+            row,
+            column,
+            points.coordinates[row],
+            points.coordinates[column],
+            axis,
+            position,
+            label,
+            0.0,
+            points.coordinate_unit,
+        )
+
+    # -- what states keep ----------------------------------------------------------------------
+
+    @property
+    def _kept_name(self) -> str:
+        return f"{MOVIE}{self._first_name}.colours"
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield the colours so far, as part of a state, so that all segments have the same."""
+        scale = self._scale_before
+        if self._movie is not None and self._movie.scale is not None:
+            scale = self._movie.scale
+        is_first = self._simulation.rank == 0
+        # Collective: all ranks yield it, or none.
+        comm = self._simulation.comm
+        if comm is not None:
+            scale = comm.bcast(scale, root=0)
+        if scale is None:
+            return
+        numbers = np.array([scale[0], scale[1], float(scale[2] == DIVERGING)])
+        shape = numbers.shape
+        yield Field(
+            self._kept_name, (f"{self._kept_name}.0",), shape, (0,), numbers[: 3 * is_first]
+        )
+
+    def restore(self, state: Checkpoint) -> None:
+        """Take the colours of the segments before. Collective."""
+        if state.shapes.get(self._kept_name) == (3,):
+            low, high, is_diverging = state.read(self._kept_name).tolist()
+            self._scale_before = low, high, DIVERGING if is_diverging else INTENSITY
+
+    def _free_name(self, folder: Path) -> str:
+        path, number = folder / self.settings.file_name, 1
+        while (folder / path.name).exists():
+            number += 1
+            first = Path(self.settings.file_name)
+            path = folder / f"{first.stem}{NUMBER_SIGN}{number}{first.suffix}"
+        return path.name
+
+    def write(self, step_size: float = 0.0) -> None:
+        """Add a frame of the state. Collective."""
+        simulation = self._simulation
+        part = self._sampling.take(self._values, slice(0, 1), np.dtype(np.float32))[0]
+        points = self._sampling.points
+        parts = [part] if simulation.comm is None else simulation.comm.gather(part, root=0)
+        frame = np.zeros(points.shape, np.float32)
+        for box, values in zip(points.boxes, parts or (), strict=False):
+            frame[box.slices()] = values
+
+        def add() -> None:
+            if self._movie is not None:
+                self._movie.add(frame, simulation.time)
+
+        on_first_rank(simulation.comm, add)
+
+    def close(self) -> None:
+        """Complete the movie."""
+        if self._movie is not None:
+            self._movie.close()

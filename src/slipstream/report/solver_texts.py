@@ -1,0 +1,370 @@
+"""Text of the facts that solvers give: what a run is, how far it is, what it has found out.
+
+A fact that has no words here is printed as its value and unit, with its remark if it has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from slipstream.byte_sizes import bytes_text
+from slipstream.case import Case, LatticeCase
+from slipstream.report.number_text import counted, pi_text, quantity
+from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_values import Fact, Foresight
+
+# From a fact and the case a text, or a value and a remark: by a function, or by formats of the
+# fact's value, its unit and what belongs to it.
+_Text = Callable[[Fact, Any], str] | str
+_Row = Callable[[Fact, Any], tuple[str, str]] | tuple[str, str]
+
+
+def description(simulation: Simulation) -> dict[str, str]:
+    """Return what is run, by name, without allocating a field. Collective."""
+    texts, case = {**_COMMON, **_FAMILIES[simulation.case.solver]}, simulation.case
+    return {
+        name: _worded(texts.get(name), fact, case)
+        for name, fact in simulation.facts().items()
+        if name not in _OF_THE_STEP or name in texts
+    }
+
+
+def step_description(simulation: Simulation) -> dict[str, str]:
+    """Return what is known of the step only once all is allocated, by name. Collective."""
+    facts, case = simulation.facts(), simulation.case
+    texts = {
+        name: _worded(text, facts[name], case)
+        for name, text in _OF_THE_STEP.items()
+        if name in facts
+    }
+    return {"step" if name == "columns" else name: text for name, text in texts.items() if text}
+
+
+def progress_text(simulation: Simulation, step_size: float) -> str:
+    """Return how far a run is, and what shows how it goes."""
+    shown = simulation.indicators()
+    if simulation.case.solver == "lattice":
+        parts = [f"step {simulation.step}"]
+        if "permeability" in shown:
+            parts.append(f"permeability {_permeability(shown['permeability'], None)[0]}")
+        if "residual" in shown and shown["residual"].value < 1:
+            parts.append(f"{shown['residual'].value:.2g} from steady")
+        return ", ".join(parts)
+    parts = [
+        f"step {simulation.step}",
+        f"t = {simulation.time:.4g}",
+        f"time step {step_size:.3g}",
+    ]
+    if simulation.courant is not None:
+        parts.append(f"Courant number {simulation.courant:.3g}")
+    if "kmax_eta" in shown and 0 < shown["kmax_eta"].value < 1:
+        parts.append(f"kmax_eta {shown['kmax_eta'].value:.2g} < 1")
+    return ", ".join(parts)
+
+
+def result_texts(simulation: Simulation, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
+    """Return a value and a remark, which may be empty, by name of what was found. Collective.
+
+    `seconds` are those that this run's `steps` time steps took on this rank.
+    """
+    case = simulation.case
+    return {
+        name: _row(_RESULTS.get(name), fact, case)
+        for name, fact in simulation.findings(seconds, steps).items()
+    }
+
+
+def foresight_texts(foresight: Foresight, case: Case) -> dict[str, str]:
+    """Return what is expected of a run, by name."""
+    return {
+        name: _worded(_EXPECTED.get(name), fact, case) for name, fact in foresight.facts.items()
+    }
+
+
+def _worded(text: _Text | None, fact: Fact, case: Any) -> str:
+    if text is None:
+        return f"{fact.value} {fact.unit}".rstrip()
+    if isinstance(text, str):
+        return text.format(fact.value, unit=fact.unit, **fact.more)
+    return text(fact, case)
+
+
+def _row(row: _Row | None, fact: Fact, case: Any) -> tuple[str, str]:
+    if row is None:
+        return _worded(None, fact, case), fact.get("remark") or ""
+    if isinstance(row, tuple):
+        return _worded(row[0], fact, case), _worded(row[1], fact, case)
+    return row(fact, case)
+
+
+# -- of all families -------------------------------------------------------------------------------
+
+
+def _device(fact: Fact, case: Any) -> str:
+    names = " and ".join(fact.value)
+    return f"{fact.get('count')} x {names}" if (fact.get("count") or 1) > 1 else names
+
+
+def _memory(fact: Fact, case: Any) -> str:
+    if fact.get("is_limit"):
+        return f"at most {bytes_text(fact.value[0])} for each rank"
+    most = "at most " if fact.get("is_most") else ""
+    return most + _of_free_memory(fact.value, fact.get("free"))
+
+
+def _of_free_memory(needs: Sequence[int], free: Sequence[int]) -> str:
+    pairs = zip(needs, free, strict=True)
+    return " and ".join(
+        f"{need / 2**30:.3g} GiB, of {left / 2**30:.4g} GiB free" for need, left in pairs
+    )
+
+
+_COMMON: Mapping[str, _Text] = {
+    "device": _device,
+    "memory per device": _memory,
+    "transport": lambda fact, case: "none (one rank)" if fact.value == "none" else fact.value,
+}
+
+# -- spectral --------------------------------------------------------------------------------------
+
+
+def _model(fact: Fact, case: Any) -> str:
+    parameters = (f"{name} {value:g}" for name, value in (fact.get("parameters") or {}).items())
+    return ", ".join([fact.value, *parameters])
+
+
+def _periodic_box(fact: Fact, case: Any) -> str:
+    lengths = " x ".join(_length_text(length) for length in fact.get("lengths"))
+    return f"{_product(fact.value)} points in {lengths} (x, y, z)"
+
+
+def _length_text(length: float) -> str:
+    """Return a length as a multiple of pi where it is a simple one."""
+    quarters = 4 * length / math.pi
+    simple = abs(quarters - round(quarters)) < 1e-9
+    return pi_text(round(quarters) / 4) if simple else f"{length:.6g}"
+
+
+def _modes(fact: Fact, case: Any) -> str:
+    return f"{_product(fact.value)} kept (dealiasing {fact.get('dealiasing')})"
+
+
+def _residency(fact: Fact, case: Any) -> str:
+    if fact.value == "device":
+        return "device: there is room for all fields"
+    return f"host: {_of_free_memory(fact.get('bytes'), fact.get('free'))}"
+
+
+def _bus(fact: Fact, case: Any) -> str:
+    inward, outward = map(bytes_text, fact.value)
+    text = f"{inward} in and {outward} out per step and rank"
+    if fact.get("least"):
+        inward, outward = map(bytes_text, fact.get("least"))
+        text = f"at most {text}, {inward} and {outward} if memory holds all columns"
+    return f"{text}; modes advanced on the {fact.get('update')}"
+
+
+def _sharing(fact: Fact, case: Any) -> str:
+    return f"{fact.value}" + (f", {fact.get('to_a_device')} to a device" if fact.value > 1 else "")
+
+
+def _columns(fact: Fact, case: Any) -> str:
+    inward, outward = map(bytes_text, fact.get("bus"))
+    return (
+        f"columns of {fact.value} of {fact.get('of')} ky stay on the device; {inward} in and"
+        f" {outward} out per step, {fact.get('tiles')} tiles"
+    )
+
+
+_SPECTRAL: Mapping[str, _Text] = {
+    "equation": _model,
+    "grid": _periodic_box,
+    "modes": _modes,
+    "integrator": "{0}, {transforms} transforms a step",
+    "residency": _residency,
+    "bus": _bus,
+    "ranks": _sharing,
+}
+
+# -- advection -------------------------------------------------------------------------------------
+
+
+def _unit_cube(fact: Fact, case: Any) -> str:
+    return f"{_product(fact.value)} points in a unit cube (x, y, z)"
+
+
+def _courant_numbers(fact: Fact, case: Any) -> str:
+    return f"{', '.join(f'{number:g}' for number in fact.value)} (x, y, z)"
+
+
+def _blocks(fact: Fact, case: Any) -> str:
+    if fact.value == 1:
+        return "1"
+    names = {"cpu": "CPU", "gpu": "GPU"}
+    sharing = "".join(f", {count} to a {names[one]}" for one, count in fact.get("sharing").items())
+    return f"{fact.value}, as {_product(fact.get('grid'))} (x, y, z){sharing}"
+
+
+_ADVECTION: Mapping[str, _Text] = {
+    "equation": "{0} by a constant velocity, 27-point Lax-Wendroff scheme",
+    "grid": _unit_cube,
+    "Courant numbers": _courant_numbers,
+    "ranks": _blocks,
+}
+
+# -- lattice ---------------------------------------------------------------------------------------
+
+
+def _image(fact: Fact, case: LatticeCase) -> str:
+    image = case.image
+    name = image.path if image.sample is None else f"{image.sample} (synthetic)"
+    edge = "" if image.voxel_size == 1 else f" of {quantity(image.voxel_size, 'm')}"
+    text = f"{name}: {_product(fact.value)} voxels (x, y, z){edge}"
+    if image.mirror:
+        text += f", mirrored along {' and '.join(image.mirror)}"
+    if image.buffer:
+        text += f", {image.buffer} layers of pore at both ends"
+    if image.walls:
+        text += f", walls along {' and '.join(image.walls)}"
+    return text
+
+
+def _porosity(fact: Fact, case: LatticeCase) -> str:
+    return f"{fact.value:.4f}; open along {case.flow.axis}: {fact.get('open'):.4f}"
+
+
+def _pores(fact: Fact, case: LatticeCase) -> str:
+    fate = "removed" if case.image.isolated == "remove" else "kept"
+    return f"{fact.value:,} voxels, {fact.get('isolated'):,} of them isolated and {fate}"
+
+
+def _fluid(fact: Fact, case: LatticeCase) -> str:
+    force, drop = fact.get("force"), case.flow.pressure_drop
+    drive = f"pressure drop {drop:g}" if force is None else f"force {force:.4g}"
+    return (
+        f"relaxation time {fact.value:g}, viscosity {fact.get('viscosity'):.4g}, "
+        f"{drive} along {case.flow.axis} (lattice units)"
+    )
+
+
+def _steady(fact: Fact, case: LatticeCase) -> str:
+    if not fact.value:
+        return "by time steps alone"
+    return (
+        f"extrapolated every {fact.get('period')} steps from the last {fact.value} changes"
+        f" (Anderson), in {fact.get('bytes') / 2**30:.3g} GiB more, or from fewer in half of what"
+        " is free; a restart begins with new ones"
+    )
+
+
+def _storage(fact: Fact, case: LatticeCase) -> str:
+    if fact.get("candidates") > 1:
+        return f"fastest of {fact.get('candidates')}, to be measured"
+    return "{} ({})".format(*_chosen_storage(fact, case))
+
+
+def _chosen_storage(fact: Fact, case: LatticeCase) -> tuple[str, str]:
+    tried = f"fastest of {fact.get('tried')}, measured" if fact.get("tried") else "not measured"
+    return ", ".join(fact.value), tried
+
+
+def _balance(fact: Fact, case: LatticeCase) -> str:
+    if fact.value == 1:
+        return "1"
+    return (
+        f"{fact.value}, {case.run.partition}: most pores {fact.get('imbalance'):.3f} of the mean,"
+        f" at most {counted(fact.get('neighbours'), 'neighbour')},"
+        f" {fact.get('to_a_device')} to a device"
+    )
+
+
+def _permeability(fact: Fact, case: Any) -> tuple[str, str]:
+    text = f"{fact.value:.5g} {fact.unit}"
+    if fact.get("square_metres") is None:
+        return text, "image.voxel_size is 1"
+    return text, f"{fact.get('square_metres'):.5g} m², {fact.get('square_voxels'):.5g} voxels²"
+
+
+def _tensor_row(fact: Fact, case: LatticeCase) -> tuple[str, str]:
+    return " ".join(f"{one:.4g}" for one in fact.value), fact.unit
+
+
+def _distance(fact: Fact, case: LatticeCase) -> tuple[str, str]:
+    remarks = [] if fact.value == 1 else ["relative, estimated"]
+    remarks += [] if fact.get("is_steady") else ["not converged"]
+    return "unknown" if fact.value == 1 else f"{fact.value:.2g}", "; ".join(remarks)
+
+
+def _narrow_found(fact: Fact, case: LatticeCase) -> tuple[str, str]:
+    remark = f"of the pore voxels are in pores of at most {fact.get('voxels')} voxels"
+    return f"{fact.value:.1%}", f"{remark}, not resolved" if fact.get("doubtful") else remark
+
+
+def _updates(fact: Fact, case: LatticeCase) -> tuple[str, str]:
+    devices = fact.get("devices")
+    each = f"{fact.value / devices / 1e6:.4g} million/s on each of {devices} devices"
+    return f"{fact.value / 1e6:.4g} million/s", each if devices > 1 else "on one device"
+
+
+def _bandwidth(fact: Fact, case: LatticeCase) -> tuple[str, str]:
+    return (
+        f"{100 * fact.value:.0f} % of a copy",
+        f"{fact.get('bytes'):.0f} bytes an update; a copy moves {fact.get('copy') / 1e9:.4g} GB/s",
+    )
+
+
+_NARROW = "{0:.1%} of the pore voxels are in pores of at most {voxels} voxels"
+_LATTICE: Mapping[str, _Text] = {
+    "equation": "{0} flow, lattice Boltzmann, D3Q19, two relaxation times",
+    "image": _image,
+    "porosity": _porosity,
+    "pores": _pores,
+    "fluid": _fluid,
+    "permeability": "viscosity times {0} (mean over all voxels) over the force per volume that"
+    " drives it",
+    "steady flow": _steady,
+    "narrow pores": _NARROW,
+    "storage": _storage,
+    "ranks": _balance,
+}
+
+# -- by name ---------------------------------------------------------------------------------------
+
+
+def _product(numbers: Sequence[int]) -> str:
+    return " x ".join(map(str, numbers))
+
+
+_FAMILIES = {"spectral": _SPECTRAL, "lattice": _LATTICE, "advection": _ADVECTION}
+_OF_THE_STEP: Mapping[str, _Text] = {
+    "step": "{0}",
+    "columns": _columns,
+    "storage": lambda fact, case: _storage(fact, case) if fact.get("tried") else "",
+}
+_RESULTS: Mapping[str, _Row] = {
+    "largest Courant number": ("{0:.3g}", "at t = {time:.4g}"),
+    "least kmax_eta": (
+        "{0:.2g}",
+        "at t = {time:.4g}; below 1 the smallest eddies are not resolved",
+    ),
+    "permeability": _permeability,
+    **dict.fromkeys([f"tensor, {axis}" for axis in "xyz"], _tensor_row),
+    "distance from steady": _distance,
+    "Mach number": ("{0:.2g}", "largest"),
+    "tortuosity": ("{0:.4g}", "mean speed over mean velocity along {along}"),
+    "drag on walls": ("{0:.5g}", "along {along}, {share:.2%} of what drives the flow"),
+    "Darcy velocity": ("{0:.5g} {unit}", "superficial, along {along}"),
+    "Reynolds number": ("{0:.3g}", "Darcy velocity times √permeability over viscosity"),
+    "porosity": ("{0:.4f}", "{open:.4f} open"),
+    "narrow pores": _narrow_found,
+    "storage": _chosen_storage,
+    "site updates": _updates,
+    "memory bandwidth": _bandwidth,
+}
+_EXPECTED: Mapping[str, _Text] = {
+    "kmax_eta": "about {0:.2g} at least: dissipation {dissipation:.3g}, {source}",
+    "narrow pores": _NARROW,
+    "Mach number": "about {0:.2g}, by the pilot run",
+}
