@@ -63,6 +63,17 @@ _PARAMETERS = [
     key for key in table_at(_NAVIER_STOKES, ("equation",)).model_fields if key != "model"
 ]
 _FOLDER = {"restart": ("str | Path", "str or pathlib.Path")}
+# Arguments on images take more than the keys do, or mean it in another order.
+_OF_IMAGES = {
+    "dtype": ("Any", "dtype"),
+    "mirror": ("bool | str | Sequence[str]", "bool, str or sequence of str"),
+}
+_MEANINGS_OF_IMAGES = {
+    "shape": "number of voxels along z, y and x, of raw values",
+    "crop": "part to use: first voxel and the one after the last, along z, y and x",
+    "mirror": "axes along which the mirror image follows, so that opposite faces match, such as"
+    ' "xy"; True for the axis of the flow',
+}
 CALLEES = (
     Callee(_INTERACTIVE / "spectral_flow.py", "Flow", SpectralCase, spectral_flow._KEYS),
     Callee(
@@ -87,17 +98,21 @@ CALLEES = (
         "PorousFlow",
         LatticeCase,
         lattice_arguments.KEYS,
+        {**_FOLDER, **_OF_IMAGES},
+        _MEANINGS_OF_IMAGES,
+    ),
+    Callee(
+        ROOT / "src" / "slipstream" / "lattice" / "permeability.py",
+        "permeability",
+        LatticeCase,
+        # It begins from rest, and takes walls as letters only.
         {
-            **_FOLDER,
-            "dtype": ("Any", "dtype"),
-            "mirror": ("bool | str | Sequence[str]", "bool, str or sequence of str"),
+            key: one
+            for key, one in lattice_arguments.KEYS.items()
+            if key not in ("restart", "walls")
         },
-        {
-            "shape": "number of voxels along z, y and x, of raw values",
-            "crop": "part to use: first voxel and the one after the last, along z, y and x",
-            "mirror": "axes along which the mirror image follows, so that opposite faces match,"
-            ' such as "xy"; True for the axis of the flow',
-        },
+        _OF_IMAGES,
+        _MEANINGS_OF_IMAGES,
     ),
 )
 

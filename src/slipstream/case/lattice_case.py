@@ -341,7 +341,10 @@ class Flow(Table):
         " units",
         example=1e-3,
     )
-    inertia: bool = Key(False, "true for Navier-Stokes instead of Stokes flow")
+    inertia: bool = Key(
+        False,
+        "true for Navier-Stokes instead of Stokes flow; the permeability then depends on the drive",
+    )
     viscosity: Positive | None = Key(
         None,
         "dynamic viscosity of the fluid in Pa s; with pressure_gradient, output is in SI units,"
@@ -353,8 +356,9 @@ class Flow(Table):
     )
     density: Positive | None = Key(
         None,
-        "density of the fluid in kg/m³; with inertia it gives the force on the lattice, together"
-        " with viscosity and pressure_gradient, and neither force nor pressure_drop is given",
+        "density of the fluid in kg/m³, for its Reynolds number; with inertia it gives the force on"
+        " the lattice, together with viscosity and pressure_gradient, and neither force nor"
+        " pressure_drop is given",
         example=1000.0,
     )
 

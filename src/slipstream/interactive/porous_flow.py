@@ -71,15 +71,16 @@ class PorousFlow(InteractiveSimulation):
     pressure_drop : float, optional
         Instead of a force: difference of pressure between both ends of the axis, in lattice units.
     inertia : bool
-        True for Navier-Stokes instead of Stokes flow.
+        True for Navier-Stokes instead of Stokes flow; the permeability then depends on the drive.
     viscosity : float, optional
         Dynamic viscosity of the fluid in Pa s; with pressure_gradient, output is in SI units, which
         needs voxel_size. Stokes flow is scaled to them, whatever drives it on the lattice.
     pressure_gradient : float, optional
         Pressure gradient that drives the fluid, in Pa/m.
     density : float, optional
-        Density of the fluid in kg/m³; with inertia it gives the force on the lattice, together with
-        viscosity and pressure_gradient, and neither force nor pressure_drop is given.
+        Density of the fluid in kg/m³, for its Reynolds number; with inertia it gives the force on
+        the lattice, together with viscosity and pressure_gradient, and neither force nor
+        pressure_drop is given.
     shape : sequence of 3 int, optional
         Number of voxels along z, y and x, of raw values.
     pore : int or sequence of int, optional

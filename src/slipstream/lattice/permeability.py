@@ -88,39 +88,39 @@ def permeability(
     voxel_size: float = 1.0,
     axis: str = "z",
     *,
-    pore: int | Sequence[int] | None = None,
-    pore_below: float | None = None,
-    pore_above: float | None = None,
-    shape: Sequence[int] | None = None,
-    dtype: Any = None,
-    byte_order: str = "little",
-    offset: int = 0,
-    dataset: str | None = None,
-    crop: Sequence[Sequence[int]] | None = None,
-    mirror: bool | str | Sequence[str] = False,
-    buffer: int = 0,
-    walls: str = "",
-    isolated: str = "remove",
     relaxation_time: float = 1.0,
-    magic: float = 3 / 16,
-    inertia: bool = False,
+    magic: float = 0.1875,
     force: float | None = None,
     pressure_drop: float | None = None,
+    inertia: bool = False,
     viscosity: float | None = None,
     pressure_gradient: float | None = None,
     density: float | None = None,
-    tolerance: float = 1e-3,
-    max_steps: int = 200_000,
+    shape: Sequence[int] | None = None,
+    pore: int | Sequence[int] | None = None,
+    pore_below: float | None = None,
+    pore_above: float | None = None,
+    dataset: str | None = None,
+    dtype: Any = None,
+    byte_order: str | None = None,
+    offset: int | None = None,
+    crop: Sequence[Sequence[int]] | None = None,
+    mirror: bool | str | Sequence[str] = (),
+    buffer: int = 0,
+    isolated: str = "remove",
+    tolerance: float = 0.001,
     interval: int = 100,
     vectors: int = 10,
-    callback: Callback | None = None,
     precision: str = "float64",
-    storage: Storage | Mapping[str, str] | None = None,
     partition: str = "bisection",
     schedule: str = "overlap",
+    transport: str = "auto",
+    walls: str = "",
+    max_steps: int = 200_000,
+    callback: Callback | None = None,
+    storage: Storage | Mapping[str, str] | None = None,
     keep_fields: bool = True,
     device: str | Device = "auto",
-    transport: str = "auto",
     comm: Comm = None,
 ) -> Permeability:
     """Compute the permeability of an image from the flow through its pores. Collective.
@@ -131,73 +131,92 @@ def permeability(
         A file (raw, TIFF, NPY, HDF5, Zarr), a folder of TIFF slices, or an array in the order z, y,
         x; or anything with a ``shape`` and a method ``read(box)``, such as a sample of
         `slipstream.lattice`.
-    voxel_size : float
-        Edge length of a voxel in metres, such as 2e-6; with 1, lengths are in voxels.
     axis : {"x", "y", "z", "all"}
-        Direction of the flow; "all" for the whole tensor.
+        Axis along which the fluid flows; "all": along each in turn, for the whole tensor, with a
+        share of the steps each.
+    relaxation_time : float
+        Of the even populations, in time steps: viscosity is (relaxation_time - 0.5) / 3. The
+        permeability does not depend on it, the time to converge does: in narrow pores 0.6 needs far
+        fewer steps.
+    magic : float
+        Magic parameter: (relaxation_time - 0.5) times the same of the odd populations; with 3/16,
+        walls are half way between pore and solid.
+    force : float, optional
+        Force per volume along the axis, in lattice units (default: 1e-05, without pressure_drop).
+    pressure_drop : float, optional
+        Instead of a force: difference of pressure between both ends of the axis, in lattice units.
+    inertia : bool
+        True for Navier-Stokes instead of Stokes flow; the permeability then depends on the drive.
+    viscosity : float, optional
+        Dynamic viscosity of the fluid in Pa s; with pressure_gradient, output is in SI units, which
+        needs voxel_size. Stokes flow is scaled to them, whatever drives it on the lattice.
+    pressure_gradient : float, optional
+        Pressure gradient that drives the fluid, in Pa/m.
+    density : float, optional
+        Density of the fluid in kg/m³, for its Reynolds number; with inertia it gives the force on
+        the lattice, together with viscosity and pressure_gradient, and neither force nor
+        pressure_drop is given.
+    shape : sequence of 3 int, optional
+        Number of voxels along z, y and x, of raw values.
     pore : int or sequence of int, optional
-        Which values are pore, in segmented images. By default all that are not zero, in images that
-        have just one other value.
-    pore_below, pore_above : float, optional
-        Thresholds for grey images: values below the former, or above the latter, are pore; if both
-        are given, those between them.
-    shape, dtype, byte_order, offset, dataset
-        What the file itself does not say; see `slipstream.io.voxel_images.open_image`.
-    crop : sequence of (start, stop), optional
-        Part of the image to use, along z, y, x.
+        Of segmented images: value of pores, or several, such as [0, 1] (default: all but 0, if that
+        is one value).
+    pore_below : float, optional
+        Of grey images: what is darker is pore.
+    pore_above : float, optional
+        Of grey images: what is brighter is pore; with both what lies between.
+    dataset : str, optional
+        Of HDF5 and Zarr: which array, if there are several.
+    dtype : dtype, optional
+        Of raw values: their type.
+    byte_order : {"little", "big"}, optional
+        Of raw values, if they have several bytes.
+    offset : int, optional
+        Of raw values: bytes before the first one (default: 0).
+    voxel_size : float
+        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
+    crop : sequence of 3 (sequence of 2 int), optional
+        Part to use: first voxel and the one after the last, along z, y and x.
     mirror : bool, str or sequence of str
-        Axes along which a mirror image is appended, so that opposite faces match, such as "z",
-        "xy" or ["x", "y"]; True for the axis of the flow.
+        Axes along which the mirror image follows, so that opposite faces match, such as "xy"; True
+        for the axis of the flow.
     buffer : int
-        Layers of pore to add at both ends of the axis.
+        Layers of pore at both ends of the flow's axis.
+    isolated : {"remove", "keep"}
+        What becomes of pores through which nothing flows.
+    tolerance : float
+        Estimated relative distance to the permeability of the steady flow at which the run ends; 0:
+        it goes on to its last step.
+    interval : int
+        Time steps between two checks of the permeability; even.
+    vectors : int
+        Number of its last changes from which the steady flow is extrapolated, which takes a
+        fraction of the time steps (fewer where memory is short); 0: none, to follow the flow in
+        time.
+    precision : {"float64", "float32", "mixed"}
+        Precision of populations and arithmetic.
+    partition : {"bisection", "cartesian"}
+        How ranks share the image.
+    schedule : {"serial", "overlap"}
+        Whether communication hides behind computation; the bits are the same.
+    transport : str
+        How ranks exchange data; "auto" suits devices and nodes. One of "auto", "peer", "nccl",
+        "mpi-p2p", "mpi", "mpi-hierarchical", "mpi-device-p2p" or "mpi-device".
     walls : str
         Axes whose faces are walls, such as "xy"; the others are periodic.
-    isolated : {"remove", "keep"}
-        What to do with pores through which nothing flows.
-    relaxation_time, magic : float
-        See `slipstream.lattice.Fluid`; the permeability does not depend on the relaxation time.
-    inertia : bool
-        Navier-Stokes instead of Stokes flow. Then the permeability depends on the force, or on the
-        fluid in physical units.
-    force : float, optional
-        Driving force per volume, in lattice units; Stokes flow is proportional to it. By default
-        1e-5, unless something else drives the flow.
-    pressure_drop : float, optional
-        Instead of a force: how much the pressure falls from one face to the other, in lattice
-        units.
-    viscosity, pressure_gradient, density : float, optional
-        The fluid's dynamic viscosity in Pa s, the pressure gradient that drives it in Pa/m, and its
-        density in kg/m³: velocities, pressures and forces of the result are then in SI units.
-        Stokes flow is scaled to them, whatever the force on the lattice, and needs a density only
-        for its Reynolds number. With inertia all three are needed and set the force on the lattice.
-    tolerance : float
-        Stop when the permeability is estimated to be this close, relatively, to the steady flow's.
     max_steps : int
         Number of steps after which to stop in any case.
-    interval : int
-        Steps between two checks of the permeability, for the callback and the history.
-    vectors : int
-        From how many of its last changes the steady flow is extrapolated, which takes a fraction of
-        the steps; 0 for none. Where memory is short there are fewer.
     callback : callable, optional
         Called on all ranks at each of these checks with a `slipstream.lattice.FlowProgress`: axis,
         step, permeability, residual, mach, seconds. It returns True to stop the flow along this
         axis, else None or False. An exception on one rank ends the call on all.
-    precision : {"float64", "float32", "mixed"}
-        Of storage and arithmetic; mixed stores float32 and computes with float64.
     storage : Storage or dict, optional
         How populations are stored, as `Permeability.storage`; or some of the names of `Storage`.
         What is not given is measured. Results differ in the last digits only.
-    partition : {"bisection", "cartesian"}
-        Whether ranks have boxes with about the same number of pores, or of about the same size.
-    schedule : {"overlap", "serial"}
-        Whether communication overlaps with computation.
     keep_fields : bool
         Whether to keep velocity and pressure at the pores, in host memory.
     device : {"auto", "cpu", "cuda", "hip"} or Device
         Device that computes.
-    transport : str
-        How ranks exchange; see `slipstream.exchange.TRANSPORTS`.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work; all get the same result.
 
