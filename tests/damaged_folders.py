@@ -411,9 +411,11 @@ def outcome(name, kind, damage, place, expected):
             return "harmless", ""
         words = (
             "is damaged: ",
-            "is not as it was",
+            "not as it was",
+            "cannot be read: ",
             "not the record",
             "it is missing",
+            "it has no segments",
             "snapshots, not",
         )
         is_said = "warning" in err or any(one in out for one in words)

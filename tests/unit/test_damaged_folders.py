@@ -94,13 +94,22 @@ def test_output_that_has_changed_is_named_by_who_reads_it(run, capsys):
     assert said in RunWatcher(run).look().warnings
 
 
-@pytest.mark.parametrize("name", ["run.json", "diagnostics.csv"])
-def test_a_file_that_is_missing_is_named_by_who_reads_its_folder(run, capsys, name):
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("run.json", "is missing"),
+        ("run.json", "has no segments"),
+        ("diagnostics.csv", "is missing"),
+    ],
+)
+def test_a_file_that_is_missing_is_named_by_who_reads_its_folder(run, capsys, name, fault):
     (run / name).unlink()
-    said = f"{run / name}: it is missing"
+    if fault != "is missing":
+        (run / name).write_text("{}")
+    said = f"{run / name}: it {fault}"
     StoredRun(run)
     assert said in capsys.readouterr().err
-    with pytest.warns(UserWarning, match="it is missing"):
+    with pytest.warns(UserWarning, match=f"it {fault}"):
         open_run(run)
     assert said in RunWatcher(run).look().warnings
 

@@ -283,8 +283,10 @@ class RunFolder:
             except Damage as damage:
                 found.append(f"{path} is damaged: {damage}")
         knows_record = self._last is not None and self._last.began is not None
-        if knows_record and not self.has(RUN_RECORD_NAME):
-            found.append(f"{self.path / RUN_RECORD_NAME}: it is missing")
+        with contextlib.suppress(InputError):  # said by who reads it
+            if knows_record and not self.record().segments:
+                reason = "has no segments" if self.has(RUN_RECORD_NAME) else "is missing"
+                found.append(f"{self.path / RUN_RECORD_NAME}: it {reason}")
         for name, seal in self.last_seals.items():
             if names is not None and name not in names:
                 continue
