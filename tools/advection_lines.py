@@ -2,9 +2,9 @@
 
     python tools/advection_lines.py
 
-A strategy's step is placed and recorded while Python tells which lines run. A statement counts with
-all its lines, comments and docstrings never; what the module does when it is imported belongs to
-every strategy, but for the entries of the table `STRATEGIES`, each of which belongs to its own.
+A strategy's step is placed and recorded while Python reports the lines that run. A statement counts
+with all its lines, comments and docstrings never; what the module does when it is imported belongs
+to every strategy, but for the entries of the table `STRATEGIES`, each of which belongs to its own.
 """
 
 from __future__ import annotations

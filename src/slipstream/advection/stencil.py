@@ -166,7 +166,7 @@ class Stencil:
 
 
 def cache_bytes() -> int:
-    """Return the size of the last cache before memory, as far as the system tells it."""
+    """Return the size of the last cache before memory, as far as the system gives it."""
     try:
         size = os.sysconf("SC_LEVEL3_CACHE_SIZE")
     except (OSError, ValueError):

@@ -269,10 +269,10 @@ def measure_ways(
     found, made = Measured(), dict[str, Way]()
 
     def measure(more: Mapping[Any, Callable[[], object]]) -> None:
-        first, actions = next(iter(made.values())), dict(more)
+        first, actions = next(iter(made.values())), dict[Any, Callable[[], object]]()
         for name, way in made.items():
             actions |= {(name, key): one for key, one in way.actions.items()}
-        seconds = medians(first.device, actions, repetitions, first.comm)
+        seconds = medians(first.device, {**actions, **more}, repetitions, first.comm)
         rates = {key: seconds[key] for key in more}
         for name, way in made.items():
             own = {key: seconds[name, key] for key in way.actions}

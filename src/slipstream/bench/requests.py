@@ -109,7 +109,7 @@ def _option(
     kw_only: Any = MISSING,
     **settings: Any,
 ) -> Any:
-    """Return a field that is an option; `parse` tells what its text means in a request."""
+    """Return a field that is an option; `parse` turns its text into a value."""
     if parse is not None:
         settings["parser"] = lambda value: parse(value) if isinstance(value, str) else value
     metadata = {"option": Option(*names, help=help, **settings)}

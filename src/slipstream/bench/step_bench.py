@@ -73,7 +73,7 @@ def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
 def case_of_step(
     request: DNSRequest, streaming: Streaming | None = None, schedule: str | None = None
 ) -> SpectralCase:
-    """Return the case of a benchmark; of fields on the host, if told how they stream."""
+    """Return the case of a benchmark; its fields are on the host if `streaming` says how."""
     needed = models.parameters_of(models.find(request.model)).items()
     run: dict[str, Any] = {"device": request.device, "transport": request.transport}
     run["schedule"] = schedule or request.schedule

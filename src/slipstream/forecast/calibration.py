@@ -234,7 +234,7 @@ def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[s
 
 
 def _timer(device: Device, comm: Comm, names: Sequence[str], largest: int) -> ExchangeTimer:
-    """Return what times some transports, or all whose messages are of the size that is told."""
+    """Return what times some transports, or all those that send each message as it is."""
     transports, _ = usable_transports(names, device, comm)
     direct = {name: one for name, one in transports.items() if not one.aggregates}
     return ExchangeTimer(device, comm, direct, largest)

@@ -17,7 +17,7 @@ from slipstream.output.occasions import counts_until
 
 @dataclass(frozen=True)
 class OutputForecast:
-    """What is foretold of one kind of output.
+    """The forecast of one kind of output.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class OutputForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is foretold of a case on some nodes.
+    """The forecast of a case on some nodes.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ def forecast(
     Raises
     ------
     InputError
-        If the case is of a family that cannot be foretold, or for another kind of device.
+        If the case is of a family without a forecast, or for another kind of device.
     """
     kind, asked = machine.device.kind, case.run.device
     # Of advection the strategy says where points are.

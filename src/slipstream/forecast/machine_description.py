@@ -144,7 +144,7 @@ class Network(Table):
         return self
 
     def bisection(self, nodes: int) -> float:
-        """Return the bytes per second between the halves of so many nodes, infinite if not told."""
+        """Return the bytes per second between the halves of so many nodes; infinite if unknown."""
         if self.bisection_gb_per_s is None or self.bisection_nodes is None:
             return math.inf
         return 1e9 * self.bisection_gb_per_s * (nodes / self.bisection_nodes) ** (2 / 3)

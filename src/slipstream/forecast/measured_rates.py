@@ -125,7 +125,7 @@ class ExchangeTimer:
         elements = size // ELEMENT.itemsize
         plan = pattern_plan(pattern, self.comm.rank, self.comm.size, elements)
         runs = {name: self._exchange(name, plan) for name in self.transports}
-        # The first exchanges make connections, and tell how many make one timing.
+        # The first exchanges make connections, and show how many make one timing.
         single = medians(self.device, runs, 3, self.comm)
         repeats = {
             name: min(_MOST_REPEATS, max(1, math.ceil(_SHORTEST_TIMING / one)))
@@ -208,7 +208,7 @@ def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, flo
     Files are written as runs write them: as a whole, under another name, flushed. Ranks read what
     others have written, of another node if there are several, after the system has dropped it from
     the host's memory; where it does not, the rate of reading is left out. What servers or disks
-    keep in memory of their own cannot be told from what they store.
+    keep in memory of their own cannot be separated from what they store.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     place = Path(on_first_rank(comm, lambda: _made(folder)))
@@ -274,7 +274,7 @@ def _forget(path: Path) -> None:
 
 
 def _is_in_memory(path: Path) -> bool:
-    """Return whether parts of a file are read without waiting, or that cannot be told."""
+    """Return whether parts of a file are read without waiting, or that is not known."""
     with errors_name(path), path.open("rb") as file:
         size, byte = os.fstat(file.fileno()).st_size, bytearray(1)
         # From the end: to read a part makes the system read what follows.
@@ -284,7 +284,7 @@ def _is_in_memory(path: Path) -> bool:
                 return True
             except OSError as error:
                 if error.errno != errno.EAGAIN:
-                    # The file system does not tell: its files may be in memory, as those of tmpfs.
+                    # The file system does not say: its files may be in memory, as those of tmpfs.
                     return True
     return False
 

@@ -32,11 +32,11 @@ STRONG = "the same, strong scaling: percent of the rate that GPUs had with 17 mi
 SENT = "the same: MB that a node sends in a step"
 GHOST = "Rosenberg et al. (2020), GHOST on SummitDev: seconds of parts of a time step"
 GHOST_STRONG = "the same, strong scaling: percent of parallel efficiency"
-# What papers show in pictures only, or without what would tell their machines.
+# What papers show in pictures only, or without describing their machines.
 NOT_COMPARED = (
     "White and Dongarra (2011): the text of their talk gives no time of the nine strategies; of"
     " what it finds, more than twofold gain by full overlap and most from a thin shell, nothing can"
-    " be foretold without the rates of JaguarPF, Hopper, Lens and Yona",
+    " be forecast without the rates of JaguarPF, Hopper, Lens and Yona",
     "Rosenberg et al. (2020), GHOST: tables give shares of the time on CPUs, and the text speed-ups"
     " over cores that are not described; times of whole steps are in pictures",
     "Robertsén et al. (2017): scaling beyond what is above, and layouts, are in pictures",

@@ -280,7 +280,7 @@ def bogoliubov_wave(device: Device, comm: Comm) -> Iterator[Finding]:
 
 
 def order_of_the_integrator(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Halve the time step twice, and tell the order by what remains between results."""
+    """Halve the time step twice, and find the order from what remains between results."""
 
     def velocity(steps: int) -> dict[str, Field]:
         equation = {**NAVIER_STOKES, "viscosity": 0.02}
