@@ -4,5 +4,7 @@ from typing import Any, TypeAlias
 
 # numpy.ndarray or cupy.ndarray.
 Array: TypeAlias = Any
-# mpi4py.MPI.Comm, or None for a single process without MPI.
+# mpi4py.MPI.Comm.
+Communicator: TypeAlias = Any
+# None for a single process without MPI.
 Comm: TypeAlias = Any

@@ -10,12 +10,17 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar, cast
 
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.errors import InputError, OutOfMemory, RunError, SlipstreamError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from slipstream.collective.own_communicator import OwnCommunicator
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -27,6 +32,11 @@ class RankFailed(RunError):
     """Another rank has failed, and said by what: the message names it."""
 
 
+def is_own(comm: Comm) -> TypeGuard[OwnCommunicator]:
+    """Return whether a communicator is one from `own`."""
+    return hasattr(comm, "meet")
+
+
 def own(comm: Comm, what: str) -> Comm:
     """Return a communicator between the same ranks that nobody else uses. Collective.
 
@@ -34,12 +44,12 @@ def own(comm: Comm, what: str) -> Comm:
     it waits for longer than ``SLIPSTREAM_TIMEOUT``. It is freed some time after it was dropped. One
     that is from here already is returned as it is.
     """
-    if comm is None or hasattr(comm, "meet"):  # which belongs to the same owner
+    if comm is None or is_own(comm):  # which belongs to the same owner
         return comm
     check_communicator(comm)
     from slipstream.collective.own_communicator import lend
 
-    return lend(comm, what)
+    return lend(cast("MPI.Intracomm", comm), what)
 
 
 def check_communicator(comm: Comm) -> None:
@@ -86,7 +96,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
     between. With any other, or None, this does nothing. A `call` of the user's by its name is
     refused if not all ranks make it.
     """
-    if not hasattr(comm, "meet"):
+    if not is_own(comm):
         yield
         return
     comm.check()
@@ -112,7 +122,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
 
 def give_up(comm: Comm, failure: BaseException | None) -> None:
     """Let nobody wait for this rank, which a failure of its own has taken elsewhere."""
-    if failure is not None and hasattr(comm, "meet") and not is_on_all_ranks(failure):
+    if failure is not None and is_own(comm) and not is_on_all_ranks(failure):
         comm.tell(failure)
 
 
@@ -169,7 +179,8 @@ def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
     if comm is None:
         return function()
     result = on_every_rank(comm, lambda: function() if comm.rank == 0 else None, "{text}")
-    return comm.bcast(result, root=0)
+    result = comm.bcast(result, root=0)
+    return cast(Result, result)
 
 
 def described(failure: BaseException) -> tuple[type[Exception], str]:

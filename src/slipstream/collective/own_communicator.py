@@ -18,7 +18,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -419,7 +419,7 @@ def _tell_of_the_end() -> None:
 
 def lend(comm: MPI.Intracomm, what: str) -> OwnCommunicator:
     """Return a duplicate of a communicator for one owner; see `slipstream.collective.own`."""
-    family: Any = comm.Get_attr(_key())
+    family = cast(_Family | None, comm.Get_attr(_key()))
     if family is None:
         family = _Family(comm)
         comm.Set_attr(_key(), family)

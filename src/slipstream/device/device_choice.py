@@ -56,7 +56,7 @@ def current_gpu() -> int:
     """Return the ordinal of CuPy's current device, which users may have chosen."""
     import cupy
 
-    return cupy.cuda.runtime.getDevice()
+    return int(cupy.cuda.runtime.getDevice())
 
 
 def choose_gpus(seen: Sequence[Sequence[str]]) -> list[int]:

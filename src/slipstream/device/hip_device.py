@@ -32,7 +32,7 @@ class HipDevice(CudaDevice):
         return int(properties["sharedMemPerBlock"])
 
     def _architecture(self, properties: dict[str, Any]) -> str:
-        return properties["gcnArchName"].decode()  # such as gfx90a:sramecc+:xnack-
+        return str(properties["gcnArchName"].decode())  # such as gfx90a:sramecc+:xnack-
 
     def pin(self, memory: np.ndarray) -> None:
         raise InputError(

@@ -103,6 +103,7 @@ class _Process:
             raise EOFError
         pickle.dump(request, requests)
         requests.flush()
+        content: bytes
         is_compiled, content = pickle.load(answers)
         if not is_compiled:
             raise CompilationError(content.decode())

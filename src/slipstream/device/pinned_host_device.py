@@ -33,9 +33,9 @@ class PinnedHost(HostDevice):
     def pin(self, memory: np.ndarray) -> None:
         self._device.pin(memory)
 
-    def holds(self, array: Any) -> bool:
+    def holds(self, array: object) -> bool:
         """Return whether an array is pinned; other arrays would have to be copied."""
-        return super().holds(array) and self._device.is_pinned(array)
+        return isinstance(array, np.ndarray) and self._device.is_pinned(array)
 
 
 @functools.cache

@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.device import gpu_fft_launch
-from slipstream.device.array_addresses import REAL_NAMES
+from slipstream.device.array_addresses import REAL_NAMES, address_of
 from slipstream.device.cosine_factors import fourier_factors, period
-from slipstream.device.device_interface import Device, Kernel, Operation, RowLaunch
+from slipstream.device.device_interface import Device, Kernel, Operation, RowLaunch, Stream
 from slipstream.device.host_calls import HostCall
 from slipstream.device.lane_programs import in_sequence
 
@@ -34,8 +35,8 @@ _Axes = list[tuple[int, tuple[int, int]]]
 
 def plan(
     device: Device,
-    source: np.ndarray,
-    target: np.ndarray,
+    source: Array,
+    target: Array,
     axis: int,
     forward: bool,
     kind: str = "fft",
@@ -60,13 +61,13 @@ def plan(
 
 
 def _through_copies(
-    device: Device, source: np.ndarray, target: np.ndarray, axis: int, forward: bool, kind: str
+    device: Device, source: Array, target: Array, axis: int, forward: bool, kind: str
 ) -> Operation:
     """Return a transform between contiguous copies."""
     first, last = np.empty(source.shape, source.dtype), np.empty(target.shape, target.dtype)
     transform = plan(device, first, last, axis, forward, kind)
 
-    def run(stream: Any) -> None:
+    def run(stream: Stream) -> None:
         first[...] = source
         transform(stream)
         target[...] = last
@@ -74,9 +75,7 @@ def _through_copies(
     return run
 
 
-def _parts(
-    pair: tuple[np.ndarray, np.ndarray], inner: set[int]
-) -> Iterator[tuple[int, int, _Axes]]:
+def _parts(pair: tuple[Array, Array], inner: set[int]) -> Iterator[tuple[int, int, _Axes]]:
     """Yield two addresses, and the axes to loop over from there, for each call of a kernel.
 
     Beside the inner axes there are as many as make four in all.
@@ -94,7 +93,7 @@ def _parts(
     within = [(1, (0, 0))] * (most - len(within)) + within
     for place in itertools.product(*(range(n) for n, _ in before)):
         first, second = (
-            array.ctypes.data
+            address_of(array)
             + sum(i * strides[number] for i, (_, strides) in zip(place, before, strict=True))
             for number, array in enumerate(pair)
         )
@@ -103,8 +102,8 @@ def _parts(
 
 def _binder(
     device: Device,
-    source: np.ndarray,
-    target: np.ndarray,
+    source: Array,
+    target: Array,
     axis: int,
     along: int,
     forward: bool,
@@ -141,8 +140,8 @@ def _binder(
 
 def bind_lines(
     device: Device,
-    source: tuple[np.ndarray, Sequence[int], Sequence[Any]],
-    target: tuple[np.ndarray, Sequence[int], Sequence[Any]],
+    source: tuple[Array, Sequence[int], Sequence[Any]],
+    target: tuple[Array, Sequence[int], Sequence[Any]],
     shape: tuple[int, int, int, int],
     forward: bool,
 ) -> Operation:
@@ -167,8 +166,8 @@ def bind_lines(
     return call
 
 
-def _address(array: np.ndarray | None) -> int:
-    return 0 if array is None else array.ctypes.data
+def _address(array: Array | None) -> int:
+    return 0 if array is None else address_of(array)
 
 
 def _kernel(

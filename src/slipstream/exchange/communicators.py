@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Comm, Communicator
 from slipstream.errors import InputError
 
 T = TypeVar("T")
@@ -14,7 +14,7 @@ T = TypeVar("T")
 RANKS_PER_NODE = "SLIPSTREAM_RANKS_PER_NODE"
 
 
-def world_ranks(comm: Comm) -> tuple[int, ...]:
+def world_ranks(comm: Communicator) -> tuple[int, ...]:
     """Return the numbers of a communicator's ranks in MPI's world."""
     from mpi4py import MPI
 
@@ -25,7 +25,7 @@ def world_ranks(comm: Comm) -> tuple[int, ...]:
     return ranks
 
 
-def node_numbers(comm: Comm) -> tuple[int, ...]:
+def node_numbers(comm: Communicator) -> tuple[int, ...]:
     """Return the node of each rank: 0, 1, ... in the order of their first ranks. Collective.
 
     As many ranks as ``SLIPSTREAM_RANKS_PER_NODE`` says on the first one count as a node.
@@ -39,7 +39,7 @@ def node_numbers(comm: Comm) -> tuple[int, ...]:
     return tuple(numbers[node] for node in everyone)
 
 
-def one_node(comm: Comm) -> bool:
+def one_node(comm: Communicator) -> bool:
     """Return whether all ranks are on one node. Collective."""
     return max(node_numbers(comm)) == 0
 

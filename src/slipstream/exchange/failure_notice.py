@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-from slipstream.array_types import Comm
 from slipstream.collective import RankFailed, described
 from slipstream.errors import RunError
+
+if TYPE_CHECKING:
+    from slipstream.collective.own_communicator import OwnCommunicator
 
 # For so many seconds a message may be on its way whose sender is known to have sent it.
 _ON_ITS_WAY = 1.0
@@ -16,7 +19,7 @@ _PAUSE = 1e-4
 class FailureNotice:
     """What the ranks of a transport tell each other. Collective."""
 
-    def __init__(self, comm: Comm) -> None:
+    def __init__(self, comm: OwnCommunicator) -> None:
         self._comm, self._topic = comm, comm.new_topic()
         self._text = ""
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream.accepted import DEVICES
-from slipstream.array_types import Comm
+from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.pack_targets import PackTargets, packed_blocks
 from slipstream.schedule import StepGraph
+
+if TYPE_CHECKING:
+    from slipstream.collective.own_communicator import OwnCommunicator
 
 
 class Exchange(PackTargets, ABC):
@@ -31,7 +34,7 @@ class Exchange(PackTargets, ABC):
         self,
         device: Device,
         plan: ExchangePlan,
-        pairs: Sequence[tuple[Any, Any]],
+        pairs: Sequence[tuple[Array, Array]],
         whole: bool = False,
     ) -> None:
         super().__init__(plan, [] if whole else packed_blocks(plan, pairs))
@@ -92,14 +95,14 @@ class Transport(ABC):
         return ""
 
     @classmethod
-    def make(cls, comm: Comm, device: Device) -> Transport:
+    def make(cls, comm: OwnCommunicator, device: Device) -> Transport:
         """Return a transport between these ranks, a new one or one that they have. Collective."""
         raise NotImplementedError
 
     def __init__(self, device: Device) -> None:
         self.device = device
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return an uninitialised array for this transport to exchange from and to. Collective."""
         return self.device.empty(tuple(shape), dtype)
 
@@ -109,7 +112,7 @@ class Transport(ABC):
 
     @abstractmethod
     def prepare(
-        self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]], whole: bool = False
     ) -> Exchange:
         """Prepare the exchange of several pairs (source, target) by one plan. Collective.
 
@@ -118,7 +121,7 @@ class Transport(ABC):
         """
 
     def stored_targets(
-        self, plan: ExchangePlan, targets: Sequence[Any], alternating: bool
+        self, plan: ExchangePlan, targets: Sequence[Array], alternating: bool
     ) -> PackTargets | None:
         """Return where blocks belong in the memory of all receivers, None if out of reach.
 
@@ -126,7 +129,7 @@ class Transport(ABC):
         """
         return None
 
-    def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Any:
+    def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return memory to pack blocks in. Collective.
 
         It is never touched, and takes none of the device, where blocks are stored at receivers.

@@ -277,7 +277,7 @@ class SpectralStep:
                 "inputs",
                 "forcing",
             )
-            decay = parts.get("decay", tables.decay)
+            decay: Array = parts.get("decay", tables.decay)
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
             # The same distance in all parts of a tile but its decay.
             field = next(part for name, part in parts.items() if name != "decay")
