@@ -14,7 +14,11 @@ REAL_NAMES = {"float32": "float", "float64": "double"}
 
 def address_of(array: Array) -> int:
     """Return where the first element of an array, or of a view, is in memory."""
-    address: int = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+    # In a quarter of the time of `array.ctypes.data`: recording a step asks for thousands.
+    if isinstance(array, np.ndarray):
+        address: int = array.__array_interface__["data"][0]
+    else:
+        address = array.data.ptr
     return address
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from slipstream import kernels
 from slipstream.array_types import Array
 from slipstream.device import gpu_fft_launch, vector_fft
-from slipstream.device.array_addresses import REAL_NAMES
+from slipstream.device.array_addresses import REAL_NAMES, address_of
 from slipstream.device.device_interface import (
     BlockLaunch,
     Device,
@@ -260,11 +260,13 @@ def _box_of_reals(array: Array) -> tuple[np.dtype, list[int], list[int]] | None:
 
 
 def _c_argument(value: Any) -> Any:
+    if isinstance(value, int):  # by far the most
+        return ctypes.c_longlong(value)
     if isinstance(value, np.ndarray):
-        return ctypes.c_void_p(value.ctypes.data)
+        return ctypes.c_void_p(address_of(value))
     if isinstance(value, np.generic):
         return np.ctypeslib.as_ctypes_type(cast(Any, value.dtype))(value.item())
-    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_longlong(value)
+    return ctypes.c_double(value)
 
 
 class HostDevice(Device):
@@ -384,7 +386,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an uninitialised array whose first element is aligned."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
-    begin = -memory.ctypes.data % _ALIGNMENT
+    begin = -address_of(memory) % _ALIGNMENT
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 

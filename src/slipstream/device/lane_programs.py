@@ -16,6 +16,7 @@ from typing import cast
 
 import numpy as np
 
+from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import Device, Operation, RowLaunch, Stream
 from slipstream.device.host_calls import HostCall, PackedCall
 
@@ -50,7 +51,7 @@ class LanePrograms:
         awaited = {number for nodes in lanes for node in nodes for number in node.awaited}
         self._marks: dict[int, tuple[int, int]] = {}
         for lane, nodes in enumerate(lanes):
-            counter = self._counters[_STRIDE * lane :].ctypes.data
+            counter = address_of(self._counters[_STRIDE * lane :])
             marked = [node.number for node in nodes if node.number in awaited]
             self._marks |= {number: (counter, 1 + i) for i, number in enumerate(marked)}
         self._lanes = [self._parts(nodes) for nodes in lanes]
@@ -187,7 +188,7 @@ class _CompiledPart(_Part):
             np.array([n for call in calls for n in call.integers], np.int64),
             np.frombuffer(b"".join(call.reals for call in calls), np.uint8),
         )
-        integers, reals = (array.ctypes.data for array in self.arguments)
+        integers, reals = map(address_of, self.arguments)
         for place, call in self._calls.items():
             self._items[place][2], self._items[place][4] = integers, reals
             integers += 8 * len(call.integers)

@@ -215,7 +215,7 @@ class _Length:
 
     def _keep(self, table: np.ndarray) -> int:
         self._kept.append(table)
-        return table.ctypes.data
+        return address_of(table)
 
 
 @functools.cache
