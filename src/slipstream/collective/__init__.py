@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar, cast
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from slipstream.collective.own_communicator import OwnCommunicator
+
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -223,3 +226,38 @@ def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
     total = np.empty_like(values)
     comm.Allreduce(values, total)
     return total
+
+
+# What MPI may still read from, or write to, after ranks have waited in vain: kept for ever.
+abandoned: list[Any] = []
+
+
+# What has been waited for long is looked for less often: the wait is at most this fraction longer.
+_FRACTION, _LONGEST_PAUSE = 1 / 200, 0.02
+
+
+def longer_pause(waited: float) -> float:
+    """Return for how many seconds to sleep after so many in vain, and leave the core to others."""
+    return min(waited * _FRACTION, _LONGEST_PAUSE)
+
+
+def timeout() -> float:
+    """Return for how many seconds a rank waits for others: ``$SLIPSTREAM_TIMEOUT``, or 600."""
+    text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:  # false for not-a-number, too
+        raise InputError(f"SLIPSTREAM_TIMEOUT is {text!r}; accepted: a positive number of seconds")
+    return seconds
+
+
+class WaitedTooLong(RunError):
+    """A rank has not answered within the time limit."""
+
+    def __init__(self, who: str, seconds: float) -> None:
+        super().__init__(
+            f"{who} has waited for {seconds:g} s: a rank has died or takes another path; "
+            "set SLIPSTREAM_TIMEOUT to wait longer"
+        )

@@ -6,7 +6,6 @@
 
 from slipstream.device.array_addresses import REAL_NAMES, address_of
 from slipstream.device.copy_bandwidth import large_copy, quick_bandwidth
-from slipstream.device.cosine_factors import fourier_factors, period
 from slipstream.device.cpu_device import HostDevice
 from slipstream.device.device_choice import (
     choose_gpus,
@@ -28,8 +27,8 @@ from slipstream.device.device_interface import (
     Span,
     Stream,
 )
-from slipstream.device.host_calls import HostCall
-from slipstream.device.lane_programs import LaneNode
+from slipstream.device.lane_programs import HostCall, LaneNode
+from slipstream.device.vector_fft import fourier_factors, period
 
 __all__ = [
     "REAL_NAMES",

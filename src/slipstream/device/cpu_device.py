@@ -38,12 +38,10 @@ from slipstream.device.device_interface import (
     Span,
     Stream,
 )
-from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
-from slipstream.device.lane_programs import LaneNode, LanePrograms
+from slipstream.device.lane_programs import HostCall, LaneNode, LanePrograms
 from slipstream.device.memory_meter import note
-from slipstream.forked_process import renew_in_child
-from slipstream.thread_count import thread_count
+from slipstream.process_threads import renew_in_child, thread_count
 
 
 class HostEvent(Event):

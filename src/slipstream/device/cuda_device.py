@@ -29,8 +29,8 @@ from slipstream.device.device_interface import (
     Span,
     Stream,
 )
-from slipstream.device.gpu_vendor import NVIDIA, GpuVendor
 from slipstream.device.memory_meter import note
+from slipstream.device.nvrtc_processes import NVIDIA, GpuVendor
 from slipstream.errors import InputError
 
 # Streams beyond this many share queues of the device and wait for each other without need, for ever

@@ -15,8 +15,7 @@ import numpy as np
 
 from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import BlockLaunch, Kernel, Operation, RowLaunch, Stream
-from slipstream.device.gpu_vendor import GpuVendor
-from slipstream.device.nvrtc_processes import SideCompiler, loaded_library
+from slipstream.device.nvrtc_processes import GpuVendor, SideCompiler, loaded_library
 from slipstream.errors import RunError
 
 if TYPE_CHECKING:

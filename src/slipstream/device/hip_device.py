@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 
 from slipstream.device.cuda_device import CudaDevice
-from slipstream.device.gpu_vendor import AMD
+from slipstream.device.nvrtc_processes import AMD
 from slipstream.errors import InputError
 
 

@@ -16,10 +16,8 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.device import gpu_fft_launch
 from slipstream.device.array_addresses import REAL_NAMES, address_of
-from slipstream.device.cosine_factors import fourier_factors, period
 from slipstream.device.device_interface import Device, Kernel, Operation, RowLaunch, Stream
-from slipstream.device.host_calls import HostCall
-from slipstream.device.lane_programs import in_sequence
+from slipstream.device.lane_programs import HostCall, in_sequence
 
 # The largest radix that `vector_fft.hpp` has: lengths with larger primes are convolutions.
 _LARGEST_RADIX = 61
@@ -267,3 +265,36 @@ def _primes(n: int) -> list[int]:
             n //= prime
         prime += 1
     return factors or [1]
+
+
+def period(kind: str, n: int) -> int:
+    """Return the points of a full period: the factor of a transform followed by its inverse."""
+    return {"fft": n, "dct1": 2 * (n - 1), "dst1": 2 * (n + 1)}.get(kind, 2 * n)
+
+
+def fourier_factors(kind: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of points before, and of modes after, the Fourier transform of a kind."""
+    size, index = period(kind, n), np.arange(n)
+
+    def wave(numerator: np.ndarray | int, denominator: int) -> np.ndarray:
+        return np.exp(-2j * np.pi * numerator / denominator)
+
+    before, after = np.full(n, 2.0 + 0j), np.ones(n, complex)
+    if kind == "dct1":
+        before[[0, -1]] = 1
+    elif kind == "dst1":
+        before, after = 2 * wave(index, size), 1j * wave(index + 1, size)
+    elif kind == "dct2":
+        after = wave(index, 2 * size)
+    elif kind == "dst2":
+        before, after = 2 * wave(index, size), 1j * wave(index + 1, 2 * size)
+    elif kind == "dct3":
+        before = 2 * wave(index, 2 * size)
+        before[0] = 1
+    elif kind == "dst3":
+        before, after = 2 * wave(index, 2 * size), 1j * wave(2 * index + 1, 2 * size)
+        before[-1] /= 2
+    else:
+        before = 2 * wave(index, 2 * size)
+        after = (1 if kind == "dct4" else 1j) * wave(2 * index + 1, 4 * size)
+    return before, after

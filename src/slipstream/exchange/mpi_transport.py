@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.collective.time_limit import abandoned
+from slipstream.collective import abandoned
 from slipstream.device import Device
 from slipstream.exchange.communicators import node_numbers
 from slipstream.exchange.exchange_order import ExchangeOrder
@@ -28,8 +28,7 @@ from slipstream.exchange.exchange_plan import (
     ranges_of,
     views_of_ranges,
 )
-from slipstream.exchange.failure_notice import FailureNotice
-from slipstream.exchange.transport_base import Exchange, Transport
+from slipstream.exchange.transport_base import Exchange, FailureNotice, Transport
 from slipstream.schedule import StepGraph
 
 if TYPE_CHECKING:

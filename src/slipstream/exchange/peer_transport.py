@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.collective.time_limit import WaitedTooLong, timeout
+from slipstream.collective import WaitedTooLong, timeout
 from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.exchange.communicators import node_numbers
 from slipstream.exchange.exchange_order import ExchangeOrder
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
-from slipstream.exchange.failure_notice import FailureNotice
 from slipstream.exchange.pack_targets import PackTargets
 from slipstream.exchange.peer_memory import FLAGS, SharedArrays, allocated_bytes
-from slipstream.exchange.transport_base import Exchange, Transport
+from slipstream.exchange.transport_base import Exchange, FailureNotice, Transport
 from slipstream.exchange.transport_registry import make_far_transport
 from slipstream.schedule import StepGraph
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from slipstream.array_types import Array
 from slipstream.device import Event
 from slipstream.errors import InputError, RunError
-from slipstream.forked_process import renew_in_child
 from slipstream.known_attributes import KnownAttributes
+from slipstream.process_threads import renew_in_child
 
 
 class PendingTransform(KnownAttributes):

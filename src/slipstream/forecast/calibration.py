@@ -25,7 +25,7 @@ from slipstream.case.table import Table
 from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device, open_device
-from slipstream.device.pinned_host_device import home_of
+from slipstream.device.device_choice import home_of
 from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import node_numbers
 from slipstream.forecast.machine_description import Machine
