@@ -4,7 +4,7 @@
 `cuda_device` and `hip_device` implement it.
 """
 
-from slipstream.device.array_addresses import REAL_NAMES, address_of
+from slipstream.device.array_addresses import REAL_NAMES, address_of, host_values
 from slipstream.device.copy_bandwidth import large_copy, quick_bandwidth
 from slipstream.device.cpu_device import HostDevice
 from slipstream.device.device_choice import (
@@ -50,6 +50,7 @@ __all__ = [
     "cuda_device_count",
     "fourier_factors",
     "gpu_count",
+    "host_values",
     "large_copy",
     "open_device",
     "open_devices",

@@ -236,7 +236,7 @@ class _CompiledPart(_Part):
             np.array([n for call in calls for n in call.integers], np.int64),
             np.frombuffer(b"".join(call.reals for call in calls), np.uint8),
         )
-        integers, reals = map(address_of, self.arguments)
+        integers, reals = (address_of(array) for array in self.arguments)
         for place, call in self._calls.items():
             self._items[place][2], self._items[place][4] = integers, reals
             integers += 8 * len(call.integers)

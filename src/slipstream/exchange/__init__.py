@@ -14,6 +14,7 @@ from slipstream.exchange.pack_targets import (
     PackTargets,
     Views,
     box_targets,
+    copy_boxes,
     pack_targets,
     packed_exchange,
     views_of,
@@ -29,13 +30,13 @@ from slipstream.exchange.transport_registry import (
 )
 
 if TYPE_CHECKING:
-    from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan, copy_boxes
+    from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan
     from slipstream.exchange.reduced_precision_wire import NarrowWire
     from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
 
 # What not every run needs is imported when it is asked for.
 _MODULES = {
-    "halo_exchange": ("HaloExchange", "HaloPlan", "copy_boxes"),
+    "halo_exchange": ("HaloExchange", "HaloPlan"),
     "reduced_precision_wire": ("NarrowWire",),
     "sparse_exchange": ("SparseExchange", "swap_plan"),
 }

@@ -6,7 +6,7 @@ import math
 
 from slipstream.accepted import STATISTICS
 from slipstream.case.common_tables import Case
-from slipstream.simulation.output_folder import OUTPUTS_NAME
+from slipstream.io.run_folder import OUTPUTS_NAME
 
 # Files of a run at which it is said: quotas begin at so many, and copies of them take hours.
 MANY_FILES = 100_000
