@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from slipstream.device import nvrtc_processes
-from slipstream.device.gpu_vendor import AMD
 from slipstream.device.nvrtc_compiler import CompilationError
+from slipstream.device.nvrtc_processes import AMD
 from slipstream.device.private_cache import find_or_make
 
 _EMPTY = 'extern "C" __global__ void nothing() {}'

@@ -22,7 +22,7 @@ from typing import Any
 from slipstream import mpi_launch
 from slipstream.device import cuda_device_count
 from slipstream.errors import InputError
-from slipstream.plain_output import allow_plain_output
+from slipstream.printable_text import allow_plain_output
 
 # What measures the memory of a GPU runs alone.
 ALONE = ("tests/gpu",)

@@ -47,10 +47,9 @@ from slipstream.option_values import (
     complete_setting,
     one_of,
 )
-from slipstream.plain_output import allow_plain_output
-from slipstream.printable_text import printable
+from slipstream.printable_text import allow_plain_output, printable
+from slipstream.process_threads import thread_count
 from slipstream.stop_signals import StopRequest, listening
-from slipstream.thread_count import thread_count
 
 if TYPE_CHECKING:
     from slipstream.simulation.run_case import RunOptions

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Comm, Communicator
 from slipstream.errors import InputError
 from slipstream.stop_signals import (
     SECONDS_OF_ONE_REQUEST,
@@ -268,7 +268,7 @@ def leave(comm: Comm, status: int, message: str) -> int:
     return comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0)
 
 
-def abort(comm: Comm, message: str) -> None:
+def abort(comm: Communicator, message: str) -> None:
     """Print `message` with the rank and end all ranks at once with status 1."""
     _say(f"rank {comm.rank}: {message}")
     comm.Abort(1)
@@ -280,7 +280,7 @@ def _say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
-def _all_arrive(comm: Comm) -> bool:
+def _all_arrive(comm: Communicator) -> bool:
     """Return whether all ranks reach this point within a few seconds."""
     request = comm.Ibarrier()
     deadline = time.monotonic() + _SECONDS_TO_LEAVE_TOGETHER

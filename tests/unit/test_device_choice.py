@@ -15,8 +15,8 @@ from slipstream.device import (
     open_devices,
 )
 from slipstream.errors import InputError
-from slipstream.exchange import matching_devices, open_matching_device
-from slipstream.thread_count import thread_count
+from slipstream.exchange import communicators, open_matching_device
+from slipstream.process_threads import thread_count
 
 
 @pytest.mark.parametrize(("setting", "count"), [("3", 3), ("5,2", 5), ("1", 1)])
@@ -167,13 +167,13 @@ def test_ranks_that_share_a_gpu_beside_an_idle_one_are_an_error():
 
 def test_each_rank_opens_the_gpu_that_is_its_own(monkeypatch):
     opened, gpu = [], SimpleNamespace(kind="cuda")
-    monkeypatch.setattr(matching_devices, "visible_gpus", lambda kind: list("AB"))
+    monkeypatch.setattr(communicators, "visible_gpus", lambda kind: list("AB"))
     monkeypatch.setattr(
-        matching_devices, "open_device", lambda kind, place, ranks: opened.append(place) or gpu
+        communicators, "open_device", lambda kind, place, ranks: opened.append(place) or gpu
     )
     there = [list(gpus) for gpus in ("AB", "BA", "AB")]
     for rank, seen in enumerate(there):
-        monkeypatch.setattr(matching_devices, "on_node", lambda *_, rank=rank: (rank, there))
+        monkeypatch.setattr(communicators, "on_node", lambda *_, rank=rank: (rank, there))
         comm = SimpleNamespace(size=3, allgather=lambda one: ["cuda"] if one else [None])
         assert open_matching_device("auto", comm) is gpu
         opened[-1] = seen[opened[-1]]
@@ -188,10 +188,10 @@ def test_ranks_open_the_same_kind_of_device_or_none(monkeypatch, kinds):
         told.append((kind, local_rank, ranks))
         return SimpleNamespace(kind=kinds[local_rank])
 
-    monkeypatch.setattr(matching_devices, "open_device", opened)
+    monkeypatch.setattr(communicators, "open_device", opened)
     seen = [[] for _ in kinds]
     for rank, kind in enumerate(kinds):
-        monkeypatch.setattr(matching_devices, "on_node", lambda *_, rank=rank: (rank, seen))
+        monkeypatch.setattr(communicators, "on_node", lambda *_, rank=rank: (rank, seen))
         # Errors are gathered first: there are none.
         comm = SimpleNamespace(size=len(kinds), allgather=lambda one: kinds if one else [None])
         if len(set(kinds)) == 1:

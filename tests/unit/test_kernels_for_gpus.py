@@ -21,9 +21,9 @@ from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.device import HostDevice, Kernel, gpu_fft_launch, large_copy
-from slipstream.device.gpu_vendor import NVIDIA
-from slipstream.device.host_calls import HostCall
+from slipstream.device.lane_programs import HostCall
 from slipstream.device.nvrtc_compiler import CompilationError
+from slipstream.device.nvrtc_processes import NVIDIA
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.exchange import PackTargets, SparseExchange, swap_plan
 from slipstream.exchange.pack_targets import packed_blocks

@@ -16,8 +16,9 @@ ROOT = Path(slipstream.__file__).parent
 # From the bottom to the top; a layer may import those below it. Layers of one line do not know
 # each other: the solver families, and what runs a case beside what computes it.
 LAYERS = (
-    {"printable_text", "stop_signals", "shipped_files", "forked_process"},
-    {"__init__", "accepted", "array_types", "errors", "field", "plain_output"},
+    {"printable_text", "stop_signals", "shipped_files"},
+    {"__init__", "accepted", "array_types", "errors", "field"},
+    {"process_threads"},
     {
         "kernels",
         "decomposition",
@@ -26,7 +27,6 @@ LAYERS = (
         "equations",
         "byte_sizes",
         "argument_checks",
-        "thread_count",
         "time_averages",
     },
     {"redistribution", "known_attributes"},

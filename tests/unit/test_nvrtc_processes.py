@@ -9,9 +9,8 @@ import pytest
 import nvrtc
 from slipstream import kernels
 from slipstream.device import nvrtc_processes
-from slipstream.device.gpu_vendor import NVIDIA
 from slipstream.device.nvrtc_compiler import compile_program
-from slipstream.device.nvrtc_processes import SideCompiler
+from slipstream.device.nvrtc_processes import NVIDIA, SideCompiler
 from slipstream.errors import RunError
 
 ALL = (*NVIDIA.options, "-arch=sm_90")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer
 
-from slipstream.collective.time_limit import timeout
+from slipstream.collective import timeout
 from slipstream.errors import InputError, RunError
 from slipstream.schedule import StepGraph, commit
 

@@ -86,7 +86,7 @@ class AdvectionProblem:
         device = self.devices[outermost]
         transport = make_transport(device, self.strategy.transport if ranks > 1 else "none")
 
-        def empty(name: str) -> Callable:
+        def empty(name: str) -> Callable[..., Any]:
             """Return what allocates memory that whatever moves this device's data can access."""
             if name == "cpu" and len(placed) == 2:
                 return self.devices["gpu"].pinned
@@ -224,7 +224,8 @@ class Advection:
             one.device.run(one.device.copy(one.view(0, box), mine))
             one.device.synchronize()
         if self._halos is not None:
-            self.comm.Barrier()  # no rank still reads a halo, and all have set their values
+            if self.comm is not None:
+                self.comm.Barrier()  # no rank still reads a halo, and all have set their values
             graph = StepGraph(next(iter(self._regions.values())).device)
             self._halos.record(graph, 0)
             commit(graph, "serial").run()

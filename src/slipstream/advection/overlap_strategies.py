@@ -78,7 +78,7 @@ def strategies_of(gpu: bool) -> str:
 def automatic_strategy(comm: Comm, device: Device) -> str:
     """Return the strategy that suits the kind of device, the same on all ranks. Collective."""
     ranks = 1 if comm is None else comm.size
-    if device.kind == "cpu" or ranks == 1:
+    if device.kind == "cpu" or comm is None or ranks == 1:
         return usual_strategy(ranks, device.kind != "cpu")
     # Peers store into each other's memory, which takes a GPU for each rank, of NVIDIA's.
     shared = len(set(comm.allgather(device.identity))) < ranks or device.kind == "hip"

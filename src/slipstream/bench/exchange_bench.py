@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Comm, Communicator
 from slipstream.bench.harness import (
     Outcome,
     headline,
@@ -54,7 +54,8 @@ def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
     with _taken_for_nodes(request.ranks_per_node):
         result = measure_exchange(request, device, comm)
-    title = f"exchange between {comm.size} ranks on {device.name}"
+    ranks = 1 if comm is None else comm.size
+    title = f"exchange between {ranks} ranks on {device.name}"
     pictures = [(request.plot, partial(plot_exchange, result=result))]
     headlines = {
         f"{row['pattern']}, {row['transport']}, {row['bytes']} bytes": headline(row["seconds"])
@@ -114,7 +115,7 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> di
 
 
 def _most_messages(
-    messages: Iterable[tuple[int, int]], nodes: Sequence[int], comm: Comm
+    messages: Iterable[tuple[int, int]], nodes: Sequence[int], comm: Communicator
 ) -> dict[str, int]:
     """Return what the rank with most of it sends to other nodes and within its own. Collective."""
     counts = dict.fromkeys((f"{what} {where}" for where in WHERE for what in WHAT), 0)
@@ -126,7 +127,7 @@ def _most_messages(
     return {name: max(one[name] for one in everyone) for name in counts}
 
 
-def _copy_limits(device: Device, comm: Comm) -> dict[str, float]:
+def _copy_limits(device: Device, comm: Communicator) -> dict[str, float]:
     """Return half the copy bandwidth of one rank, in bytes per second, while all senders copy."""
     measure, limits = copy_bandwidth(device), {}
     for pattern in PATTERNS:

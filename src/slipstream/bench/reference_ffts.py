@@ -18,7 +18,7 @@ import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.bench.harness import OnFirstRank, wait_idly
-from slipstream.device import Device, HostDevice
+from slipstream.device import Device, HostDevice, host_values
 from slipstream.forecast.measured_rates import repeated
 from slipstream.report.number_text import counted
 
@@ -117,7 +117,9 @@ def plain_transforms(
     length = shape[2] // 2 + 1 if dtype.kind == "f" else shape[2]
     modes = device.empty((*shape[:2], length), complex_dtype)
     if isinstance(device, HostDevice):
-        forward, backward = _fftw(points, modes, threads or device.threads)
+        forward, backward = _fftw(
+            host_values(points), host_values(modes), threads or device.threads
+        )
     else:
         forward, backward = _cufft(device, points, modes)
     # Zeros would be flattered: they cost a GPU less power.

@@ -9,13 +9,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar, cast
 
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.errors import InputError, OutOfMemory, RunError, SlipstreamError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from slipstream.collective.own_communicator import OwnCommunicator
+
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -27,6 +35,11 @@ class RankFailed(RunError):
     """Another rank has failed, and said by what: the message names it."""
 
 
+def is_own(comm: Comm) -> TypeGuard[OwnCommunicator]:
+    """Return whether a communicator is one from `own`."""
+    return hasattr(comm, "meet")
+
+
 def own(comm: Comm, what: str) -> Comm:
     """Return a communicator between the same ranks that nobody else uses. Collective.
 
@@ -34,12 +47,12 @@ def own(comm: Comm, what: str) -> Comm:
     it waits for longer than ``SLIPSTREAM_TIMEOUT``. It is freed some time after it was dropped. One
     that is from here already is returned as it is.
     """
-    if comm is None or hasattr(comm, "meet"):  # which belongs to the same owner
+    if comm is None or is_own(comm):  # which belongs to the same owner
         return comm
     check_communicator(comm)
     from slipstream.collective.own_communicator import lend
 
-    return lend(comm, what)
+    return lend(cast("MPI.Intracomm", comm), what)
 
 
 def check_communicator(comm: Comm) -> None:
@@ -86,7 +99,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
     between. With any other, or None, this does nothing. A `call` of the user's by its name is
     refused if not all ranks make it.
     """
-    if not hasattr(comm, "meet"):
+    if not is_own(comm):
         yield
         return
     comm.check()
@@ -112,7 +125,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
 
 def give_up(comm: Comm, failure: BaseException | None) -> None:
     """Let nobody wait for this rank, which a failure of its own has taken elsewhere."""
-    if failure is not None and hasattr(comm, "meet") and not is_on_all_ranks(failure):
+    if failure is not None and is_own(comm) and not is_on_all_ranks(failure):
         comm.tell(failure)
 
 
@@ -169,7 +182,8 @@ def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
     if comm is None:
         return function()
     result = on_every_rank(comm, lambda: function() if comm.rank == 0 else None, "{text}")
-    return comm.bcast(result, root=0)
+    result = comm.bcast(result, root=0)
+    return cast(Result, result)
 
 
 def described(failure: BaseException) -> tuple[type[Exception], str]:
@@ -212,3 +226,38 @@ def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
     total = np.empty_like(values)
     comm.Allreduce(values, total)
     return total
+
+
+# What MPI may still read from, or write to, after ranks have waited in vain: kept for ever.
+abandoned: list[Any] = []
+
+
+# What has been waited for long is looked for less often: the wait is at most this fraction longer.
+_FRACTION, _LONGEST_PAUSE = 1 / 200, 0.02
+
+
+def longer_pause(waited: float) -> float:
+    """Return for how many seconds to sleep after so many in vain, and leave the core to others."""
+    return min(waited * _FRACTION, _LONGEST_PAUSE)
+
+
+def timeout() -> float:
+    """Return for how many seconds a rank waits for others: ``$SLIPSTREAM_TIMEOUT``, or 600."""
+    text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:  # false for not-a-number, too
+        raise InputError(f"SLIPSTREAM_TIMEOUT is {text!r}; accepted: a positive number of seconds")
+    return seconds
+
+
+class WaitedTooLong(RunError):
+    """A rank has not answered within the time limit."""
+
+    def __init__(self, who: str, seconds: float) -> None:
+        super().__init__(
+            f"{who} has waited for {seconds:g} s: a rank has died or takes another path; "
+            "set SLIPSTREAM_TIMEOUT to wait longer"
+        )

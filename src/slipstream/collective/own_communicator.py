@@ -18,15 +18,23 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from mpi4py import MPI
 
-from slipstream.collective import RankFailed, described, failure_of, on_all_ranks
-from slipstream.collective.time_limit import WaitedTooLong, abandoned, longer_pause, timeout
+from slipstream.collective import (
+    RankFailed,
+    WaitedTooLong,
+    abandoned,
+    described,
+    failure_of,
+    longer_pause,
+    on_all_ranks,
+    timeout,
+)
 from slipstream.errors import InputError, RunError
-from slipstream.forked_process import renew_in_child
+from slipstream.process_threads import renew_in_child
 
 # Bytes that every rank brings to a meeting: how many it has to say, and those if they are few.
 _SLOT, _NAME = 168, 40
@@ -419,7 +427,7 @@ def _tell_of_the_end() -> None:
 
 def lend(comm: MPI.Intracomm, what: str) -> OwnCommunicator:
     """Return a duplicate of a communicator for one owner; see `slipstream.collective.own`."""
-    family: Any = comm.Get_attr(_key())
+    family = cast(_Family | None, comm.Get_attr(_key()))
     if family is None:
         family = _Family(comm)
         comm.Set_attr(_key(), family)

@@ -4,9 +4,8 @@
 `cuda_device` and `hip_device` implement it.
 """
 
-from slipstream.device.array_addresses import REAL_NAMES, address_of
+from slipstream.device.array_addresses import REAL_NAMES, address_of, host_values
 from slipstream.device.copy_bandwidth import large_copy, quick_bandwidth
-from slipstream.device.cosine_factors import fourier_factors, period
 from slipstream.device.cpu_device import HostDevice
 from slipstream.device.device_choice import (
     choose_gpus,
@@ -28,8 +27,8 @@ from slipstream.device.device_interface import (
     Span,
     Stream,
 )
-from slipstream.device.host_calls import HostCall
-from slipstream.device.lane_programs import LaneNode
+from slipstream.device.lane_programs import HostCall, LaneNode
+from slipstream.device.vector_fft import fourier_factors, period
 
 __all__ = [
     "REAL_NAMES",
@@ -51,6 +50,7 @@ __all__ = [
     "cuda_device_count",
     "fourier_factors",
     "gpu_count",
+    "host_values",
     "large_copy",
     "open_device",
     "open_devices",

@@ -24,23 +24,24 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream import kernels
+from slipstream.array_types import Array
 from slipstream.device import gpu_fft_launch, vector_fft
-from slipstream.device.array_addresses import REAL_NAMES
+from slipstream.device.array_addresses import REAL_NAMES, address_of
 from slipstream.device.device_interface import (
+    BlockLaunch,
     Device,
     Event,
     Kernel,
     Operation,
     RowLaunch,
+    Scratch,
     Span,
     Stream,
 )
-from slipstream.device.host_calls import HostCall
 from slipstream.device.host_compiler import compile_library
-from slipstream.device.lane_programs import LaneNode, LanePrograms
+from slipstream.device.lane_programs import HostCall, LaneNode, LanePrograms
 from slipstream.device.memory_meter import note
-from slipstream.forked_process import renew_in_child
-from slipstream.thread_count import thread_count
+from slipstream.process_threads import renew_in_child, thread_count
 
 
 class HostEvent(Event):
@@ -202,7 +203,7 @@ class _Worker:
     """What the thread holds. It must not hold the stream, whose end is the thread's end."""
 
     def __init__(self, stream: Stream) -> None:
-        self.queue: queue.SimpleQueue = queue.SimpleQueue()
+        self.queue: queue.SimpleQueue[Operation | HostEvent | None] = queue.SimpleQueue()
         self.failure: BaseException | None = None
         self._stream = stream
 
@@ -232,7 +233,7 @@ class HostKernel(Kernel):
         function.restype = None
         return function
 
-    def bind(self, launch: Any, *arguments: Any) -> Operation:
+    def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
         return HostCall(self._function, [_c_argument(one) for one in arguments], arguments)
 
 
@@ -240,7 +241,7 @@ class HostKernel(Kernel):
 _ALIGNMENT = 64
 
 
-def _box_of_reals(array: np.ndarray) -> tuple[np.dtype, list[int], list[int]] | None:
+def _box_of_reals(array: Array) -> tuple[np.dtype, list[int], list[int]] | None:
     """Return the type, four sizes and three strides of an array of numbers, or of their parts.
 
     None if it is not of at most four axes, of which the last has no gaps.
@@ -257,11 +258,13 @@ def _box_of_reals(array: np.ndarray) -> tuple[np.dtype, list[int], list[int]] | 
 
 
 def _c_argument(value: Any) -> Any:
+    if isinstance(value, int):  # by far the most
+        return ctypes.c_longlong(value)
     if isinstance(value, np.ndarray):
-        return ctypes.c_void_p(value.ctypes.data)
+        return ctypes.c_void_p(address_of(value))
     if isinstance(value, np.generic):
         return np.ctypeslib.as_ctypes_type(cast(Any, value.dtype))(value.item())
-    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_longlong(value)
+    return ctypes.c_double(value)
 
 
 class HostDevice(Device):
@@ -329,10 +332,10 @@ class HostDevice(Device):
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         return HostKernel(kernels.source(header, constants), name)
 
-    def copy(self, target: np.ndarray, source: np.ndarray) -> Operation:
+    def copy(self, target: Any, source: Any) -> Operation:
         return lambda stream: np.copyto(target, source)
 
-    def fill(self, target: np.ndarray, value: float) -> Operation:
+    def fill(self, target: Array, value: float) -> Operation:
         box = _box_of_reals(target) if target.dtype.kind == "f" or value == 0 else None
         if box is None:
             return lambda stream: target.fill(value)
@@ -343,7 +346,12 @@ class HostDevice(Device):
         return kernel.bind(RowLaunch(rows, columns), target, real.type(value), *sizes)
 
     def fft(
-        self, source: np.ndarray, target: np.ndarray, axis: int, forward: bool, scratch: Any = None
+        self,
+        source: Array,
+        target: Array,
+        axis: int,
+        forward: bool,
+        scratch: Scratch | None = None,
     ) -> Operation:
         return vector_fft.plan(self, source, target, axis, forward)
 
@@ -354,9 +362,7 @@ class HostDevice(Device):
         # For tests, which run the GPU's path through its own kernels.
         return not self._tiled
 
-    def cosine_transform(
-        self, source: np.ndarray, target: np.ndarray, axis: int, kind: str
-    ) -> Operation:
+    def cosine_transform(self, source: Array, target: Array, axis: int, kind: str) -> Operation:
         return vector_fft.plan(self, source, target, axis, True, kind)
 
     def tiled_transforms(self) -> bool:
@@ -378,7 +384,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an uninitialised array whose first element is aligned."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
-    begin = -memory.ctypes.data % _ALIGNMENT
+    begin = -address_of(memory) % _ALIGNMENT
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 

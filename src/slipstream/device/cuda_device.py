@@ -16,12 +16,21 @@ import cupy
 import numpy as np
 
 from slipstream import kernels
+from slipstream.array_types import Array
 from slipstream.device.array_addresses import address_of, merged_axes
 from slipstream.device.cuda_kernel import CudaKernel, load_kernels
 from slipstream.device.cufft import CufftScratch, strided_plan, whole_plan
-from slipstream.device.device_interface import Device, Event, Kernel, Operation, Span, Stream
-from slipstream.device.gpu_vendor import NVIDIA, GpuVendor
+from slipstream.device.device_interface import (
+    Device,
+    Event,
+    Kernel,
+    Operation,
+    Scratch,
+    Span,
+    Stream,
+)
 from slipstream.device.memory_meter import note
+from slipstream.device.nvrtc_processes import NVIDIA, GpuVendor
 from slipstream.errors import InputError
 
 # Streams beyond this many share queues of the device and wait for each other without need, for ever
@@ -48,7 +57,7 @@ class CudaEvent(Event):
     def done(self) -> bool:
         runtime = cupy.cuda.runtime
         # A fault of the device is no reason to go on waiting.
-        status = runtime.eventQuery(self.handle.ptr)
+        status: int = runtime.eventQuery(self.handle.ptr)
         if status not in (0, _NOT_READY):
             raise runtime.CUDARuntimeError(status)
         return status == 0
@@ -184,7 +193,8 @@ class CudaDevice(Device):
         """Return the address of `size` bytes of their own, which CuPy's pool knows nothing of."""
         with self.context, self._memory_for(f"{size} bytes to share"):
             cupy.get_default_memory_pool().free_all_blocks()
-            return cupy.cuda.runtime.malloc(size)
+            address: int = cupy.cuda.runtime.malloc(size)
+        return address
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         count = math.prod(shape)
@@ -194,7 +204,8 @@ class CudaDevice(Device):
                 memory = cupy.cuda.alloc_pinned_memory(size)
             else:  # that of large arrays goes back to the system when they do
                 memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size), 0)
-        return note(np.frombuffer(memory, dtype, count).reshape(shape))
+        array: np.ndarray = np.frombuffer(memory, dtype, count).reshape(shape)
+        return note(array)
 
     def pin(self, memory: np.ndarray) -> None:
         runtime, address = cupy.cuda.runtime, address_of(memory)
@@ -206,7 +217,7 @@ class CudaDevice(Device):
         """Return whether the GPU reaches an array of the host."""
         with self.context:
             attributes = cupy.cuda.runtime.pointerGetAttributes(address_of(array))
-        return attributes.type == _HOST_MEMORY
+        return bool(attributes.type == _HOST_MEMORY)
 
     def stream(self, urgent: bool = False) -> CudaStream:
         with self.context:
@@ -223,7 +234,7 @@ class CudaDevice(Device):
     def load_kernels(self) -> None:
         load_kernels()
 
-    def copy(self, target: Any, source: Any) -> Operation:
+    def copy(self, target: Array, source: Array) -> Operation:
         on_device = isinstance(target, cupy.ndarray) and isinstance(source, cupy.ndarray)
         alike = target.flags.c_contiguous and source.flags.c_contiguous
         if on_device and not (
@@ -250,19 +261,19 @@ class CudaDevice(Device):
 
     _copy_rectangle = staticmethod(cupy.cuda.runtime.memcpy2DAsync)
 
-    def fill(self, target: Any, value: float) -> Operation:
+    def fill(self, target: Array, value: float) -> Operation:
         return lambda stream: target.fill(value)
 
     def fft(
-        self, source: Any, target: Any, axis: int, forward: bool, scratch: Any = None
+        self, source: Array, target: Array, axis: int, forward: bool, scratch: Scratch | None = None
     ) -> Operation:
         with self.context, self._memory_for("cuFFT's work area"):
-            return strided_plan(source, target, axis, forward, scratch)
+            return strided_plan(source, target, axis, forward, cast(CufftScratch | None, scratch))
 
     def fft_scratch(self) -> CufftScratch:
         return CufftScratch()
 
-    def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
+    def fft_all(self, source: Array, target: Array, forward: bool) -> Operation:
         with self.context, self._memory_for("cuFFT's work area"):
             return whole_plan(source, target, forward)
 
@@ -282,18 +293,18 @@ class CudaDevice(Device):
 
     def memory_total(self) -> int:
         with self.context:
-            return cupy.cuda.runtime.memGetInfo()[1]
+            return int(cupy.cuda.runtime.memGetInfo()[1])
 
     def memory_free(self) -> int:
         with self.context:
             free, _ = cupy.cuda.runtime.memGetInfo()
-            return free + cupy.get_default_memory_pool().free_bytes()
+            return int(free + cupy.get_default_memory_pool().free_bytes())
 
     def synchronize(self) -> None:
         self.context.synchronize()
 
 
-def _rectangles(target: Any, source: Any) -> list[tuple[int, ...]]:
+def _rectangles(target: Array, source: Array) -> list[tuple[int, ...]]:
     """Split a strided copy into rectangles (target, pitch, source, pitch, width, height)."""
     shape, strides = merged_axes(target, source)
     if 0 in shape:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 
+from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import BlockLaunch, Kernel, Operation, RowLaunch, Stream
-from slipstream.device.gpu_vendor import GpuVendor
-from slipstream.device.nvrtc_processes import SideCompiler, loaded_library
+from slipstream.device.nvrtc_processes import GpuVendor, SideCompiler, loaded_library
 from slipstream.errors import RunError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _argument(value: Any) -> Any:
     if isinstance(value, float):
         return np.float64(value)
     if isinstance(value, np.ndarray):  # pinned memory, which the GPU reaches under its own address
-        return np.int64(value.ctypes.data)
+        return np.int64(address_of(value))
     return np.int64(value) if isinstance(value, int) else value
 
 

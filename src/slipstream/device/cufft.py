@@ -31,7 +31,7 @@ class CufftScratch(Scratch):
     """Plans by what they are of, and one work area for all of them."""
 
     def __init__(self) -> None:
-        self._plans: dict[tuple, cufft.PlanNd] = {}
+        self._plans: dict[tuple[Any, ...], cufft.PlanNd] = {}
         self._memory: cupy.ndarray | None = None
         self._tiny = cupy.empty((256,), np.uint8)
 

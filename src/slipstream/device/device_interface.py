@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slipstream.array_types import Array
+from slipstream.device.array_addresses import host_values
+
 if TYPE_CHECKING:
     from slipstream.device.lane_programs import LaneNode, LanePrograms
 
@@ -130,7 +133,7 @@ class Scratch:
     # Bytes that the transforms planned so far need, beside source and target.
     needed = 0
 
-    def provide(self, memory: Any) -> None:
+    def provide(self, memory: Array) -> None:
         """Take an array of at least so many bytes, for all transforms that follow."""
 
 
@@ -185,10 +188,10 @@ class Device(ABC):
         return "cpu" if self.kind == "cpu" else "gpu"
 
     @abstractmethod
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return an uninitialised, aligned, C-ordered array in device memory."""
 
-    def in_cache(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def in_cache(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return the same for what is worked on batch by batch, on a CPU in the cache of a core."""
         return self.empty(shape, dtype)
 
@@ -220,16 +223,16 @@ class Device(ABC):
         return
 
     @abstractmethod
-    def copy(self, target: Any, source: Any) -> Operation:
+    def copy(self, target: Array, source: Array) -> Operation:
         """Return the operation ``target[...] = source``, either of which may be pinned."""
 
     @abstractmethod
-    def fill(self, target: Any, value: float) -> Operation:
+    def fill(self, target: Array, value: float) -> Operation:
         """Return the operation that sets all elements of an array, or a view, to a number."""
 
     @abstractmethod
     def fft(
-        self, source: Any, target: Any, axis: int, forward: bool, scratch: Scratch | None = None
+        self, source: Array, target: Array, axis: int, forward: bool, scratch: Scratch | None = None
     ) -> Operation:
         """Return the unnormalised one-dimensional transform along `axis`, all other axes batched.
 
@@ -242,7 +245,7 @@ class Device(ABC):
         """Return whether the device has cosine and sine transforms of its own."""
         return False
 
-    def cosine_transform(self, source: Any, target: Any, axis: int, kind: str) -> Operation:
+    def cosine_transform(self, source: Array, target: Array, axis: int, kind: str) -> Operation:
         """Return the unnormalised cosine or sine transform along `axis` of real arrays.
 
         Of `kind` "dct1" to "dct4", or "dst1" to "dst4". The source is kept; the arrays may be
@@ -254,7 +257,7 @@ class Device(ABC):
         """Return new scratch; that of a device whose transforms need none does nothing."""
         return Scratch()
 
-    def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
+    def fft_all(self, source: Array, target: Array, forward: bool) -> Operation:
         """Return the unnormalised transform along all axes but the first, by one library plan.
 
         As `fft`, of contiguous arrays; of GPUs.
@@ -285,29 +288,29 @@ class Device(ABC):
     def synchronize(self) -> None:
         """Block until all work of this device has finished."""
 
-    def holds(self, array: Any) -> bool:
+    def holds(self, array: object) -> bool:
         """Return whether an array lies in memory such as `empty` returns."""
         return isinstance(array, self.array_module.ndarray)
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return a zeroed array in device memory."""
         array = self.empty(shape, dtype)
         array[...] = 0
         return array
 
-    def array(self, values: Any, dtype: Any = None) -> Any:
+    def array(self, values: Any, dtype: Any = None) -> Array:
         """Return a copy of host values in device memory."""
         values = np.ascontiguousarray(values, dtype=dtype)
         target = self.empty(values.shape, values.dtype)
         self.run(self.copy(target, values))
         return target
 
-    def to_host(self, array: Any) -> np.ndarray:
+    def to_host(self, array: Array) -> np.ndarray:
         """Return `array` as a NumPy array, after all work submitted so far."""
         self.synchronize()
-        return array if isinstance(array, np.ndarray) else array.get()
+        return host_values(array)
 
-    def scale(self, target: Any, factor: float) -> Operation:
+    def scale(self, target: Array, factor: float) -> Operation:
         """Return the operation that multiplies an array, or a view, by a number."""
         multiply, value = self.array_module.multiply, target.real.dtype.type(factor)
         return lambda stream: multiply(target, value, out=target)

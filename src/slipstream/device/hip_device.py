@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 
 from slipstream.device.cuda_device import CudaDevice
-from slipstream.device.gpu_vendor import AMD
+from slipstream.device.nvrtc_processes import AMD
 from slipstream.errors import InputError
 
 
@@ -32,7 +32,7 @@ class HipDevice(CudaDevice):
         return int(properties["sharedMemPerBlock"])
 
     def _architecture(self, properties: dict[str, Any]) -> str:
-        return properties["gcnArchName"].decode()  # such as gfx90a:sramecc+:xnack-
+        return str(properties["gcnArchName"].decode())  # such as gfx90a:sramecc+:xnack-
 
     def pin(self, memory: np.ndarray) -> None:
         raise InputError(

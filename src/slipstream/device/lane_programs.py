@@ -8,16 +8,65 @@ stand between such lists.
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
+from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import Device, Operation, RowLaunch, Stream
-from slipstream.device.host_calls import HostCall, PackedCall
+
+# What `lane_program.hpp` can pass on: at most this many integers and floating-point numbers, and
+# only on these processors.
+_INTEGERS = (6, 16, 48)
+_REALS = 8
+_PROCESSORS = ("x86_64", "aarch64")
+_FLOATS = (ctypes.c_float, ctypes.c_double)
+
+
+@dataclass(frozen=True)
+class PackedCall:
+    """A call in the form that `lane_program.hpp` takes: a function's address and its arguments."""
+
+    address: int
+    integers: list[int]
+    reals: bytes
+
+
+class HostCall:
+    """An operation that calls a C function with fixed arguments and keeps their targets alive."""
+
+    def __init__(self, function: Any, values: Sequence[Any], kept: Any) -> None:
+        self._function, self._values, self.kept = function, values, kept
+
+    def __call__(self, stream: Stream) -> None:
+        self._function(*self._values)
+
+    def packed(self) -> PackedCall | None:
+        """Return the call in the form that compiled code takes, or None if it cannot make it."""
+        integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
+        fits = len(integers) <= _INTEGERS[-1] and len(self._values) - len(integers) <= _REALS
+        if platform.machine() not in _PROCESSORS or not fits:
+            return None
+        room = next(size for size in _INTEGERS if len(integers) <= size)
+        content = b""
+        if len(integers) < len(self._values):
+            reals = (bytes(one) for one in self._values if isinstance(one, _FLOATS))
+            content = b"".join(one.ljust(8, b"\0") for one in reals)
+        integers += [0] * (room - len(integers))
+        address = address_of_function(self._function)
+        return PackedCall(address, integers, content.ljust(8 * _REALS, b"\0"))
+
+
+def address_of_function(function: Any) -> int:
+    """Return what a cast to a pointer gives, in a fraction of its time."""
+    return ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
+
 
 # As in `lane_program.hpp`: kinds of items, their fields, the spacing of counters, and the number of
 # floating-point numbers that calls are given.
@@ -50,7 +99,7 @@ class LanePrograms:
         awaited = {number for nodes in lanes for node in nodes for number in node.awaited}
         self._marks: dict[int, tuple[int, int]] = {}
         for lane, nodes in enumerate(lanes):
-            counter = self._counters[_STRIDE * lane :].ctypes.data
+            counter = address_of(self._counters[_STRIDE * lane :])
             marked = [node.number for node in nodes if node.number in awaited]
             self._marks |= {number: (counter, 1 + i) for i, number in enumerate(marked)}
         self._lanes = [self._parts(nodes) for nodes in lanes]
@@ -187,7 +236,7 @@ class _CompiledPart(_Part):
             np.array([n for call in calls for n in call.integers], np.int64),
             np.frombuffer(b"".join(call.reals for call in calls), np.uint8),
         )
-        integers, reals = (array.ctypes.data for array in self.arguments)
+        integers, reals = (address_of(array) for array in self.arguments)
         for place, call in self._calls.items():
             self._items[place][2], self._items[place][4] = integers, reals
             integers += 8 * len(call.integers)

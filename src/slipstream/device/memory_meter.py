@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from slipstream.array_types import Array
+
+Allocated = TypeVar("Allocated", bound=Array)
 _running = threading.local()
 # So many things that are gone do not matter.
 _FEW = 64
@@ -19,7 +22,7 @@ class MemoryMeter:
     def __init__(self) -> None:
         # What has been noted: an owner, where, and how many bytes; and how many of these were left
         # when those that are gone were looked for.
-        self.taken: list[tuple[weakref.ref, str, int]] = []
+        self.taken: list[tuple[weakref.ref[Any], str, int]] = []
         self.pruned = 0
 
     def __enter__(self) -> None:
@@ -38,10 +41,10 @@ class MemoryMeter:
         return result
 
 
-def note(array: Any) -> Any:
+def note(array: Allocated) -> Allocated:
     """Count an array that was allocated, if a meter runs; return it."""
     if getattr(_running, "meter", None) is not None:
-        owner = array
+        owner: Any = array
         while isinstance(owner.base, type(array)):
             owner = owner.base
         note_owned(owner, "host" if isinstance(array, np.ndarray) else "device", array.nbytes)

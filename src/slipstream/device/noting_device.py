@@ -13,10 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.device import gpu_fft_launch
 from slipstream.device.array_addresses import address_of
 from slipstream.device.cpu_device import InlineStream
-from slipstream.device.device_interface import Device, Kernel, Operation, Scratch, Stream
+from slipstream.device.device_interface import (
+    BlockLaunch,
+    Device,
+    Kernel,
+    Operation,
+    RowLaunch,
+    Scratch,
+    Stream,
+)
 
 # Where memory is: of the device, of the host, of other ranks of the node; or a core's cache.
 DEVICE, HOST, PEER, CACHE = range(4)
@@ -66,19 +75,19 @@ class NotedMemory:
             self._owners.append(owner)
         return np.asarray(_Address(address, shape, dtype)).view(NotedArray)
 
-    def owner_of(self, array: Any) -> int:
+    def owner_of(self, array: Array) -> int:
         """Return the rank whose memory an array in the place `PEER` is in."""
         return self._owners[bisect_right(self._starts, address_of(array)) - 1]
 
 
-def place_of(array: Any) -> int:
+def place_of(array: Array) -> int:
     """Return where the memory of an array is; small tables have real memory, of the device."""
     address = address_of(array)
     return (address - _FIRST_ADDRESS) >> _ZONE_BITS if address >= _FIRST_ADDRESS else DEVICE
 
 
 class _NotedKernel(Kernel):
-    def bind(self, launch: Any, *arguments: Any) -> Operation:
+    def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
         return nothing
 
 
@@ -146,20 +155,20 @@ class NotingDevice(Device):
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         return _NotedKernel()
 
-    def copy(self, target: Any, source: Any) -> Operation:
+    def copy(self, target: Array, source: Array) -> Operation:
         if target.shape != source.shape or target.dtype != source.dtype:
             raise ValueError(f"cannot copy {source.shape} {source.dtype} to {target.shape}")
         return nothing
 
-    def fill(self, target: Any, value: float) -> Operation:
+    def fill(self, target: Array, value: float) -> Operation:
         return nothing
 
     def fft(
-        self, source: Any, target: Any, axis: int, forward: bool, scratch: Scratch | None = None
+        self, source: Array, target: Array, axis: int, forward: bool, scratch: Scratch | None = None
     ) -> Operation:
         return nothing
 
-    def fft_all(self, source: Any, target: Any, forward: bool) -> Operation:
+    def fft_all(self, source: Array, target: Array, forward: bool) -> Operation:
         return nothing
 
     def tiled_transforms(self) -> bool:

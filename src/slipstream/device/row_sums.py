@@ -18,7 +18,8 @@ def row_sum_kernel(device: Device) -> Kernel:
 
 def sum_of_rows(device: Device, table: Array) -> np.ndarray:
     """Return the sum over the first axis of a table of doubles, always in the same order."""
-    return device.to_host(group_sums(device, table)).sum(axis=0)
+    total: np.ndarray = device.to_host(group_sums(device, table)).sum(axis=0)
+    return total
 
 
 def group_sums(device: Device, table: Array) -> Array:

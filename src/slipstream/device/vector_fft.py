@@ -13,12 +13,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from slipstream.array_types import Array
 from slipstream.device import gpu_fft_launch
-from slipstream.device.array_addresses import REAL_NAMES
-from slipstream.device.cosine_factors import fourier_factors, period
-from slipstream.device.device_interface import Device, Kernel, Operation, RowLaunch
-from slipstream.device.host_calls import HostCall
-from slipstream.device.lane_programs import in_sequence
+from slipstream.device.array_addresses import REAL_NAMES, address_of
+from slipstream.device.device_interface import Device, Kernel, Operation, RowLaunch, Stream
+from slipstream.device.lane_programs import HostCall, in_sequence
 
 # The largest radix that `vector_fft.hpp` has: lengths with larger primes are convolutions.
 _LARGEST_RADIX = 61
@@ -34,8 +33,8 @@ _Axes = list[tuple[int, tuple[int, int]]]
 
 def plan(
     device: Device,
-    source: np.ndarray,
-    target: np.ndarray,
+    source: Array,
+    target: Array,
     axis: int,
     forward: bool,
     kind: str = "fft",
@@ -60,13 +59,13 @@ def plan(
 
 
 def _through_copies(
-    device: Device, source: np.ndarray, target: np.ndarray, axis: int, forward: bool, kind: str
+    device: Device, source: Array, target: Array, axis: int, forward: bool, kind: str
 ) -> Operation:
     """Return a transform between contiguous copies."""
     first, last = np.empty(source.shape, source.dtype), np.empty(target.shape, target.dtype)
     transform = plan(device, first, last, axis, forward, kind)
 
-    def run(stream: Any) -> None:
+    def run(stream: Stream) -> None:
         first[...] = source
         transform(stream)
         target[...] = last
@@ -74,9 +73,7 @@ def _through_copies(
     return run
 
 
-def _parts(
-    pair: tuple[np.ndarray, np.ndarray], inner: set[int]
-) -> Iterator[tuple[int, int, _Axes]]:
+def _parts(pair: tuple[Array, Array], inner: set[int]) -> Iterator[tuple[int, int, _Axes]]:
     """Yield two addresses, and the axes to loop over from there, for each call of a kernel.
 
     Beside the inner axes there are as many as make four in all.
@@ -94,7 +91,7 @@ def _parts(
     within = [(1, (0, 0))] * (most - len(within)) + within
     for place in itertools.product(*(range(n) for n, _ in before)):
         first, second = (
-            array.ctypes.data
+            address_of(array)
             + sum(i * strides[number] for i, (_, strides) in zip(place, before, strict=True))
             for number, array in enumerate(pair)
         )
@@ -103,8 +100,8 @@ def _parts(
 
 def _binder(
     device: Device,
-    source: np.ndarray,
-    target: np.ndarray,
+    source: Array,
+    target: Array,
     axis: int,
     along: int,
     forward: bool,
@@ -141,8 +138,8 @@ def _binder(
 
 def bind_lines(
     device: Device,
-    source: tuple[np.ndarray, Sequence[int], Sequence[Any]],
-    target: tuple[np.ndarray, Sequence[int], Sequence[Any]],
+    source: tuple[Array, Sequence[int], Sequence[Any]],
+    target: tuple[Array, Sequence[int], Sequence[Any]],
     shape: tuple[int, int, int, int],
     forward: bool,
 ) -> Operation:
@@ -167,8 +164,8 @@ def bind_lines(
     return call
 
 
-def _address(array: np.ndarray | None) -> int:
-    return 0 if array is None else array.ctypes.data
+def _address(array: Array | None) -> int:
+    return 0 if array is None else address_of(array)
 
 
 def _kernel(
@@ -216,7 +213,7 @@ class _Length:
 
     def _keep(self, table: np.ndarray) -> int:
         self._kept.append(table)
-        return table.ctypes.data
+        return address_of(table)
 
 
 @functools.cache
@@ -268,3 +265,36 @@ def _primes(n: int) -> list[int]:
             n //= prime
         prime += 1
     return factors or [1]
+
+
+def period(kind: str, n: int) -> int:
+    """Return the points of a full period: the factor of a transform followed by its inverse."""
+    return {"fft": n, "dct1": 2 * (n - 1), "dst1": 2 * (n + 1)}.get(kind, 2 * n)
+
+
+def fourier_factors(kind: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of points before, and of modes after, the Fourier transform of a kind."""
+    size, index = period(kind, n), np.arange(n)
+
+    def wave(numerator: np.ndarray | int, denominator: int) -> np.ndarray:
+        return np.exp(-2j * np.pi * numerator / denominator)
+
+    before, after = np.full(n, 2.0 + 0j), np.ones(n, complex)
+    if kind == "dct1":
+        before[[0, -1]] = 1
+    elif kind == "dst1":
+        before, after = 2 * wave(index, size), 1j * wave(index + 1, size)
+    elif kind == "dct2":
+        after = wave(index, 2 * size)
+    elif kind == "dst2":
+        before, after = 2 * wave(index, size), 1j * wave(index + 1, 2 * size)
+    elif kind == "dct3":
+        before = 2 * wave(index, 2 * size)
+        before[0] = 1
+    elif kind == "dst3":
+        before, after = 2 * wave(index, 2 * size), 1j * wave(2 * index + 1, 2 * size)
+        before[-1] /= 2
+    else:
+        before = 2 * wave(index, 2 * size)
+        after = (1 if kind == "dct4" else 1j) * wave(2 * index + 1, 4 * size)
+    return before, after

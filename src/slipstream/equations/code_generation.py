@@ -217,7 +217,21 @@ def array_function(
     `functions` take the place of NumPy's of the same names. With `cse`, what several expressions
     have in common is computed once.
     """
-    functions = dict(functions or {})
+    several = isinstance(expression, (list, tuple))
+    given = tuple((functions or {}).items())
+    return _compiled(tuple(arguments), tuple(expression) if several else expression, given, cse)
+
+
+@functools.lru_cache(1024)
+def _compiled(
+    arguments: tuple[sympy.Symbol, ...],
+    expression: Any,
+    given: tuple[tuple[str, Any], ...],
+    cse: bool,
+) -> Callable[..., Any]:
+    """Return the function of `array_function`, the same for the same expressions."""
+    functions = dict(given)
+    shown = list(expression) if isinstance(expression, tuple) else expression
     # As SymPy sets it up where it is given the module's name. To that it would import all names of
     # NumPy, and with them modules that nobody needs and that take a tenth of a second to load.
     printer = NumPyPrinter(
@@ -229,4 +243,7 @@ def array_function(
         }
     )
     modules = [functions, {**vars(np), "numpy": np}]
-    return sympy.lambdify(arguments, expression, modules, printer=printer, cse=cse)
+    function: Callable[..., Any] = sympy.lambdify(
+        arguments, shown, modules, printer=printer, cse=cse
+    )
+    return function

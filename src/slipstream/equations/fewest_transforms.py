@@ -140,7 +140,7 @@ def grouped_terms(
     return groups
 
 
-def _order(value: Value) -> tuple:
+def _order(value: Value) -> tuple[Any, ...]:
     return sum(value.orders), value.field, value.component or 0, value.orders
 
 

@@ -60,7 +60,7 @@ class Value(sympy.Symbol):
         self.orders = orders
         return self
 
-    def _hashable_content(self) -> tuple:
+    def _hashable_content(self) -> tuple[Any, ...]:
         own = (self.field, self.component, self.solenoidal, self.orders)
         return (*super()._hashable_content(), *own)
 

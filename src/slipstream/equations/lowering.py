@@ -14,6 +14,7 @@ import math
 import operator
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import sympy
 
@@ -295,7 +296,7 @@ def _parts_of_mean(
     return tuple(parts)
 
 
-def _speeds(model: Model) -> list:
+def _speeds(model: Model) -> list[Any]:
     if model.speeds is not None:
         return list(model.speeds)
     vectors = [field for field in model.equations if field.rank == 1]
@@ -304,7 +305,7 @@ def _speeds(model: Model) -> list:
 
 def _linear(
     components: list[Value], forms: list[Form], vectors: list[int]
-) -> tuple[list, list, list]:
+) -> tuple[list[Any], list[Any], list[Any]]:
     """Return what is linear: between components, decay, and what is constant in space."""
     linear, decay, constant = [], [], []
     places = {value: place for place, value in enumerate(components)}

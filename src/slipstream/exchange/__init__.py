@@ -7,14 +7,14 @@ graph. A single rank imports no transport, and nothing of exchanges that it does
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from slipstream.exchange.communicators import local_rank
+from slipstream.exchange.communicators import local_rank, open_matching_device
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
-from slipstream.exchange.matching_devices import open_matching_device
 from slipstream.exchange.pack_targets import (
     ArrayBox,
     PackTargets,
     Views,
     box_targets,
+    copy_boxes,
     pack_targets,
     packed_exchange,
     views_of,
@@ -30,7 +30,6 @@ from slipstream.exchange.transport_registry import (
 )
 
 if TYPE_CHECKING:
-    from slipstream.exchange.box_copies import copy_boxes
     from slipstream.exchange.halo_exchange import HaloExchange, HaloPlan
     from slipstream.exchange.reduced_precision_wire import NarrowWire
     from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 # What not every run needs is imported when it is asked for.
 _MODULES = {
     "halo_exchange": ("HaloExchange", "HaloPlan"),
-    "box_copies": ("copy_boxes",),
     "reduced_precision_wire": ("NarrowWire",),
     "sparse_exchange": ("SparseExchange", "swap_plan"),
 }

@@ -1,11 +1,14 @@
-"""Which ranks of a communicator are where: in MPI's world, and on a node."""
+"""Which ranks of a communicator are where, and which devices they open."""
 
 from __future__ import annotations
 
 import os
 from typing import TypeVar
 
-from slipstream.array_types import Comm
+from slipstream.accepted import DEVICES
+from slipstream.array_types import Comm, Communicator
+from slipstream.collective import on_every_rank
+from slipstream.device import Device, choose_gpus, current_gpu, open_device, visible_gpus
 from slipstream.errors import InputError
 
 T = TypeVar("T")
@@ -14,7 +17,7 @@ T = TypeVar("T")
 RANKS_PER_NODE = "SLIPSTREAM_RANKS_PER_NODE"
 
 
-def world_ranks(comm: Comm) -> tuple[int, ...]:
+def world_ranks(comm: Communicator) -> tuple[int, ...]:
     """Return the numbers of a communicator's ranks in MPI's world."""
     from mpi4py import MPI
 
@@ -25,7 +28,7 @@ def world_ranks(comm: Comm) -> tuple[int, ...]:
     return ranks
 
 
-def node_numbers(comm: Comm) -> tuple[int, ...]:
+def node_numbers(comm: Communicator) -> tuple[int, ...]:
     """Return the node of each rank: 0, 1, ... in the order of their first ranks. Collective.
 
     As many ranks as ``SLIPSTREAM_RANKS_PER_NODE`` says on the first one count as a node.
@@ -39,7 +42,7 @@ def node_numbers(comm: Comm) -> tuple[int, ...]:
     return tuple(numbers[node] for node in everyone)
 
 
-def one_node(comm: Comm) -> bool:
+def one_node(comm: Communicator) -> bool:
     """Return whether all ranks are on one node. Collective."""
     return max(node_numbers(comm)) == 0
 
@@ -59,3 +62,38 @@ def on_node(comm: Comm, mine: T) -> tuple[int, list[T]]:
     rank, all_there = node.rank, node.allgather(mine)
     node.Free()
     return rank, all_there
+
+
+def open_matching_device(device: Device | str, comm: Comm) -> Device:
+    """Return this rank's device, opened if it is a name, of the same kind on all ranks. Collective.
+
+    Without a communicator it is the GPU that is CuPy's current device. All ranks raise `InputError`
+    if there is none.
+    """
+    wants_gpu = isinstance(device, str) and device != "cpu"
+    # Ranks may ask for different devices: they meet here whatever they want.
+    vendor = "hip" if wants_gpu and device == "hip" else "cuda"
+    gpus = on_every_rank(comm, lambda: visible_gpus(vendor) if wants_gpu else [])
+    local, seen = on_node(comm, gpus)
+
+    def opened() -> Device:
+        if isinstance(device, Device):
+            return device
+        if isinstance(device, str):
+            if comm is None:
+                return open_device(device, current_gpu() if seen[0] else 0)
+            place = choose_gpus(seen)[local] if seen[local] else local
+            return open_device(device, place, comm.size)
+        accepted = ", ".join(["auto", *DEVICES])
+        raise InputError(f"device {device!r}; accepted: {accepted}, or an open device")
+
+    mine = on_every_rank(comm, opened)
+    # Exchanged rows of different kinds of devices differ in length.
+    kinds = [mine.kind] if comm is None else comm.allgather(mine.kind)
+    if len(set(kinds)) > 1:
+        odd = [rank for rank, kind in enumerate(kinds) if kind != kinds[0]]
+        raise InputError(
+            f"device 'auto' found {kinds[0]!r} on rank 0, but {kinds[odd[0]]!r} on rank {odd[0]}; "
+            "name the device, 'cpu' or 'cuda', and see 'slipstream info' on that rank's machine"
+        )
+    return mine

@@ -16,9 +16,8 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.decomposition import Box, PaddedBox
 from slipstream.device import Device
-from slipstream.exchange.box_copies import copy_boxes
 from slipstream.exchange.exchange_plan import Block, ExchangePlan
-from slipstream.exchange.pack_targets import ArrayBox, box_targets
+from slipstream.exchange.pack_targets import ArrayBox, box_targets, copy_boxes
 from slipstream.exchange.transport_base import Transport
 from slipstream.schedule import StepGraph
 

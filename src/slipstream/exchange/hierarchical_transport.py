@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.exchange.exchange_order import members_of
 from slipstream.exchange.exchange_plan import Block
 from slipstream.exchange.mpi_transport import MpiExchange, MpiTransport
+
+if TYPE_CHECKING:
+    from slipstream.collective.own_communicator import OwnCommunicator
 
 # Elements that a rank sends to each rank of other nodes, and gets from them.
 Counts = tuple[dict[int, int], dict[int, int]]
@@ -229,7 +231,7 @@ class MpiHierarchical(MpiTransport):
     exchange = _Aggregated
     aggregates = True
 
-    def __init__(self, comm: Comm, device: Device) -> None:
+    def __init__(self, comm: OwnCommunicator, device: Device) -> None:
         super().__init__(comm, device)
         self.carriers = Carriers(self.nodes, comm.rank)
         self._owner, self._node = comm, comm.part(self.carriers.here)

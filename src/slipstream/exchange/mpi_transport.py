@@ -12,12 +12,12 @@ import ctypes
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.array_types import Array, Comm
-from slipstream.collective.time_limit import abandoned
+from slipstream.array_types import Array
+from slipstream.collective import abandoned
 from slipstream.device import Device
 from slipstream.exchange.communicators import node_numbers
 from slipstream.exchange.exchange_order import ExchangeOrder
@@ -28,9 +28,11 @@ from slipstream.exchange.exchange_plan import (
     ranges_of,
     views_of_ranges,
 )
-from slipstream.exchange.failure_notice import FailureNotice
-from slipstream.exchange.transport_base import Exchange, Transport
+from slipstream.exchange.transport_base import Exchange, FailureNotice, Transport
 from slipstream.schedule import StepGraph
+
+if TYPE_CHECKING:
+    from slipstream.collective.own_communicator import OwnCommunicator
 
 # The standard guarantees tags up to 32767 only.
 _TAGS = 32000
@@ -45,7 +47,7 @@ class MpiTransport(Transport):
     exchange: type[MpiExchange]
     staged = True
 
-    def __init__(self, comm: Comm, device: Device) -> None:
+    def __init__(self, comm: OwnCommunicator, device: Device) -> None:
         from mpi4py import MPI
 
         super().__init__(device)
@@ -56,10 +58,10 @@ class MpiTransport(Transport):
         self._staged = device.kind != "cpu" and self.staged
         self._next_tag = 0
         self._notice = FailureNotice(comm)
-        self._staging_arrays: dict[tuple, tuple[Any, np.ndarray]] = {}
+        self._staging_arrays: dict[tuple[Any, ...], tuple[Any, np.ndarray]] = {}
 
     @classmethod
-    def make(cls, comm: Comm, device: Device) -> MpiTransport:
+    def make(cls, comm: OwnCommunicator, device: Device) -> MpiTransport:
         return cls(comm, device)
 
     def prepare(
@@ -84,7 +86,7 @@ class MpiTransport(Transport):
         """Raise RunError if a step with an exchange of this transport has failed on any rank."""
         self._notice.look()
 
-    def staging(self, array: Any) -> np.ndarray:
+    def staging(self, array: Array) -> Array:
         """Return what MPI takes for an array: itself, or host memory, always the same."""
         if not self._staged:
             return array
@@ -251,7 +253,7 @@ class _PointToPoint(MpiExchange):
         ]
 
     def _persistent(
-        self, init: Any, arrays: Sequence[np.ndarray], blocks: list[Block], tag: int
+        self, init: Any, arrays: Sequence[Array], blocks: list[Block], tag: int
     ) -> Iterator[Any]:
         for block in blocks:
             for number, array in enumerate(arrays):
@@ -269,7 +271,7 @@ class _AllToAll(MpiExchange):
     ordered = True
 
     def _prepare(self, tag: int) -> None:
-        def message(array: np.ndarray, blocks: list[Block]) -> list[Any]:
+        def message(array: Array, blocks: list[Block]) -> list[Any]:
             counts, offsets = [0] * self._comm.size, [0] * self._comm.size
             for block in blocks:
                 counts[block.peer] = block.count // self._unit

@@ -10,7 +10,7 @@ import atexit
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from slipstream.array_types import Array, Comm
+from slipstream.array_types import Array, Communicator
 from slipstream.device import Device, Operation, Stream
 from slipstream.exchange.communicators import world_ranks
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
@@ -18,7 +18,12 @@ from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
 if TYPE_CHECKING:
+    from slipstream.collective.own_communicator import OwnCommunicator
     from slipstream.device.cuda_device import CudaDevice, CudaStream
+
+
+# Rank, address and bytes.
+_Messages = Sequence[tuple[int, int, int]]
 
 
 def nccl_is_available() -> bool:
@@ -26,7 +31,7 @@ def nccl_is_available() -> bool:
     try:
         from cupy.cuda import nccl
 
-        return nccl.get_version() > 0
+        return bool(nccl.get_version() > 0)
     except Exception:  # whatever is missing or broken, there is no NCCL
         return False
 
@@ -38,7 +43,7 @@ class NcclTransport(Transport):
     devices = ("cuda", "hip")  # of AMD's GPUs, CuPy calls RCCL by NCCL's name
     needs_own_gpu = True
 
-    def __init__(self, comm: Comm, device: Device) -> None:
+    def __init__(self, comm: OwnCommunicator, device: Device) -> None:
         super().__init__(device)
         self.comm = _connected(comm, cast("CudaDevice", device))
 
@@ -49,7 +54,7 @@ class NcclTransport(Transport):
         return "needs CuPy with the NCCL library on every rank" if missing else ""
 
     @classmethod
-    def make(cls, comm: Comm, device: Device) -> NcclTransport:
+    def make(cls, comm: OwnCommunicator, device: Device) -> NcclTransport:
         return cls(comm, device)
 
     def prepare(
@@ -91,7 +96,7 @@ class NcclExchange(Exchange):
         )
 
 
-def _group(comm: Any, sends: list, receives: list, keep_alive: Any) -> Operation:
+def _group(comm: Any, sends: _Messages, receives: _Messages, keep_alive: Any) -> Operation:
     """Return the operation that does all messages, given as (peer, pointer, bytes)."""
     from cupy.cuda import nccl
 
@@ -115,7 +120,7 @@ def _group(comm: Any, sends: list, receives: list, keep_alive: Any) -> Operation
 _communicators: dict[tuple[Device, tuple[int, ...]], Any] = {}
 
 
-def _connected(comm: Comm, device: CudaDevice) -> Any:
+def _connected(comm: Communicator, device: CudaDevice) -> Any:
     """Return the NCCL communicator of these ranks, connected to all of them. Collective."""
     from cupy.cuda import nccl
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.device import Device, Stream
+from slipstream.device import Device, Stream, address_of
 from slipstream.device.noting_device import HOST, PEER, NotingDevice, place_of
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of, ranges_of, views_of_ranges
 from slipstream.exchange.hierarchical_transport import Carriers, Leg, Legs, counts_of
@@ -98,7 +98,7 @@ class _NotingTransport(Transport):
         """Return what MPI takes for an array, always the same."""
         if not self._is_staged or place_of(array) == HOST:
             return array
-        key = array.ctypes.data, array.nbytes
+        key = address_of(array), array.nbytes
         if key not in self._staging:
             self._staging[key] = self.device.pinned(array.shape, array.dtype)
         return self._staging[key]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Communicator
 from slipstream.collective import on_every_rank
 from slipstream.device import Device, address_of
 from slipstream.device.memory_meter import note_owned
@@ -50,7 +50,7 @@ class Segment:
     `memory` is this rank's own.
     """
 
-    def __init__(self, comm: Comm, device: Device, size: int) -> None:
+    def __init__(self, comm: Communicator, device: Device, size: int) -> None:
         size = allocated_bytes(size)
         make: Any = HostMemory
         if device.kind == "cuda":
@@ -85,7 +85,10 @@ class SharedArrays:
     """
 
     def __init__(
-        self, comm: Comm, device: Device, reachable: Callable[[int], bool] = lambda rank: True
+        self,
+        comm: Communicator,
+        device: Device,
+        reachable: Callable[[int], bool] = lambda rank: True,
     ) -> None:
         self._device, self._made = device, 0
         # On a CPU, whatever still uses a segment keeps it.
@@ -100,7 +103,7 @@ class SharedArrays:
         self.near = [mine and theirs for mine, theirs in pairs]
         self.everywhere = all(comm.allgather(all(self.near)))
 
-    def new_flags(self, comm: Comm) -> None:
+    def new_flags(self, comm: Communicator) -> None:
         """Provide flags that nobody has raised. Collective."""
         # Those before stay for ever on a GPU: other ranks have them open, and may use them still.
         self.flags, self.flags_used = Segment(comm, self._device, 8 * FLAGS), 0
@@ -108,7 +111,7 @@ class SharedArrays:
             self._device.run(self._device.fill(self.flags.memories[comm.rank], 0))
             comm.Barrier()
 
-    def empty(self, comm: Comm, shape: Sequence[int], dtype: Any) -> Any:
+    def empty(self, comm: Communicator, shape: Sequence[int], dtype: Any) -> Array:
         """Return an array that the other ranks see. Collective."""
         if self._device.kind == "cuda":
             self._free_dropped(comm)
@@ -116,6 +119,7 @@ class SharedArrays:
         segment = Segment(comm, self._device, math.prod(shape) * dtype.itemsize)
         number, self._made = self._made, self._made + 1
         self._segments[number] = segment
+        array: Array
         array, owner = segment.memory.own_array(shape, dtype)
         if self._device.kind == "cpu":
             owner.kept = segment
@@ -124,7 +128,7 @@ class SharedArrays:
         return array
 
     def exchange_places(
-        self, comm: Comm, plan: ExchangePlan, targets: Sequence[Any]
+        self, comm: Communicator, plan: ExchangePlan, targets: Sequence[Array]
     ) -> list[dict[int, Any]]:
         """Tell every sender where its block belongs; return what the receivers told. Collective."""
         told: list[Any] = [None] * comm.size
@@ -140,7 +144,7 @@ class SharedArrays:
                 where[block.peer] = memory[offset : offset + length].view(target.dtype)
         return places
 
-    def _locate(self, comm: Comm, array: Any) -> tuple[int, int]:
+    def _locate(self, comm: Communicator, array: Any) -> tuple[int, int]:
         """Return the segment that an array is in, and the byte at which it begins."""
         address = address_of(array)
         for number, segment in self._segments.items():
@@ -149,7 +153,7 @@ class SharedArrays:
                 return number, address - address_of(memory)
         raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
 
-    def close(self, comm: Comm) -> None:
+    def close(self, comm: Communicator) -> None:
         """Free what no rank uses any more, as nobody will ask for anything again. Collective."""
         self._free_dropped(comm)
         if not any(comm.allgather(len(self._segments))):
@@ -157,7 +161,7 @@ class SharedArrays:
             comm.Barrier()
             self.flags.free()
 
-    def _free_dropped(self, comm: Comm) -> None:
+    def _free_dropped(self, comm: Communicator) -> None:
         """Free what no rank uses any more of the memory of a GPU, which others have open."""
         everywhere = set.intersection(*comm.allgather(self._dropped.copy()))
         if not everywhere:

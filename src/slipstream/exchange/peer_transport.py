@@ -12,22 +12,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.array_types import Array, Comm
-from slipstream.collective.time_limit import WaitedTooLong, timeout
+from slipstream.array_types import Array
+from slipstream.collective import WaitedTooLong, timeout
 from slipstream.device import Device, Operation, RowLaunch, address_of
 from slipstream.exchange.communicators import node_numbers
 from slipstream.exchange.exchange_order import ExchangeOrder
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
-from slipstream.exchange.failure_notice import FailureNotice
 from slipstream.exchange.pack_targets import PackTargets
 from slipstream.exchange.peer_memory import FLAGS, SharedArrays, allocated_bytes
-from slipstream.exchange.transport_base import Exchange, Transport
+from slipstream.exchange.transport_base import Exchange, FailureNotice, Transport
 from slipstream.exchange.transport_registry import make_far_transport
 from slipstream.schedule import StepGraph
+
+if TYPE_CHECKING:
+    from slipstream.collective.own_communicator import OwnCommunicator
 
 # A rank that waits looks in every so many polls whether another has given up.
 _LOOK = 16
@@ -47,7 +49,11 @@ class PeerTransport(Transport):
     can_store = True
 
     def __init__(
-        self, comm: Comm, device: Device, memory: SharedArrays, make_far: Callable[[], Transport]
+        self,
+        comm: OwnCommunicator,
+        device: Device,
+        memory: SharedArrays,
+        make_far: Callable[[], Transport],
     ) -> None:
         super().__init__(device)
         self.comm, self.memory = comm, memory
@@ -68,7 +74,7 @@ class PeerTransport(Transport):
         return "needs a CPU or NVIDIA GPUs" if kind == "hip" else ""
 
     @classmethod
-    def make(cls, comm: Comm, device: Device) -> PeerTransport:
+    def make(cls, comm: OwnCommunicator, device: Device) -> PeerTransport:
         nodes = node_numbers(comm)
         reachable = [node == nodes[comm.rank] for node in nodes].__getitem__
         make = partial(SharedArrays, comm, device, reachable)
@@ -76,7 +82,7 @@ class PeerTransport(Transport):
         memory = make() if device.kind == "cpu" else comm.shared((device, nodes), make)
         return cls(comm, device, memory, lambda: make_far_transport(comm, device))
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return an array that the other ranks see. Collective."""
         return self.memory.empty(self.comm, shape, dtype)
 
@@ -85,12 +91,12 @@ class PeerTransport(Transport):
         return allocated_bytes(size)
 
     def stored_targets(
-        self, plan: ExchangePlan, targets: Sequence[Any], alternating: bool
+        self, plan: ExchangePlan, targets: Sequence[Array], alternating: bool
     ) -> StoredTargets | None:
         """Return where blocks belong in the memory of their receivers; see `Transport`."""
         return None if self._far else StoredTargets(self, plan, targets, alternating)
 
-    def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Any:
+    def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return memory to pack blocks in, see `Transport`; nothing is packed if all is stored."""
         return self.empty(shape, dtype) if self._far else np.empty(shape, dtype)
 
@@ -150,7 +156,7 @@ class StoredTargets(PackTargets):
         self,
         transport: PeerTransport,
         plan: ExchangePlan,
-        targets: Sequence[Any],
+        targets: Sequence[Array],
         alternating: bool = False,
     ) -> None:
         targets = [target.reshape(-1) for target in targets]
@@ -165,7 +171,7 @@ class StoredTargets(PackTargets):
     def shown_as(self, label: str) -> tuple[str, str]:
         return label, "communication"
 
-    def limited_to(self, written: Sequence[Any], arriving: Sequence[Any]) -> StoredTargets:
+    def limited_to(self, written: Sequence[Array], arriving: Sequence[Array]) -> StoredTargets:
         limited = copy.copy(self)
         limited._stored, limited._arriving = list(written), list(arriving)
         return limited

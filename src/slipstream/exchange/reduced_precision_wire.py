@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Array
+from slipstream.array_types import Array, Communicator
 from slipstream.decomposition import split
 from slipstream.device import Device, Kernel, RowLaunch, address_of
 from slipstream.errors import InputError
@@ -36,7 +36,7 @@ class NarrowWire(Transport):
     `wire` is the precision of the real and imaginary parts on their way; `InputError` if unknown.
     """
 
-    def __init__(self, inner: Transport, device: Device, comm: Any, wire: str) -> None:
+    def __init__(self, inner: Transport, device: Device, comm: Communicator, wire: str) -> None:
         if wire not in WIRES:
             raise InputError(f"wire {wire!r} is unknown; accepted: {', '.join(WIRES)}")
         super().__init__(device)
@@ -49,11 +49,15 @@ class NarrowWire(Transport):
             for name in ("narrow_rows", "widen_rows")
         )
         # Whoever can still run an exchange keeps it, and it keeps its arrays.
-        self._exchanges: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
-        self._narrow_arrays: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+        self._exchanges: weakref.WeakValueDictionary[int, NarrowExchange] = (
+            weakref.WeakValueDictionary()
+        )
+        self._narrow_arrays: weakref.WeakValueDictionary[tuple[int, int], Any] = (
+            weakref.WeakValueDictionary()
+        )
         self._prepared = 0
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return an uninitialised array of the inner transport. Collective."""
         return self.inner.empty(shape, dtype)
 
@@ -62,7 +66,7 @@ class NarrowWire(Transport):
         return self.inner.allocated_bytes(size)
 
     def prepare(
-        self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]], whole: bool = False
     ) -> NarrowExchange:
         """Prepare an exchange of complex128 arrays, or raise `InputError`. Collective."""
         arrays = [array for pair in pairs for array in pair]
@@ -79,7 +83,7 @@ class NarrowWire(Transport):
         self._prepared += 1
         return exchange
 
-    def _narrow(self, arrays: list[Any]) -> list[Any]:
+    def _narrow(self, arrays: list[Array]) -> list[Array]:
         """Return the narrow arrays that stand for wide ones, the same for the same."""
         keys = [(address_of(array), array.nbytes) for array in arrays]
         # All ranks make an array or none, and one cannot tell its empty arrays by their addresses.
@@ -108,7 +112,7 @@ class NarrowWire(Transport):
         totals[(totals[:, 1] == 0) & (totals[:, 2] > 0), :2] = np.nextafter(0, 1)
         return totals[:, :2]
 
-    def relative_error(self, comm: Any = None) -> float:
+    def relative_error(self, comm: Communicator | None = None) -> float:
         """Return the largest error of an exchange, relative to what was sent in it. Collective.
 
         It is the root of the ratio of `error_sums` over some ranks, by default those of the

@@ -8,16 +8,22 @@ ranks see each other's memory, whoever makes the data may store them at their de
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream.accepted import DEVICES
-from slipstream.array_types import Comm
+from slipstream.array_types import Array
+from slipstream.collective import RankFailed, described
 from slipstream.device import Device
+from slipstream.errors import RunError
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.pack_targets import PackTargets, packed_blocks
 from slipstream.schedule import StepGraph
+
+if TYPE_CHECKING:
+    from slipstream.collective.own_communicator import OwnCommunicator
 
 
 class Exchange(PackTargets, ABC):
@@ -31,7 +37,7 @@ class Exchange(PackTargets, ABC):
         self,
         device: Device,
         plan: ExchangePlan,
-        pairs: Sequence[tuple[Any, Any]],
+        pairs: Sequence[tuple[Array, Array]],
         whole: bool = False,
     ) -> None:
         super().__init__(plan, [] if whole else packed_blocks(plan, pairs))
@@ -92,14 +98,14 @@ class Transport(ABC):
         return ""
 
     @classmethod
-    def make(cls, comm: Comm, device: Device) -> Transport:
+    def make(cls, comm: OwnCommunicator, device: Device) -> Transport:
         """Return a transport between these ranks, a new one or one that they have. Collective."""
         raise NotImplementedError
 
     def __init__(self, device: Device) -> None:
         self.device = device
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return an uninitialised array for this transport to exchange from and to. Collective."""
         return self.device.empty(tuple(shape), dtype)
 
@@ -109,7 +115,7 @@ class Transport(ABC):
 
     @abstractmethod
     def prepare(
-        self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False
+        self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]], whole: bool = False
     ) -> Exchange:
         """Prepare the exchange of several pairs (source, target) by one plan. Collective.
 
@@ -118,7 +124,7 @@ class Transport(ABC):
         """
 
     def stored_targets(
-        self, plan: ExchangePlan, targets: Sequence[Any], alternating: bool
+        self, plan: ExchangePlan, targets: Sequence[Array], alternating: bool
     ) -> PackTargets | None:
         """Return where blocks belong in the memory of all receivers, None if out of reach.
 
@@ -126,7 +132,7 @@ class Transport(ABC):
         """
         return None
 
-    def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Any:
+    def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return memory to pack blocks in. Collective.
 
         It is never touched, and takes none of the device, where blocks are stored at receivers.
@@ -144,3 +150,46 @@ class Transport(ABC):
     def give_up(self, failure: BaseException) -> None:
         """Note that a step with an exchange of this transport has failed; tell the others."""
         return
+
+
+# For so many seconds a message may be on its way whose sender is known to have sent it.
+_ON_ITS_WAY = 1.0
+_PAUSE = 1e-4
+
+
+class FailureNotice:
+    """What the ranks of a transport tell each other. Collective."""
+
+    def __init__(self, comm: OwnCommunicator) -> None:
+        self._comm, self._topic = comm, comm.new_topic()
+        self._text = ""
+
+    def tell(self, failure: BaseException) -> None:
+        """Tell all other ranks, unless one of them has told this one before."""
+        if not self._text:
+            self._text = described(failure)[1]
+            self._comm.tell(failure, self._topic)
+
+    def check(self) -> None:
+        """Raise RunError if a failure is known of."""
+        if self._text:
+            raise RunError(f"an exchange was given up; make the plan anew: {self._text}")
+
+    def look(self) -> None:
+        """Raise RunError if a rank whose message is here has failed, in a step or at its door."""
+        if self._text:
+            self.check()
+        self._comm.look(self._topic)
+
+    def expect(self) -> None:
+        """Raise RunError, as another rank is known to have told why."""
+        until = time.perf_counter() + _ON_ITS_WAY
+        while time.perf_counter() < until:
+            try:
+                self.look()
+            except RankFailed as failure:
+                self._text = failure.text()
+                self.check()
+            time.sleep(_PAUSE)
+        self._text = "a step has failed on another rank"
+        self.check()

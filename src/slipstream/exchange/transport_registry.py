@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from slipstream.argument_checks import name_among
-from slipstream.array_types import Comm
+from slipstream.array_types import Comm, Communicator
 from slipstream.collective import own
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import node_numbers, one_node
 from slipstream.exchange.transport_base import Transport
+
+if TYPE_CHECKING:
+    from slipstream.collective.own_communicator import OwnCommunicator
 
 # By name: module in this package, and class.
 TRANSPORTS = {
@@ -45,7 +48,8 @@ class _RankFacts(NamedTuple):
 def transport_class(name: str) -> type[Transport]:
     """Return the class of a transport, importing its module."""
     module, attribute = TRANSPORTS[name]
-    return getattr(import_module(f"slipstream.exchange.{module}"), attribute)
+    found: type[Transport] = getattr(import_module(f"slipstream.exchange.{module}"), attribute)
+    return found
 
 
 def names_on(kind: str) -> list[str]:
@@ -78,12 +82,12 @@ def chosen_transport(name: str, comm: Comm, device: Device) -> str:
     return name
 
 
-def can_aggregate(comm: Comm) -> bool:
+def can_aggregate(comm: Communicator) -> bool:
     """Return whether there are several nodes, and several ranks on one of them. Collective."""
     return 1 < len(set(node_numbers(comm))) < comm.size
 
 
-def transports_to_try(comm: Comm, device: Device, message: float) -> list[str]:
+def transports_to_try(comm: Communicator, device: Device, message: float) -> list[str]:
     """Return what is worth measuring for messages of so many bytes between ranks. Collective."""
     problems = _problems(TRANSPORTS, comm, device)
     aggregated = can_aggregate(comm) and message <= _SMALL
@@ -111,18 +115,18 @@ def make_transport(name: str, comm: Comm, device: Device) -> Transport | None:
     chosen = name if name == "none" else chosen_transport(name, comm, device)
     if chosen == "none":
         return None
-    comm = comm if hasattr(comm, "meet") else own(comm, f"transport {chosen}")
-    return transport_class(chosen).make(comm, device)
+    owned = cast("OwnCommunicator", own(comm, f"transport {chosen}"))
+    return transport_class(chosen).make(owned, device)
 
 
-def make_far_transport(comm: Comm, device: Device) -> Transport:
+def make_far_transport(comm: OwnCommunicator, device: Device) -> Transport:
     """Make what serves the ranks that one made for a node does not reach. Collective."""
     # On one node there are hardly any, for which nothing is to be set up that they might not need.
     name = "mpi-p2p" if one_node(comm) else _automatic(comm, device, False)
     return transport_class(name).make(comm, device)
 
 
-def _automatic(comm: Comm, device: Device, is_one_node: bool) -> str:
+def _automatic(comm: Communicator, device: Device, is_one_node: bool) -> str:
     # One after the other: whatever comes behind the first that can be used is not even imported.
     for name in AUTOMATIC:
         reaches_all = is_one_node or not transport_class(name).within_node
@@ -131,7 +135,7 @@ def _automatic(comm: Comm, device: Device, is_one_node: bool) -> str:
     raise RuntimeError("no transport can be used, though MPI's messages always can")
 
 
-def _problems(names: Iterable[str], comm: Comm, device: Device) -> dict[str, str]:
+def _problems(names: Iterable[str], comm: Communicator, device: Device) -> dict[str, str]:
     """Return why each transport cannot be used by these ranks, "" if it can. Collective."""
     classes = {name: transport_class(name) for name in names}
     lacks = {name: one.lacks(device.kind) for name, one in classes.items()}

@@ -52,7 +52,7 @@ class ColumnPass:
         limit = max(1, BATCH_BYTES[device.processor] // max(1, row_bytes))
         self._batch = max(1, balanced_batch(self._ky, limit, device.lanes))
         # Only GPUs leave columns to a library, all of them at once.
-        self._work: Array = None
+        self._work: Any = None
         if stored and not self.line.tiled:
             self._work = device.empty((fields, nz, self._batch, row), complex_dtype)
         self.work_bytes = 0 if self._work is None else self._work.nbytes
@@ -82,7 +82,7 @@ class ColumnPass:
             points = self._points(self._work[:, :, : columns.shape[2]])
         self.line.record_backward_stored(graph, spectral, points, tables, place)
 
-    def record_forward(self, graph: StepGraph, columns: Array, spectral: Array = None) -> None:
+    def record_forward(self, graph: StepGraph, columns: Array, spectral: Any = None) -> None:
         """Record columns -> spectral modes.
 
         Columns are transformed in place. Without `spectral` the kept modes stay in their places

@@ -1,7 +1,7 @@
 """Cosine and sine transforms along one axis that is not divided among ranks.
 
 Each is a complex Fourier transform of the points, padded with zeros and multiplied by factors
-before and after it (`cosine_factors`): in cache where the device has a kernel for that, else in
+before and after it (`fourier_factors`): in cache where the device has a kernel for that, else in
 memory. Complex arrays are transformed as pairs of real ones.
 """
 

@@ -15,6 +15,7 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective import check_agreement, collectively, on_every_rank
 from slipstream.decomposition import Box, checked_boxes, shape_covered
+from slipstream.device import host_values
 from slipstream.errors import InputError
 from slipstream.exchange import HaloPlan
 from slipstream.redistribution import redistribute as move
@@ -261,7 +262,7 @@ def part_of_rank(array: Array, box: Box) -> np.ndarray:
             f"array has shape {tuple(array.shape)}; accepted: that of this rank's box, "
             f"{box.shape}, perhaps behind other axes"
         )
-    host = array if isinstance(array, np.ndarray) else array.get()
+    host = host_values(array)
     if host.dtype.hasobject:
         raise InputError(f"array is of type {host.dtype}; accepted: numbers")
     return np.asarray(host)

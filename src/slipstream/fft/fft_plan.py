@@ -50,7 +50,7 @@ class Plan:
         self.arguments, self.choices, self.workers = arguments, choices, choices.workers
         self._device, self._rank = device, comm.rank if comm is not None else 0
         self._full = self.transport = make_transport(choices.transport, comm, device)
-        if arguments.wire and self._full:
+        if arguments.wire and self._full and comm is not None:
             self.transport = NarrowWire(self._full, device, comm, arguments.wire)
         parts = list(self._parts(arguments.route(choices.workers)))
         self.parts = [part for part, _, _ in parts]

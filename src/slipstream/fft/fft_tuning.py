@@ -69,7 +69,7 @@ def _candidates(
 ) -> Iterator[Choices]:
     several, full = arguments.ranks > 1, arguments.tune == "full"
     names = [default.transport]
-    if arguments.transport == "auto" and several:
+    if arguments.transport == "auto" and several and comm is not None:
         names = transports_to_try(comm, device, _modes_bytes(arguments) / arguments.ranks**2)
     chunks = (1, 2, 4, 8, 16) if several else (1,)
     divisions = [

@@ -105,7 +105,7 @@ class Redistribution(Part):
         """Record target layout -> source layout; the scale must be 1."""
         self._record(graph, self._ways[1], source, target)
 
-    def _record(self, graph: StepGraph, way: tuple, source: Array, target: Array) -> None:
+    def _record(self, graph: StepGraph, way: tuple[Any, ...], source: Array, target: Array) -> None:
         plan, packed, boxes, exchange = way
         for block in plan.sends:
             part = source[block.box.slices(boxes[0])]

@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from slipstream.array_types import Array
+
 
 def padded_row(count: int) -> int:
     """Return how many real numbers a row of so many points takes in the memory of its modes."""
     return 2 * (count // 2 + 1)
 
 
-def has_padding(points: np.ndarray, modes: np.ndarray) -> bool:
+def has_padding(points: Array, modes: Array) -> bool:
     """Return whether rows of points are padded, with padding that lies among the modes."""
     if points.dtype.kind != "f" or not points.size or not modes.flags.c_contiguous:
         return False
     row = padded_row(points.shape[-1])
     if points.strides[-2:] != (row * points.itemsize, points.itemsize):
         return False
-    own, around = byte_bounds(points), byte_bounds(modes)
+    own, around = (byte_bounds(np.asarray(one)) for one in (points, modes))
     end = own[1] + (row - points.shape[-1]) * points.itemsize
     return around[0] <= own[0] and end <= around[1]
 

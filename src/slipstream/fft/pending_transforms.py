@@ -15,8 +15,8 @@ import numpy.typing as npt
 from slipstream.array_types import Array
 from slipstream.device import Event
 from slipstream.errors import InputError, RunError
-from slipstream.forked_process import renew_in_child
 from slipstream.known_attributes import KnownAttributes
+from slipstream.process_threads import renew_in_child
 
 
 class PendingTransform(KnownAttributes):
@@ -25,7 +25,7 @@ class PendingTransform(KnownAttributes):
     Its arrays must neither be written nor freed before `wait` has returned.
     """
 
-    def __init__(self, started: Future[Array] | None, result: Array, event: Event | None) -> None:
+    def __init__(self, started: Future[Any] | None, result: Any, event: Event | None) -> None:
         self._started, self._result, self._event = started, result, event
         self._process = os.getpid()
 

@@ -145,7 +145,7 @@ class PlanePass:
             else BatchArrays(device, size, width, width, complex_dtype, geometry.row, nx)
             for _ in range(device.lanes)
         ]
-        self._ffts: dict[tuple, Operation] = {}
+        self._ffts: dict[tuple[Any, ...], Operation] = {}
 
     @property
     def line(self) -> LineTransform:
@@ -256,8 +256,10 @@ class PlanePass:
                 work = self._arrays[0]
                 number = min(self.batch, planes - low)
                 modes, points = work.modes[:fields, :number], work.points[:fields, :number]
-                pair = (points, modes) if forward else (modes, points)
-                self._fft(*pair, forward)
+                if forward:
+                    self._fft(points, modes, forward)
+                else:
+                    self._fft(modes, points, forward)
                 self.line.plan(modes[..., : self._active])
 
     def _fused_kernel(
@@ -455,7 +457,7 @@ class BatchArrays:
         self.memory = device.in_cache((rows * max(row, most),), complex_dtype)
         self.modes = self.memory[: rows * row].reshape(*size, row)[..., :width]
         real_dtype = np.zeros(0, complex_dtype).real.dtype
-        self.points: Array = None if nx is None else device.in_cache((*size, nx), real_dtype)
+        self.points: Any = None if nx is None else device.in_cache((*size, nx), real_dtype)
 
 
 @dataclass(frozen=True)
@@ -481,7 +483,12 @@ class Batch:
         self.add(operation, [], [self.arrays.points[:, : high - low], *accessed], label, category)
 
     def add(
-        self, operation: Operation, reads: list, writes: list, label: str, category: str
+        self,
+        operation: Operation,
+        reads: list[Array],
+        writes: list[Array],
+        label: str,
+        category: str,
     ) -> None:
         """Record an operation in this batch's lane."""
         self.graph.add(operation, reads=reads, writes=writes, label=label, category=category)

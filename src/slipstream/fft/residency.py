@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.device import Device
-from slipstream.device.pinned_host_device import home_of
+from slipstream.device.device_choice import home_of
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Plan

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -497,7 +498,7 @@ def _whole(array: Array) -> Pieces:
 
 def _groups(pieces: Pieces, axes: Sequence[int]) -> list[Pieces]:
     """Divide pieces into groups that have the same ranges along some axes."""
-    groups: dict[tuple, Pieces] = {}
+    groups: dict[tuple[Any, ...], Pieces] = {}
     for slices, view in pieces:
         key = tuple((slices[axis].start, slices[axis].stop) for axis in axes)
         groups.setdefault(key, []).append((slices, view))

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -109,7 +109,7 @@ class ColumnTile:
         """Return what the tile has of a spectral field, shape (fields, kz, ky of the tile, row)."""
         return array[:, :, self.low : self.high, self._kx]
 
-    def record_forward(self, fields: int, target: Array = None) -> None:
+    def record_forward(self, fields: int, target: Any = None) -> None:
         """Record the end of the forward transform of so many fields.
 
         They stay in the columns, or go to a spectral field.
@@ -276,10 +276,10 @@ class Passes(Protocol):
 def record_columns(
     graph: StepGraph,
     passes: Passes,
-    source: Array = None,
+    source: Any = None,
     updates: Sequence[ColumnUpdate] = (),
     forward: int = 0,
-    target: Array = None,
+    target: Any = None,
     chunks: int = 1,
 ) -> None:
     """Record one pass over the columns. Collective.
@@ -308,8 +308,8 @@ def _record_column_tiles(
     passes: Passes,
     forward: int = 0,
     updates: Sequence[ColumnUpdate] = (),
-    target: Array = None,
-    source: Array = None,
+    target: Any = None,
+    source: Any = None,
     first: int = 0,
     chunks: int = 1,
 ) -> None:
@@ -440,7 +440,7 @@ class SlabEngine:
         self.plane_chunks = PLANE_CHUNKS if transport else 1
         self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
-        self._exchanges: dict[tuple, SlabExchange] = {}
+        self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
         self.columns: list[Array] = []
         self.planes: list[Array] = []
         # What exchanges go between: planes, and columns as they are allocated.

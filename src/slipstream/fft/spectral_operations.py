@@ -54,7 +54,7 @@ def derivative(
     axis: int,
     order: int,
     lengths: float | Sequence[float] | None,
-) -> Array:
+) -> Any:
     """Return the modes of a derivative."""
     a, count = fft.arguments, len(fft.arguments.shape)
     if not isinstance(axis, int | np.integer) or axis not in {
@@ -80,7 +80,7 @@ def derivative(
     return _scaled(fft, u_hat, factor.real if order % 2 == 0 else factor)
 
 
-def product(fft: DistributedFFT, *modes: Array) -> Array:
+def product(fft: DistributedFFT, *modes: Array) -> Any:
     """Return the modes of the product of some fields at the points."""
     if not modes:
         raise InputError("product of no fields; accepted: one or more arrays of modes")
@@ -90,7 +90,7 @@ def product(fft: DistributedFFT, *modes: Array) -> Array:
     return fft.forward(result)
 
 
-def convolution(fft: DistributedFFT, u: Array, v: Array) -> Array:
+def convolution(fft: DistributedFFT, u: Array, v: Array) -> Any:
     """Return the periodic convolution of two fields along the transformed axes."""
     a = fft.arguments
     if set(a.kinds) != {"fft"}:
@@ -102,7 +102,7 @@ def convolution(fft: DistributedFFT, u: Array, v: Array) -> Array:
     return fft.backward(modes)
 
 
-def forward_adjoint(fft: DistributedFFT, u_hat: Array) -> Array:
+def forward_adjoint(fft: DistributedFFT, u_hat: Array) -> Any:
     """Return the adjoint of the forward transform, applied to modes."""
     forward, backward = fft.arguments.factors
     points_weight, modes_weight = _weights(fft)
@@ -110,7 +110,7 @@ def forward_adjoint(fft: DistributedFFT, u_hat: Array) -> Array:
     return _scaled(fft, fft.backward(inner), points_weight * (forward / backward))
 
 
-def backward_adjoint(fft: DistributedFFT, u: Array) -> Array:
+def backward_adjoint(fft: DistributedFFT, u: Array) -> Any:
     """Return the adjoint of the backward transform, applied to points."""
     forward, backward = fft.arguments.factors
     points_weight, modes_weight = _weights(fft)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -22,7 +22,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import Box, split
-from slipstream.device import Device
+from slipstream.device import Device, address_of
 from slipstream.errors import InputError
 from slipstream.exchange import PackTargets
 from slipstream.fft.column_transforms import ColumnPass
@@ -141,7 +141,7 @@ class ResidentColumns:
         nz, all_ky, row = geometry.columns_shape
         self._step = ky
         self._first, self._last = geometry.physical_box.start[0], geometry.physical_box.stop[0]
-        self._columns: Array = None
+        self._columns: Any = None
         while count and self._columns is None:
             try:
                 self._columns = device.empty((count, fields, nz, ky, row), dtype)
@@ -149,7 +149,7 @@ class ResidentColumns:
                 count //= 2
         self.tiles, self.ky = count, min(count * ky, all_ky)
 
-    def columns(self, low: int) -> Array:
+    def columns(self, low: int) -> Array | None:
         """Return the columns of the tile that begins at a ky of this rank; None if they leave."""
         return self._columns[low // self._step] if low < self.ky else None
 
@@ -219,14 +219,14 @@ class StreamedColumnTile(ColumnTile):
         work = slot.work(graph)
         super().__init__(slot.worker.columns, work, columns[:, :, : high - low], low, high)
         # Parts of fields: by field, and by the part what it is on the host; which have values.
-        self._parts: dict[tuple, Array] = {}
+        self._parts: dict[tuple[Any, ...], Array] = {}
         self._sources: dict[int, Array] = {}
         self._filled: set[int] = set()
         self._kept: list[Array] = []
 
     def part(self, array: Array) -> Array:
         """Return where the slot has its part of a spectral field on the host."""
-        key = array.ctypes.data, array.shape
+        key = address_of(array), array.shape
         if key not in self._parts:
             fields, kz, _, row = array.shape
             place = self._slot.place((fields, kz, self._ky, row), array.dtype)
@@ -241,7 +241,7 @@ class StreamedColumnTile(ColumnTile):
         self._kept += done.kept
         return done
 
-    def record_forward(self, fields: int, target: Array = None) -> None:
+    def record_forward(self, fields: int, target: Any = None) -> None:
         for z in self._resident.elsewhere(self.low):
             self._slot.record_in(self._graph, self.columns[:fields, z], self._on_host[:fields, z])
         super().record_forward(fields, target)

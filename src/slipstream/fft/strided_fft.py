@@ -10,6 +10,8 @@ library.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 
 from slipstream.array_types import Array
@@ -133,14 +135,16 @@ class VectorTransform:
     ) -> Operation:
         """Return the transform between modes and points; see `StridedTransform.bind`."""
         strides = [stride // points.itemsize for stride in points.strides[:3]]
-        point_side: tuple = points, strides, (None, None, 0)
+        point_side: tuple[Any, Any, Any] = points, strides, (None, None, 0)
         if stored:
             base, point_tables, point_first = stored
             field = base.strides[0] // base.itemsize
             point_side = base, (field, 0, 0), (*point_tables.both, point_first)
         mode_side = modes, (modes.strides[0] // modes.itemsize, 0, 0), (*tables.both, first)
         source, target = (point_side, mode_side) if forward else (mode_side, point_side)
-        return vector_fft.bind_lines(self._device, source, target, points.shape, forward)
+        return vector_fft.bind_lines(
+            self._device, source, target, cast("tuple[int, int, int, int]", points.shape), forward
+        )
 
 
 class RealRows:

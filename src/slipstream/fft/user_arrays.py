@@ -36,8 +36,9 @@ _RECOGNISED, _REMEMBERED, _IDLE = 8, 4, 64
 
 def array_key(array: Array) -> Hashable:
     """Return what tells arrays apart: address, layout, and whether they may be written."""
-    on_host = isinstance(array, np.ndarray)
-    place = array.__array_interface__["data"] if on_host else array.data.ptr
+    place: Any = (
+        array.__array_interface__["data"] if isinstance(array, np.ndarray) else array.data.ptr
+    )
     return place, array.shape, array.strides, array.dtype
 
 
@@ -65,15 +66,15 @@ class UserArrays:
                 dtype,
             )
         self._own: dict[str, Array] = {}
-        self._seen: deque[tuple[Hashable, weakref.ref]] = deque(maxlen=_RECOGNISED)
+        self._seen: deque[tuple[Hashable, weakref.ref[Any]]] = deque(maxlen=_RECOGNISED)
 
-    def empty(self, side: str) -> Array:
+    def empty(self, side: str) -> Any:
         """Return an uninitialised array that is used in place from the first time on."""
         array = self._home.empty(*self._kinds[side])
         self.note(array)
         return array
 
-    def in_place(self) -> tuple[Array, Array]:
+    def in_place(self) -> tuple[Any, Any]:
         """Return both arrays in one memory; rows of real points are padded, as in FFTW."""
         (physical, dtype), (spectral, complex_dtype) = self._kinds["input"], self._kinds["output"]
         half = self._arguments.half_axis

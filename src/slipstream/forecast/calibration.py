@@ -19,13 +19,13 @@ from rich.console import Console
 
 from slipstream import mpi_launch
 from slipstream.argument_checks import check_folder_of
-from slipstream.array_types import Comm
+from slipstream.array_types import Comm, Communicator
 from slipstream.case import SpectralCase, make_case
 from slipstream.case.table import Table
 from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device, open_device
-from slipstream.device.pinned_host_device import home_of
+from slipstream.device.device_choice import home_of
 from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import node_numbers
 from slipstream.forecast.machine_description import Machine
@@ -114,7 +114,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
             **_in_node(device, comm, copy, steady),
         },
     }
-    if of_node < ranks:
+    if comm is not None and of_node < ranks:
         description["network"] = _network(device, comm, of_node)
     if folder is not None:
         rates = storage_rates(folder, comm, of_node)
@@ -233,14 +233,14 @@ def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[s
         node.Free()
 
 
-def _timer(device: Device, comm: Comm, names: Sequence[str], largest: int) -> ExchangeTimer:
+def _timer(device: Device, comm: Communicator, names: Sequence[str], largest: int) -> ExchangeTimer:
     """Return what times some transports, or all those that send each message as it is."""
     transports, _ = usable_transports(names, device, comm)
     direct = {name: one for name, one in transports.items() if not one.aggregates}
     return ExchangeTimer(device, comm, direct, largest)
 
 
-def _network(device: Device, comm: Comm, of_node: int) -> dict[str, Any]:
+def _network(device: Device, comm: Communicator, of_node: int) -> dict[str, Any]:
     """Return what a node sends to others while all exchange with all, and the latency."""
     beyond = (comm.size - of_node) / (comm.size - 1)
     timer, own = _timer(device, comm, (), max(_MESSAGES)), []
@@ -255,7 +255,7 @@ def _network(device: Device, comm: Comm, of_node: int) -> dict[str, Any]:
     }
 
 
-def _latency(comm: Comm, repetitions: int = 200) -> float:
+def _latency(comm: Communicator, repetitions: int = 200) -> float:
     """Return the seconds of a meeting of all ranks."""
     comm.Barrier()
     began = time.perf_counter()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.array_types import Array, Comm
+from slipstream.array_types import Array, Comm, Communicator
 from slipstream.collective import largest, on_every_rank, on_first_rank
 from slipstream.decomposition import Box
 from slipstream.device import Device, Operation, Stream, large_copy
@@ -108,7 +108,7 @@ class ExchangeTimer:
     """
 
     def __init__(
-        self, device: Device, comm: Comm, transports: Mapping[str, Transport], largest: int
+        self, device: Device, comm: Communicator, transports: Mapping[str, Transport], largest: int
     ) -> None:
         self.device, self.comm, self.transports = device, comm, dict(transports)
         elements = (comm.size - 1) * (largest // ELEMENT.itemsize)
@@ -155,7 +155,7 @@ def repeated(action: Callable[[], object], count: int) -> Callable[[], None]:
 
 
 def usable_transports(
-    names: Sequence[str], device: Device, comm: Comm
+    names: Sequence[str], device: Device, comm: Communicator
 ) -> tuple[dict[str, Transport], dict[str, str]]:
     """Make some transports, or all that are usable; return why others are not. Collective."""
     made: dict[str, Transport] = {}
@@ -180,7 +180,7 @@ def usable_transports(
     return made, skipped
 
 
-def _check_memory(device: Device, comm: Comm, wanted: int, largest: int) -> None:
+def _check_memory(device: Device, comm: Communicator, wanted: int, largest: int) -> None:
     """Raise InputError on all ranks if ranks want more than there is where they are."""
     facts = comm.allgather((device.identity, device.memory_free()))
     sharing = [identity for identity, _ in facts]

@@ -170,7 +170,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         return iter(self._read())
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self._read().__dlpack__(**options)
+        values: Any = self._read()
+        return values.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._simulation.array_module.empty(0).__dlpack_device__()

@@ -10,10 +10,11 @@ import numpy as np
 from slipstream.argument_checks import path_of
 from slipstream.collective import on_first_rank, together
 from slipstream.errors import InputError
-from slipstream.interactive.field_views import AXES, FieldView
+from slipstream.interactive.field_views import FieldView
 from slipstream.io.durable_files import errors_name, replace_file
 from slipstream.report.notebook_output import NotebookDisplay, in_notebook
 from slipstream.report.plane_gather import Plane
+from slipstream.simulation.point_values import AXES
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation

@@ -67,7 +67,7 @@ class Series:
         self.labels = {**_LEADING, **labels}
         self._columns: list[str] = []
         self._rows = 0
-        self._csv: tuple[_SealedLines, csv.DictWriter] | None = None
+        self._csv: tuple[_SealedLines, csv.DictWriter[str]] | None = None
         self._earlier: _Earlier | None = None
         self._replaces_last = self._is_closed = False
         # What is known of the rows before, if they have been given columns more.
@@ -125,7 +125,7 @@ class Series:
         last = -2 if self._replaces_last else -1
         return Seal(length=self._earlier.ends[last], checksum=self._earlier.checksums[last])
 
-    def _open(self, columns: list[str]) -> tuple[_SealedLines, csv.DictWriter]:
+    def _open(self, columns: list[str]) -> tuple[_SealedLines, csv.DictWriter[str]]:
         if self._earlier is not None:
             return self._open_again(self._earlier, columns)
         with errors_name(self._path):
@@ -140,7 +140,7 @@ class Series:
 
     def _open_again(
         self, earlier: _Earlier, columns: list[str]
-    ) -> tuple[_SealedLines, csv.DictWriter]:
+    ) -> tuple[_SealedLines, csv.DictWriter[str]]:
         """Open the series that goes on, with the columns of before and those that are new."""
         if self._replaces_last:
             earlier.ends.pop()

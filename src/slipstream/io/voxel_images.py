@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from slipstream.errors import InputError
 from slipstream.io.image_errors import ImageError, Key, PerAxis
 from slipstream.io.image_formats import FORMATS, PATH, SLICES, Source, array_source, readable
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 # Bytes that are read and then compared while they are in cache.
 _BATCH_BYTES = 4 * 2**20
 # More threads than this would wait for memory.
@@ -34,7 +37,7 @@ _MOST_THREADS = 8
 
 
 def open_image(
-    source: str | os.PathLike | np.ndarray,
+    source: str | os.PathLike[str] | np.ndarray,
     *,
     pore: int | Sequence[int] | None = None,
     pore_below: float | None = None,
@@ -266,12 +269,13 @@ class Image:
         mask = on_every_rank(self._comm, lambda: self._empty(box))
         flat, dtype = mask.reshape(-1), self._source.dtype
         batch = np.empty(max(1, _BATCH_BYTES // dtype.itemsize), dtype)
-        turns = self._comm.allreduce(-(-flat.size // batch.size), MPI.MAX)
+        comm = cast("MPI.Intracomm", self._comm)
+        turns = comm.allreduce(-(-flat.size // batch.size), MPI.MAX)
         failure = None
 
         def open_view() -> RawView:
             with readable(PATH, f": {self._source.name}"):
-                return RawView(self._comm, self._source, raw, box)
+                return RawView(comm, self._source, raw, box)
 
         with on_every_rank(self._comm, open_view) as view:
             # Ranks that are done, or have failed, go on taking part, as reading is collective.
@@ -299,7 +303,9 @@ class RawView:
     Opening may fail on some ranks only: enter the ``with`` statement when all ranks have a view.
     """
 
-    def __init__(self, comm: Comm, source: Source, raw: tuple[Path, int], box: Box) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm, source: Source, raw: tuple[Path, int], box: Box
+    ) -> None:
         from mpi4py import MPI
 
         path, self._offset = raw

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.device import BlockLaunch, Device, Operation, RowLaunch
+from slipstream.device import BlockLaunch, Device, Operation, RowLaunch, host_values
 from slipstream.lattice.population_layout import (
     AA_ODD,
     BASE_BLOCK,
@@ -147,7 +147,7 @@ class Strips(Units):
         self._device.run(kernel.bind(RowLaunch(rows, 1), *arguments))
 
     def of_sites(self, sites: np.ndarray) -> np.ndarray:
-        return np.unique(np.searchsorted(self._strips[:, 0], sites, side="right") - 1)
+        return np.unique(np.searchsorted(host_values(self._strips[:, 0]), sites, side="right") - 1)
 
     def _launch(self, count: int) -> RowLaunch:
         return RowLaunch(count, 1)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Comm, Communicator
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, split
 from slipstream.device import HostDevice
@@ -125,7 +125,9 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
     else:  # it has no planes
         runs, places = np.zeros((0, 2), np.int32), np.zeros((0, PLACE), np.int64)
         lowest = highest = Plane(np.zeros(0, np.int64), runs, places)
-    below = highest if used == 1 else _pass_up(highest, used, z_periodic, comm)
+    below = highest
+    if comm is not None and used > 1:
+        below = _pass_up(highest, used, z_periodic, comm)
     edges = np.empty((0, EDGE), np.int64)
     if 0 < rank < used or z_periodic and not rank:
         edges = slab.edges(lowest, below, 0 if rank else -1)
@@ -135,7 +137,7 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
     return united.unions
 
 
-def _pass_up(plane: Plane, used: int, ring: bool, comm: Comm) -> Plane:
+def _pass_up(plane: Plane, used: int, ring: bool, comm: Communicator) -> Plane:
     """Send a plane to the next of the `used` ranks, and return that of the one before. Collective.
 
     The first rank returns none unless they form a ring, the others that have no planes do so too.

@@ -51,7 +51,7 @@ class Sites:
         # On the device, as are `first` and `rows`: the number of each row's first site, and the
         # rows that are in the box, in raster order.
         self.voxels = device.array(voxels)
-        self._ranks = device.zeros(voxels.shape, np.uint16)
+        self._ranks: Any = device.zeros(voxels.shape, np.uint16)
         rows = math.prod(voxels.shape[:2])
         counts = device.zeros((rows,), np.int64)
         self._run(
@@ -63,7 +63,7 @@ class Sites:
             rows,
             self.box_shape[2],
         )
-        self._counts = counts
+        self._counts: Any = counts
         self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
         self.stored = stored_sites(self.count)
         check_size(self.box_shape[2], self.count)

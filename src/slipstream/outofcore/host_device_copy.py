@@ -34,7 +34,7 @@ class HostDeviceCopier:
     def __init__(self, device: Device, home: Device, copies: str) -> None:
         self._device, self._home, self._copies = device, home, copies
 
-    def staging(self, size: int) -> np.ndarray | None:
+    def staging(self, size: int) -> Array | None:
         """Return memory of so many bytes in which boxes are packed, if they are."""
         return self._home.empty((size,), np.uint8) if self._copies == "packed" else None
 
@@ -45,7 +45,7 @@ class HostDeviceCopier:
         source: Array,
         inward: bool,
         lane: str,
-        staging: np.ndarray | None,
+        staging: Array | None,
     ) -> None:
         """Record ``target[...] = source``, views of one shape.
 
@@ -82,10 +82,11 @@ class HostDeviceCopier:
         source: Array,
         inward: bool,
         lane: str,
-        staging: np.ndarray,
+        staging: Array,
     ) -> None:
         packed = staging[: source.nbytes].view(source.dtype).reshape(source.shape)
-        for number, (to, of) in enumerate([(packed, source), (target, packed)]):
+        ways: list[tuple[Array, Array]] = [(packed, source), (target, packed)]
+        for number, (to, of) in enumerate(ways):
             on_host = inward == (number == 0)
             device = self._home if on_host else self._device
             label = "pack" if on_host else "copy in" if inward else "copy out"

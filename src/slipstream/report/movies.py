@@ -192,8 +192,9 @@ class _Canvas:
             if plane.normal_name:
                 where = f"${plane.normal_name}$ = {position}"
                 axes.set_title(where, loc="right")
-            canvas.draw()
-            pixels = np.asarray(canvas.buffer_rgba())[:rows, :columns, :3].astype(float)
+            drawn: Any = canvas  # whose methods have no types
+            drawn.draw()
+            pixels = np.asarray(drawn.buffer_rgba())[:rows, :columns, :3].astype(float)
         greys = np.rint(pixels.mean(axis=2) / 255 * (_GREYS - 1)).astype(np.uint8)
         return (_COLOURS + greys).astype(np.uint8)
 

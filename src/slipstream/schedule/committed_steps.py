@@ -20,8 +20,7 @@ from __future__ import annotations
 import math
 import time
 
-from slipstream.collective import RankFailed
-from slipstream.collective.time_limit import WaitedTooLong, timeout
+from slipstream.collective import RankFailed, WaitedTooLong, timeout
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
 from slipstream.schedule.overlap_executor import OverlapExecutor

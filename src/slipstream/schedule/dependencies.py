@@ -123,7 +123,7 @@ class AccessHistory:
 
     def __init__(self) -> None:
         self._regions: list[Region] = []
-        self._numbers: dict[tuple, int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
         # To find the few that are near among thousands: by the order of magnitude of their length,
         # sorted by address, with their numbers.
         self._sorted: dict[int, list[tuple[int, int]]] = {}

@@ -10,6 +10,9 @@ from slipstream.device import Device, Event, HostCall, LaneNode, Operation, Span
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.schedule.step_graph import MAIN_LANE, Node, StepGraph
 
+# A device, and the name of a lane of it.
+_Lane = tuple[Device, str]
+
 
 class Lanes:
     """The streams of a committed step, and the events between them.
@@ -23,7 +26,7 @@ class Lanes:
     """
 
     def __init__(self, graph: StepGraph, bulk: bool = False) -> None:
-        def lane_of(node: Node) -> tuple[Device, str]:
+        def lane_of(node: Node) -> _Lane:
             merged = bulk and not node.lane.startswith(MAIN_LANE)
             return node.device, MAIN_LANE if merged else node.lane
 
@@ -31,7 +34,7 @@ class Lanes:
         self._lane_of = [lane_of(node) for node in graph.nodes]
         used = [self._lane_of[node.index] for node in graph.nodes if not node.transfer]
         # What others wait for, perhaps on other ranks, must not queue behind large kernels.
-        self._streams: dict[tuple[Device, str], Stream] = {
+        self._streams: dict[_Lane, Stream] = {
             (device, lane): device.stream(urgent=not lane.startswith(MAIN_LANE))
             for device, lane in dict.fromkeys([self._home, *used])
         }
@@ -43,7 +46,7 @@ class Lanes:
             if node.operation
         }
         # The operations for which each node waits in every other lane.
-        self._awaited: list[dict[tuple[Device, str], list[int]]] = [{} for _ in graph.nodes]
+        self._awaited: list[dict[_Lane, list[int]]] = [{} for _ in graph.nodes]
         # The operations after which an event is recorded, since something waits for it.
         self._marked: set[int] = set()
         for node in graph.nodes:
@@ -56,7 +59,7 @@ class Lanes:
                     self._marked.add(index)
         self._events: dict[int, Event] = {}
         self._order: dict[int, int] = {}
-        self._waited: dict[tuple, int] = {}
+        self._waited: dict[tuple[_Lane, _Lane], int] = {}
         self._profile = False
         self.spans: dict[int, Span] = {}
 
@@ -68,7 +71,7 @@ class Lanes:
         if self._home[0].inline:
             return [(self.main, self.in_one())]
         result: dict[Stream, list[LaneNode]] = {}
-        latest: dict[tuple, int] = {}
+        latest: dict[tuple[_Lane, _Lane], int] = {}
         for node in self._nodes:
             own, awaited = self._lane_of[node.index], []
             for lane, indices in self._awaited[node.index].items():

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from slipstream.collective.time_limit import WaitedTooLong, longer_pause
+from slipstream.collective import WaitedTooLong, longer_pause
 from slipstream.device import Device
 
 # Most exchanges are over within this many seconds. Until then a rank that waits does not sleep:

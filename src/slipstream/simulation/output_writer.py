@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from slipstream.accepted import STATISTICS
 from slipstream.array_types import Comm
@@ -251,7 +252,7 @@ class OutputWriter:
         """Write the state to go on from, whether it is due or not."""
         self._write("checkpoint", self._write_checkpoint)
 
-    def spectra(self) -> Sequence:
+    def spectra(self) -> Sequence[Any]:
         """Return the spectra that have been written, on rank 0: each a time and what is drawn."""
         if self._spectra_written is None:
             return []

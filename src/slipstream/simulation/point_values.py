@@ -17,6 +17,7 @@ from slipstream.accepted import REDUCTIONS
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.decomposition import Box
+from slipstream.device import host_values
 from slipstream.errors import InputError
 
 AXES = ("z", "y", "x")
@@ -114,7 +115,7 @@ class ArrayValues(PointValues):
         layout, rank = self._layout, 0 if self._comm is None else self._comm.rank
         rows = part.reshape(part.shape[0], -1).astype(np.float64, copy=False)
         # Plane by plane, so that the sum depends little on how planes are divided.
-        value = {
+        value: Callable[[], np.ndarray] = {
             "mean": lambda: rows.sum(axis=1),
             "rms": lambda: np.square(rows).sum(axis=1),
             "max": lambda: rows.max(axis=1),
@@ -144,7 +145,7 @@ def check_reduction(how: str, accepted: tuple[str, ...], where: str, what: str) 
 
 def on_host(values: Array) -> np.ndarray:
     """Return an array as NumPy's, in the order of the device's work, which this may be part of."""
-    return values if isinstance(values, np.ndarray) else values.get()
+    return host_values(values)
 
 
 def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:

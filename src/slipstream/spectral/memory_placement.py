@@ -12,7 +12,7 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
-from slipstream.device.pinned_host_device import home_of
+from slipstream.device.device_choice import home_of
 from slipstream.exchange import Transport
 from slipstream.fft.slab_engine import Passes, SlabEngine
 from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit

@@ -65,7 +65,7 @@ class SpectralStep:
 
         state, self.working = fields(problem.size), fields(problem.stage_size)
         self.stage = self.working[: problem.size]
-        self.inputs = fields(len(model.inputs)) if problem.has_inputs else None
+        self.inputs: Any = fields(len(model.inputs)) if problem.has_inputs else None
         self.forcing = fields(len(problem.forced))
         self._integrating_factor = IntegratingFactor(problem, self.wavenumbers, device)
         self._fields = {
@@ -277,7 +277,7 @@ class SpectralStep:
                 "inputs",
                 "forcing",
             )
-            decay = parts.get("decay", tables.decay)
+            decay: Array = parts.get("decay", tables.decay)
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
             # The same distance in all parts of a tile but its decay.
             field = next(part for name, part in parts.items() if name != "decay")
@@ -394,6 +394,6 @@ class SpectralStep:
             self._copy(own, tables.found, theirs.found)
 
     @staticmethod
-    def _copy(device: Device, target: Any, values: np.ndarray) -> None:
+    def _copy(device: Device, target: Array, values: Array) -> None:
         device.run(device.copy(target, values))
         device.synchronize()

@@ -22,8 +22,7 @@ from slipstream import __version__
 from slipstream.accepted import VALIDATED
 from slipstream.argument_checks import name_among
 from slipstream.array_types import Comm
-from slipstream.collective import on_first_rank, own, together
-from slipstream.collective.time_limit import WaitedTooLong
+from slipstream.collective import WaitedTooLong, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError, RunError
 from slipstream.exchange import open_matching_device

@@ -1,10 +1,36 @@
-"""How many threads of a CPU this process has."""
+"""Threads of this process: how many it may have, and what a forked process makes anew."""
 
 from __future__ import annotations
 
 import os
+import weakref
+from typing import Protocol
 
 from slipstream.errors import InputError
+
+
+class Renewable(Protocol):
+    """What has threads, locks or other things of a process."""
+
+    def renew(self) -> None:
+        """Take the place of what the parent process had."""
+
+
+_things: weakref.WeakSet[Renewable] = weakref.WeakSet()
+
+
+def renew_in_child(thing: Renewable) -> None:
+    """Let a thing be renewed in processes that are forked while it is alive."""
+    _things.add(thing)
+
+
+def _renew() -> None:
+    for thing in list(_things):
+        thing.renew()
+
+
+os.register_at_fork(after_in_child=_renew)
+
 
 # Threads that there are at most, if there are few cores: of thousands, systems refuse some, and
 # OpenMP then ends the process.
