@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from flows import PATIENCE, RANDOM, environment
-from slipstream import plain_output
+from slipstream import printable_text
 
 # Every command in one process, which takes as long to start as all of them to run.
 COMMANDS = """
@@ -82,7 +82,7 @@ def test_every_command_writes_in_any_encoding(tmp_path, variables, lines):
 
 
 def test_letters_are_written_as_people_would():
-    codecs.register_error("slipstream.plain", plain_output.plain)
+    codecs.register_error("slipstream.plain", printable_text.plain)
     text = "2\u03c0 x 3 m\u00b2, 4 \u00b5s, \u22121, \u00fcber, \u6f22"
     written = text.encode("ascii", "slipstream.plain")
     assert written == b"2pi x 3 m^2, 4 us, -1, uber, ?"
@@ -94,7 +94,7 @@ def test_nobody_needs_to_read_the_output(monkeypatch):
     stream = io.TextIOWrapper(io.FileIO(writer, "wb"), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "__stdout__", stream)
-    plain_output.allow_plain_output()
+    printable_text.allow_plain_output()
     for _ in range(3):
         print("\u03c0" * 10_000, flush=True)
     sys.stdout.close()
@@ -104,7 +104,7 @@ def test_a_full_disk_is_told(monkeypatch):
     stream = io.TextIOWrapper(io.FileIO("/dev/full", "wb"), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "__stdout__", stream)
-    plain_output.allow_plain_output()
+    printable_text.allow_plain_output()
     with pytest.raises(OSError, match="No space left"):
         print("x" * 10_000, flush=True)
     with contextlib.suppress(OSError):
