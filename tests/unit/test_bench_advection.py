@@ -18,7 +18,8 @@ from slipstream.bench.advection_bench import (
 from slipstream.bench.harness import read_results
 from slipstream.bench.pictures import best_of, plot_advection, plot_timelines
 from slipstream.bench.requests import AdvectionRequest
-from slipstream.device import HostDevice, cuda_device_count, large_copy
+from slipstream.device import HostDevice, cuda_device_count
+from slipstream.device.copy_bandwidth import large_copy
 from slipstream.errors import InputError
 
 SHAPE = (12, 10, 20)

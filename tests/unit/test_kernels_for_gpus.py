@@ -20,7 +20,8 @@ from pairwise import every_pair, every_value
 from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
-from slipstream.device import HostDevice, Kernel, gpu_fft_launch, large_copy
+from slipstream.device import HostDevice, Kernel, gpu_fft_launch
+from slipstream.device.copy_bandwidth import large_copy
 from slipstream.device.lane_programs import HostCall
 from slipstream.device.nvrtc_compiler import CompilationError
 from slipstream.device.nvrtc_processes import NVIDIA

@@ -31,7 +31,8 @@ from slipstream.bench.harness import (
 )
 from slipstream.bench.pictures import plot_advection, plot_timelines
 from slipstream.bench.requests import AdvectionRequest
-from slipstream.device import Device, HostDevice, large_copy
+from slipstream.device import Device, HostDevice
+from slipstream.device.copy_bandwidth import large_copy
 from slipstream.schedule import Timeline
 from slipstream.tuner import measure
 

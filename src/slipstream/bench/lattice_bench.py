@@ -28,7 +28,8 @@ from slipstream.bench.harness import (
 from slipstream.bench.pictures import plot_timelines
 from slipstream.bench.requests import LatticeRequest
 from slipstream.decomposition import Box
-from slipstream.device import Device, large_copy
+from slipstream.device import Device
+from slipstream.device.copy_bandwidth import large_copy
 from slipstream.exchange import Transport, make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS

@@ -5,7 +5,6 @@
 """
 
 from slipstream.device.array_addresses import REAL_NAMES, address_of, host_values
-from slipstream.device.copy_bandwidth import large_copy, quick_bandwidth
 from slipstream.device.cpu_device import HostDevice
 from slipstream.device.device_choice import (
     choose_gpus,
@@ -51,10 +50,8 @@ __all__ = [
     "fourier_factors",
     "gpu_count",
     "host_values",
-    "large_copy",
     "open_device",
     "open_devices",
     "period",
-    "quick_bandwidth",
     "visible_gpus",
 ]

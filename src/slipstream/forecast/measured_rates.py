@@ -21,7 +21,8 @@ import numpy as np
 from slipstream.array_types import Array, Comm, Communicator
 from slipstream.collective import largest, on_every_rank, on_first_rank
 from slipstream.decomposition import Box
-from slipstream.device import Device, Operation, Stream, large_copy
+from slipstream.device import Device, Operation, Stream
+from slipstream.device.copy_bandwidth import large_copy
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
 from slipstream.exchange.transport_registry import can_aggregate, transport_class

@@ -50,7 +50,6 @@ from slipstream.interactive.field_views import FieldView
 from slipstream.known_attributes import KnownAttributes
 from slipstream.output.occasions import check_hits
 from slipstream.printable_text import shown
-from slipstream.report.solver_texts import description, progress_text
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
@@ -239,6 +238,8 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
     @collective
     def describe(self) -> dict[str, str]:
         """Return a description of the run and its memory. Collective; allocates nothing."""
+        from slipstream.report.solver_texts import description
+
         return description(self.solver)
 
     @collective
@@ -443,6 +444,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
     ) -> Callable[[], None]:
         """Return the function that shows how far a loop is; the stack ends the progress bar."""
         from slipstream.report.console import Progress
+        from slipstream.report.solver_texts import progress_text
 
         solver = self.solver
         start, end = solver.time, limits.until if limits.until < math.inf else solver.time + 1.0

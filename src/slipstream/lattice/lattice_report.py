@@ -11,7 +11,7 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
 from slipstream.collective import sum_over_ranks
-from slipstream.device import quick_bandwidth
+from slipstream.device.copy_bandwidth import quick_bandwidth
 from slipstream.lattice.acceleration import PERIOD, vectors_needed
 from slipstream.lattice.darcy import DARCY, drive_of
 from slipstream.lattice.domain_decomposition import NARROW, Subdomain
