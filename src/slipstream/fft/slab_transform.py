@@ -18,7 +18,6 @@ from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.exchange import Transport
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.layout_stages import Part
 from slipstream.fft.line_transforms import balanced_batch
 from slipstream.fft.plane_transforms import UserPoints
 from slipstream.fft.slab_engine import (
@@ -28,6 +27,7 @@ from slipstream.fft.slab_engine import (
     record_to_points,
 )
 from slipstream.fft.slab_layout import SlabGeometry, kx_ranges
+from slipstream.fft.transform_parts import Part
 from slipstream.schedule import StepGraph
 
 # Working set, in bytes, of one batch of planes on a CPU: points and modes.
