@@ -78,10 +78,19 @@ class PackedPlanes:
 
 @dataclass(frozen=True)
 class UserPoints:
-    """The points that a pass works on are in arrays of a user's, which are real or complex.
+    """How a pass works if the points are in a user's arrays, and not made batch by batch.
 
-    Batches have so many planes. Their modes are stored in rows of `row` elements. With `tiled`,
-    kernels of the device transform whatever they can.
+    Attributes
+    ----------
+    real : bool
+        Whether the points are real.
+    batch : int
+        How many planes are transformed together: as many as fit a core's cache on a CPU, or a
+        share of the memory on a GPU (see `SlabTransform`).
+    row : int
+        Elements from one row of a batch's modes to the next: all modes of x, padded.
+    tiled : bool
+        Whether to use the kernels of Slipstream where the device has them.
     """
 
     real: bool
@@ -171,7 +180,7 @@ class PlanePass:
     ) -> Iterator[tuple[Batch, int, int, bool]]:
         """Yield the batches of local planes from `first` to `last`, in lanes in turn.
 
-        Each with its first plane, the one after its last, and whether it is the last one.
+        With each come its first plane, the plane after its last, and whether it ends the range.
         """
         last = self._held if last is None else last
         for number, low in enumerate(range(first, last, self.batch)):
