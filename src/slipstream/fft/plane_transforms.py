@@ -301,7 +301,9 @@ class PlanePass:
         is_last: bool,
     ) -> None:
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
-        rows = self._mode_rows(batch.arrays.memory, max(inputs, outputs), high - low)
+        # The working array of modes for every y, with stored rows.
+        shape = max(inputs, outputs), high - low, self.geometry.shape[1], self.geometry.row
+        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)
         inward, outward = rows[:inputs], rows[:outputs]
         self._load(batch, sources, inward, low, high)
         operation, maxima = self._bind_through(fused, rows, low)
@@ -332,11 +334,6 @@ class PlanePass:
             row,
         )
         return operation, maxima
-
-    def _mode_rows(self, memory: Any, fields: int, planes: int) -> Any:
-        """Return the working array of modes for every y, with stored rows."""
-        shape = (fields, planes, self.geometry.shape[1], self.geometry.row)
-        return memory[: math.prod(shape)].reshape(shape)
 
     def _no_product(self, inputs: int, outputs: int) -> PointProduct:
         ny = self.geometry.shape[1]
