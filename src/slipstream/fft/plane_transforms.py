@@ -1,10 +1,10 @@
 """Transforms in x and y, plane by plane, while the data are in cache.
 
 A pass takes planes in batches: it gathers a batch of the packed planes into a small working array
-and transforms it. The points are those of a user's array (`PlanePass.record_forward` and
+and transforms it. The points are in a user's array (`PlanePass.record_forward` and
 `record_backward` with an array), or exist for one batch only: `PlanePass.record_through` goes to
-physical space, applies a pointwise product and comes back, so that the real fields of a
-pseudospectral code never travel to memory, let alone occupy it.
+physical space, applies a pointwise product and comes back. So the real fields of a pseudospectral
+code never travel to memory, and take none.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ _FusedKernel: TypeAlias = tuple[gpu_fft_launch.TiledKernel, Kernel, PointProduct
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
-    One call handles at most so many fields; packed arrays hold `planes` planes, by default all of
-    this rank, of each range of kx, by default one range. Without `user` points are real, and exist
-    for a batch only.
+    One call handles at most `fields` fields. Packed arrays hold `planes` planes (by default all of
+    this rank) of each range of kx (by default one range). Without `user` points are real, and exist
+    for one batch at a time.
     """
 
     def __init__(
@@ -445,8 +445,9 @@ class PlanePass:
 class BatchArrays:
     """The working memory of one lane, for batches of `size` (fields, planes, ny).
 
-    `modes` is (fields, planes, ny, width), in rows of `row` elements; `memory` is all of theirs,
-    with room for rows of `most` elements. `points` is (fields, planes, ny, nx), if `nx` is given.
+    `modes` is (fields, planes, ny, width), in rows of `row` elements. `memory` is the memory of the
+    modes, with room for rows of `most` elements. `points` is (fields, planes, ny, nx), if `nx` is
+    given.
     """
 
     def __init__(
@@ -527,7 +528,7 @@ def batch_planes(
     device: Device,
     planes: int | None = None,
 ) -> int:
-    """Return how many planes a batch has on a device, where arrays hold so many planes."""
+    """Return how many planes a batch has on a device, if arrays hold `planes` planes."""
     planes = geometry.planes if planes is None else planes
     limit = max(1, BATCH_BYTES[device.processor] // _plane_bytes(geometry, fields, complex_dtype))
     planes = balanced_batch(planes, limit, device.lanes)

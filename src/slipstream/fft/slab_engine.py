@@ -1,8 +1,8 @@
 """The slab engine: it takes fields from physical to spectral space and back, in passes.
 
 A rank holds some planes of physical space: all x and y of some z. In spectral space it holds some
-columns: all z of some ky. So the transforms along x and y are local to the planes, the one along z
-to the columns, and an exchange between the ranks lies in the middle.
+columns: all z of some ky. So it can transform its planes along x and y, and its columns along z.
+Between the two, the ranks exchange what they hold.
 
 pass
     One sweep over all planes or all columns of a rank. A pass over planes transforms along x and y,
@@ -215,7 +215,7 @@ class Passes(Protocol):
     """Gives the tiles and exchanges of passes, and so hides whether fields are on the device."""
 
     geometry: SlabGeometry
-    # The ranges of kx. Each has columns of its own.
+    # The ranges of kx. Each has separate columns.
     ranges: Sequence[KxRange]
     # The devices on which passes run.
     devices: list[Device]
@@ -231,7 +231,7 @@ class Passes(Protocol):
 
     @property
     def updating(self) -> Passes:
-        """The passes that update modes: these, or those of the host."""
+        """The passes that update modes: these passes, or the host's."""
 
     def column_tiles(
         self, graph: StepGraph, kx: int = 0, arriving: bool = False

@@ -66,8 +66,8 @@ class SlabOptions:
 class SlabTransform(Part):
     """Records the transforms of one rank between its planes and its columns. Collective.
 
-    The array is divided among `ranks` ranks, of which this is number `rank`. If one rank alone
-    holds the array, it makes the transform for a single rank, without a transport.
+    The array is divided among `ranks` ranks, and this one is number `rank`. If one rank alone holds
+    the array, it makes the transform for a single rank, without a transport.
     """
 
     def __init__(
@@ -84,7 +84,8 @@ class SlabTransform(Part):
         z, y, x = arguments.modes
         fields, complex_dtype = arguments.fields, arguments.complex_dtype
         width = nx // 2 + 1 if arguments.real else nx
-        # Rows of modes begin at multiples of so many complex elements, as the device prefers.
+        # The device accesses rows of modes best where they begin at multiples of `alignment`
+        # complex elements.
         alignment = max(1, device.row_bytes // complex_dtype.itemsize)
         geometry = SlabGeometry((nz, ny, nx), (z, y, x), rank, ranks, alignment)
         ranges = kx_ranges(geometry, options.kx_chunks, alignment)

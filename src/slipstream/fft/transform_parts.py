@@ -171,7 +171,7 @@ class AxisTransform(Part):
         self._all = self._points = None
         if modes.count < width or real:
             shape = tuple(width if a == axis else n for a, n in enumerate(before))
-            # cuFFT needs real points to begin at aligned addresses, and those of a column do not.
+            # cuFFT needs real points at aligned addresses; the points of a column are not.
             aside = real and axis != len(before) - 1 and device.tiled_transforms()
             order = [a for a in range(len(before)) if a != axis or not aside] + [axis] * aside
             self._all = _stored_in_order(empty or device.empty, shape, complex_dtype, order)
