@@ -25,10 +25,10 @@ _MAXIMUM_WORK: Any = 10_000  # NumPy's type stubs know two of the values only
 class ByteRegion:
     """The memory that a view covers. Never dereferenced, so it may lie on a GPU.
 
-    It ranges from address `low` to below `high`. `overlapping` are the numbers of the known regions
-    that share memory with it, itself among them, and `covered` of those that lie inside it: regions
-    that referred to each other would keep their arrays in memory. `accesses` are the nodes that
-    accessed it, and whether they wrote, as far as later nodes need them.
+    It extends from address `low` to below `high`. `overlapping` has the numbers of all known
+    regions that share memory with it, itself included; `covered` those of the regions inside it.
+    They are numbers because references would keep the arrays of all regions in memory. `accesses`
+    has the nodes that accessed it, and whether they wrote, as far as later nodes need them.
     """
 
     def __init__(self, address: int, array: Array) -> None:
@@ -83,7 +83,7 @@ class ByteRegion:
     def _is_beside(self, other: ByteRegion) -> bool:
         """Return whether two views with equal strides, as of one array, are certainly apart.
 
-        The distance of their origins is so many indices along each axis, and a rest. Where the
+        The distance of their origins is a number of indices along each axis, and a rest. Where the
         inner axes cannot reach as far as one step of the outer ones, no other combination of
         indices gives the same address; the views then overlap only if the distance is within the
         first one along every axis. This settles pieces of an array, the common case, in a
@@ -159,7 +159,7 @@ class AccessHistory:
         return self._regions[self._numbers[key]]
 
     def _compare(self, region: ByteRegion, number: int) -> None:
-        """Let a new region and those that share memory with it know each other."""
+        """Enter a new region and the regions that share memory with it in each other's lists."""
         if region.low == region.high:
             return
         for magnitude, known in self._sorted.items():
