@@ -7,7 +7,7 @@ from fft_oracle import field
 from kinds_oracle import period, sums, transform
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.fft import DistributedFFT, layout_stages
+from slipstream.fft import DistributedFFT, transform_parts
 
 KINDS = ("dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "dst4")
 TOLERANCE = {"float32": 2e-5, "complex64": 2e-5, "float64": 1e-12, "complex128": 1e-12}
@@ -222,7 +222,7 @@ def test_lanes_share_transforms_along_an_axis(comm, device, monkeypatch):
     """Of arrays so small that one thread would do them alone."""
     if device.kind != "cpu":
         return
-    monkeypatch.setattr(layout_stages, "_DIVIDED", 0)
+    monkeypatch.setattr(transform_parts, "_DIVIDED", 0)
     three = HostDevice(threads=3, lanes=3)
     for case in (
         {"shape": (6, 5), "dtype": "float64"},

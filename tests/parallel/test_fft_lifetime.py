@@ -149,12 +149,12 @@ def allocated(device, monkeypatch):
         counted(array if array.base is None else array.base, array.nbytes)
         return array
 
-    def counted_segment(self, device, size):
+    def counted_memory(self, device, size):
         make(self, device, size)
         counted(self, size)
 
     monkeypatch.setattr(cpu_device, "_aligned", counted_array)
-    monkeypatch.setattr(peer_memory.HostMemory, "__init__", counted_segment)
+    monkeypatch.setattr(peer_memory.HostMemory, "__init__", counted_memory)
     return sizes
 
 

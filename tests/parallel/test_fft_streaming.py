@@ -13,7 +13,7 @@ from pairwise import every_pair
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT
-from slipstream.fft.layout_stages import AxisTransform
+from slipstream.fft.transform_parts import AxisTransform
 from slipstream.outofcore.host_device_copy import COPIES
 from slipstream.schedule import POLICIES
 

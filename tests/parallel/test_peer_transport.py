@@ -33,7 +33,7 @@ def _several_ranks_of_cpus(ranks, device):
 
 
 def mapped():
-    """Return how many segments of anybody's memory this process has mapped."""
+    """Return how many shared buffers of anybody's memory this process has mapped."""
     with open("/proc/self/maps") as file:
         return sum("memfd:slipstream" in line for line in file)
 

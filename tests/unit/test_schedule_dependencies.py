@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slipstream.device import HostDevice
 from slipstream.schedule import StepGraph
-from slipstream.schedule.dependencies import AccessHistory, Region
+from slipstream.schedule.dependencies import AccessHistory, ByteRegion
 from slipstream.schedule.overlap_executor import urgency_order
 
 BASE = np.zeros(24, np.complex128)
@@ -56,7 +56,7 @@ def test_views_of_equal_strides_overlap_where_they_share_a_byte():
         view = np.lib.stride_tricks.as_strided(elements, (rows, columns), (8, 2))
         places = start + 8 * np.arange(rows)[:, None] + 2 * np.arange(columns)
         bytes_of = {int(place) + byte for place in places.flat for byte in range(size)}
-        found.append((Region(elements.ctypes.data, view), bytes_of))
+        found.append((ByteRegion(elements.ctypes.data, view), bytes_of))
     for (one, own), (other, others) in itertools.combinations(found, 2):
         assert one.overlaps(other) == other.overlaps(one) == (not own.isdisjoint(others))
 
@@ -67,7 +67,7 @@ def test_pieces_of_an_array_are_told_apart_without_an_exact_test(axis, monkeypat
     pairs = [tuple(pieces), (pieces[0].real, pieces[1].real), (pieces[0].real, pieces[0].imag)]
     monkeypatch.delattr(np, "shares_memory")
     for pair in pairs:
-        one, other = (Region(piece.__array_interface__["data"][0], piece) for piece in pair)
+        one, other = (ByteRegion(piece.__array_interface__["data"][0], piece) for piece in pair)
         assert not one.overlaps(other) and not other.overlaps(one)
 
 

@@ -270,9 +270,10 @@ def _c_argument(value: Any) -> Any:
 class HostDevice(Device):
     """All cores that this process may use.
 
-    `threads`, by default `thread_count`, are divided among so many `lanes`: a few, such that most
-    threads are used, or one for work that is done in microseconds. With `spare_core` one thread's
-    core, if there are several, is left to whoever polls for messages, who need not pause then.
+    `threads` threads, by default `thread_count`, are divided among `lanes` lanes: a few, such that
+    most threads are used, or one for work that is done in microseconds. With `spare_core`, and
+    several threads, the core of one thread stays free for a thread that polls for messages, which
+    then need not pause.
     `tiled` takes the tiled kernels of GPUs, for tests: others are faster here.
     """
 
@@ -326,7 +327,7 @@ class HostDevice(Device):
         return self._limit(self._threads_per_lane)
 
     def _limit(self, threads: int) -> Operation:
-        """Return what gives the kernels of the calling thread so many threads."""
+        """Return the operation that gives the kernels of the calling thread `threads` threads."""
         return HostKernel(_THREADS, "set_threads").bind(RowLaunch(1, 1), threads)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:

@@ -53,9 +53,29 @@ def plan(
     is_whole = all(stride % one.itemsize == 0 for one in pair for stride in one.strides)
     if not contiguous or not is_whole:
         return _through_copies(device, source, target, axis, forward, kind)
-    bind = _binder(device, source, target, axis, contiguous[-1], forward, kind)
-    calls = [bind(*part) for part in _parts(pair, {axis, contiguous[-1]})]
-    return calls[0] if len(calls) == 1 else in_sequence(device, calls)
+    along = contiguous[-1]
+    real = np.zeros(0, source.dtype).real.dtype
+    n = (source if forward else target).shape[axis]
+    is_real = source.dtype.kind != target.dtype.kind
+    is_rows = axis == along
+    is_half = is_real and is_rows and n % 2 == 0
+    name = "fft_rows" if is_rows else "fft_columns"
+    size = n // 2 if is_half else n
+    kernel, length = _kernel(device, name, size, real.name, forward, kind)
+    turns = _roots(n, real.name) if is_half else None
+    units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
+    calls = []
+    for first, second, axes in _parts(pair, {axis, along}):
+        sizes = [size for size, _ in axes]
+        if is_rows:
+            form = [is_real and not is_half, is_half, _address(turns), *sizes]
+        else:
+            axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
+            form = [is_real, *sizes, source.shape[along]]
+        steps = [one[side] // units[side] for side in (0, 1) for _, one in axes]
+        arguments = [*form, *steps, *_NO_TABLES]
+        calls.append(_call(kernel, length, first, second, arguments, (source, target, turns)))
+    return calls[0] if len(calls) == 1 else in_sequence(device, cast("list[HostCall]", calls))
 
 
 def _through_copies(
@@ -98,44 +118,6 @@ def _parts(pair: tuple[Array, Array], inner: set[int]) -> Iterator[tuple[int, in
         yield first, second, within
 
 
-def _binder(
-    device: Device,
-    source: Array,
-    target: Array,
-    axis: int,
-    along: int,
-    forward: bool,
-    kind: str,
-) -> Any:
-    """Return what binds the kernel for two addresses and the axes to loop over."""
-    real = np.zeros(0, source.dtype).real.dtype
-    n = (source if forward else target).shape[axis]
-    is_real = source.dtype.kind != target.dtype.kind
-    is_rows = axis == along
-    is_half = is_real and is_rows and n % 2 == 0
-    name = "fft_rows" if is_rows else "fft_columns"
-    size = n // 2 if is_half else n
-    kernel, length = _kernel(device, name, size, real.name, forward, kind)
-    turns = _roots(n, real.name) if is_half else None
-
-    def bind(first: int, second: int, axes: _Axes) -> HostCall:
-        units = source.itemsize, target.itemsize
-        sizes = [size for size, _ in axes]
-        if is_rows:
-            units = real.itemsize, real.itemsize
-            form = [is_real and not is_half, is_half, _address(turns), *sizes]
-        else:
-            axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
-            form = [is_real, *sizes, source.shape[along]]
-        steps = [one[side] // units[side] for side in (0, 1) for _, one in axes]
-        arguments = np.array([*form, *steps, *_NO_TABLES], np.int64)
-        call = cast(HostCall, kernel.bind(RowLaunch(1, 1), first, second, arguments, length.plan))
-        call.kept = source, target, turns, arguments, length
-        return call
-
-    return bind
-
-
 def bind_lines(
     device: Device,
     source: tuple[Array, Sequence[int], Sequence[Any]],
@@ -157,10 +139,23 @@ def bind_lines(
         for side in (source, target)
         for one in side[2]
     ]
-    arguments = np.array([0, a, b, columns, *source[1], *target[1], *tables], np.int64)
-    call = kernel.bind(RowLaunch(1, 1), source[0], target[0], arguments, length.plan)
-    if isinstance(call, HostCall):
-        call.kept = source, target, arguments, length
+    arguments = [0, a, b, columns, *source[1], *target[1], *tables]
+    return _call(kernel, length, source[0], target[0], arguments, (source, target))
+
+
+def _call(
+    kernel: Kernel,
+    length: _Length,
+    source: Array | int,
+    target: Array | int,
+    arguments: Sequence[int],
+    kept: tuple[Any, ...],
+) -> Operation:
+    """Return the call of a kernel from one array, or address, to another; it keeps `kept` alive."""
+    table = np.array(arguments, np.int64)
+    call = kernel.bind(RowLaunch(1, 1), source, target, table, length.plan)
+    if isinstance(call, HostCall):  # not where nothing runs
+        call.kept = *kept, table, length
     return call
 
 

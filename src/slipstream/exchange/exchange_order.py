@@ -1,9 +1,9 @@
-"""In which order a rank sends to the others, and hears from them.
+"""In which order a rank sends to the other ranks, and receives from them.
 
 Messages to other nodes take longest, so they go first, and copies within the node are made while
-they fly. Each step shifts the ranks by a distance: of nodes, and of places within a node. A rank
-then sends to one rank and hears from one, the ranks of a node send to different nodes, and what
-comes to a node comes from different ones, as far as there are so many.
+they travel. Each step shifts the ranks by a distance: of nodes, and of places within a node. In
+each step a rank sends to one rank and receives from one rank. If there are enough nodes, the ranks
+of a node send to different nodes, and receive from different nodes.
 """
 
 from __future__ import annotations

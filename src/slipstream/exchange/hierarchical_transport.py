@@ -1,12 +1,13 @@
-"""The `mpi-hierarchical` transport: what ranks of a node send to those of another is one message.
+"""The `mpi-hierarchical` transport: one message carries all blocks from one node to another.
 
-Of s ranks a node, s x s messages go from one node to another. Here each other node is the business
-of one rank, its *carrier*: that one gathers what its node sends there, exchanges it with the
-carrier on the other side, and scatters what comes. Nodes are dealt out to the ranks, so that all of
-them carry. Every byte moves twice more, within nodes: this is for small messages, which take as
-long as a message takes however little is in it. Ranks of a node exchange directly.
+With s ranks a node, other transports send s x s messages from one node to another. Here one rank of
+a node, the *carrier*, is responsible for each other node. It gathers the blocks that its node sends
+there, exchanges them with the carrier on the other side, and scatters the blocks that arrive. The
+other nodes are divided among the ranks, so that all ranks carry. Every byte moves twice more,
+within nodes. So this is for small messages: their number counts, and not their size. Ranks of one
+node exchange directly.
 
-MPI packs and unpacks on the way, by datatypes. What is on a GPU is staged through pinned memory.
+MPI packs and unpacks by datatypes. Blocks on a GPU are staged through pinned memory.
 """
 
 from __future__ import annotations

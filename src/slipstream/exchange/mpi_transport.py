@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # The standard guarantees tags up to 32767 only.
 _TAGS = 32000
-# A rank that waits looks in every so many polls whether a step has failed on another.
+# A rank that waits checks once in this many polls whether a step has failed on another rank.
 _LOOK = 16
 
 

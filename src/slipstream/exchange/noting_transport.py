@@ -1,9 +1,9 @@
 """Transports that send nothing: exchanges of one rank of many are recorded to be counted.
 
-They record what those of the same names do, for ranks in order on nodes of equal size: which of
-their nodes copy, pack and wait, and which messages go to whom. No other rank is asked, so of what
-only others know (how much the ranks of a node send, where they aggregate) all are taken to be like
-this one.
+They record the same nodes (copies, packing, waits) and messages as the real transports of the same
+names, for ranks in order on computers with equally many ranks. No other rank exists to be asked. So
+where a number depends on other ranks (how much the ranks of a computer send together, if they
+aggregate), all ranks are taken to be like this one.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _NotedMessages(MessageExchange):
     _legs: list[Leg] | None = None
 
     def aggregate(self, carriers: Carriers, device: NotingDevice) -> None:
-        """Let messages to other nodes be those of all ranks of this node together."""
+        """Aggregate the messages of all ranks of this node to other nodes."""
         counts = counts_of(carriers, self.sends, self.receives)
         said = dict.fromkeys(carriers.members[carriers.here], counts)
         legs = Legs(carriers, self.sends, self.receives, said)
@@ -162,7 +162,7 @@ class _NotedGroup(Exchange):
 
 
 class _Flags:
-    """Flags of all ranks; those of other nodes are not seen."""
+    """Flags of all ranks; this rank does not see the flags of other nodes."""
 
     def __init__(self, place: RankPlace, device: NotingDevice) -> None:
         self.memories: list[Any] = [None] * place.ranks

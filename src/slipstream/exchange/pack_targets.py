@@ -77,7 +77,7 @@ class PackTargets:
         """Record what must come before a block is written."""
 
     def record_close(self, graph: StepGraph, label: str) -> None:
-        """Record that all blocks are written, and that those of others arrive."""
+        """Record that all blocks are written, and that the blocks of other ranks arrive."""
 
 
 def pack_targets(
@@ -216,16 +216,16 @@ def packed_blocks(
     return blocks
 
 
-# Shorter rows than this are worth exchanging for longer ones of elements that are far apart.
+# Rows run along the last axis, or along the longest one if the last has fewer elements than this.
 _SHORT = 8
 
 
 def copy_boxes(device: Device, pairs: Sequence[tuple[Array, Array]]) -> Operation:
     """Return the operation ``target[...] = source`` for pairs (source, target) of views.
 
-    All have one dtype, float32 or float64, and three axes; those of a pair have one shape, or
-    `ValueError` is raised. Targets do not overlap each other or the sources, and the device's
-    kernels must reach all of the memory.
+    All have one dtype, float32 or float64, and three axes. If the two views of a pair differ in
+    shape, `ValueError` is raised. Targets must not overlap each other or the sources, and the
+    device's kernels must reach all of the memory.
     """
     tables = [_rows(source, target) for source, target in pairs]
     tables = [table for table in tables if len(table)]

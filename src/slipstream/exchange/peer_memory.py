@@ -1,6 +1,6 @@
 """Memory of one rank that other ranks of its node access directly.
 
-On CPUs a segment is an anonymous file in memory, which the others map too; on GPUs it is an
+On CPUs a shared buffer is an anonymous file in memory, which the others map too; on GPUs it is an
 allocation that the others open through CUDA's inter-process handles, so that their copy engines
 and kernels reach it over NVLink. Ranks on other nodes, or behind no link, simply do not see it.
 """
@@ -38,11 +38,11 @@ _GRANULARITY = 2 << 20
 
 
 def allocated_bytes(size: int) -> int:
-    """Return how many bytes a segment for `size` bytes takes."""
+    """Return how many bytes a shared buffer for `size` bytes takes."""
     return -(-max(size, 1) // _GRANULARITY) * _GRANULARITY
 
 
-class Segment:
+class SharedBuffer:
     """Shared memory of all ranks of a communicator, each its own. Collective.
 
     Ranks may ask for different sizes, in bytes; all raise `InputError` if one has no memory left.
@@ -91,10 +91,10 @@ class SharedArrays:
         reachable: Callable[[int], bool] = lambda rank: True,
     ) -> None:
         self._device, self._made = device, 0
-        # On a CPU, whatever still uses a segment keeps it.
-        self._segments: MutableMapping[int, Segment] = weakref.WeakValueDictionary()
+        # On a CPU, whatever still uses a buffer keeps it.
+        self._buffers: MutableMapping[int, SharedBuffer] = weakref.WeakValueDictionary()
         if device.kind == "cuda":
-            self._segments = {}
+            self._buffers = {}
         self._dropped: set[int] = set()
         self.new_flags(comm)
         seen = [memory is not None for memory in self.flags.memories]
@@ -106,7 +106,7 @@ class SharedArrays:
     def new_flags(self, comm: Communicator) -> None:
         """Provide flags that nobody has raised. Collective."""
         # Those before stay for ever on a GPU: other ranks have them open, and may use them still.
-        self.flags, self.flags_used = Segment(comm, self._device, 8 * FLAGS), 0
+        self.flags, self.flags_used = SharedBuffer(comm, self._device, 8 * FLAGS), 0
         if self._device.kind == "cuda":  # new memory of the host is zero
             self._device.run(self._device.fill(self.flags.memories[comm.rank], 0))
             comm.Barrier()
@@ -116,13 +116,13 @@ class SharedArrays:
         if self._device.kind == "cuda":
             self._free_dropped(comm)
         shape, dtype = tuple(shape), np.dtype(dtype)
-        segment = Segment(comm, self._device, math.prod(shape) * dtype.itemsize)
+        buffer = SharedBuffer(comm, self._device, math.prod(shape) * dtype.itemsize)
         number, self._made = self._made, self._made + 1
-        self._segments[number] = segment
+        self._buffers[number] = buffer
         array: Array
-        array, owner = segment.memory.own_array(shape, dtype)
+        array, owner = buffer.memory.own_array(shape, dtype)
         if self._device.kind == "cpu":
-            owner.kept = segment
+            owner.kept = buffer
         else:
             weakref.finalize(owner, self._dropped.add, number).atexit = False
         return array
@@ -139,16 +139,16 @@ class SharedArrays:
         for block in plan.sends:
             for target, where, location in zip(targets, places, heard[block.peer], strict=True):
                 number, offset = location
-                memory = self._segments[number].memories[block.peer]
+                memory = self._buffers[number].memories[block.peer]
                 length = block.count * target.itemsize
                 where[block.peer] = memory[offset : offset + length].view(target.dtype)
         return places
 
     def _locate(self, comm: Communicator, array: Any) -> tuple[int, int]:
-        """Return the segment that an array is in, and the byte at which it begins."""
+        """Return the buffer that an array is in, and the byte at which it begins."""
         address = address_of(array)
-        for number, segment in self._segments.items():
-            memory = segment.memories[comm.rank]
+        for number, buffer in self._buffers.items():
+            memory = buffer.memories[comm.rank]
             if 0 <= address - address_of(memory) < memory.nbytes:
                 return number, address - address_of(memory)
         raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
@@ -156,7 +156,7 @@ class SharedArrays:
     def close(self, comm: Communicator) -> None:
         """Free what no rank uses any more, as nobody will ask for anything again. Collective."""
         self._free_dropped(comm)
-        if not any(comm.allgather(len(self._segments))):
+        if not any(comm.allgather(len(self._buffers))):
             self.flags.close_others()
             comm.Barrier()
             self.flags.free()
@@ -167,13 +167,13 @@ class SharedArrays:
         if not everywhere:
             return
         self._device.synchronize()
-        segments = [self._segments.pop(number) for number in sorted(everywhere)]
+        buffers = [self._buffers.pop(number) for number in sorted(everywhere)]
         self._dropped -= everywhere
-        for segment in segments:
-            segment.close_others()
+        for buffer in buffers:
+            buffer.close_others()
         comm.Barrier()
-        for segment in segments:
-            segment.free()
+        for buffer in buffers:
+            buffer.free()
 
 
 class HostMemory:

@@ -31,7 +31,7 @@ from slipstream.schedule import StepGraph
 if TYPE_CHECKING:
     from slipstream.collective.own_communicator import OwnCommunicator
 
-# A rank that waits looks in every so many polls whether another has given up.
+# A rank that waits checks once in this many polls whether another rank has given up.
 _LOOK = 16
 # Lanes of a GPU in which it tells other ranks, and waits for them.
 HANDSHAKE_LANES = ("ready", "signal", "arrival")
@@ -177,7 +177,7 @@ class StoredTargets(PackTargets):
         return limited
 
     def record_open(self, graph: StepGraph, label: str) -> None:
-        """Record that this rank's targets are free, and the wait for those of others."""
+        """Record that this rank's targets are free, and the wait for the targets of others."""
         if self._ready:
             lanes = HANDSHAKE_LANES[0], HANDSHAKE_LANES[0]
             self._ready.record(graph, [], self._arriving, self._stored, f"{label}: ready", lanes)
@@ -229,7 +229,8 @@ class PeerExchange(Exchange):
 class Handshake:
     """Flags that one rank raises for some ranks, and awaits from others. Collective.
 
-    Of the flags of each rank, it raises its own at those that it tells.
+    Each rank has a row of flags, one for every rank. This rank raises its flag in the rows of the
+    ranks `tell`, and waits for the flags of the ranks `hear` in its row.
     """
 
     def __init__(self, transport: PeerTransport, tell: list[int], hear: list[int]) -> None:

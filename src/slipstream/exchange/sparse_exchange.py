@@ -98,7 +98,7 @@ class _Swap:
         self._record_scatter(graph, places, label)
 
     def _moves(self, count: int) -> tuple[int, int]:
-        """Return the bytes of so many numbers, and of the addresses by which they are found."""
+        """Return the bytes of `count` numbers, and of the addresses by which they are found."""
         item = self._array.itemsize
         return count * (item + self._addresses.itemsize), count * item
 

@@ -1,9 +1,9 @@
 """What all transports share: exchanges that are prepared together and recorded by each rank alone.
 
-A transport prepares an exchange of certain arrays by a plan, which all ranks do together; what it
-returns is recorded in step graphs, as often as one likes and without a word to other ranks. Where
-ranks see each other's memory, whoever makes the data may store them at their destination at once:
-`pack_targets` knows, through which exchanges are made.
+All ranks together prepare an exchange of certain arrays by a plan. Each rank then records it in
+step graphs, any number of times and without communication. Where ranks see each other's memory, the
+operation that makes the data may store them at their destination directly: `pack_targets`, which
+makes exchanges, decides that.
 """
 
 from __future__ import annotations
@@ -152,37 +152,37 @@ class Transport(ABC):
         return
 
 
-# For so many seconds a message may be on its way whose sender is known to have sent it.
+# Seconds to wait for a message that another rank is known to have sent.
 _ON_ITS_WAY = 1.0
 _PAUSE = 1e-4
 
 
 class FailureNotice:
-    """What the ranks of a transport tell each other. Collective."""
+    """Messages among the ranks of a transport that a step has failed. Collective."""
 
     def __init__(self, comm: OwnCommunicator) -> None:
         self._comm, self._topic = comm, comm.new_topic()
         self._text = ""
 
     def tell(self, failure: BaseException) -> None:
-        """Tell all other ranks, unless one of them has told this one before."""
+        """Send the failure to all other ranks, unless this rank already has one from them."""
         if not self._text:
             self._text = described(failure)[1]
             self._comm.tell(failure, self._topic)
 
     def check(self) -> None:
-        """Raise RunError if a failure is known of."""
+        """Raise RunError if this rank knows of a failure."""
         if self._text:
             raise RunError(f"an exchange was given up; make the plan anew: {self._text}")
 
     def look(self) -> None:
-        """Raise RunError if a rank whose message is here has failed, in a step or at its door."""
+        """Raise RunError if a message of failure has arrived, from within a step or before one."""
         if self._text:
             self.check()
         self._comm.look(self._topic)
 
     def expect(self) -> None:
-        """Raise RunError, as another rank is known to have told why."""
+        """Wait for the message of a rank that is known to have failed, and raise RunError."""
         until = time.perf_counter() + _ON_ITS_WAY
         while time.perf_counter() < until:
             try:

@@ -35,7 +35,7 @@ TRANSPORTS = {
 }
 # What "auto" stands for: the first that can be used; what is for one node, only on one node.
 AUTOMATIC = ("peer", "nccl", "mpi-p2p")
-# Up to so many bytes between two ranks, messages may be faster if they are aggregated.
+# Up to this many bytes between two ranks, aggregated messages may be faster.
 _SMALL = 16 << 10
 
 

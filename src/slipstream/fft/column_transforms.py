@@ -13,17 +13,17 @@ from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
 from slipstream.schedule import StepGraph
 
-# Working set of one batch in bytes; see `batches`. A GPU takes all columns at once.
+# Working set of one batch in bytes; see `batches`. A GPU takes all columns together.
 BATCH_BYTES = {"cpu": 1 << 20, "gpu": 1 << 62}
 
 
 class ColumnPass:
     """Transforms along z between truncated spectral arrays and the columns layout.
 
-    One call takes columns (fields, nz, some ky, row) of at most so many fields, in arrays of `ky`
-    of them, by default all of this rank. Only the first `columns` of a row are transformed, by
-    default all. With `stored`, columns have working memory where a library transforms them before
-    they are stored elsewhere.
+    One call takes columns of at most `fields` fields. Their arrays have the shape (fields, nz, ky,
+    row), where `ky` is by default all of this rank. Only the first `columns` elements of a
+    row are transformed, by default all. With `stored`, a library transforms columns in working
+    memory, from which they are then stored elsewhere.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ColumnPass:
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
         limit = max(1, BATCH_BYTES[device.processor] // max(1, row_bytes))
         self._batch = max(1, balanced_batch(self._ky, limit, device.lanes))
-        # Only GPUs leave columns to a library, all of them at once.
+        # Only GPUs leave columns to a library, all of them in one batch.
         self._work: Any = None
         if stored and not self.line.tiled:
             self._work = device.empty((fields, nz, self._batch, row), complex_dtype)

@@ -15,8 +15,8 @@ from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.device import Device, fourier_factors, period
-from slipstream.fft.layout_stages import Part, in_lanes
 from slipstream.fft.transform_kinds import inverse_kind
+from slipstream.fft.transform_parts import Part, in_lanes
 from slipstream.schedule import MAIN_LANE, StepGraph
 
 

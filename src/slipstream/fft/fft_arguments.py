@@ -86,7 +86,7 @@ class Arguments:
         return every and fourier and self.half_axis in (None, len(self.shape) - 1)
 
     def route(self, workers: int) -> list[Stage]:
-        """Return the way of an array [field, ...axes] through a transform on so many ranks."""
+        """Return the way of an array [field, ...axes] through a transform on `workers` ranks."""
         source, target = (
             with_fields(boxes, self.fields) for boxes in (self.input_boxes, self.output_boxes)
         )

@@ -21,9 +21,9 @@ from slipstream.exchange import NarrowWire, make_transport
 from slipstream.fft.cosine_transforms import CosineTransform
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage, with_fields
-from slipstream.fft.layout_stages import AxisTransform, Part, Redistribution
 from slipstream.fft.route_transform import RouteTransform
 from slipstream.fft.slab_transform import SlabOptions, SlabTransform
+from slipstream.fft.transform_parts import AxisTransform, Part, Redistribution
 from slipstream.schedule import StepGraph
 
 # So many chunks of kx at most between the stages of pencils: on two H200s, 1024³, 1, 2, 4 and 8

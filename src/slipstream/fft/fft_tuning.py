@@ -54,7 +54,7 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
         transform_key(a, device),
         partial(_from_record, ranks=a.ranks, comm=comm, device=device),
         partial(_candidates, a, device, comm, default),
-        partial(_pair, a, device, comm),
+        lambda choices: pair_of(Plan(a, device, comm, choices), a, device, device, comm),
         comm,
         a.tune,
     )
@@ -112,10 +112,6 @@ def _usable(name: str, comm: Comm, device: Device) -> bool:
     except InputError:
         return False
     return True
-
-
-def _pair(arguments: Arguments, device: Device, comm: Comm, choices: Choices) -> Callable[[], None]:
-    return pair_of(Plan(arguments, device, comm, choices), arguments, device, device, comm)
 
 
 def pair_of(

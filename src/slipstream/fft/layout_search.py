@@ -123,7 +123,7 @@ def _routes(
     exchanges: int,
     idle: bool,
 ) -> list[list[Stage]]:
-    """Return all routes from a layout to the target with exactly so many exchanges."""
+    """Return all routes from a layout to the target with exactly `exchanges` exchanges."""
     axes = space.possible(boxes, remaining)
     stage = Stage(boxes, space.transformed(boxes, axes), axes)
     rest = remaining - set(axes)

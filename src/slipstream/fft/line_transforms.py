@@ -28,9 +28,9 @@ def balanced_batch(size: int, limit: int, lanes: int) -> int:
 class LineTransform:
     """Transforms of one length along one axis, in both directions.
 
-    Timelines show the name of the axis. Rows have so many columns; without scratch each of a
-    library's transforms has memory of its own. It is `tiled` if one kernel also moves the rows,
-    which may be one `of_gpus`.
+    Timelines show the name `axis`. Rows have `columns` columns. Without `scratch` each transform of
+    a library has separate memory. The attribute `tiled` is whether one kernel does the transform
+    and also moves the rows, and `of_gpus` whether that is a kernel for GPUs.
     """
 
     def __init__(

@@ -39,8 +39,8 @@ from slipstream.schedule import StepGraph
 class StreamedPlan:
     """The passes of a transform on one rank, whose arrays are on the host. Collective.
 
-    Tiles, so many of a field in each pass, are transformed on the devices in turn, on each of which
-    at most `limit` bytes are allocated: `InputError` names the smallest limit that would do.
+    Each pass cuts a field into tiles and transforms them on the devices in turn. At most `limit`
+    bytes are allocated on each device: `InputError` names the smallest limit that would do.
     """
 
     # Whether there is nothing to overlap.
@@ -120,21 +120,21 @@ class StreamedPlan:
         return tile_counts(size, longest, self.streaming.tiles)
 
     def _needed(self, count: int) -> int:
-        """Return how many bytes of each device so many tiles need."""
+        """Return how many bytes of each device `count` tiles need."""
         if all(device.kind == "cpu" for device in self.devices):
             return self._bytes(count)
         made = self._made(count, NO_LIMIT)
         return made.bytes + self._exchanges.device_bytes(self._cut(count))
 
     def _bytes(self, count: int) -> int:
-        """Return the same without what a library needs to work in, which on CPUs is nothing."""
+        """Return the same without a library's work area, which does not exist on CPUs."""
         tiles, shapes, streaming = self._tiles(count), self._shapes, self.streaming
         buffers = streaming.slots * sum(shapes.buffer_sizes(tiles))
         spare = len(streaming.lanes) * shapes.spare_bytes(tiles)
         return buffers + spare + self._exchanges.device_bytes(self._cut(count))
 
     def _tiles(self, count: int) -> list[Tile]:
-        """Return what is transformed if a field is cut into so many tiles, each kind once."""
+        """Return the different kinds of tiles if a field is cut into `count` tiles."""
         return [
             (shape, one.axes)
             for one, tiles in zip(self.passes, self._cut(count), strict=True)
@@ -143,11 +143,11 @@ class StreamedPlan:
         ]
 
     def _cut(self, count: int) -> list[int]:
-        """Return into how many tiles passes cut a field where the finest cuts it into so many."""
+        """Return the number of tiles of each pass if the pass with the most has `count`."""
         return [min(count, max(1, one.longest_cut)) for one in self.passes]
 
     def _made(self, count: int, limit: int) -> TileSlots[TileTransforms]:
-        """Return devices for so many tiles, or raise `TooLittleMemory`."""
+        """Return devices for `count` tiles, or raise `TooLittleMemory`."""
         different, shapes, streaming = self._tiles(count), self._shapes, self.streaming
         return TileSlots(
             [

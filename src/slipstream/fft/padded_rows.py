@@ -16,7 +16,7 @@ from slipstream.array_types import Array
 
 
 def padded_row(count: int) -> int:
-    """Return how many real numbers a row of so many points takes in the memory of its modes."""
+    """Return how many real numbers a row of `count` points takes in the memory of its modes."""
     return 2 * (count // 2 + 1)
 
 

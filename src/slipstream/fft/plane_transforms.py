@@ -1,10 +1,10 @@
 """Transforms in x and y, plane by plane, while the data are in cache.
 
 A pass takes planes in batches: it gathers a batch of the packed planes into a small working array
-and transforms it. The points are those of a user's array (`PlanePass.record_forward` and
+and transforms it. The points are in a user's array (`PlanePass.record_forward` and
 `record_backward` with an array), or exist for one batch only: `PlanePass.record_through` goes to
-physical space, applies a pointwise product and comes back, so that the real fields of a
-pseudospectral code never travel to memory, let alone occupy it.
+physical space, applies a pointwise product and comes back. So the real fields of a pseudospectral
+code never travel to memory, and take none.
 """
 
 from __future__ import annotations
@@ -78,10 +78,19 @@ class PackedPlanes:
 
 @dataclass(frozen=True)
 class UserPoints:
-    """The points that a pass works on are in arrays of a user's, which are real or complex.
+    """How a pass works if the points are in a user's arrays, and not made batch by batch.
 
-    Batches have so many planes. Their modes are stored in rows of `row` elements. With `tiled`,
-    kernels of the device transform whatever they can.
+    Attributes
+    ----------
+    real : bool
+        Whether the points are real.
+    batch : int
+        How many planes are transformed together: as many as fit a core's cache on a CPU, or a
+        share of the memory on a GPU (see `SlabTransform`).
+    row : int
+        Elements from one row of a batch's modes to the next: all modes of x, padded.
+    tiled : bool
+        Whether to use the kernels of Slipstream where the device has them.
     """
 
     real: bool
@@ -97,9 +106,9 @@ _FusedKernel: TypeAlias = tuple[gpu_fft_launch.TiledKernel, Kernel, PointProduct
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
-    One call handles at most so many fields; packed arrays hold `planes` planes, by default all of
-    this rank, of each range of kx, by default one range. Without `user` points are real, and exist
-    for a batch only.
+    One call handles at most `fields` fields. Packed arrays hold `planes` planes (by default all of
+    this rank) of each range of kx (by default one range). Without `user` points are real, and exist
+    for one batch at a time.
     """
 
     def __init__(
@@ -171,7 +180,7 @@ class PlanePass:
     ) -> Iterator[tuple[Batch, int, int, bool]]:
         """Yield the batches of local planes from `first` to `last`, in lanes in turn.
 
-        Each with its first plane, the one after its last, and whether it is the last one.
+        With each come its first plane, the plane after its last, and whether it ends the range.
         """
         last = self._held if last is None else last
         for number, low in enumerate(range(first, last, self.batch)):
@@ -292,7 +301,9 @@ class PlanePass:
         is_last: bool,
     ) -> None:
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
-        rows = self._mode_rows(batch.arrays.memory, max(inputs, outputs), high - low)
+        # The working array of modes for every y, with stored rows.
+        shape = max(inputs, outputs), high - low, self.geometry.shape[1], self.geometry.row
+        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)
         inward, outward = rows[:inputs], rows[:outputs]
         self._load(batch, sources, inward, low, high)
         operation, maxima = self._bind_through(fused, rows, low)
@@ -323,11 +334,6 @@ class PlanePass:
             row,
         )
         return operation, maxima
-
-    def _mode_rows(self, memory: Any, fields: int, planes: int) -> Any:
-        """Return the working array of modes for every y, with stored rows."""
-        shape = (fields, planes, self.geometry.shape[1], self.geometry.row)
-        return memory[: math.prod(shape)].reshape(shape)
 
     def _no_product(self, inputs: int, outputs: int) -> PointProduct:
         ny = self.geometry.shape[1]
@@ -439,8 +445,9 @@ class PlanePass:
 class BatchArrays:
     """The working memory of one lane, for batches of `size` (fields, planes, ny).
 
-    `modes` is (fields, planes, ny, width), in rows of `row` elements; `memory` is all of theirs,
-    with room for rows of `most` elements. `points` is (fields, planes, ny, nx), if `nx` is given.
+    `modes` is (fields, planes, ny, width), in rows of `row` elements. `memory` is the memory of the
+    modes, with room for rows of `most` elements. `points` is (fields, planes, ny, nx), if `nx` is
+    given.
     """
 
     def __init__(
@@ -521,7 +528,7 @@ def batch_planes(
     device: Device,
     planes: int | None = None,
 ) -> int:
-    """Return how many planes a batch has on a device, where arrays hold so many planes."""
+    """Return how many planes a batch has on a device, if arrays hold `planes` planes."""
     planes = geometry.planes if planes is None else planes
     limit = max(1, BATCH_BYTES[device.processor] // _plane_bytes(geometry, fields, complex_dtype))
     planes = balanced_batch(planes, limit, device.lanes)

@@ -33,11 +33,11 @@ from slipstream.exchange import (
 )
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Boxes, Stage
-from slipstream.fft.layout_stages import Part
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.slab_engine import lane_after_exchange
 from slipstream.fft.slab_layout import NOT_KEPT
 from slipstream.fft.strided_fft import RealRows, StridedTransform
+from slipstream.fft.transform_parts import Part
 from slipstream.schedule import MAIN_LANE, StepGraph
 
 # Parts of a local array, each with the view that it is stored in.

@@ -1,16 +1,37 @@
-"""The slab engine: fields between physical and spectral space, by passes over planes and columns.
+"""The slab engine: it takes fields from physical to spectral space and back, in passes.
 
-A rank has some planes of physical space, and all z of some ky of spectral space. A pass over its
-planes transforms along x and y, one over its columns along z; an exchange lies between them. That
-is all there is to a transform (`SlabTransform`). A solver's step has more in the same passes: a
-product where a pass over planes reaches physical space and turns back, an update of modes where one
-over columns reaches spectral space.
+A rank holds some planes of physical space: all x and y of some z. In spectral space it holds some
+columns: all z of some ky. So it can transform its planes along x and y, and its columns along z.
+Between the two, the ranks exchange what they hold.
 
-What is done at a time is given by ranges: of kx (`KxRange`) and of planes (chunks), whose exchanges
-overlap what is done to others; of planes or ky (batches) that stay in a cache; and of planes or ky
-(tiles) that fit on a device. Here fields are on the device, and tiles are in place; those of fields
-on the host are loaded and stored (`fft/streamed_slabs.py`). `record_columns`,
-`record_through`, `record_from_points` and `record_to_points` record the passes of both.
+pass
+    One sweep over all planes or all columns of a rank. A pass over planes transforms along x and y,
+    a pass over columns along z. A transform (`SlabTransform`) is one pass of each kind. A solver's
+    step does more in the same passes: a pass over planes goes to physical space, multiplies the
+    fields at each point and comes back; a pass over columns comes to spectral space, updates the
+    modes and goes back.
+range
+    Either some kx (`KxRange`), or some planes (a chunk). The exchange of one range overlaps the
+    computation of the next. Forward, with three chunks of planes::
+
+      x of all planes | y of chunk 0 | y of chunk 1  | y of chunk 2  |
+                                     | chunk 0 flies | chunk 1 flies | chunk 2 flies |
+                                                     | z of chunk 0  | z of chunk 1  | z of chunk 2
+
+exchange
+    The blocks that ranks send each other for one range of kx and one chunk of planes
+    (`SlabExchange`).
+tile
+    The planes (`PlaneTile`) or columns (`ColumnTile`) that a pass works on together on one device.
+    If the fields are on the device, tiles are parts of them. If the fields are on the host, tiles
+    are loaded and stored (`streamed_slabs.py`).
+batch
+    The planes or columns of a tile that are transformed together. On a CPU they stay in a core's
+    cache.
+
+This file goes from the top down: the functions that record a pass; the `Passes` protocol, which
+gives them tiles and exchanges; `SlabEngine`, which is `Passes` for fields on the device; and then
+tiles and exchanges.
 """
 
 from __future__ import annotations
@@ -19,7 +40,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -49,228 +70,75 @@ from slipstream.schedule import StepGraph
 # Chunks of planes in which products are sent: the first travel while the last are computed.
 PLANE_CHUNKS = 4
 
+# Records nothing itself: it returns the operation that advances the modes of a tile.
+ColumnUpdate: TypeAlias = "Callable[[ColumnTile], TileUpdate]"
+# Makes the product of a pass over planes on the device that holds the points.
+ProductOf: TypeAlias = Callable[[Device], PointProduct]
 
-@dataclass(frozen=True)
-class TileUpdate:
-    """An operation that advances modes of a tile, to be recorded.
 
-    It accesses `reads` and `writes`: parts of fields, products, and what is constant. Later passes
-    read `kept`: the rest of what it writes need not leave a device. It `moves` so many bytes, see
-    `StepGraph.add`.
+def record_from_points(
+    graph: StepGraph, passes: Passes, points: Array | PointOperation, fields: int, chunks: int = 1
+) -> None:
+    """Record the pass over planes that takes `fields` fields from physical space. Collective.
+
+    `record_columns` comes next. `points` is this rank's array, or the operation that makes the
+    points of each batch: see `PlanePass.record_forward`.
     """
-
-    operation: Operation
-    reads: list[Array]
-    writes: list[Array]
-    kept: list[Array]
-    moves: tuple[float, float] | None = None
+    for tile, exchanges, closing in _leaving_planes(graph, passes, fields, chunks):
+        tile.record_from_points(points, fields, exchanges, closing)
 
 
-@dataclass(frozen=True)
-class SlabExchange:
-    """An exchange of some fields of a range of kx, and of one chunk of their planes.
+def record_to_points(
+    graph: StepGraph,
+    passes: Passes,
+    points: Array | PointOperation,
+    fields: int,
+    chunks: int = 1,
+    scale: float = 1.0,
+) -> None:
+    """Record the pass over planes that takes `fields` fields to physical space, times a constant.
 
-    Blocks are whole in the working array `source`, from which `targets` takes them. Or passes write
-    them where they belong: then `tables` find their rows there, counted from the source, and
-    `blocks` has for each field and receiver the first plane, and the memory.
+    `record_columns` comes before. `points` is this rank's array, or the operation that uses the
+    points of each batch: see `PlanePass.record_backward`.
     """
-
-    targets: PackTargets
-    source: Array
-    tables: RowTables | None = None
-    blocks: Sequence[tuple[int, Array]] = ()
-
-    def places(self, low: int, high: int) -> list[Array]:
-        """Return the memory in which planes of this rank from `low` to `high` belong."""
-        return [block[low - z :][: high - low] for z, block in self.blocks]
+    for first, last in split(passes.geometry.planes, chunks):
+        for tile in passes.plane_tiles(graph, first, last, arriving=True):
+            tile.record_to_points(points, fields, scale)
 
 
-class ColumnTile:
-    """Columns of some ky, in place: what transforms in z and updates of modes work on.
+def record_through(
+    graph: StepGraph, passes: Passes, product_of: ProductOf | None, inputs: int, outputs: int
+) -> None:
+    """Record the pass over planes of a solver: to physical space, multiply, come back. Collective.
 
-    `low` to `high` are ky of this rank; `columns`, shape (fields, nz, ky of the tile, row), have
-    the modes of what comes back from physical space, and then of what goes there. All that is done
-    to them is recorded in `work`. They are those of a range of kx.
+    `record_columns` comes before and after. `inputs` fields go to physical space and `outputs`
+    fields come back. Without a product the values do not change.
     """
-
-    def __init__(
-        self,
-        transforms: ColumnPass,
-        work: StepGraph,
-        columns: Array,
-        low: int,
-        high: int,
-        kx: slice = slice(None),
-    ) -> None:
-        self._transforms, self.work, self.device = transforms, work, work.device
-        self.columns, self.low, self.high, self._kx = columns, low, high, kx
-
-    def part(self, array: Array) -> Array:
-        """Return what the tile has of a spectral field, shape (fields, kz, ky of the tile, row)."""
-        return array[:, :, self.low : self.high, self._kx]
-
-    def record_forward(self, fields: int, target: Any = None) -> None:
-        """Record the end of the forward transform of so many fields.
-
-        They stay in the columns, or go to a spectral field.
-        """
-        part = None if target is None else self.part(target)
-        self._transforms.record_forward(self.work, self.columns[:fields], part)
-
-    def record_backward(
-        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
-    ) -> None:
-        """Record the start of the backward transform of a spectral field into some columns."""
-        part, columns = self.part(source), self.columns[fields]
-        self.record_in([part])
-        place = None
-        if exchanges[0].tables is not None:
-            # All chunks of planes are stored at once; their tables are the same.
-            blocks = [block for one in exchanges for _, block in one.blocks]
-            accessed = [block[:, self.low : self.high] for block in blocks]
-            place = exchanges[0].source, exchanges[0].tables, self.low, accessed
-        self._transforms.record_backward(self.work, part, columns, place)
-
-    def record_update(self, update: ColumnUpdate) -> TileUpdate:
-        """Record an update of the tile's modes, and return it."""
-        done = update(self)
-        self.record_in(done.reads)
-        self.work.add(
-            done.operation,
-            reads=done.reads,
-            writes=done.writes,
-            label="substage",
-            category="compute",
-            moves=done.moves,
-        )
-        return done
-
-    # In place, nothing comes and goes.
-
-    def record_in(self, arrays: Sequence[Array]) -> None:
-        """Record that those of some arrays come from the host which are parts of fields there."""
-
-    def record_out(self, columns: int) -> None:
-        """Record that so many columns go to the host, and what later passes read of updates."""
+    chunks = passes.plane_chunks
+    for tile, exchanges, closing in _leaving_planes(graph, passes, outputs, chunks):
+        product = product_of(tile.device) if product_of else None
+        tile.record_through(product, inputs, outputs, exchanges, closing)
 
 
-ColumnUpdate = Callable[[ColumnTile], TileUpdate]
-# Products are computed on the device where the points are.
-ProductOf = Callable[[Device], PointProduct]
+def _leaving_planes(
+    graph: StepGraph, passes: Passes, fields: int, chunks: int
+) -> Iterator[tuple[PlaneTile, Sequence[SlabExchange], StepGraph | None]]:
+    """Yield the tiles of a pass over planes that sends its fields in chunks, each with two things.
 
-
-class PlaneTile:
-    """Planes of this rank from `low` to `high`, in place: what passes over planes work on.
-
-    Packed fields, by range of kx, have them from plane `first` on. All that is done to them is
-    recorded in `work`.
+    These are the exchanges of its chunk, and, for the last tile of a chunk, the graph in which it
+    closes them.
     """
-
-    def __init__(
-        self,
-        transforms: PlanePass,
-        work: StepGraph,
-        packed: Sequence[Array],
-        low: int,
-        high: int,
-        first: int,
-    ) -> None:
-        self._transforms, self.work, self.device = transforms, work, work.device
-        self._packed, self.low, self.high, self._first = packed, low, high, first
-        self._range = first, first + high - low
-
-    def record_through(
-        self,
-        product: PointProduct | None,
-        inputs: int,
-        outputs: int,
-        exchanges: Sequence[SlabExchange],
-        closing: StepGraph | None,
-    ) -> None:
-        """Record the way to physical space, the product there, and the way back.
-
-        So many fields go there, and come back. Their exchanges are closed, as soon as each range of
-        kx has left, if this is the last tile before.
-        """
-        if product is not None and self.low > self._first:
-            rows = (self.low - self._first) * self._transforms.geometry.shape[1]
-            product = replace(product, maxima=product.maxima[rows:])
-        sources, targets = self._arriving(inputs), self._leaving(outputs, exchanges, closing)
-        self._transforms.record_through(self.work, sources, targets, product, *self._range)
-
-    def record_from_points(
-        self,
-        points: Array | PointOperation,
-        fields: int,
-        exchanges: Sequence[SlabExchange],
-        closing: StepGraph | None,
-    ) -> None:
-        """Record the way of so many fields from physical space; see `record_through`."""
-        targets = self._leaving(fields, exchanges, closing)
-        self._transforms.record_forward(self.work, targets, points, *self._range)
-
-    def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
-        """Record the way of so many fields to physical space."""
-        sources = self._arriving(fields)
-        self._transforms.record_backward(self.work, sources, points, *self._range, scale)
-
-    def _arriving(self, fields: int) -> list[PackedPlanes]:
-        return [self._transforms.packed(n, one[:fields]) for n, one in enumerate(self._packed)]
-
-    def _leaving(
-        self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
-    ) -> list[PackedPlanes]:
-        result = []
-        for number, one in enumerate(exchanges):
-            planes, close = self._packed[number][:fields], None
-            if closing is not None:
-                close = partial(one.targets.record_close, closing, "transpose")
-            if one.tables is None:
-                result.append(self._transforms.packed(number, planes, close))
-            else:
-                result.append(PackedPlanes(planes, one.tables, one.places, close))
-        return result
-
-
-class Passes(Protocol):
-    """Where fields are, and by which tiles passes take them through a step."""
-
-    geometry: SlabGeometry
-    # The ranges of kx, whose columns are apart.
-    ranges: Sequence[KxRange]
-    # Where passes run.
-    devices: list[Device]
-    # Whether the last pass of a step had better begin the next step, too.
-    goes_ahead: bool
-    # Whether fields go to physical space one by one, so that the first travels while others are
-    # transformed.
-    sends_field_by_field: bool
-
-    @property
-    def plane_chunks(self) -> int:
-        """In how many chunks of planes products come back."""
-
-    @property
-    def updating(self) -> Passes:
-        """The passes that update modes: these, or those of the host."""
-
-    def column_tiles(
-        self, graph: StepGraph, kx: int = 0, arriving: bool = False
-    ) -> Iterator[ColumnTile]:
-        """Yield the tiles of a pass over the columns of a range of kx, each to be recorded at once.
-
-        They may be `arriving` by an exchange.
-        """
-
-    def plane_tiles(
-        self, graph: StepGraph, first: int, last: int, arriving: bool = False
-    ) -> Iterator[PlaneTile]:
-        """Yield the tiles of a pass over planes of this rank, each to be recorded at once."""
-
-    def exchange(
-        self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
-    ) -> SlabExchange:
-        """Return an exchange of a range of kx; see `SlabEngine.exchange`. Collective."""
+    for chunk, (first, last) in enumerate(split(passes.geometry.planes, chunks)):
+        exchanges = [
+            passes.exchange(kx, range(fields), True, chunk, chunks)
+            for kx in range(len(passes.ranges))
+        ]
+        for one in exchanges:
+            one.targets.record_open(graph, "transpose")
+        for tile in passes.plane_tiles(graph, first, last):
+            yield tile, exchanges, graph if tile.high == last else None
+        for one in exchanges if first == last else ():
+            one.targets.record_close(graph, "transpose")
 
 
 def record_columns(
@@ -284,9 +152,10 @@ def record_columns(
 ) -> None:
     """Record one pass over the columns. Collective.
 
-    The forward transform of so many fields is finished, into spectral fields `target` or in place;
-    modes are updated; and the backward transform of spectral fields `source` is started, which are
-    sent in so many chunks of planes. Spectral fields are (count, kz, ky of this rank, row).
+    Each tile finishes the forward transform of `forward` fields, into the spectral fields `target`
+    or in place. It then applies `updates` to its modes. Finally it starts the backward transform of
+    the spectral fields `source`, which leave in `chunks` chunks of planes. Spectral fields have the
+    shape (fields, kz, ky of this rank, row).
     """
     if updates and passes.updating is not passes:
         if forward:
@@ -313,7 +182,7 @@ def _record_column_tiles(
     first: int = 0,
     chunks: int = 1,
 ) -> None:
-    """Record a pass that sends all of its source together; it goes to columns from `first` on."""
+    """Record a pass that sends all of its source together, by columns from field `first` on."""
     fields = range(first, first if source is None else first + len(source))
     part = slice(fields.start, fields.stop)
     exchanges: list[list[SlabExchange]] = []
@@ -335,89 +204,74 @@ def _record_column_tiles(
         if leaving:
             leaving[0].targets.record_close(graph, "transpose")
         exchanges.append(leaving[1:])
-    # The first planes of all ranges leave before the others, and are transformed meanwhile.
+    # The first chunks of all ranges leave before the later ones. Passes transform them while the
+    # later ones travel.
     for of_chunk in zip(*exchanges, strict=True):
         for one in of_chunk:
             one.targets.record_close(graph, "transpose")
 
 
-def record_through(
-    graph: StepGraph, passes: Passes, product_of: ProductOf | None, inputs: int, outputs: int
-) -> None:
-    """Record what follows `record_columns`: to physical space, the product, and back. Collective.
+class Passes(Protocol):
+    """Gives the tiles and exchanges of passes, and so hides whether fields are on the device."""
 
-    So many fields go there, and come back; without a product, values are left alone.
-    """
-    chunks = passes.plane_chunks
-    for tile, exchanges, closing in _leaving_planes(graph, passes, outputs, chunks):
-        product = product_of(tile.device) if product_of else None
-        tile.record_through(product, inputs, outputs, exchanges, closing)
+    geometry: SlabGeometry
+    # The ranges of kx. Each has separate columns.
+    ranges: Sequence[KxRange]
+    # The devices on which passes run.
+    devices: list[Device]
+    # Whether the last pass of a step should also begin the next step.
+    goes_ahead: bool
+    # Whether a pass sends fields to physical space one by one: the first travels while the pass
+    # transforms the others.
+    sends_field_by_field: bool
 
+    @property
+    def plane_chunks(self) -> int:
+        """The number of chunks of planes in which products come back."""
 
-def record_from_points(
-    graph: StepGraph, passes: Passes, points: Array | PointOperation, fields: int, chunks: int = 1
-) -> None:
-    """Record what precedes `record_columns`: so many fields from physical space. Collective.
+    @property
+    def updating(self) -> Passes:
+        """The passes that update modes: these passes, or the host's."""
 
-    Points are an array of this rank's, or made batch by batch: see `PlanePass.record_forward`.
-    """
-    for tile, exchanges, closing in _leaving_planes(graph, passes, fields, chunks):
-        tile.record_from_points(points, fields, exchanges, closing)
+    def column_tiles(
+        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+    ) -> Iterator[ColumnTile]:
+        """Yield the tiles of a pass over the columns of a range of kx.
 
+        The caller records each tile before it takes the next one. The columns may be `arriving` by
+        an exchange.
+        """
 
-def record_to_points(
-    graph: StepGraph,
-    passes: Passes,
-    points: Array | PointOperation,
-    fields: int,
-    chunks: int = 1,
-    scale: float = 1.0,
-) -> None:
-    """Record what follows `record_columns`: so many fields to physical space, times a constant.
+    def plane_tiles(
+        self, graph: StepGraph, first: int, last: int, arriving: bool = False
+    ) -> Iterator[PlaneTile]:
+        """Yield the tiles of a pass over planes of this rank; see `column_tiles`."""
 
-    Points are an array of this rank's, or used batch by batch: see `PlanePass.record_backward`.
-    """
-    for first, last in split(passes.geometry.planes, chunks):
-        for tile in passes.plane_tiles(graph, first, last, arriving=True):
-            tile.record_to_points(points, fields, scale)
-
-
-def _leaving_planes(
-    graph: StepGraph, passes: Passes, fields: int, chunks: int
-) -> Iterator[tuple[PlaneTile, Sequence[SlabExchange], StepGraph | None]]:
-    """Yield the tiles of a pass over planes, after which so many fields are sent, in chunks.
-
-    Each with its exchanges, and with the graph if it is the last that closes them.
-    """
-    for chunk, (first, last) in enumerate(split(passes.geometry.planes, chunks)):
-        exchanges = [
-            passes.exchange(kx, range(fields), True, chunk, chunks)
-            for kx in range(len(passes.ranges))
-        ]
-        for one in exchanges:
-            one.targets.record_open(graph, "transpose")
-        for tile in passes.plane_tiles(graph, first, last):
-            yield tile, exchanges, graph if tile.high == last else None
-        for one in exchanges if first == last else ():
-            one.targets.record_close(graph, "transpose")
+    def exchange(
+        self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
+    ) -> SlabExchange:
+        """Return an exchange of a range of kx; see `SlabEngine.exchange`. Collective."""
 
 
 class SlabEngine:
     """Working arrays of a rank, exchanges between them, and the passes over them in place.
 
-    At most `fields` fields are transformed together. Points exist for a batch of planes only, or,
-    of a `user`, in arrays of theirs; kx may be divided into `ranges`. Exchanges take whole arrays
-    as passes leave them. Or `store` is given, and passes write blocks where they are exchanged:
-    into the memory of other ranks if true, and if the transport can.
+    It transforms at most `fields` fields together, and may divide kx into `ranges`. Without a
+    `user` it makes the points of one batch of planes at a time, in working memory. With a `user`
+    the points are in the user's arrays.
+
+    Without `store`, exchanges send whole working arrays. With `store`, passes write blocks where
+    the exchange needs them: into the memory of other ranks if `store` is true and the transport
+    supports it, else into a buffer, packed.
 
     Attributes
     ----------
     columns : list of array, shape (fields, nz, ky of this rank, row)
-        Where forward transforms leave their modes, by range of kx: all nz of them, unnormalised;
-        those that the truncation discards are undefined.
+        Where forward transforms leave their modes, by range of kx: all nz of them, unnormalised.
+        Modes that truncation discards are undefined.
     planes : list of array, shape (fields, at least planes_size)
-        Packed planes. They are in the memory of the columns on one rank, and where all that comes
-        is stored by others.
+        Packed planes. They share the memory of the columns on one rank, and where other ranks store
+        everything that this rank receives.
     """
 
     goes_ahead = False
@@ -443,7 +297,7 @@ class SlabEngine:
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
         self.columns: list[Array] = []
         self.planes: list[Array] = []
-        # What exchanges go between: planes, and columns as they are allocated.
+        # The arrays that exchanges connect: planes, and columns as allocated.
         self._ends: list[tuple[Array, Array]] = []
         self.buffer_bytes = 0
         for one in self.ranges:
@@ -477,8 +331,7 @@ class SlabEngine:
         if self._store is not None:
             sizes = geometry.field_size, geometry.field_size
         arrays = [empty((fields, sizes[1]), dtype)]
-        # Where all is stored at the receivers, each way has one end only, and no two steps run at a
-        # time.
+        # If every block is stored at its receiver, one array is enough: no two steps run at a time.
         stores = self._store and transport and not transport.pack_buffer_bytes(arrays[0].nbytes)
         if transport and not stores:
             arrays.append(empty((fields, sizes[0]), dtype))
@@ -522,9 +375,9 @@ class SlabEngine:
     ) -> SlabExchange:
         """Return the exchange of some fields of a range of kx, made once. Collective.
 
-        It goes from planes to columns if `forward`, else back, and may be one chunk of planes of
-        so many. By default it takes `whole` arrays, or blocks where they belong, as passes leave
-        them.
+        It goes from planes to columns if `forward`, else back, and is number `chunk` of `chunks`
+        chunks of planes. It sends `whole` arrays, or blocks from where passes have written them:
+        the default is what the passes of this engine leave.
         """
         whole = self._takes_whole if whole is None else whole
         key = kx, fields, forward, chunk, chunks, whole
@@ -549,7 +402,7 @@ class SlabEngine:
         targets = pack_targets(self._transport, plan, pairs, self._store is not False)
         if self._store is None:
             return SlabExchange(targets, source)
-        # Tables are made for whole blocks, of which these may be parts.
+        # Tables are made for whole blocks; a chunk has a part of each.
         starts = {block.peer: block.offset for block in all_blocks.sends}
         blocks, origin = [], geometry.physical_box.start[0] if forward else 0
         for number, places in enumerate(targets.blocks):
@@ -565,9 +418,188 @@ class SlabEngine:
 
 
 def lane_after_exchange(device: Device) -> str | None:
-    """Return where to record what follows an exchange, or None for the lanes in turn.
+    """Return the lane of the work that follows an exchange, or None for the lanes in turn.
 
-    On a GPU that is a lane of its own, so that chunks which have arrived are transformed while
-    others are still being stored. The lanes of a CPU are its threads, of which there are no more.
+    A GPU has a separate lane for it: there, chunks that have arrived are transformed while others
+    are still being stored. On a CPU each lane is a thread, and there is no spare thread.
     """
     return "after exchange" if device.kind != "cpu" else None
+
+
+class PlaneTile:
+    """A tile of a pass over planes: the planes of this rank from `low` to `high`, in place.
+
+    In the packed fields, one array for each range of kx, they begin at plane `first`. The methods
+    record operations in the graph `work`.
+    """
+
+    def __init__(
+        self,
+        transforms: PlanePass,
+        work: StepGraph,
+        packed: Sequence[Array],
+        low: int,
+        high: int,
+        first: int,
+    ) -> None:
+        self._transforms, self.work, self.device = transforms, work, work.device
+        self._packed, self.low, self.high, self._first = packed, low, high, first
+        self._range = first, first + high - low
+
+    def record_through(
+        self,
+        product: PointProduct | None,
+        inputs: int,
+        outputs: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        """Record the way to physical space, the product there, and the way back.
+
+        `inputs` fields go to physical space and `outputs` fields come back. The last tile of a
+        chunk gets the graph `closing`: it closes the exchange of each range of kx there, as soon as
+        it has written the planes of that range.
+        """
+        if product is not None and self.low > self._first:
+            rows = (self.low - self._first) * self._transforms.geometry.shape[1]
+            product = replace(product, maxima=product.maxima[rows:])
+        sources, targets = self._arriving(inputs), self._leaving(outputs, exchanges, closing)
+        self._transforms.record_through(self.work, sources, targets, product, *self._range)
+
+    def record_from_points(
+        self,
+        points: Array | PointOperation,
+        fields: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        """Record the way of `fields` fields from physical space; see `record_through`."""
+        targets = self._leaving(fields, exchanges, closing)
+        self._transforms.record_forward(self.work, targets, points, *self._range)
+
+    def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
+        """Record the way of `fields` fields to physical space."""
+        sources = self._arriving(fields)
+        self._transforms.record_backward(self.work, sources, points, *self._range, scale)
+
+    def _arriving(self, fields: int) -> list[PackedPlanes]:
+        return [self._transforms.packed(n, one[:fields]) for n, one in enumerate(self._packed)]
+
+    def _leaving(
+        self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
+    ) -> list[PackedPlanes]:
+        result = []
+        for number, one in enumerate(exchanges):
+            planes, close = self._packed[number][:fields], None
+            if closing is not None:
+                close = partial(one.targets.record_close, closing, "transpose")
+            if one.tables is None:
+                result.append(self._transforms.packed(number, planes, close))
+            else:
+                result.append(PackedPlanes(planes, one.tables, one.places, close))
+        return result
+
+
+class ColumnTile:
+    """A tile of a pass over columns: the ky of this rank from `low` to `high`, in place.
+
+    `columns` has the shape (fields, nz, ky of the tile, row). It holds the modes that come back
+    from physical space, and later the modes that go there, of the range `kx`. The methods record
+    operations in the graph `work`.
+    """
+
+    def __init__(
+        self,
+        transforms: ColumnPass,
+        work: StepGraph,
+        columns: Array,
+        low: int,
+        high: int,
+        kx: slice = slice(None),
+    ) -> None:
+        self._transforms, self.work, self.device = transforms, work, work.device
+        self.columns, self.low, self.high, self._kx = columns, low, high, kx
+
+    def part(self, array: Array) -> Array:
+        """Return the tile's part of a spectral array: (fields, kz, ky of the tile, row)."""
+        return array[:, :, self.low : self.high, self._kx]
+
+    def record_forward(self, fields: int, target: Any = None) -> None:
+        """Record the end of the forward transform of `fields` fields.
+
+        Their modes stay in the columns, or go to the spectral array `target`.
+        """
+        part = None if target is None else self.part(target)
+        self._transforms.record_forward(self.work, self.columns[:fields], part)
+
+    def record_backward(
+        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
+    ) -> None:
+        """Record the start of the backward transform of a spectral field into some columns."""
+        part, columns = self.part(source), self.columns[fields]
+        self.record_in([part])
+        place = None
+        if exchanges[0].tables is not None:
+            # One operation stores all chunks of planes, since their tables are the same.
+            blocks = [block for one in exchanges for _, block in one.blocks]
+            accessed = [block[:, self.low : self.high] for block in blocks]
+            place = exchanges[0].source, exchanges[0].tables, self.low, accessed
+        self._transforms.record_backward(self.work, part, columns, place)
+
+    def record_update(self, update: ColumnUpdate) -> TileUpdate:
+        """Record an update of the tile's modes, and return it."""
+        done = update(self)
+        self.record_in(done.reads)
+        self.work.add(
+            done.operation,
+            reads=done.reads,
+            writes=done.writes,
+            label="substage",
+            category="compute",
+            moves=done.moves,
+        )
+        return done
+
+    # Tiles in place need no copies between host and device.
+
+    def record_in(self, arrays: Sequence[Array]) -> None:
+        """Record copies from the host, for those arrays that are parts of fields there."""
+
+    def record_out(self, columns: int) -> None:
+        """Record copies to the host: of the first `columns` fields, and of `TileUpdate.kept`."""
+
+
+@dataclass(frozen=True)
+class TileUpdate:
+    """An operation that advances the modes of a tile.
+
+    `reads` and `writes` are the arrays that it accesses: parts of fields, products and constants.
+    `kept` are the written arrays that later passes read; the others need not leave the device.
+    For `moves` see `StepGraph.add`.
+    """
+
+    operation: Operation
+    reads: list[Array]
+    writes: list[Array]
+    kept: list[Array]
+    moves: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class SlabExchange:
+    """An exchange of some fields of a range of kx, and of one chunk of their planes.
+
+    Without `tables`, passes leave the blocks in the working array `source`, and `targets` sends
+    them from there. With `tables`, passes write every row where the exchange needs it: `tables`
+    gives its place, counted from the source, and `blocks` has the first plane and the memory of
+    each field's block for each receiver.
+    """
+
+    targets: PackTargets
+    source: Array
+    tables: RowTables | None = None
+    blocks: Sequence[tuple[int, Array]] = ()
+
+    def places(self, low: int, high: int) -> list[Array]:
+        """Return the memory in which planes of this rank from `low` to `high` belong."""
+        return [block[low - z :][: high - low] for z, block in self.blocks]

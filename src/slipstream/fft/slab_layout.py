@@ -77,8 +77,8 @@ class SlabGeometry:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Tables for `gather_scatter.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
 
-        Of arrays that hold so many planes, by default all of this rank; or whose blocks start at
-        given elements, by rank.
+        The arrays hold `planes` planes, by default all of this rank; or their blocks start at the
+        elements `starts`, by rank.
         """
         if starts is None:
             starts = {peer: start for peer, (start, _) in enumerate(self.packed_blocks(planes))}
@@ -104,7 +104,7 @@ class SlabGeometry:
         return offset, np.full(nz, row, dtype=np.int64)
 
     def mode_rows(self, z: int, y: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return tables of modes [kz, ky, kx] that lie so many elements apart along z and y.
+        """Return tables of modes [kz, ky, kx] that lie `z` and `y` elements apart along these axes.
 
         Mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
         """
@@ -114,7 +114,7 @@ class SlabGeometry:
     def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
         """Return where the block for each rank starts among packed planes, and its size per plane.
 
-        Of arrays that hold so many planes; by default all of this rank.
+        The arrays hold `planes` planes, by default all of this rank.
         """
         planes = self.planes if planes is None else planes
         sizes = [self.row * (box.stop[1] - box.start[1]) for box in self._column_boxes]
@@ -147,14 +147,14 @@ class SlabGeometry:
     ) -> Any:
         """Return planes of a run of blocks, (fields, blocks, elements), of arrays (fields, all).
 
-        The arrays hold so many planes.
+        The arrays hold `held` planes.
         """
         start, size, count = run
         part = packed[:, start : start + count * held * size]
         return part.reshape(len(packed), count, held * size)[:, :, low * size : high * size]
 
     def packed_size(self, planes: int) -> int:
-        """Return the number of complex elements of so many packed planes of one field."""
+        """Return the number of complex elements of `planes` packed planes of one field."""
         return planes * self.spectral_shape[1] * self.row
 
     @staticmethod
@@ -169,10 +169,10 @@ class SlabGeometry:
 
 @dataclass(frozen=True)
 class KxRange:
-    """A range of the kept modes of x, which travels by an exchange of its own.
+    """A range of the kept modes of x, with a separate exchange.
 
-    Its geometry has the modes of this range alone along x. They begin at `kept` among the kept
-    modes of x, and at `first` among all.
+    Along x, its geometry has the modes of this range only. They begin at index `kept` of the kept
+    modes, and at index `first` of all modes.
     """
 
     geometry: SlabGeometry
@@ -181,17 +181,20 @@ class KxRange:
 
     @property
     def of_kept(self) -> slice:
-        """Where its modes are among those kept."""
+        """Where its modes are among the kept modes of x."""
         return slice(self.kept, self.kept + self.geometry.modes[2].count)
 
     @property
     def of_all(self) -> slice:
-        """Where its modes are among all."""
+        """Where its modes are among all modes of x."""
         return slice(self.first, self.first + self.geometry.modes[2].count)
 
 
 def kx_ranges(geometry: SlabGeometry, chunks: int, row_alignment: int) -> list[KxRange]:
-    """Divide the kept modes of x into so many ranges without gaps, or as many of either sign."""
+    """Divide the kept modes of x into `chunks` ranges, or into `chunks` ranges of each sign.
+
+    No range contains a gap: if truncation leaves one between the signs, they are divided apart.
+    """
     z, y, x = geometry.modes
     sides = [(0, 0, x.low), (x.low, x.low + x.gap, x.high)]
     if x.high and not x.gap:

@@ -1,13 +1,21 @@
-"""The three-dimensional transform of slabs: the slab engine with points in a user's arrays.
+"""The three-dimensional transform of slabs between a user's arrays: one use of the slab engine.
 
-Forward, every rank transforms its planes along x and y, exchanges, and transforms along z;
-backward, the reverse. The exchange is divided twice: into kx chunks and into plane chunks. While
-one travels, the next is transformed along y, and those that have arrived along z. On a CPU, planes
-are transformed in batches that stay in a core's cache.
+Forward, every rank transforms its planes along x and y, exchanges, and transforms its columns along
+z. Backward, it does the reverse. `SlabOptions` are the choices that tuning makes; `SlabTransform`
+sets up the engine for them. These files have the rest, from the whole to the details:
 
-Where a transport can store into the memory of other ranks, the transforms do so themselves. Where
-it cannot, they leave blocks packed, ready to be sent. A rank's own block never travels: it is
-stored in its place at once.
+slab_engine.py
+    What passes, ranges, tiles and exchanges are, how they overlap, and the engine itself.
+slab_layout.py
+    Which planes, columns and modes a rank holds, and where they lie in memory.
+plane_transforms.py, column_transforms.py
+    The transforms along x and y, and along z.
+streamed_slabs.py
+    The same passes for fields on the host, tile by tile. Only solvers use it.
+
+A transport may be able to store into the memory of other ranks. The transforms then store their
+results there themselves; otherwise they leave packed blocks, ready to be sent. A rank's own block
+never travels: the transforms store it in its place immediately.
 """
 
 from __future__ import annotations
@@ -18,7 +26,6 @@ from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.exchange import Transport
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.layout_stages import Part
 from slipstream.fft.line_transforms import balanced_batch
 from slipstream.fft.plane_transforms import UserPoints
 from slipstream.fft.slab_engine import (
@@ -28,23 +35,25 @@ from slipstream.fft.slab_engine import (
     record_to_points,
 )
 from slipstream.fft.slab_layout import SlabGeometry, kx_ranges
+from slipstream.fft.transform_parts import Part
 from slipstream.schedule import StepGraph
 
-# Working set, in bytes, of one batch of planes on a CPU: points and modes.
-_PLANE_BATCH = 3 << 20
-# What part of a GPU's memory the modes of a batch may take. The kx chunks leave behind the last
-# batch: two of them at 1024³ on two H200s cost a sixth.
-_BATCH_SHARE = 16
+# On a CPU a batch of planes, points and modes, takes at most this many bytes: it stays in cache.
+_BATCH_BYTES_ON_CPU = 3 << 20
+# On a GPU the modes of a batch take at most this fraction (1/16) of the memory. Few and large
+# batches are better: the kx chunks leave behind the last batch, and two batches instead of one at
+# 1024³ on two H200s cost a sixth.
+_BATCH_SHARE_ON_GPU = 16
 
 
 @dataclass(frozen=True)
 class SlabOptions:
-    """What may be chosen freely, and is tuned: all choices give the same result.
+    """The choices that tuning makes. They change the speed and not the result.
 
-    `kx_chunks` and `plane_chunks` are how many there are. `store` is whether transforms store into
-    the memory of other ranks, if the transport can; `tiled`, whether to take the device's own
-    kernels for strided transforms; and `whole`, whether one rank leaves a forward transform that
-    keeps all modes to one library plan.
+    `kx_chunks` and `plane_chunks` are numbers of chunks. With `store`, transforms store into the
+    memory of other ranks if the transport supports it. With `tiled`, strided transforms use the
+    kernels of Slipstream where the device has them. With `whole`, one rank leaves a forward
+    transform that keeps all modes to a single plan of the library.
     """
 
     kx_chunks: int = 1
@@ -55,9 +64,10 @@ class SlabOptions:
 
 
 class SlabTransform(Part):
-    """Records transforms between slabs of planes and slabs of columns. Collective.
+    """Records the transforms of one rank between its planes and its columns. Collective.
 
-    They are those of one rank of so many; of several, one alone may have all of the array.
+    The array is divided among `ranks` ranks, and this one is number `rank`. If one rank alone holds
+    the array, it makes the transform for a single rank, without a transport.
     """
 
     def __init__(
@@ -74,16 +84,19 @@ class SlabTransform(Part):
         z, y, x = arguments.modes
         fields, complex_dtype = arguments.fields, arguments.complex_dtype
         width = nx // 2 + 1 if arguments.real else nx
+        # The device accesses rows of modes best where they begin at multiples of `alignment`
+        # complex elements.
         alignment = max(1, device.row_bytes // complex_dtype.itemsize)
         geometry = SlabGeometry((nz, ny, nx), (z, y, x), rank, ranks, alignment)
         ranges = kx_ranges(geometry, options.kx_chunks, alignment)
         self._whole = options.whole and ranks == 1
         self._whole &= arguments.spectral_shape == (nz, ny, width)
         row = -(-width // alignment) * alignment
+        # How many planes are transformed together.
         plane_bytes = 2 * fields * ny * row * complex_dtype.itemsize
-        limit = max(1, _PLANE_BATCH // plane_bytes)
+        limit = max(1, _BATCH_BYTES_ON_CPU // plane_bytes)
         if device.kind != "cpu":
-            limit = max(1, device.memory_total() // (_BATCH_SHARE * plane_bytes // 2))
+            limit = max(1, device.memory_total() // (_BATCH_SHARE_ON_GPU * plane_bytes // 2))
         batch = max(1, balanced_batch(geometry.planes, limit, device.lanes))
         user = UserPoints(arguments.real, batch, row, options.tiled)
         self._engine = SlabEngine(
@@ -91,9 +104,10 @@ class SlabTransform(Part):
         )
         self.buffer_bytes = self._engine.buffer_bytes + device.lanes * batch * plane_bytes // 2
         self.exchanges = int(transport is not None)
+        # Complex elements of all fields that this rank sends to others in one transform.
         sent = [one.geometry.plan.off_rank_elements() for one in ranges] if transport else []
         self.wire_elements = fields * sum(sent)
-        # Exchanges are made together, and recorded by each rank alone.
+        # Making an exchange is collective; recording it later is not.
         made = [
             self._engine.exchange(kx, range(fields), forward, chunk, options.plane_chunks)
             for kx in range(len(ranges))
@@ -110,9 +124,10 @@ class SlabTransform(Part):
         return f"slab transform: x, y, exchange ({division}, {how}), z"
 
     def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
-        """Record (fields, planes, ny, nx) -> (fields, kz, ky of this rank, kx); the source is kept.
+        """Record (fields, planes, ny, nx) -> (fields, kz, ky of this rank, kx).
 
-        Spectral arrays may be strided views, with kx contiguous; the arrays may share memory.
+        The source keeps its values, unless the two arrays share memory. The spectral array may be
+        a strided view whose kx is contiguous.
         """
         if self._whole and physical.flags.c_contiguous and spectral.flags.c_contiguous:
             graph.add(

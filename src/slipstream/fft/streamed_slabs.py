@@ -47,7 +47,7 @@ from slipstream.schedule import StepGraph
 
 @dataclass(frozen=True)
 class TileNeeds:
-    """What a step needs of every tile."""
+    """The numbers that decide how much memory the tiles of a step take."""
 
     geometry: SlabGeometry
     dtype: np.dtype
@@ -55,7 +55,7 @@ class TileNeeds:
     products: int  # fields that come back
     spectral: int  # other complex fields that the update of a range of ky accesses
     reals: int  # real ones
-    constants: int  # bytes of what is on every device besides
+    constants: int  # bytes of other arrays, on every device
 
     @property
     def fields(self) -> int:
@@ -63,12 +63,12 @@ class TileNeeds:
         return max(self.inputs, self.products)
 
     def column_bytes(self, ky: int) -> int:
-        """Return the bytes of the columns of so many ky."""
+        """Return the bytes of the columns of `ky` ky."""
         nz, _, row = self.geometry.columns_shape
         return aligned(self.fields * nz * ky * row * self.dtype.itemsize)
 
     def slot_bytes(self, planes: int, ky: int) -> int:
-        """Return the bytes of a slot for so many planes, or so many ky."""
+        """Return the bytes of a slot that holds `planes` planes, or `ky` ky."""
         g, size = self.geometry, self.dtype.itemsize
         kz, _, nx = g.spectral_box.shape
         packed = aligned(self.fields * g.packed_size(planes) * size)
@@ -78,7 +78,7 @@ class TileNeeds:
         return max(packed, self.column_bytes(ky) + spectral)
 
     def bytes_beside(self, planes: int, device: Device, streaming: Streaming) -> int:
-        """Return the bytes of a device that are taken beside slots, a library's scratch apart."""
+        """Return the bytes of a device outside the slots, without a library's scratch."""
         work = plane_pass_bytes(self.geometry, self.fields, self.dtype, device, planes)
         return self.constants + len(streaming.lanes) * work
 
@@ -86,7 +86,7 @@ class TileNeeds:
 class SlabWorker:
     """The transforms of tiles in one lane of a device, one after the other; a `Worker`.
 
-    A tile has at most so many planes, or ky. Planes are sent in `chunks` one after the other.
+    A tile has at most `planes` planes, or `ky` ky. Planes are sent in `chunks` chunks.
     """
 
     def __init__(
@@ -120,13 +120,14 @@ class SlabWorker:
 
 
 class ResidentColumns:
-    """Columns that stay on a device: those of the first ky of this rank, as its memory allows.
+    """Columns that stay on a device: the first ky of this rank, as far as its memory allows.
 
-    Between the pass over the columns and that over the planes, what both passes of this rank share
-    lies on the device, tile by tile of ky; the rest of these columns, which belongs to planes of
-    other ranks, comes and goes as ever. The less a grid exceeds the device, the less crosses the
-    bus. Tiles have `ky` ky, and `count` of them stay if the device has room; it is tried with fewer
-    if not. What then stays are `tiles`, with `ky` ky in all.
+    Both passes of this rank use the part of these columns that lies in its own planes. This part
+    stays on the device between the passes, tile by tile of ky. The other part belongs to planes of
+    other ranks, and is copied as usual. So the less a grid exceeds the device, the less crosses the
+    bus. Tiles have `ky` ky each. The constructor tries to keep `count` of them, and keeps fewer if
+    the device has no room. The attribute `tiles` is the number kept, and `ky` the number of ky in
+    all of these tiles.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class ResidentColumns:
         while count and self._columns is None:
             try:
                 self._columns = device.empty((count, fields, nz, ky, row), dtype)
-            except InputError:  # the device has less room than it said
+            except InputError:  # the device has less room than it reported
                 count //= 2
         self.tiles, self.ky = count, min(count * ky, all_ky)
 
@@ -154,26 +155,26 @@ class ResidentColumns:
         return self._columns[low // self._step] if low < self.ky else None
 
     def elsewhere(self, low: int) -> list[slice]:
-        """Return which z of a tile come and go: those of other ranks, or all."""
+        """Return which z of a tile are copied from and to the host: other ranks' z, or all."""
         if low >= self.ky:
             return [slice(None)]
         nz = self._columns.shape[2]
         return [slice(a, b) for a, b in ((0, self._first), (self._last, nz)) if a < b]
 
     def is_here(self, low: int, z: int) -> bool:
-        """Return whether a plane of a tile stays."""
+        """Return whether a plane of a tile stays on the device."""
         return low < self.ky and self._first <= z < self._last
 
     def record_in(self, graph: StepGraph, planes: Array, low: int) -> None:
-        """Record that planes of this rank from `low` on get what stays.
+        """Record copies from the resident columns into planes of this rank from `low` on.
 
-        Their shape is (fields, planes, ky of this rank, row), on the device.
+        The planes are (fields, planes, ky of this rank, row), on the device.
         """
         for part, own in self._shared(planes, low):
             graph.add_copy(part, own, label="keep")
 
     def record_out(self, graph: StepGraph, planes: Array, low: int) -> None:
-        """Record that planes leave what stays; parameters as of `record_in`."""
+        """Record copies from planes into the resident columns; parameters as of `record_in`."""
         for part, own in self._shared(planes, low):
             graph.add_copy(own, part, label="keep")
 
@@ -183,7 +184,7 @@ class ResidentColumns:
         fields, count, _, row = planes.shape
         z, step = self._first + low, self._step
         own = self._columns[:, :fields, z : z + count].transpose(1, 2, 0, 3, 4)
-        # All whole tiles at once, as an axis of their own, and the last if it has fewer ky.
+        # All whole tiles in one copy, along a separate axis; then the last if it has fewer ky.
         whole = self.ky // step
         part = planes[:, :, : whole * step].reshape(fields, count, whole, step, row)
         yield part, own[:, :, :whole]
@@ -193,7 +194,7 @@ class ResidentColumns:
 
 @dataclass(frozen=True)
 class HostFields:
-    """Fields on the host, what of them stays on a device, and how much a tile can hold of them."""
+    """Fields on the host, their part that stays on a device, and the largest size of a tile."""
 
     engine: SlabEngine
     resident: ResidentColumns
@@ -218,14 +219,15 @@ class StreamedColumnTile(ColumnTile):
             columns = slot.place((host.fields, nz, host.ky, row), all_columns.dtype)
         work = slot.work(graph)
         super().__init__(slot.worker.columns, work, columns[:, :, : high - low], low, high)
-        # Parts of fields: by field, and by the part what it is on the host; which have values.
+        # Parts of fields in the slot: by field; their sources on the host, by the part's id; the
+        # ids of parts that have their values.
         self._parts: dict[tuple[Any, ...], Array] = {}
         self._sources: dict[int, Array] = {}
         self._filled: set[int] = set()
         self._kept: list[Array] = []
 
     def part(self, array: Array) -> Array:
-        """Return where the slot has its part of a spectral field on the host."""
+        """Return the place in the slot for the tile's part of a spectral field on the host."""
         key = address_of(array), array.shape
         if key not in self._parts:
             fields, kz, _, row = array.shape
@@ -258,7 +260,7 @@ class StreamedColumnTile(ColumnTile):
         low, high = 0, nz
         peer: int | None = None
         if not targets.stores:
-            # Columns are packed as they are, but for what this rank sends to itself.
+            # Columns are packed already, except for the block of this rank itself.
             low, high, peer = mine.start[0], mine.stop[0], self._geometry.rank
             for z in (slice(0, low), slice(high, nz)):
                 if z.start < z.stop:
@@ -330,7 +332,7 @@ class StreamedPlaneTile(PlaneTile):
     def _record_out(self, fields: int, targets: PackTargets) -> None:
         g, low, ky = self._geometry, self.low, 0
         if not targets.stores:
-            # They are packed as they came, but for what this rank sends to itself.
+            # Planes are packed already, except for the block of this rank itself.
             for packed, own in self._pairs(fields):
                 self._slot.record_out(self._graph, own, packed)
         z, planes = g.physical_box.start[0] + low, self.high - low
@@ -348,7 +350,7 @@ class StreamedPlaneTile(PlaneTile):
                     self._slot.record_out(self._graph, target, values[part.slices(box)])
 
     def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
-        """Yield what the tile has of blocks of other ranks, and these on the host, run by run."""
+        """Yield the tile's part of other ranks' blocks, and its place on the host, run by run."""
         g, low, high, held = self._geometry, self.low, self.high, self._held
         runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
         for run, run_on_host in runs:
@@ -358,7 +360,7 @@ class StreamedPlaneTile(PlaneTile):
             )
 
     def _mine(self, packed: Array, held: int | None = None) -> Array:
-        """Return planes of this rank's block, of the tile or, if so many are held, of the host."""
+        """Return the tile's planes of this rank's block, in the slot; with `held`, on the host."""
         g, low, high = self._geometry, self.low, self.high
         if held is None:
             held, low, high = self._held, 0, high - low
@@ -373,12 +375,12 @@ def _planes_of(packed: Array, start: int, size: int, low: int, high: int, row: i
 
 
 def _sizes(count: int, most: int) -> set[int]:
-    """Return the different sizes of tiles into which so many planes, or ky, are cut."""
+    """Return the different sizes of tiles into which `count` planes, or ky, are cut."""
     return {min(most, count - low) for low in range(0, count, most)}
 
 
 class SlabTiles:
-    """The tiles of passes: how many there may be, and the memory that they take of `devices`."""
+    """The tiles of passes: how many there can be, and the memory of `devices` that they take."""
 
     def __init__(
         self,
@@ -399,7 +401,7 @@ class SlabTiles:
 
     def fitting(self, comm: Comm, limit: int) -> tuple[TileSlots[SlabWorker], int]:
         """Return devices with the fewest tiles that fit on all ranks, and how many. Collective."""
-        # Ranks may have been told different limits: each looks at its own devices.
+        # Ranks may have different limits, since each checks its own devices.
         limit = -largest(comm, -limit)
         found = fewest_tiles(comm, self._counts(), limit, self._bytes, self._made)
         return found or self._refuse(comm, limit)
@@ -420,9 +422,9 @@ class SlabTiles:
         return too_little("run.memory:", limit, "step", need, tiles)
 
     def planned(self, limit: int) -> tuple[int, int]:
-        """Return into how many tiles a pass is cut, and columns of how many ky then stay.
+        """Return the number of tiles of a pass, and the number of ky whose columns stay.
 
-        A library's work area is not in it: nothing is allocated.
+        Nothing is allocated, so a library's work area is not counted.
 
         Raises
         ------
@@ -437,7 +439,7 @@ class SlabTiles:
         raise self._too_little(limit, self._least_bytes())
 
     def staying_tiles(self, count: int, left: int) -> int:
-        """Return how many of so many tiles' columns stay on the device if that much is left."""
+        """Return how many of `count` tiles keep columns on the device if `left` bytes are free."""
         if not self.streaming.resident:
             return 0
         most, all_ky = self.most(count)[1], self.geometry.columns_shape[1]
@@ -447,7 +449,7 @@ class SlabTiles:
         return self._bytes(self._counts()[-1])
 
     def _bytes(self, count: int) -> int:
-        """Return the bytes that so many tiles take, but for what a library works in."""
+        """Return the bytes that `count` tiles take, without a library's work area."""
         most = self.most(count)
         slots = self.streaming.slots * self.needs.slot_bytes(*most)
         beside = (self.needs.bytes_beside(most[0], one, self.streaming) for one in self.devices)
@@ -466,14 +468,14 @@ class SlabTiles:
         return max(1, -(-g.planes // count)), max(1, -(-g.columns_shape[1] // count))
 
     def chunks(self, count: int) -> int:
-        """Return in how many chunks planes are sent, if there are so many tiles."""
+        """Return in how many chunks planes are sent, if there are `count` tiles."""
         if self.geometry.ranks == 1:
             return 1
         sent = self.streaming.tiles_per_exchange
         return -(-count // sent) if sent else PLANE_CHUNKS
 
     def _made(self, count: int, limit: int) -> TileSlots[SlabWorker]:
-        """Return devices for so many tiles, or raise `TooLittleMemory`."""
+        """Return devices for `count` tiles, or raise `TooLittleMemory`."""
         needs, streaming, most = self.needs, self.streaming, self.most(count)
         size = needs.slot_bytes(*most)
         packed = 2 * size * streaming.slots if streaming.copies == "packed" else 0
@@ -507,10 +509,10 @@ class SlabTiles:
 class StreamedPasses:
     """The passes of fields on the host, tile by tile. Collective.
 
-    Tiles come from, and go to, the arrays of `engine`. On each device that tiles go through `limit`
-    bytes may be allocated, of which `others` take some, and `device_bytes` are, small tables
-    reckoned generously. A pass cuts the columns of this rank into `tiles`, and its planes into at
-    least as many.
+    Tiles come from, and go to, the arrays of `engine`. At most `limit` bytes may be allocated on
+    each device; `others` bytes of them are for other things than passes. The passes allocate
+    `device_bytes`, a generous estimate for small tables included. A pass cuts the columns of this
+    rank into `tiles` tiles, and its planes into at least as many.
     """
 
     goes_ahead, sends_field_by_field = True, False
@@ -571,5 +573,5 @@ class StreamedPasses:
     def exchange(
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
     ) -> SlabExchange:
-        """Return where tiles leave what is exchanged. Collective."""
+        """Return the exchange of the blocks that tiles write. Collective."""
         return self._host.exchange(kx, fields, forward, chunk, chunks, whole=False)

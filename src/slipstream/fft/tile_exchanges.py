@@ -68,18 +68,18 @@ class Exchanges:
         self._stores: dict[bool, list[ExchangeStore | None]] = {}
 
     def dtype(self, number: int) -> np.dtype:
-        """Return the type of what passes between a pass and the next."""
+        """Return the type of the array between a pass and the next."""
         transformed = any(one.axes for one in self._passes[: number + 1])
         return self._arguments.complex_dtype if transformed else self._arguments.dtype
 
     def device_bytes(self, cut: Sequence[int]) -> int:
-        """Return the bytes of a device that exchanges take if passes are cut into so many."""
+        """Return the bytes of a device that exchanges take, given the tiles of each pass."""
         if self.transport is None or not self.from_device:
             return 0
         return device_buffer_bytes(self.transport, self._sizes(cut))
 
     def provide(self, cut: Sequence[int]) -> None:
-        """Allocate what exchanges need if passes are cut into so many tiles. Collective."""
+        """Allocate the buffers of exchanges, given the tiles of each pass. Collective."""
         self._cut = list(cut)
         transport = self.transport
         if transport is not None and self.from_device:

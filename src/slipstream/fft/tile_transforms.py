@@ -13,8 +13,8 @@ from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.device import Device
-from slipstream.fft.layout_stages import AxisTransform
 from slipstream.fft.padded_rows import padded_row
+from slipstream.fft.transform_parts import AxisTransform
 from slipstream.fft.truncation import Modes
 from slipstream.outofcore.tile_slots import Slot, aligned
 from slipstream.schedule import MAIN_LANE, StepGraph

@@ -24,7 +24,7 @@ from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.padded_rows import padded_row
 from slipstream.schedule import CommittedStep
-from slipstream.schedule.dependencies import Region
+from slipstream.schedule.dependencies import ByteRegion
 
 # DLPack's device types: of host memory, pinned by a vendor or not, and of GPUs by kind of device,
 # managed or not.
@@ -187,7 +187,7 @@ class UserArrays:
                 return True
         if array_key(points) == array_key(modes):
             return True
-        return not Region(start, points).overlaps(Region(address_of(modes), modes))
+        return not ByteRegion(start, points).overlaps(ByteRegion(address_of(modes), modes))
 
     def own(self, side: str) -> Array:
         """Return the plan's own array of a side."""

@@ -80,7 +80,8 @@ class AtIntervals(Occasions):
         self._occasions = passed = self._passed(time, self._interval)
         is_same = isinstance(before, AtIntervals) and before._interval == self._interval
         if last is not None and is_same:
-            # Less than those passed if the run ended between its state and the rest.
+            # The run may have ended after it wrote a state and before it wrote the other output
+            # that was due. Then it has used fewer occasions than have passed.
             self._occasions = min(passed, self._passed(last, self._interval))
         elif not (last is not None and _same(last, time)):
             hit = self._start + (passed - 1) * self._interval

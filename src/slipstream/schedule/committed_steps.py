@@ -109,9 +109,9 @@ class CommittedStep:
         return start
 
     def _run_alone(self, node: Node, profile: bool, stream: Stream, inline: bool = False) -> None:
-        """Run a node and wait for its end, with nothing beside it.
+        """Run a node alone and wait for its end.
 
-        A stream that is `inline` has reached that when it has been given the node.
+        An `inline` stream has ended the node by the time that it returns from submitting it.
         """
         began = time.perf_counter()
         try:
@@ -180,11 +180,11 @@ class PhasedStep(CommittedStep):
 
 
 class ProgrammedStep(CommittedStep):
-    """The lanes of a CPU side by side, each by a program of its own.
+    """A step whose lanes run side by side on a CPU, each by a compiled program.
 
-    The host, which would issue nodes one by one, and the interpreter, which many threads would wait
-    for, are not asked. What takes less time than to wake the threads is done by the calling one:
-    the first runs are timed to see.
+    So no thread issues nodes one by one, and no thread waits for the interpreter. If the step takes
+    less time than it takes to wake the threads, the calling thread runs all of it. The first runs
+    are timed to find that out.
     """
 
     def __init__(self, graph: StepGraph) -> None:

@@ -22,13 +22,13 @@ from slipstream.device import address_of
 _MAXIMUM_WORK: Any = 10_000  # NumPy's type stubs know two of the values only
 
 
-class Region:
+class ByteRegion:
     """The memory that a view covers. Never dereferenced, so it may lie on a GPU.
 
-    It ranges from address `low` to below `high`. `overlapping` are the numbers of the known regions
-    that share memory with it, itself among them, and `covered` of those that lie inside it: regions
-    that referred to each other would keep their arrays in memory. `accesses` are the nodes that
-    accessed it, and whether they wrote, as far as later nodes need them.
+    It extends from address `low` to below `high`. `overlapping` has the numbers of all known
+    regions that share memory with it, itself included; `covered` those of the regions inside it.
+    They are numbers because references would keep the arrays of all regions in memory. `accesses`
+    has the nodes that accessed it, and whether they wrote, as far as later nodes need them.
     """
 
     def __init__(self, address: int, array: Array) -> None:
@@ -49,7 +49,7 @@ class Region:
         self.covered: list[int] = []
         self.accesses: list[tuple[int, bool]] = []
 
-    def overlaps(self, other: Region) -> bool:
+    def overlaps(self, other: ByteRegion) -> bool:
         """Return whether the two regions share memory."""
         if self.high <= other.low or other.high <= self.low:
             return False
@@ -69,7 +69,7 @@ class Region:
 
     @functools.cached_property
     def _view(self) -> np.ndarray:
-        """The region as NumPy sees it: elements of so many bytes, never to be looked into."""
+        """The region as a NumPy array of opaque elements, which nothing may read."""
         memory = SimpleNamespace()
         memory.__array_interface__ = {
             "version": 3,
@@ -80,10 +80,10 @@ class Region:
         }
         return np.asarray(memory)
 
-    def _is_beside(self, other: Region) -> bool:
+    def _is_beside(self, other: ByteRegion) -> bool:
         """Return whether two views with equal strides, as of one array, are certainly apart.
 
-        The distance of their origins is so many indices along each axis, and a rest. Where the
+        The distance of their origins is a number of indices along each axis, and a rest. Where the
         inner axes cannot reach as far as one step of the outer ones, no other combination of
         indices gives the same address; the views then overlap only if the distance is within the
         first one along every axis. This settles pieces of an array, the common case, in a
@@ -107,7 +107,7 @@ class Region:
             reach += (max(size, other_size) - 1 + steps.pop()) * stride
         return apart or rest >= itemsize
 
-    def covers(self, other: Region) -> bool:
+    def covers(self, other: ByteRegion) -> bool:
         """Return whether `other` certainly lies inside this region."""
         if self.contiguous:
             return self.low <= other.low and other.high <= self.high
@@ -122,7 +122,7 @@ class AccessHistory:
     """
 
     def __init__(self) -> None:
-        self._regions: list[Region] = []
+        self._regions: list[ByteRegion] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
         # To find the few that are near among thousands: by the order of magnitude of their length,
         # sorted by address, with their numbers.
@@ -148,18 +148,18 @@ class AccessHistory:
             region.accesses.append((node, writing))
         return dependencies
 
-    def _region(self, array: Array) -> Region:
+    def _region(self, array: Array) -> ByteRegion:
         """Return the region of a NumPy or CuPy array, always the same for the same geometry."""
         address = address_of(array)
         key = (address, array.shape, array.strides, array.itemsize)
         if key not in self._numbers:
             self._numbers[key] = len(self._regions)
-            self._regions.append(Region(address, array))
+            self._regions.append(ByteRegion(address, array))
             self._compare(self._regions[-1], self._numbers[key])
         return self._regions[self._numbers[key]]
 
-    def _compare(self, region: Region, number: int) -> None:
-        """Let a new region and those that share memory with it know each other."""
+    def _compare(self, region: ByteRegion, number: int) -> None:
+        """Enter a new region and the regions that share memory with it in each other's lists."""
         if region.low == region.high:
             return
         for magnitude, known in self._sorted.items():

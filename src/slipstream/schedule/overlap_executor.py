@@ -1,4 +1,4 @@
-"""How an overlapped step goes on: which nodes may begin, and what the others wait for."""
+"""How an overlapped step runs: which nodes may begin, and what the others wait for."""
 
 from __future__ import annotations
 

@@ -91,10 +91,10 @@ class StepGraph:
     ) -> None:
         """Record an operation, or a transfer: see `add_transfer`.
 
-        `reads` and `writes` are all arrays, or views, that it accesses. Operations of one lane are
-        never reordered into each other's time; copies to and from a GPU have lanes of their own.
-        The device, if it is not the graph's, waits for others through the host. An operation
-        `moves` so many bytes, read and written, if not just the arrays that it accesses.
+        `reads` and `writes` are all arrays, or views, that it accesses. Operations of one lane run
+        one after the other, in the order of recording. Copies to and from a GPU have separate
+        lanes. If `device` is not the graph's, the host makes it wait for other devices. `moves` is
+        the number of bytes read and written, if that is not the size of the accessed arrays.
         """
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")

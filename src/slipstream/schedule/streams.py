@@ -17,9 +17,9 @@ _Lane = tuple[Device, str]
 class Lanes:
     """The streams of a committed step, and the events between them.
 
-    Each device has lanes of its own. A device cannot wait for another one's events: the host does,
-    before it issues what depends on them. With `bulk`, a device has one lane for everything but the
-    batches that are dealt out among the threads of a CPU.
+    Each device has separate lanes. A device cannot wait for the events of another device: the host
+    waits for them before it issues the nodes that depend on them. With `bulk`, a device has one
+    lane for all nodes except the batches that the threads of a CPU share.
 
     Others fork from, and join, the lane `main`. Each node has a stream in `stream_of`, though
     transfers run on none, and in a profiled run each operation a span in `spans`, by index.
@@ -66,7 +66,7 @@ class Lanes:
     def in_order(self) -> list[tuple[Stream, list[LaneNode]]]:
         """Return what each lane's stream does if nodes are issued in the order of recording.
 
-        A stream that runs its operations at once has those of all lanes.
+        An inline stream gets the operations of all lanes.
         """
         if self._home[0].inline:
             return [(self.main, self.in_one())]

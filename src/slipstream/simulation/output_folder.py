@@ -1,4 +1,4 @@
-"""The output folder of one run: nobody else's, and never rid of what Slipstream did not write.
+"""The output folder of one run. No other run writes there, and files of users are never removed.
 
 Which names Slipstream has written there is in a record (``.slipstream.json``); only these are ever
 replaced. The output of an earlier run is moved aside, into ``.replaced``, when the new one has made

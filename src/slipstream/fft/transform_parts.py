@@ -1,7 +1,9 @@
-"""The parts of a general route: redistributions between layouts, and transforms of local axes.
+"""The parts of a transform: what all parts have in common, and the two that serve every layout.
 
-Each part records one way and back between two local arrays [field, ...axes]. They serve every
-layout; where a route is that of slabs, `SlabTransform` does the same with fewer passes.
+A part records one way, and the way back, between two local arrays [field, ...axes]. `Part` is the
+interface. `Redistribution` exchanges an array between two layouts; `AxisTransform` transforms one
+local axis. A route of slabs takes `SlabTransform` (`slab_transform.py`) instead, and on GPUs other
+routes take `RouteTransform` (`route_transform.py`): both need fewer passes through memory.
 """
 
 from __future__ import annotations
@@ -24,17 +26,25 @@ _DIVIDED = 256 << 10
 
 
 class Part:
-    """A part of a transform; this one is that of a rank without points, while another transforms.
+    """What the plan asks of every part of a transform. `Part()` itself does nothing.
 
-    It redistributes the array so many times; so many elements, of the result's type or real ones,
-    then leave this rank. Beside the arrays that it goes between, so many bytes of memory are its
-    own.
+    Where one rank alone has the array and transforms it, the other ranks take `Part()`.
+
+    Attributes
+    ----------
+    exchanges : int
+        How many times a transform redistributes the array in this part.
+    wire_elements, real_wire_elements : int
+        How many elements of all fields leave this rank in one transform: elements of the result's
+        type, and real ones.
+    buffer_bytes : int
+        Memory that the part allocates for itself; source and target are not counted.
     """
 
     exchanges = wire_elements = real_wire_elements = buffer_bytes = 0
 
     def describe(self) -> str:
-        """Return a line for people."""
+        """Return one line that says what the part does, for people."""
         return "another rank transforms"
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
@@ -49,9 +59,12 @@ class Part:
 def in_lanes(
     graph: StepGraph, axis: int, source: Array, target: Array
 ) -> Iterator[tuple[str, tuple[Array, Array]]]:
-    """Divide what is done along one axis among the lanes: their names, and their parts of both."""
+    """Divide an operation along one axis among the lanes.
+
+    Yields the name of each lane, with its piece of the source and of the target.
+    """
     others = [other for other in range(source.ndim) if other != axis]
-    # The slowest axis that has something for every lane, or that which has most.
+    # The slowest axis that has an index for every lane, or the longest one.
     several = graph.lane_of_batch(0) != graph.lane_of_batch(1) and source.nbytes >= _DIVIDED
     lanes = graph.device.lanes if several else 1
     along = next((one for one in others if source.shape[one] >= lanes), None)
@@ -137,7 +150,7 @@ class AxisTransform(Part):
     """The transform along one local axis, with truncation.
 
     `before` is the shape of the local array in physical space, and `real` whether the transform
-    along this axis is. What is needed beside the arrays comes from `empty`, or the device.
+    along this axis is. Working memory comes from `empty`, by default the device's.
     """
 
     def __init__(
@@ -158,7 +171,7 @@ class AxisTransform(Part):
         self._all = self._points = None
         if modes.count < width or real:
             shape = tuple(width if a == axis else n for a, n in enumerate(before))
-            # cuFFT takes real points from aligned places on, which those of a column are not.
+            # cuFFT needs real points at aligned addresses; the points of a column are not.
             aside = real and axis != len(before) - 1 and device.tiled_transforms()
             order = [a for a in range(len(before)) if a != axis or not aside] + [axis] * aside
             self._all = _stored_in_order(empty or device.empty, shape, complex_dtype, order)
@@ -235,7 +248,7 @@ class AxisTransform(Part):
         return array[(slice(None),) * self._axis + (slice(low, high),)]
 
     def _sides(self, kept: Array, everything: Array) -> list[tuple[Array, Array]]:
-        """Return the modes of either sign, if there are any, among those kept and among all."""
+        """Return where modes of each sign lie: among the kept modes, and among all modes."""
         low, count, width = self._modes.low, self._modes.count, self._width
         sides = [(0, low, 0, low), (low, count, width - self._modes.high, width)]
         pairs = [(self._along(kept, a, b), self._along(everything, c, d)) for a, b, c, d in sides]
