@@ -153,6 +153,46 @@ class AtTimes(Occasions):
         check_hits(key, within, start, step_size, "time")
 
 
+def occasions_of(
+    interval: float | None, times: Iterable[float] | None, start: float, now: float
+) -> Occasions:
+    """Return when output is due: at intervals from the start of the run, or at times from now on.
+
+    Output with neither is written only at the end, or with the diagnostics.
+    """
+    if interval is None and times is not None:
+        return AtTimes(times, now)
+    return AtIntervals(interval, start)
+
+
+class OutputTimes:
+    """When an output of a run is due, and when it was written last.
+
+    Attributes
+    ----------
+    occasions : Occasions
+        When it is due.
+    last : float or None
+        The time at which it was written last.
+    """
+
+    def __init__(self, occasions: Occasions) -> None:
+        self.occasions = occasions
+        self.last: float | None = None
+
+    def go_on(self, time: float, times: Sequence[float], before: Occasions | None) -> bool:
+        """Go on at a time after output at these times; return whether the last one is replaced.
+
+        It is if it was written only because a segment ended there, not at one of the occasions
+        `before`: those of the segment before, or None if that did not ask for this output.
+        """
+        self.last = times[-1] if times else None
+        self.occasions.go_on(time, self.last, before)
+        if self.last is None or before is None:
+            return False
+        return not before.is_occasion(self.last, times[-2] if len(times) > 1 else None)
+
+
 def _same(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
 
