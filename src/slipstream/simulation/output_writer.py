@@ -34,9 +34,10 @@ from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore, numbered_stores
 from slipstream.output.chosen_outputs import ChosenOutputs
-from slipstream.output.occasions import AtIntervals, OutputTimes, counts_until, files_warning
+from slipstream.output.occasions import AtIntervals, OutputTimes
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.simulation.earlier_segments import EarlierSegments
+from slipstream.simulation.output_counts import counts_until, files_warning
 from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
