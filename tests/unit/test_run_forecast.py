@@ -14,10 +14,9 @@ from slipstream.case import parse_case
 from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.lattice import pilot_flow
-from slipstream.output import occasions
-from slipstream.output.occasions import counts_until
 from slipstream.report.solver_texts import description, foresight_texts
-from slipstream.simulation import make_simulation, run_forecast
+from slipstream.simulation import make_simulation, output_counts, run_forecast
+from slipstream.simulation.output_counts import counts_until
 from slipstream.simulation.run_case import run_case
 from slipstream.simulation.run_forecast import Trial, check_run, forecast_of
 from slipstream.simulation.solver_registry import foresee
@@ -109,7 +108,7 @@ def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatc
 
 
 def test_a_run_of_many_files_is_told_what_to_change(tmp_path, monkeypatch):
-    monkeypatch.setattr(occasions, "MANY_FILES", 20)
+    monkeypatch.setattr(output_counts, "MANY_FILES", 20)
     monkeypatch.setattr(run_forecast, "_TELLING", 2)
     _, said = check(small("output.fields_interval=0.01"), tmp_path / "one")
     said = " ".join(said.split())

@@ -26,9 +26,9 @@ from slipstream.forecast.case_forecast import Forecast, forecast
 from slipstream.forecast.machine_description import Machine, load_machine
 from slipstream.forecast.published_runs import NOT_COMPARED, Comparison, published_runs
 from slipstream.forecast.step_price import StepTime
-from slipstream.output.occasions import files_warning
 from slipstream.printable_text import one_line, printable
 from slipstream.report.number_text import counted, quantity
+from slipstream.simulation.output_counts import files_warning
 
 # By which fraction a forecast may miss a published figure and still count as right, or as good.
 _TOLERANCE, _GOOD = 0.3, 0.2

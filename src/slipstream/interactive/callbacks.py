@@ -11,10 +11,10 @@ import numpy as np
 from slipstream.argument_checks import is_finite, plain_value, whole_number
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
-from slipstream.output.occasions import AtIntervals, AtTimes, EverySteps, Occasions
+from slipstream.output.occasions import EverySteps, Occasions, occasions_of
 
 
-def occasions_of(interval: Any, steps: Any, times: Any, time: float, step: int) -> Occasions:
+def checked_occasions(interval: Any, steps: Any, times: Any, time: float, step: int) -> Occasions:
     """Return when a function is to be called, from the arguments of `every`."""
     if callable(interval):
         raise InputError(
@@ -33,11 +33,13 @@ def occasions_of(interval: Any, steps: Any, times: Any, time: float, step: int) 
         wanted = np.asarray(plain_value(times), dtype=object).ravel().tolist()
         if not all(map(is_finite, wanted)):
             raise InputError(f"times are {times!r}; accepted: finite numbers")
-        return AtTimes(map(float, wanted), time)
-    wished = plain_value(interval)
-    if not (is_finite(wished) and wished > 0):
-        raise InputError(f"interval is {interval!r}; accepted: a positive number")
-    return AtIntervals(float(wished), time)
+        times = list(map(float, wanted))
+    else:
+        wished = plain_value(interval)
+        if not (is_finite(wished) and wished > 0):
+            raise InputError(f"interval is {interval!r}; accepted: a positive number")
+        interval = float(wished)
+    return occasions_of(interval, times, start=time, now=time)
 
 
 class Callback(KnownAttributes):

@@ -20,7 +20,7 @@ from slipstream.case.table import Table
 from slipstream.case.validation_messages import explain
 from slipstream.collective import check_agreement, on_every_rank, together
 from slipstream.errors import InputError
-from slipstream.interactive.callbacks import Callback, occasions_of
+from slipstream.interactive.callbacks import Callback, checked_occasions
 from slipstream.output.occasions import Occasions
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class ChosenOutput:
             settings = _validated(FieldsOutput, given, "output")
             occasions = None
             if not (every is None and steps is None and times is None):
-                occasions = occasions_of(every, steps, times, solver.time, solver.step)
+                occasions = checked_occasions(every, steps, times, solver.time, solver.step)
             check_agreement(simulation.comm, {"output": (settings, every, steps, times)})
             chosen = ChosenFields(solver, settings, "output", quantities)
             on_every_rank(simulation.comm, lambda: _check_folder(path))
@@ -263,7 +263,7 @@ class ChosenOutput:
         solver = simulation._ready()
         quantities = _quantities(of)
         with together(simulation.comm):
-            occasions = occasions_of(every, steps, times, solver.time, solver.step)
+            occasions = checked_occasions(every, steps, times, solver.time, solver.step)
             if every is None and batch is None:
                 raise InputError("average: batch is needed with steps and times; accepted: a time")
             # Where steps or times say when, any interval that suits the batch.
@@ -337,7 +337,7 @@ class ChosenOutput:
         simulation = cast("InteractiveSimulation", self)
         solver, path = simulation._ready(), Path(file)
         with together(simulation.comm):
-            occasions = occasions_of(every, steps, times, solver.time, solver.step)
+            occasions = checked_occasions(every, steps, times, solver.time, solver.step)
             given = {
                 "of": _text(of),
                 "plane": _place(plane),

@@ -44,7 +44,7 @@ from slipstream.collective import (
 )
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.interactive.callbacks import Callback, occasions_of
+from slipstream.interactive.callbacks import Callback, checked_occasions
 from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
 from slipstream.known_attributes import KnownAttributes
@@ -544,7 +544,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
             With a method `cancel`; as a decorator, the function itself.
         """
         solver = self._ready()
-        occasions = occasions_of(interval, steps, times, solver.time, solver.step)
+        occasions = checked_occasions(interval, steps, times, solver.time, solver.step)
 
         def register(function: Callable[[Self], object]) -> Callback:
             if not callable(function):

@@ -32,7 +32,7 @@ from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFol
 from slipstream.io.stored_arrays import StoredArrays, read_store
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import html_table, one_line, printable, shown
-from slipstream.simulation import resume_run
+from slipstream.simulation.resuming import resume_run, tables_at
 from slipstream.time_averages import TimeAverage
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ class OpenedRun(KnownAttributes):
 
     def _settings_at(self, state: State | None = None) -> dict[str, Any]:
         """Return the same as they were at a state, the last by default."""
-        return self._folder.tables_at(self.settings, None if state is None else [state.path])
+        states = None if state is None else [state.path]
+        return tables_at(self._folder, self.settings, states)
 
     @property
     def case(self) -> Case:

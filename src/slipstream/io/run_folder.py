@@ -8,11 +8,10 @@ waits for a pipe. Who changes it *while* it is used is not kept out.
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import os
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -211,30 +210,6 @@ class RunFolder:
             path = self.path / CASE_NAME
             raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
 
-    def tables_at(
-        self, tables: dict[str, Any], states: Sequence[Path] | None = None
-    ) -> dict[str, Any]:
-        """Return tables of the case as they were at one of some states, the latest by default.
-
-        Settings that a program has changed between steps are in the record, and in the states.
-        """
-        changes, began = [], 0
-        with contextlib.suppress(InputError):
-            for segment in self.record().segments[-1:]:
-                changes, began = segment.changes, segment.from_step
-        for state in (self.states() if states is None else states) if changes else ():
-            with contextlib.suppress(Damage, OSError, ValueError, RecursionError):
-                said = read_manifest(state)
-                if said.step <= began:
-                    break
-                theirs = tomllib.loads(said.case)
-                result = copy.deepcopy(tables)
-                for change in changes:
-                    if change.step <= said.step:
-                        _take_over(change.key, theirs, result)
-                return result
-        return tables
-
     def record(self) -> RunRecord:
         """Return what has run; without segments if an earlier version has written the folder."""
         return read_run_record(self.path)
@@ -347,17 +322,6 @@ class RunFolder:
                 if os.path.lexists(path.with_name(path.name + end)):
                     path.with_name(path.name + end).rename(free.with_name(free.name + end))
             flush_folder(path.parent)
-
-
-def _take_over(key: str, theirs: dict[str, Any], tables: dict[str, Any]) -> None:
-    """Give a key of tables the value that others have, or remove it if they have none."""
-    name, _, inner = key.partition(".")
-    source, target = theirs.get(name), tables.get(name)
-    if not inner or not isinstance(source, dict) or not isinstance(target, dict):
-        return
-    target.pop(inner, None)
-    if inner in source:
-        target[inner] = source[inner]
 
 
 def _is_output(name: str) -> bool:

@@ -7,7 +7,7 @@ steps of one size hit its times.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +27,9 @@ from slipstream.output.contents import (
     ChosenMovie,
     ChosenScalars,
 )
-from slipstream.output.occasions import AtIntervals, AtTimes, Occasions
+from slipstream.output.occasions import AtIntervals, AtTimes, Occasions, OutputTimes, occasions_of
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.simulation_base import Simulation
-
-
-def _last_two(times: Sequence[float]) -> tuple[float, float | None]:
-    return times[-1], times[-2] if len(times) > 1 else None
-
-
-def occasions_of(
-    settings: Any, now: float, earlier: EarlierSegments | None = None
-) -> Occasions | None:
-    """Return when output is due; None for the end of the run, or with the diagnostics.
-
-    Intervals count from the start of the run, which is `now` unless it goes on.
-    """
-    start = now if earlier is None else earlier.time
-    if settings.interval is not None:
-        return AtIntervals(settings.interval, start)
-    times = getattr(settings, "times", None)
-    return None if times is None else AtTimes(times, now)
 
 
 class ChosenOutputs:
@@ -87,21 +69,17 @@ class ChosenOutputs:
                 movie.restore(simulation.restored)
         # Whose sums are in a state of the folder in which the run goes on.
         self._not_restored: list[ChosenAverages] = []
-        self._due: dict[Chosen, Occasions] = {}
-        for one in self._all:
-            occasions = occasions_of(one.settings, simulation.time, earlier)
-            if isinstance(one, ChosenAverages):
-                occasions = self._occasions_of_average(one)
-            if occasions is not None:
-                self._due[one] = occasions
+        self._due = {one: OutputTimes(self._occasions(one)) for one in self._all}
         if case.fixed_step is not None:
             self.check_hits(simulation.time, case.time.end, case.fixed_step)
-        self.with_diagnostics = [one for one in self.scalars if one not in self._due]
+        self.with_diagnostics = [
+            one
+            for one in self.scalars
+            if one.settings.interval is None and one.settings.times is None
+        ]
         # All but movies have something to write of the last state.
         own = [*self._fields, *self.scalars, *self._averages]
         self._of_files = [one for one in own if one not in self.with_diagnostics]
-        # The time at which each was written last.
-        self._written: dict[Chosen, float] = {}
         self._is_open = False
 
     @property
@@ -113,6 +91,17 @@ class ChosenOutputs:
     def has_files(self) -> bool:
         """Whether there are files of its own."""
         return len(self.with_diagnostics) < len(self._all)
+
+    def _occasions(self, one: Chosen) -> Occasions:
+        """Return when an output is due: intervals count from the start of the whole run."""
+        if isinstance(one, ChosenAverages):
+            return self._occasions_of_average(one)
+        return self._asked(one.settings)
+
+    def _asked(self, settings: Any) -> Occasions:
+        now, earlier = self._simulation.time, self._earlier
+        start = now if earlier is None else earlier.time
+        return occasions_of(settings.interval, getattr(settings, "times", None), start, now)
 
     def _occasions_of_average(self, one: ChosenAverages) -> Occasions:
         """Return when samples are due, after those that the state has already.
@@ -160,9 +149,9 @@ class ChosenOutputs:
 
     def check_hits(self, start: float, end: float, step_size: float) -> None:
         """Refuse steps of one size that miss a time at which something is to be written."""
-        for one, occasions in self._due.items():
+        for one, due in self._due.items():
             key = "interval" if getattr(one.settings, "times", None) is None else "times"
-            occasions.check_hits(f"{one.where}.{key}", start, end, step_size)
+            due.occasions.check_hits(f"{one.where}.{key}", start, end, step_size)
 
     def check_columns(self, names: Mapping[str, Any]) -> None:
         """Refuse columns that the diagnostics have already."""
@@ -192,24 +181,18 @@ class ChosenOutputs:
             if isinstance(one, ChosenAverages):
                 if one in self._not_restored:
                     self._go_on_with(one, self._state_at(folder.parent))
-                    self._due[one].go_on(simulation.time, one.last, self._due[one])
+                    occasions = self._due[one].occasions
+                    occasions.go_on(simulation.time, one.last, occasions)
                 # What was written is of the end of a segment.
                 if one.find(folder, kept):
                     one.replace_last()
                 continue
             before = one.settings_in(earlier.case)
-            asked = None if before is None else occasions_of(before, 0.0, earlier)
-            times = one.find(folder, kept)
-            last = times[-1] if times else None
-            if last is not None:
-                self._written[one] = last
-            if one in self._due:
-                self._due[one].go_on(simulation.time, last, asked)
-            is_last_only = before is not None and asked is None
-            if times and (is_last_only or (asked and not asked.is_occasion(*_last_two(times)))):
+            asked = None if before is None else self._asked(before)
+            if self._due[one].go_on(simulation.time, one.find(folder, kept), asked):
                 one.replace_last()
         for movie in self._movies:
-            self._due[movie].go_on(simulation.time, simulation.time, None)
+            self._due[movie].occasions.go_on(simulation.time, simulation.time, None)
 
     def seals(self) -> dict[str, Seal]:
         """Return what is known of the files by name. Collective; of use on rank 0."""
@@ -222,18 +205,18 @@ class ChosenOutputs:
 
     def next_time(self, time: float) -> float:
         """Return when anything is due next after a time; infinity for never."""
-        return min((occasions.after(time) for occasions in self._due.values()), default=math.inf)
+        return min((due.occasions.after(time) for due in self._due.values()), default=math.inf)
 
     def is_due(self) -> bool:
         """Return whether anything is due in the present state; does not communicate."""
         time, step = self._simulation.time, self._simulation.step
-        return any(occasions.is_due(time, step) for occasions in self._due.values())
+        return any(due.occasions.is_due(time, step) for due in self._due.values())
 
     def record(self, folder: Path, step_size: float) -> None:
         """Write into a folder what is due. Collective."""
         time, step = self._simulation.time, self._simulation.step
-        for one, occasions in self._due.items():
-            if not occasions.due(time, step):
+        for one, due in self._due.items():
+            if not due.occasions.due(time, step):
                 continue
             if isinstance(one, ChosenAverages):
                 one.sample()
@@ -243,8 +226,8 @@ class ChosenOutputs:
     def record_last(self, folder: Path, step_size: float) -> None:
         """Write of the last state what recurs, or is asked for at the end. Collective."""
         for one in self._of_files:
-            is_at_times = isinstance(self._due.get(one), AtTimes)
-            if not is_at_times and self._written.get(one) != self._simulation.time:
+            due = self._due[one]
+            if not isinstance(due.occasions, AtTimes) and due.last != self._simulation.time:
                 self._write(one, folder, step_size)
 
     def _write(self, one: Chosen, folder: Path, step_size: float) -> None:
@@ -253,7 +236,7 @@ class ChosenOutputs:
         if not self._is_open:
             on_first_rank(self._simulation.comm, lambda: folder.mkdir(exist_ok=True))
             self._is_open = True
-        self._written[one] = self._simulation.time
+        self._due[one].last = self._simulation.time
         one.open(folder)
         one.write(step_size)
 

@@ -1,7 +1,4 @@
-"""When something is due between time steps: at intervals of time or of steps, or at given times.
-
-And how often that is in a run.
-"""
+"""When something is due between time steps: at intervals of time or of steps, or at given times."""
 
 from __future__ import annotations
 
@@ -9,12 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-from slipstream.accepted import STATISTICS
-from slipstream.case.common_tables import Case
 from slipstream.errors import InputError
-
-# Files of a run at which it is said: quotas begin at so many, and copies of them take hours.
-MANY_FILES = 100_000
 
 
 class Occasions(ABC):
@@ -154,6 +146,46 @@ class AtTimes(Occasions):
         check_hits(key, within, start, step_size, "time")
 
 
+def occasions_of(
+    interval: float | None, times: Iterable[float] | None, start: float, now: float
+) -> Occasions:
+    """Return when output is due: at intervals from the start of the run, or at times from now on.
+
+    Output with neither is written only at the end, or with the diagnostics.
+    """
+    if interval is None and times is not None:
+        return AtTimes(times, now)
+    return AtIntervals(interval, start)
+
+
+class OutputTimes:
+    """When an output of a run is due, and when it was written last.
+
+    Attributes
+    ----------
+    occasions : Occasions
+        When it is due.
+    last : float or None
+        The time at which it was written last.
+    """
+
+    def __init__(self, occasions: Occasions) -> None:
+        self.occasions = occasions
+        self.last: float | None = None
+
+    def go_on(self, time: float, times: Sequence[float], before: Occasions | None) -> bool:
+        """Go on at a time after output at these times; return whether the last one is replaced.
+
+        It is if it was written only because a segment ended there, not at one of the occasions
+        `before`: those of the segment before, or None if that did not ask for this output.
+        """
+        self.last = times[-1] if times else None
+        self.occasions.go_on(time, self.last, before)
+        if self.last is None or before is None:
+            return False
+        return not before.is_occasion(self.last, times[-2] if len(times) > 1 else None)
+
+
 def _same(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
 
@@ -173,45 +205,3 @@ def check_hits(key: str, times: Sequence[float], start: float, step_size: float,
             f"{key}: steps of {step_size:.12g} do not hit {what} {time - offset:.12g}; nearest:"
             f" {nearest}"
         )
-
-
-# -- how often in a run --------------------------------------------------------------------------
-
-
-def counts_until(case: Case, length: float) -> dict[str, int]:
-    """Return how many of each kind of output are written in a run of this length."""
-    from slipstream.io.run_folder import OUTPUTS_NAME  # steps alone need no folders
-
-    output, counts = case.output, {}
-    for kind in ("diagnostics", "spectra", "checkpoint", *STATISTICS, "fields"):
-        interval = output.interval(kind)
-        counts[kind] = _how_often(interval, length)
-        if interval is None and kind in ("spectra", *STATISTICS):
-            counts[kind] = 0
-    if not output.checkpoint:
-        counts["checkpoint"] = 0
-    chosen = [*output.fields, *output.scalars]
-    intervals = [getattr(one, "interval", None) for one in chosen]
-    times = [len(getattr(one, "times", None) or ()) for one in chosen]
-    own = [_how_often(one, length) for one in intervals if one is not None]
-    counts[OUTPUTS_NAME] = max([*own, *times, 1]) if chosen else 0
-    return counts
-
-
-def _how_often(interval: float | None, length: float) -> int:
-    """Return how often something is written: at the start, at intervals, and at the end."""
-    if interval is None:
-        return 1
-    whole = math.floor(length / interval * (1 + 1e-12) + 1e-9)
-    return whole + 1 + (length - whole * interval > 1e-6 * interval)
-
-
-def files_warning(files: int) -> str:
-    """Return what is to be said of a run that makes so many files; nothing of few."""
-    if files <= MANY_FILES:
-        return ""
-    return (
-        f"the run makes about {files} files, more than {MANY_FILES}: file systems may refuse them;"
-        " write snapshots more rarely (output.fields_interval), or planes, boxes or coarser points"
-        " of them (output.fields), into HDF5 or VTK, which have one file for each time"
-    )

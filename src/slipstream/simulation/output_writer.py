@@ -34,17 +34,14 @@ from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore, numbered_stores
 from slipstream.output.chosen_outputs import ChosenOutputs
-from slipstream.output.occasions import AtIntervals, counts_until, files_warning
+from slipstream.output.occasions import AtIntervals, OutputTimes
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.simulation.earlier_segments import EarlierSegments
+from slipstream.simulation.output_counts import counts_until, files_warning
 from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
 from slipstream.simulation.write_queue import WriteQueue
-
-
-def _last_two(times: Sequence[float]) -> tuple[float, float | None]:
-    return times[-1], times[-2] if len(times) > 1 else None
 
 
 class OutputWriter:
@@ -86,14 +83,14 @@ class OutputWriter:
         # Used by what the queue does, and after it.
         self._stores: dict[str, FieldStore] = {}
         self._is_warned = False
-        self._written_at: dict[str, float] = {}
         # Seconds for which the last of each kind held the run up, and how many of each there are.
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
         start = simulation.time if earlier is None else earlier.time
         self._due = {
-            kind: AtIntervals(case.output.interval(kind), start) for kind in self._writers(0.0)
+            kind: OutputTimes(AtIntervals(case.output.interval(kind), start))
+            for kind in self._writers(0.0)
         }
         self._flushed_at = clock.monotonic()
         self._is_kept = False
@@ -139,14 +136,19 @@ class OutputWriter:
         if on_first_rank(comm, lambda: self._has_store("fields")):
             times["fields"] = self._store(FIELDS_NAME, comm, until=time).times
         for kind, at in times.items():
-            self._go_on(kind, at, AtIntervals(earlier.case.output.interval(kind), earlier.time))
-        self._due["checkpoint"].take(time, simulation.step)
-        self._written_at["checkpoint"] = time
+            before = AtIntervals(earlier.case.output.interval(kind), earlier.time)
+            # A kind that has not been written yet does not go on: it is due at once.
+            if not at or not self._due[kind].go_on(time, at, before):
+                continue
+            if kind == "diagnostics":
+                rows.pop()  # the next row does not follow it
+                if self.series is not None:
+                    self.series.replace_last()
+            elif f"{kind}.zarr" in self._stores:
+                self._stores[f"{kind}.zarr"].replace_last()
+        self._due["checkpoint"].occasions.take(time, simulation.step)
+        self._due["checkpoint"].last = time
         self.last_state = simulation.step
-        # What was written only because a segment ended there is not what the next row follows.
-        own = AtIntervals(earlier.case.output.interval("diagnostics"), earlier.time)
-        if rows and not own.is_occasion(*_last_two(times["diagnostics"])):
-            rows.pop()
         if rows and earlier.solves_the_same(self._case):
             simulation.recall(rows[-1])
         self.chosen.find(self._folder / OUTPUTS_NAME, self._kept.below(OUTPUTS_NAME))
@@ -168,19 +170,6 @@ class OutputWriter:
         stores = numbered_stores(self._folder / f"{kind}.zarr")
         return any(self._kept.goes_on(one.name) for one in stores)
 
-    def _go_on(self, kind: str, times: Sequence[float], before: AtIntervals) -> None:
-        """Go on with a kind of output that was written at these times."""
-        if not times:
-            return
-        self._due[kind].go_on(self._simulation.time, times[-1], before)
-        self._written_at[kind] = times[-1]
-        if not before.is_occasion(*_last_two(times)):
-            # It was the end of a segment; that of this one, or the next occasion, takes its place.
-            if kind == "diagnostics" and self.series is not None:
-                self.series.replace_last()
-            elif f"{kind}.zarr" in self._stores:
-                self._stores[f"{kind}.zarr"].replace_last()
-
     @property
     def _case(self) -> Case:
         """The settings, which may change between steps."""
@@ -194,7 +183,7 @@ class OutputWriter:
         """Return whether something is to be written."""
         time, step = self._simulation.time, self._simulation.step
         wants_to_keep = not self._case.output.checkpoint and not self._is_kept
-        is_due = any(one.is_due(time, step) for one in self._due.values())
+        is_due = any(one.occasions.is_due(time, step) for one in self._due.values())
         return is_due or wants_to_keep or self.chosen.is_due() or self._queue.has_news()
 
     def record(self, step_size: float) -> None:
@@ -202,7 +191,7 @@ class OutputWriter:
         time, comm = self._simulation.time, self._simulation.comm
         self._queue.check()
         for kind, write in self._writers(step_size).items():
-            if self._due[kind].due(time):
+            if self._due[kind].occasions.due(time):
                 self._write(kind, write)
         if self.chosen.is_due():
             folder = self._chosen_folder()
@@ -217,7 +206,7 @@ class OutputWriter:
         """Write all of the last state that has not just been written, and what its family adds."""
         time = self._simulation.time
         for kind, write in self._writers(step_size).items():
-            if self._written_at.get(kind) != time:
+            if self._due[kind].last != time:
                 self._write(kind, write)
         folder = self._chosen_folder()
         self._timed(OUTPUTS_NAME, lambda: self.chosen.record_last(folder, step_size))
@@ -228,7 +217,7 @@ class OutputWriter:
     def _write(self, kind: str, write: Callable[[], None]) -> None:
         self._timed(kind, write)
         self.counts[kind] = self.counts.get(kind, 0) + 1
-        self._written_at[kind] = self._simulation.time
+        self._due[kind].last = self._simulation.time
 
     def _timed(self, kind: str, write: Callable[[], None]) -> None:
         began = clock.perf_counter()
@@ -262,7 +251,7 @@ class OutputWriter:
 
     def next_time(self, time: float) -> float:
         """Return when fields or statistics are due next after a time; infinity for never."""
-        own = min(self._due[kind].after(time) for kind in ("fields", *self._asked))
+        own = min(self._due[kind].occasions.after(time) for kind in ("fields", *self._asked))
         return min(own, self.chosen.next_time(time))
 
     def finish(self) -> None:
@@ -422,7 +411,7 @@ class OutputWriter:
             # Only the first rank knows them all.
             on_first_rank(comm, lambda: None if seals == self._sealed else reseal(path, seals))
 
-        if self._written_at.get("checkpoint") == time and self._case.output.checkpoint:
+        if self._due["checkpoint"].last == time and self._case.output.checkpoint:
             self._queue.write(write)
 
     def _series_seal(self) -> Seal | None:

@@ -9,6 +9,7 @@ over the state and all else has been judged.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from slipstream.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, Checkpoint, generations, open_checkpoint
-from slipstream.io.checkpoint_manifest import Manifest
+from slipstream.io.checkpoint_manifest import Damage, Manifest, read_manifest
 from slipstream.io.folder_lock import check_lock
 from slipstream.io.folder_seals import KeptOutput
 from slipstream.io.held_paths import as_path
@@ -295,7 +296,7 @@ class _Reading:
             self._check_same(self._differences(state.case, text))
         # What a program has changed until then has the value that it was given.
         tables = tomllib.loads(text)
-        changed = self._folder.tables_at(tables)
+        changed = tables_at(self._folder, tables)
         return text if changed is tables else to_toml(changed)
 
     def _differences(self, one: str, other: str) -> dict[str, str]:
@@ -385,3 +386,42 @@ def _in_terms_of_runs() -> Iterator[None]:
     except InputError as error:
         error.args = (error.text().removeprefix(STATE_KEY).replace(*_OTHER_FOLDER),)
         raise
+
+
+# -- settings at a state ---------------------------------------------------------------------------
+
+
+def tables_at(
+    folder: RunFolder, tables: dict[str, Any], states: Sequence[Path] | None = None
+) -> dict[str, Any]:
+    """Return tables of a run's case as they were at one of some states, the latest by default.
+
+    Settings that a program has changed between steps are in the record, and in the states.
+    """
+    changes, began = [], 0
+    with contextlib.suppress(InputError):
+        for segment in folder.record().segments[-1:]:
+            changes, began = segment.changes, segment.from_step
+    for state in (folder.states() if states is None else states) if changes else ():
+        with contextlib.suppress(Damage, OSError, ValueError, RecursionError):
+            said = read_manifest(state)
+            if said.step <= began:
+                break
+            theirs = tomllib.loads(said.case)
+            result = copy.deepcopy(tables)
+            for change in changes:
+                if change.step <= said.step:
+                    _take_over(change.key, theirs, result)
+            return result
+    return tables
+
+
+def _take_over(key: str, theirs: dict[str, Any], tables: dict[str, Any]) -> None:
+    """Give a key of tables the value that others have, or remove it if they have none."""
+    name, _, inner = key.partition(".")
+    source, target = theirs.get(name), tables.get(name)
+    if not inner or not isinstance(source, dict) or not isinstance(target, dict):
+        return
+    target.pop(inner, None)
+    if inner in source:
+        target[inner] = source[inner]

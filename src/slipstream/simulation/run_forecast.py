@@ -36,12 +36,12 @@ from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import OUTPUTS_NAME
 from slipstream.io.stored_layout import stored_layout
 from slipstream.output.chosen_outputs import ChosenOutputs
-from slipstream.output.occasions import counts_until, files_warning
 from slipstream.printable_text import printable
 from slipstream.report.console import announce, make_console
 from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
 from slipstream.report.solver_texts import description, foresight_texts
+from slipstream.simulation.output_counts import counts_until, files_warning
 from slipstream.simulation.output_folder import claim_folder
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_case import begin_pictures
