@@ -256,6 +256,18 @@ INLINE void store_columns(Complex* row, Values v) {
   store(at, alternating<0>(v.re, v.im, AllLanes{}));
   store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, AllLanes{}));
 }
+// Where the rows of one side of a transform lie, in numbers of its type: in a table, of which some are
+// not kept (`row_tables.hpp`), or at equal distances.
+struct RowPlaces {
+  const Index *offset, *pitch;
+  Index first, between_planes, between_rows;
+  INLINE bool kept(int row) const { return !offset || offset[row] != not_kept; }
+  INLINE Index place(Index plane, int row) const {
+    return offset ? offset[row] + (first + plane) * pitch[row]
+                  : plane * between_planes + row * between_rows;
+  }
+};
+
 // Neighbouring columns of a plane in lanes of a tile: what to add to the place of a row of the plane for
 // that of lane 0; the lanes; and which numbers of the first and second half of complex ones they have.
 struct Piece {
@@ -280,41 +292,38 @@ struct Pieces {
     }
   }
   INLINE bool is_whole() const { return of[0].lanes == bits(0, lane_count); }
-  // Of complex numbers `row(piece)` is where its plane has its column 0, and so on; of real ones,
-  // whose imaginary parts are zero, as well.
-  template <class Row>
-  INLINE Values load(const Row& row) const {
+  // Row `row` of a field, of complex numbers, or of real ones, whose imaginary parts are zero. To be
+  // used outside of butterflies: compilers take five times as long for those that have these loops.
+  INLINE Values load(const RowPlaces& rows, const Complex* field, int row) const {
     Vector a{}, b{};
-    for (int i = 0; i < count; ++i) {
-      const Piece& one = of[i];
-      const Real* from = (const Real*)(row(one) + one.distance);
-      a = load_lanes(a, from, one.low);
-      b = load_lanes(b, from + lane_count, one.high);
+    if (rows.kept(row)) {
+      for (int i = 0; i < count; ++i) {
+        const Real* from = (const Real*)(field + rows.place(of[i].plane, row) + of[i].distance);
+        a = load_lanes(a, from, of[i].low);
+        b = load_lanes(b, from + lane_count, of[i].high);
+      }
     }
     return {every_other<0>(a, b, AllLanes{}), every_other<1>(a, b, AllLanes{})};
   }
-  template <class Row>
-  INLINE void store(const Row& row, Values v) const {
+  INLINE void store(const RowPlaces& rows, Complex* field, int row, const Values& v) const {
+    if (!rows.kept(row)) return;
     const Vector a = alternating<0>(v.re, v.im, AllLanes{});
     const Vector b = alternating<lane_count / 2>(v.re, v.im, AllLanes{});
     for (int i = 0; i < count; ++i) {
-      const Piece& one = of[i];
-      Real* to = (Real*)(row(one) + one.distance);
-      store_lanes(to, a, one.low);
-      store_lanes(to + lane_count, b, one.high);
+      Real* to = (Real*)(field + rows.place(of[i].plane, row) + of[i].distance);
+      store_lanes(to, a, of[i].low);
+      store_lanes(to + lane_count, b, of[i].high);
     }
   }
-  template <class Row>
-  INLINE Values load_reals(const Row& row) const {
+  INLINE Values load(const RowPlaces& rows, const Real* field, int row) const {
     Vector v{};
     for (int i = 0; i < count; ++i)
-      v = load_lanes(v, row(of[i]) + of[i].distance, of[i].lanes);
+      v = load_lanes(v, field + rows.place(of[i].plane, row) + of[i].distance, of[i].lanes);
     return {v, Vector{}};
   }
-  template <class Row>
-  INLINE void store_reals(const Row& row, Values v) const {
+  INLINE void store(const RowPlaces& rows, Real* field, int row, const Values& v) const {
     for (int i = 0; i < count; ++i)
-      store_lanes(row(of[i]) + of[i].distance, v.re, of[i].lanes);
+      store_lanes(field + rows.place(of[i].plane, row) + of[i].distance, v.re, of[i].lanes);
   }
 };
 
@@ -325,18 +334,6 @@ INLINE void complete_modes(Values* modes, Index n) {
   if (n % 2 == 0) modes[n / 2].im = Vector{};
   for (Index k = n / 2 + 1; k < n; ++k) modes[k] = conjugate(modes[n - k]);
 }
-
-// Where the rows of one side of a transform lie, in numbers of its type: in a table, of which some are
-// not kept (`row_tables.hpp`), or at equal distances.
-struct RowPlaces {
-  const Index *offset, *pitch;
-  Index first, between_planes, between_rows;
-  INLINE bool kept(int row) const { return !offset || offset[row] != not_kept; }
-  INLINE Index place(Index plane, int row) const {
-    return offset ? offset[row] + (first + plane) * pitch[row]
-                  : plane * between_planes + row * between_rows;
-  }
-};
 
 // Transform the columns of arrays [a][b][n][columns]: of complex numbers; or if `is_real` between real
 // ones and half of their modes; or, with factors, of real ones. Columns are contiguous; other strides count numbers of the array's. Where
@@ -366,52 +363,34 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     const Pieces pieces(block % tiles * lane_count, all.b, all.columns);
     const Real* from = source + source_reals * (block / tiles * all.source_a);
     Real* to = target + target_reals * (block / tiles * all.target_a);
-    const auto real_in = [&](int i) {
-      return [=](Piece one) { return from + rows_in.place(one.plane, i); };
-    };
-    const auto row_in = [&](int i) {
-      return [=](Piece one) { return (const Complex*)from + rows_in.place(one.plane, i); };
-    };
-    const auto real_out = [&](int k) {
-      return [=](Piece one) { return to + rows_out.place(one.plane, k); };
-    };
-    const auto row_out = [&](int k) {
-      return [=](Piece one) { return (Complex*)to + rows_out.place(one.plane, k); };
-    };
+    const Complex* modes_in = (const Complex*)from;
+    Complex* modes_out = (Complex*)to;
     if (is_plain && pieces.is_whole()) {
-      const Piece one = pieces.of[0];
+      const Index plane = pieces.of[0].plane, column = pieces.of[0].distance;
       transform<SIGN>(
           plan->of, tile,
           [&](int i) {
-            return rows_in.kept(i) ? load_columns(row_in(i)(one) + one.distance) : Values{};
+            return rows_in.kept(i) ? load_columns(modes_in + rows_in.place(plane, i) + column)
+                                   : Values{};
           },
           [&](int k, Values v) {
-            if (rows_out.kept(k)) store_columns(row_out(k)(one) + one.distance, v);
+            if (rows_out.kept(k)) store_columns(modes_out + rows_out.place(plane, k) + column, v);
           });
-    } else if (is_plain) {
-      transform<SIGN>(
-          plan->of, tile,
-          [&](int i) { return rows_in.kept(i) ? pieces.load(row_in(i)) : Values{}; },
-          [&](int k, Values v) {
-            if (rows_out.kept(k)) pieces.store(row_out(k), v);
-          });
+      continue;
+    }
+    if (source_reals == 1) {
+      for (int i = 0; i < n; ++i) tile[i] = pieces.load(rows_in, from, i);
+      if (points) multiply_points(*plan, tile);
     } else {
-      if (source_reals == 1) {
-        for (int i = 0; i < n; ++i) tile[i] = pieces.load_reals(real_in(i));
-        if (points) multiply_points(*plan, tile);
-      } else {
-        for (int i = 0; i < (is_real ? half : n); ++i)
-          tile[i] = rows_in.kept(i) ? pieces.load(row_in(i)) : Values{};
-        if (is_real) complete_modes(tile, n);
-      }
-      transform_any<SIGN>(*plan, tile, other);
-      if (target_reals == 1) {
-        if (points) multiply_modes(*plan, other);
-        for (int k = 0; k < n; ++k) pieces.store_reals(real_out(k), other[k]);
-      } else {
-        for (int k = 0; k < (is_real ? half : n); ++k)
-          if (rows_out.kept(k)) pieces.store(row_out(k), other[k]);
-      }
+      for (int i = 0; i < (is_real ? half : n); ++i) tile[i] = pieces.load(rows_in, modes_in, i);
+      if (is_real) complete_modes(tile, n);
+    }
+    transform_any<SIGN>(*plan, tile, other);
+    if (target_reals == 1) {
+      if (points) multiply_modes(*plan, other);
+      for (int k = 0; k < n; ++k) pieces.store(rows_out, to, k, other[k]);
+    } else {
+      for (int k = 0; k < (is_real ? half : n); ++k) pieces.store(rows_out, modes_out, k, other[k]);
     }
   }
 }
