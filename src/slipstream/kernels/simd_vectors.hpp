@@ -55,8 +55,8 @@ INLINE Vector load(const Real* address, Vector) { return *(const Anywhere*)addre
 INLINE void store(Real* address, Vector value) { *(Anywhere*)address = value; }
 INLINE Vector all_lanes(Real value, Vector) { return Vector{} + value; }
 
-// Lanes whose bits are set: loaded beside others, which are zero there, or stored. No other memory is
-// touched.
+// Load or store the lanes whose bits are set, and touch no other memory. `others` has the lanes that
+// are not loaded, and zeros where they are.
 using Lanes = unsigned int;
 typedef double DoubleLanes __attribute__((vector_size(VECTOR_BYTES)));
 typedef float FloatLanes __attribute__((vector_size(VECTOR_BYTES)));

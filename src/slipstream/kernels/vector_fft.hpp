@@ -256,6 +256,7 @@ INLINE void store_columns(Complex* row, Values v) {
   store(at, alternating<0>(v.re, v.im, AllLanes{}));
   store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, AllLanes{}));
 }
+
 // Where the rows of one side of a transform lie, in numbers of its type: in a table, of which some are
 // not kept (`row_tables.hpp`), or at equal distances.
 struct RowPlaces {
@@ -268,15 +269,16 @@ struct RowPlaces {
   }
 };
 
-// Neighbouring columns of a plane in lanes of a tile: what to add to the place of a row of the plane for
-// that of lane 0; the lanes; and which numbers of the first and second half of complex ones they have.
+// Neighbouring columns of one plane in a tile. `distance` leads from the place of a row in this plane to
+// the column of lane 0. `lanes` are those of real numbers; complex numbers take two vectors, of which
+// `low` and `high` are the lanes.
 struct Piece {
   Index plane, distance;
   Lanes lanes, low, high;
 };
 INLINE Lanes bits(int first, int count) { return Lanes(((1ull << count) - 1) << first); }
 
-// The columns of a tile: the last of one plane, it may be, and the first of those behind it.
+// The columns of a tile: where those of one plane end, it goes on with the next plane.
 struct Pieces {
   Piece of[lane_count];
   int count = 0;
@@ -292,8 +294,8 @@ struct Pieces {
     }
   }
   INLINE bool is_whole() const { return of[0].lanes == bits(0, lane_count); }
-  // Row `row` of a field, of complex numbers, or of real ones, whose imaginary parts are zero. To be
-  // used outside of butterflies: compilers take five times as long for those that have these loops.
+  // Load or store one row of a field of complex or of real numbers; the latter have imaginary parts of
+  // zero. Butterflies must not inline these loops: compilers then take five times as long.
   INLINE Values load(const RowPlaces& rows, const Complex* field, int row) const {
     Vector a{}, b{};
     if (rows.kept(row)) {
