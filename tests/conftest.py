@@ -59,16 +59,21 @@ def pytest_addoption(parser):
     )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_configure(config):
-    # Who runs the tests by nohup wants them to ignore a hang-up; what they start heeds it.
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Choose the temporary folders, before pytest's own plugins are configured with theirs."""
     config.stash[OWN_FOLDER] = use_own_folder()
     if several_ranks() and not config.option.basetemp:
         # Ranks that tidy up one folder at the same time fail.
         config.option.basetemp = tempfile.mkdtemp(prefix="slipstream-tests-")
         atexit.register(_remove, config.option.basetemp, os.getpid())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    # Who runs the tests by nohup wants them to ignore a hang-up; what they start heeds it.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if several_ranks() and world().rank:
         # All ranks do the same: one of them tells of it.
         reporter = config.pluginmanager.getplugin("terminalreporter")
