@@ -69,6 +69,12 @@ def pytest_cmdline_main(config):
         atexit.register(_remove, config.option.basetemp, os.getpid())
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Return one worker more than there are cores: some tests wait, or let ranks wait."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     # Who runs the tests by nohup wants them to ignore a hang-up; what they start heeds it.

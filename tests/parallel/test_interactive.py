@@ -156,10 +156,10 @@ def test_a_fluid_at_rest_reaches_the_end(comm, device):
 
 def test_steps_that_grow_without_bound_are_counted_all_the_same(comm, device):
     sim = turbulence(comm, device, points=8, viscosity=1.0, step=None, cfl=2.0)
-    sim.step(300)
-    assert sim.time > 1e18  # a number to which 300 adds nothing
-    sim.run(steps=300, progress=True)
-    assert sim.steps == 600
+    sim.step(30)
+    assert sim.time > 1e18  # a number to which 30 adds nothing
+    sim.run(steps=30, progress=True)
+    assert sim.steps == 60
 
 
 def test_modes_are_those_of_the_field(comm, device):

@@ -50,9 +50,9 @@ def wait(comm):
 
 
 def test_segments_may_have_any_number_of_ranks(comm, device, shared_folder, tmp_path):
-    run_case(make_simulation(make_case(*SETTINGS), None, device), tmp_path / "alone", QUIET)
     run = shared_folder / "run"
     if is_first(comm):
+        run_case(make_simulation(make_case(*SETTINGS), None, device), tmp_path / "alone", QUIET)
         case = make_case(*SETTINGS, "time.max_steps=2")
         run_case(make_simulation(case, None, device), run, QUIET)
     wait(comm)
