@@ -34,7 +34,7 @@ ENDS = {f"{what}:end:auto": "LookupError: nobody catches this" for what in ("pla
 def said_by_rank_1(*cases, **variables):
     """Return what the other rank of two says when the first fails; nobody may wait for long."""
     result = subprocess.run(
-        [find_mpiexec(), "-n", "2", sys.executable, "tests/rank_fails.py", *cases],
+        [find_mpiexec(), "-n", "2", sys.executable, "tests/support/rank_fails.py", *cases],
         cwd=REPOSITORY,
         # Whoever waited in vain would say so only when this test has given up.
         env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "3000", **variables},

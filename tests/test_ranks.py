@@ -233,7 +233,8 @@ def test_failure_on_one_rank_is_reported_and_ends_the_others(tmp_path):
         "def test_one_fails(comm):\n    assert comm.rank != 1, 'the reason'\n"
         "def test_others_wait(comm):\n    comm.Barrier()\n"
     )
-    paths = os.pathsep.join([str(REPOSITORY / "tests"), environment()["PYTHONPATH"]])
+    folders = [str(REPOSITORY / name) for name in ("tests", "tests/support")]
+    paths = os.pathsep.join([*folders, environment()["PYTHONPATH"]])
     result = run_tests(2, "-p", "conftest", str(path), PYTHONPATH=paths)
     assert result.returncode != 0
     assert "rank 1: FAILED" in result.stderr

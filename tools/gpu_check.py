@@ -27,10 +27,10 @@ from slipstream.printable_text import allow_plain_output
 # What measures the memory of a GPU runs alone.
 ALONE = ("tests/gpu",)
 SERIAL = (
-    "tests/unit/test_fft.py",
-    "tests/unit/test_box_copies.py",
-    "tests/unit/test_advection_kernels.py",
-    "tests/unit/test_examples.py",
+    "tests/unit/fft/test_fft.py",
+    "tests/unit/exchange/test_box_copies.py",
+    "tests/unit/advection/test_advection_kernels.py",
+    "tests/unit/package/test_examples.py",
     "tests/physics",
 )
 PARALLEL = ("tests/parallel",)

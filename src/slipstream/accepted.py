@@ -2,7 +2,7 @@
 
 This module has only data and is at the bottom: cases, templates, help texts and messages take their
 lists from it. What a name stands for is registered in the layer that implements it, and
-``tests/unit/test_accepted.py`` compares both sides, so a name that only one of them has is found.
+``tests/unit/case/test_accepted.py`` compares both sides, so it finds a name that only one has.
 "auto" is no name of its own: keys and options that choose for themselves accept it as well.
 """
 

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from numpy_solver import NumpySolver
 
 from flows import UNEVEN_BOX, advance, modes_of, points_of, relative_error, start
+from numpy_solver import NumpySolver
 from slipstream.device import HostDevice
 from slipstream.spectral.cfl import courant_rate
 from slipstream.validation.reference_solutions import (

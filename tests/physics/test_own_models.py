@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from numpy_solver import TABLEAUS
 
 from field_values import coordinates, formulas, largest_error, values
 from flows import advance, modes_of, relative_error, start
 from numpy_calculus import Calculus
+from numpy_solver import TABLEAUS
 from own_models import own_models
 
 OWN = """

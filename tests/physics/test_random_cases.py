@@ -5,10 +5,10 @@ import math
 import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from numpy_solver import NumpySolver
 from rich.console import Console
 
 from flows import RANDOM, diagnostics, points_of, relative_error
+from numpy_solver import NumpySolver
 from slipstream.case import parse_case
 from slipstream.simulation import make_simulation
 from slipstream.simulation.run_case import run_case

@@ -1,0 +1,119 @@
+"""Count the functions of Slipstream that an array crosses: in a `DistributedFFT`, or in a step.
+
+Run it on as many ranks as you like; what the first one enters is shown. With "step", it is what one
+time step of turbulence enters, and how many modules it has loaded:
+
+    mpiexec -n 4 python tests/support/functions_crossed.py [POINTS]
+    python tests/support/functions_crossed.py step
+
+Each function with a name is counted once a phase, however often it is called, but for what is done
+once in a process: compilers and planners have served a plan before. Then the time of a replay on
+the first rank alone, the median of some, which is mostly that of the interpreter.
+"""
+
+from __future__ import annotations
+
+import collections
+import statistics
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import slipstream
+
+PACKAGE = str(Path(slipstream.__file__).parent)
+
+
+class Crossed:
+    """The functions of the package that are entered while it is open, with how often."""
+
+    def __init__(self) -> None:
+        self.calls: collections.Counter[tuple[str, str]] = collections.Counter()
+
+    def __enter__(self) -> Crossed:
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        is_named = not code.co_name.startswith("<")  # as comprehensions, lambdas and modules are
+        if event == "call" and is_named and code.co_filename.startswith(PACKAGE):
+            module = str(Path(code.co_filename).relative_to(PACKAGE))
+            self.calls[module, code.co_qualname] += 1
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __str__(self) -> str:
+        modules: dict[str, list[str]] = {}
+        for (module, name), times in sorted(self.calls.items()):
+            modules.setdefault(module, []).append(name if times == 1 else f"{name} ({times})")
+        return "\n".join(f"  {module}: {', '.join(names)}" for module, names in modules.items())
+
+
+def phases(comm: object, points: int = 16) -> dict[str, Crossed]:
+    """Return what is entered when a plan is made, at its first transform, and at the second."""
+    from slipstream.fft import DistributedFFT
+
+    shape = (points,) * 3
+    with DistributedFFT(shape, comm=comm, device="cpu") as fft:
+        fft.forward(fft.empty_input())
+    crossed = {name: Crossed() for name in ("make", "first call", "replay")}
+    with crossed["make"]:
+        fft = DistributedFFT(shape, comm=comm, device="cpu")
+    with fft:
+        u, u_hat = fft.empty_input(), fft.empty_output()
+        u[:] = 1
+        for name in ("first call", "replay"):
+            with crossed[name]:
+                fft.forward(u, out=u_hat)
+    return crossed
+
+
+def replay_time(points: int, times: int = 200) -> float:
+    """Return the seconds of a forward transform on one rank."""
+    from slipstream.fft import DistributedFFT
+
+    with DistributedFFT((points,) * 3, device="cpu") as fft:
+        u, u_hat = fft.empty_input(), fft.empty_output()
+        u[:] = 1
+        fft.forward(u, out=u_hat)
+        took = []
+        for _ in range(times):
+            start = time.perf_counter()
+            fft.forward(u, out=u_hat)
+            took.append(time.perf_counter() - start)
+    return statistics.median(took)
+
+
+def step(points: int = 16) -> tuple[int, Crossed]:
+    """Return how many modules a simulation loads until its first step, and what the second enters.
+
+    No other module of the package may have been imported before.
+    """
+    simulation = slipstream.Turbulence(points=points, viscosity=0.05, initial="taylor-green")
+    simulation.step()
+    modules = sum(name.partition(".")[0] == "slipstream" for name in sys.modules)
+    crossed = Crossed()
+    with crossed:
+        simulation.step()
+    return modules, crossed
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["step"]:
+    modules, crossed = step()
+    print(f"a step: {modules} modules, {len(crossed)} functions, {crossed.calls.total()} calls")
+    print(crossed)
+elif __name__ == "__main__":
+    from mpi4py import MPI
+
+    points = int(sys.argv[1]) if len(sys.argv) > 1 else 16
+    counted = phases(MPI.COMM_WORLD, points)
+    if MPI.COMM_WORLD.rank == 0:
+        for phase, crossed in counted.items():
+            print(f"{phase}: {len(crossed)} functions, {crossed.calls.total()} calls\n{crossed}")
+        print(f"replay on one rank: {replay_time(points) * 1e6:.1f} us")

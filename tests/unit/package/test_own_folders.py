@@ -1,0 +1,40 @@
+"""Runs of the tests at the same time do not meet: each has a temporary folder of its own."""
+
+import os
+import subprocess
+import sys
+
+import conftest
+from flows import PATIENCE, REPOSITORY, environment
+
+BEGIN = """
+import os, tempfile, conftest
+made = conftest.use_own_folder()
+assert conftest.use_own_folder() is None  # those that a run starts share it
+assert tempfile.gettempdir() == made
+os.rmdir(made)
+print(made)
+"""
+
+
+def test_runs_at_the_same_time_have_folders_of_their_own(tmp_path):
+    places = [str(REPOSITORY / name) for name in ("src", "tests", "tests/support")]
+    outside = {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(places)}
+    old = tmp_path / "slipstream-tests-of-last-week"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    variables = {k: v for k, v in environment().items() if k != conftest.FOLDER} | outside
+    made = [
+        subprocess.run(
+            [sys.executable, "-c", BEGIN],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        ).stdout.strip()
+        for _ in range(2)
+    ]
+    assert made[0] != made[1]
+    assert not old.exists()
+    assert all(one.startswith(str(tmp_path / "slipstream-tests-")) for one in made)
