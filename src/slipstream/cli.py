@@ -136,7 +136,6 @@ def run(
 ) -> None:
     """Run a case and write its output into a folder."""
     from slipstream.simulation import check_folder, claim_folder, make_simulation
-    from slipstream.simulation.output_folder import inputs_of
     from slipstream.simulation.resuming import has_state
     from slipstream.simulation.run_case import run_case
 
@@ -159,7 +158,7 @@ def run(
     def read() -> Case:
         loaded = load_case(case, overrides)
         if not check:
-            check_folder(folder, overwrite, inputs_of(loaded, case))
+            check_folder(folder, overwrite, loaded.inputs(case))
         return loaded
 
     if ranks is not None and mpi_launch.should_relaunch(ranks):
@@ -176,7 +175,7 @@ def run(
         return
     with (
         _unfinished(),
-        claim_folder(folder, comm, overwrite, inputs_of(settled, case)) as claimed,
+        claim_folder(folder, comm, overwrite, settled.inputs(case)) as claimed,
     ):
         options = how.options(overrides)
         run_case(make_simulation(settled, comm), claimed, how.console(), options=options)

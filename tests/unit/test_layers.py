@@ -53,7 +53,6 @@ RUNNING = (
     "run_forecast",
     "run_recorder",
     "resuming",
-    "output_folder",
     "output_writer",
     "time_loop",
 )

@@ -11,7 +11,7 @@ import pytest
 
 from flows import environment
 from slipstream.errors import RunError
-from slipstream.io.held_paths import FolderHold
+from slipstream.io.run_folder import RunFolder
 from slipstream.report import picture_process
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, PictureProcess, _attempt
@@ -86,7 +86,7 @@ def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
 
 def test_pictures_follow_a_folder_that_is_renamed(tmp_path):
     (tmp_path / "run").mkdir()
-    hold = FolderHold(tmp_path / "run")
+    hold = RunFolder(tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "renamed")
     with PictureProcess() as artist:
         artist.begin(hold.path, [(PICTURES, DATA)])

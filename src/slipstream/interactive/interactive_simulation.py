@@ -465,7 +465,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         self, limits: Limits, output: str | Path, progress: bool | None, overwrite: bool
     ) -> None:
         """Run as the command line does, with output in a folder."""
-        from slipstream.simulation.output_folder import claim_folder, claim_run, inputs_of
+        from slipstream.io.output_folder import claim_folder, claim_run
         from slipstream.simulation.resuming import earlier_in, output_mark
         from slipstream.simulation.run_case import RunOptions, run_case
 
@@ -484,7 +484,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
                     claimed = stack.enter_context(claim_run(path, self.comm))
                     earlier = on_first_rank(self.comm, lambda: earlier_in(claimed, solver.case))
                 else:
-                    inputs = inputs_of(solver.case)
+                    inputs = solver.case.inputs()
                     with _in_terms_of_python():
                         claimed = stack.enter_context(
                             claim_folder(path, self.comm, overwrite, inputs)

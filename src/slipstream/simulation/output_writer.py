@@ -29,6 +29,7 @@ from slipstream.io.checkpoint import (
 )
 from slipstream.io.durable_files import errors_name, flush_folder, replace_file
 from slipstream.io.folder_seals import KeptOutput, Seal
+from slipstream.io.output_folder import OutputFolder
 from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, OUTPUTS_NAME, SERIES_NAME
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.io.time_series import Series, spectrum_fields
@@ -38,7 +39,6 @@ from slipstream.output.occasions import AtIntervals, OutputTimes
 from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.output_counts import counts_until, files_warning
-from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
 from slipstream.simulation.write_queue import WriteQueue

@@ -26,15 +26,14 @@ from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.io.checkpoint import CHECKPOINTS_NAME, Checkpoint, generations, open_checkpoint
+from slipstream.io.checkpoint import Checkpoint, open_checkpoint
 from slipstream.io.checkpoint_manifest import Damage, Manifest, read_manifest
 from slipstream.io.folder_lock import check_lock
 from slipstream.io.folder_seals import KeptOutput
-from slipstream.io.held_paths import as_path
+from slipstream.io.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord
 from slipstream.simulation.earlier_segments import EarlierSegments, table_differences, text_of
-from slipstream.simulation.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.simulation.run_case import (
     STATE_KEY,
     AtItsEnd,
@@ -51,22 +50,16 @@ _MOST_DIFFERENCES = 8
 
 def output_mark(folder: str | Path) -> tuple[int, str] | None:
     """Return what tells a folder with its last state from all others; None without a state."""
-    try:
-        entered = RunFolder(folder)
-    except InputError:
-        return None
-    try:
-        return next(
-            ((os.stat(entered.path).st_ino, said.checksum) for _, said in entered.manifests()), None
-        )
-    finally:
-        entered.close()
+    with contextlib.suppress(InputError), RunFolder(folder) as entered:
+        inode = os.stat(entered.path).st_ino
+        return next(((inode, said.checksum) for _, said in entered.manifests()), None)
+    return None
 
 
 def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
     """Return what a simulation goes on with that has written into a folder before."""
-    path, said = next(claimed.run.manifests())
-    kept = claimed.run.kept_output(said.seals, claimed.recorded())
+    path, said = next(claimed.manifests())
+    kept = claimed.kept_output(said.seals, claimed.recorded())
     warnings = [
         f"{claimed.path / name}: {text}; it begins anew" for name, text in kept.aside.items()
     ]
@@ -85,10 +78,9 @@ class Resumption:
 
 def has_state(folder: str | Path) -> bool:
     """Return whether a folder has a state from which its run may go on."""
-    try:
-        return bool(generations(as_path(folder) / CHECKPOINTS_NAME))
-    except OSError:
-        return False
+    with contextlib.suppress(InputError), RunFolder(folder) as entered:
+        return bool(entered.states())
+    return False
 
 
 def read_resumption(
@@ -118,13 +110,9 @@ def read_resumption(
     AtItsEnd
         If there is nothing left to do.
     """
-    with _in_terms_of_runs():
-        entered = RunFolder(folder, is_written=True)
-        try:
-            _check_writable(entered)
-            return _Reading(entered, settings, case, from_state).resumption()
-        finally:
-            entered.close()
+    with _in_terms_of_runs(), RunFolder(folder, is_written=True) as entered:
+        _check_writable(entered)
+        return _Reading(entered, settings, case, from_state).resumption()
 
 
 def resume_run(
@@ -185,7 +173,7 @@ def _on_first_rank_or_end(
 
     def read() -> Resumption | str:
         try:
-            reading = _Reading(claimed.run, settings, case, from_state, state)
+            reading = _Reading(claimed, settings, case, from_state, state)
             return reading.resumption(claimed.recorded())
         except AtItsEnd as end:
             return end.text()  # ranks share no such errors

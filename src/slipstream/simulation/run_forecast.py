@@ -33,6 +33,7 @@ from slipstream.collective import largest, on_first_rank, together
 from slipstream.device.private_cache import CODE_SUFFIXES, cache_folder
 from slipstream.errors import SlipstreamError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
+from slipstream.io.output_folder import claim_folder
 from slipstream.io.run_folder import OUTPUTS_NAME
 from slipstream.io.stored_layout import stored_layout
 from slipstream.output.chosen_outputs import ChosenOutputs
@@ -42,7 +43,6 @@ from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
 from slipstream.report.solver_texts import description, foresight_texts
 from slipstream.simulation.output_counts import counts_until, files_warning
-from slipstream.simulation.output_folder import claim_folder
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_case import begin_pictures
 from slipstream.simulation.simulation_base import Simulation
