@@ -25,7 +25,6 @@ from pydantic.fields import FieldInfo
 
 from slipstream.accepted import listed
 from slipstream.case import SOLVERS, AdvectionCase, Case, LatticeCase, SpectralCase
-from slipstream.case.chosen_outputs import AveragesOutput, FieldsOutput
 from slipstream.case.declared_keys import (
     accepted_values,
     key_at,
@@ -34,6 +33,7 @@ from slipstream.case.declared_keys import (
     tables_in,
     type_of,
 )
+from slipstream.case.output_tables import AveragesOutput, FieldsOutput
 from slipstream.case.table import OneOf
 from slipstream.case.toml_text import toml_value
 from slipstream.interactive import spectral_flow, tracer_advection

@@ -166,7 +166,7 @@ def run(
         raise typer.Exit(_relaunch(ranks, read()))
     settled = on_first_rank(comm, read)
     if check:
-        from slipstream.simulation.run_forecast import check_run
+        from slipstream.simulation.trial_run import check_run
 
         wanted = 1.0 if resolve is None else resolve
         with _unfinished():
@@ -607,7 +607,7 @@ def project(
         raise InputError("project takes either a case or --papers")
     else:
         loaded = load_case(case, settings or [])
-        project_command.project(loaded, machine, nodes, steps, make_console(), json, plot)
+        project_command.print_forecast(loaded, machine, nodes, steps, make_console(), json, plot)
 
 
 @app.command()

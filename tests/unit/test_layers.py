@@ -50,7 +50,7 @@ FAMILIES = ("spectral", "lattice", "advection")
 # know nothing of it.
 RUNNING = (
     "run_case",
-    "run_forecast",
+    "trial_run",
     "run_recorder",
     "resuming",
     "output_writer",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.accepted import DEVICES, SCHEDULES, TRANSPORTS
-from slipstream.case.chosen_outputs import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
+from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
 from slipstream.case.table import Key, Positive, Table, Unchecked, as_tuple, one_of, three
 
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

@@ -45,8 +45,8 @@ from slipstream.collective import (
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, checked_occasions
-from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
+from slipstream.interactive.output_methods import OutputMethods
 from slipstream.known_attributes import KnownAttributes
 from slipstream.output.occasions import check_hits
 from slipstream.printable_text import shown
@@ -130,7 +130,7 @@ def _users_level() -> int:
     return level
 
 
-class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
+class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     """A simulation that is stepped, read and changed from Python.
 
     It allocates nothing until it is first stepped, read or set, or asked to `prepare`. On several

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.accepted import STATISTICS
-from slipstream.case.chosen_outputs import ScalarsOutput
+from slipstream.case.output_tables import ScalarsOutput
 from slipstream.errors import InputError, SlipstreamError
 from slipstream.field import Field
 from slipstream.io.run_folder import FIELDS_NAME, OUTPUTS_NAME, SPECTRA_NAME, RunFolder
@@ -28,7 +28,13 @@ from slipstream.report.picture_choice import (
     recorded_choice,
     shown_spectra,
 )
-from slipstream.report.plane_gather import Plane, compose_plane, liveliest, normal_axis, plane_at
+from slipstream.report.plane_gather import (
+    FieldPlane,
+    compose_plane,
+    liveliest,
+    normal_axis,
+    plane_at,
+)
 from slipstream.report.run_pictures import Picture, run_pictures, scalar_pictures
 from slipstream.report.run_status import RUNNING, RunWatcher
 from slipstream.report.statistics_pictures import statistics_pictures
@@ -201,7 +207,7 @@ class StoredRun:
 
     def plane(
         self, choice: PlaneChoice, snapshot: int, axis: str = "", position: float | None = None
-    ) -> Plane:
+    ) -> FieldPlane:
         """Return the plane of a snapshot, where the choice wants it or nearest to a position."""
         stored = self.fields
         if stored is None:
@@ -221,7 +227,7 @@ class StoredRun:
 
     # -- pictures ------------------------------------------------------------------------------
 
-    def planes(self) -> list[Plane]:
+    def planes(self) -> list[FieldPlane]:
         """Return the planes of the last snapshot that the run itself would draw."""
         there = [] if self.fields is None else _on_grid(self.fields)
         wanted = [one for one in self.choice.planes if set(one.needed) <= set(there)]
@@ -264,7 +270,7 @@ def _plane(
     normal: str,
     is_central: bool,
     position: float | None,
-) -> Plane:
+) -> FieldPlane:
     shape = stored.shapes[name][1:]
     coordinates = [
         stored.coordinate(dim) if dim in stored.shapes else np.arange(float(size))

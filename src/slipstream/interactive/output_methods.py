@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from slipstream.argument_checks import is_finite, plain_value
-from slipstream.case.chosen_outputs import (
+from slipstream.case.output_tables import (
     AveragesOutput,
     FieldsOutput,
     MovieOutput,
@@ -25,7 +25,7 @@ from slipstream.output.occasions import Occasions
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
-    from slipstream.output.contents import ChosenAverages
+    from slipstream.output.averages import ChosenAverages
 
 Settings = TypeVar("Settings", bound=Table)
 # A plane or a line: its axis and its position, or both by name.
@@ -113,7 +113,7 @@ class Averaging(Callback):
             simulation._tell()
 
 
-class ChosenOutput:
+class OutputMethods:
     """Output of simulations into files that the user names, in a run's folder or not."""
 
     def output(
@@ -257,7 +257,7 @@ class ChosenOutput:
         InputError
             If anything is not accepted.
         """
-        from slipstream.output.contents import ChosenAverages
+        from slipstream.output.averages import ChosenAverages
 
         simulation = cast("InteractiveSimulation", self)
         solver = simulation._ready()
