@@ -332,8 +332,7 @@ def schema(
 @app.command()
 def cases() -> None:
     """List the cases that come with Slipstream."""
-    from slipstream.report.case_list import list_of_cases
-    from slipstream.report.console import make_console
+    from slipstream.report.console import list_of_cases, make_console
 
     make_console().print(list_of_cases(), highlight=False)
 

@@ -18,8 +18,8 @@ from slipstream.report.run_pictures import (
     draw_curves,
     draw_plane,
     draw_spectrum,
+    run_pictures,
     thinned,
-    write_pictures,
 )
 from slipstream.simulation.solver_values import PictureChoice, PlaneChoice
 
@@ -70,7 +70,7 @@ def draw(folder, **changes):
         "spectra": spectra(),
         "planes": [gather_plane(vorticity(), None, 10.0)],
     }
-    return [path.name for path in write_pictures(folder, **{**data, **changes})]
+    return [one.write(folder).name for one in run_pictures(**{**data, **changes})]
 
 
 def test_all_pictures_are_drawn_and_not_blank(tmp_path):

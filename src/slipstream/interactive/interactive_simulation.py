@@ -113,7 +113,7 @@ def collective(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(self: InteractiveSimulation, *arguments: Any, **options: Any) -> Any:
-        self._check_open()
+        _ = self.solver  # refused once closed
         with together(self.comm, method.__name__):
             return method(self, *arguments, **options)
 

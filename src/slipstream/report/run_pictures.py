@@ -91,23 +91,6 @@ class Picture:
             return path, "" if self.is_summary else svg_of(figure, self.name)
 
 
-def write_pictures(
-    folder: str | Path,
-    *,
-    choice: PictureChoice,
-    title: str,
-    series: Mapping[str, np.ndarray],
-    labels: Mapping[str, str],
-    spectra: Spectra,
-    planes: Sequence[FieldPlane],
-) -> list[Path]:
-    """Draw every picture for which there are data, and return their paths; see `run_pictures`."""
-    pictures = run_pictures(
-        choice=choice, title=title, series=series, labels=labels, spectra=spectra, planes=planes
-    )
-    return [picture.write(folder) for picture in pictures]
-
-
 def run_pictures(
     *,
     choice: PictureChoice,

@@ -35,7 +35,7 @@ from slipstream.spectral.formula_checks import (
     check_resolved,
 )
 from slipstream.spectral.formula_parser import parsed_components
-from slipstream.spectral.initial_conditions.named_flows import abc, taylor_green
+from slipstream.spectral.initial_conditions.initial_flows import abc, taylor_green
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal, remove_gradients
