@@ -246,14 +246,14 @@ def _resume(
     from_state: bool = False,
 ) -> None:
     """Go on with a run; by its own case unless one is given."""
-    from slipstream.simulation.resuming import read_resumption, resume_run
+    from slipstream.simulation.resuming import case_to_resume, resume_run
 
     with _unfinished():
         # Mistakes are found before any rank is started, while one line can say them.
         wanted = None if case is None else on_first_rank(comm, lambda: load_case(case, overrides))
         if ranks is not None and mpi_launch.should_relaunch(ranks):
-            found = read_resumption(folder, overrides, wanted, from_state)
-            raise typer.Exit(_relaunch(ranks, found.case))
+            now = case_to_resume(folder, overrides, wanted, from_state)
+            raise typer.Exit(_relaunch(ranks, now))
         options = how.options(overrides)
         resume_run(
             folder,

@@ -49,7 +49,7 @@ from slipstream.interactive.field_views import FieldView
 from slipstream.interactive.output_methods import OutputMethods
 from slipstream.known_attributes import KnownAttributes
 from slipstream.output.occasions import check_hits
-from slipstream.printable_text import shown
+from slipstream.printable_text import html_table, shown
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
@@ -926,6 +926,4 @@ class Fields(Mapping[str, FieldView], KnownAttributes):
         return f"<fields: {', '.join(self)}>"
 
     def _repr_html_(self) -> str:
-        from slipstream.interactive.notebook_views import fields_html
-
-        return fields_html(self)
+        return html_table("fields", ((name, view.long_name) for name, view in self.items()))

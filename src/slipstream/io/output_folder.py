@@ -133,11 +133,6 @@ def check_folder(
     return path
 
 
-def _holds_anything(path: Path) -> bool:
-    names = os.listdir(path) if path.is_dir() else []
-    return any(name not in (LOCK_NAME, DISCARDED_NAME) for name in names)
-
-
 def _check_input(folder: Path, key: str, read: Path) -> None:
     """Refuse a folder that a run reads from, or whose output would replace what it reads."""
     # A link is followed, but is itself a file that can be lost, too.
@@ -246,7 +241,8 @@ def _claimed(path: Path, comm: Comm, claim: Callable[[], OutputFolder]) -> Itera
 
 def _check_free(path: Path, overwrite: bool) -> None:
     """Refuse a folder with anything in it, unless that may be replaced."""
-    if not overwrite and _holds_anything(path):
+    names = os.listdir(path) if path.is_dir() and not overwrite else []
+    if any(name not in (LOCK_NAME, DISCARDED_NAME) for name in names):
         raise InputError(
             f"output folder {path} exists and is not empty; choose another with --out, or add"
             " --overwrite"

@@ -28,9 +28,7 @@ from slipstream.io.folder_seals import (
     KeptOutput,
     Seal,
     check_device,
-    fault_of_files,
-    fault_of_series,
-    fault_of_store,
+    fault_of,
 )
 from slipstream.io.foreign_files import content_of, kind_of
 from slipstream.io.held_paths import held_path
@@ -301,14 +299,7 @@ class RunFolder:
 
     def fault_of(self, name: str, seal: Seal | None) -> str:
         """Return what is wrong with some output, or nothing."""
-        path = self.path / name
-        if not self.has(name):
-            return "it is missing"
-        if name.endswith(".csv"):
-            return "" if seal is None else fault_of_series(path, seal)
-        if name.endswith(".zarr"):
-            return fault_of_store(path, seal)
-        return "" if seal is None else fault_of_files(path, seal)
+        return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:
         """Return what of the output goes on from a state with these seals; change nothing.

@@ -294,7 +294,10 @@ def draw_spectrum(
     shown = [(time, one) for time, one in shown_spectra(spectra) if name in one]
     # A spectrum of one or two waves, such as that of an initial state, makes no curve.
     shown = [one for one in shown[:-1] if len(visible_shells(*one[1][name])[0]) > 2] + shown[-1:]
-    shown = [(time, _resolved(one, choice.cutoff)) for time, one in shown]
+    shown = [
+        (time, {kind: resolved_shells(*curve, choice.cutoff) for kind, curve in one.items()})
+        for time, one in shown
+    ]
     times = [time for time, _ in shown]
     colours = matplotlib.colormaps[SEQUENCE]
     shade = Normalize(times[0], times[-1] if len(times) > 1 else times[0] + 1)
@@ -396,7 +399,8 @@ def spectrum_figure(
     axes = figure.subplots()
     labels = {name: wishes.label(text) for name, text in labels.items()}
     if average is not None:
-        draw_average(axes, average, wishes, choice.cutoff, color=BLUE, label=average_text(average))
+        over = f"mean, $t$ = {average.since:.3g} to {average.until:.3g}"
+        draw_average(axes, average, wishes, choice.cutoff, color=BLUE, label=over)
         axes.set(xscale="log", yscale="log")
         finish_spectrum(axes, labels.get(average.name, average.name), [choice.cutoff])
         return figure
@@ -407,11 +411,6 @@ def spectrum_figure(
     how = replace(choice, spectra=(wishes.name,), may_have_inertial_range=not wishes.power)
     draw_spectrum(axes, of_one, labels, how)
     return figure
-
-
-def average_text(average: TimeAverage) -> str:
-    """Return over what time an average is, for a legend."""
-    return f"mean, $t$ = {average.since:.3g} to {average.until:.3g}"
 
 
 def draw_average(
@@ -444,12 +443,6 @@ def finish_spectrum(axes: Axes, label: str, cutoffs: Collection[float]) -> None:
     axes.set_ylabel(label)
     if axes.get_legend_handles_labels()[1]:
         legend_inside(axes, "lower left")
-
-
-def _resolved(
-    spectra: Mapping[str, tuple[np.ndarray, np.ndarray]], cutoff: float
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    return {name: resolved_shells(*one, cutoff) for name, one in spectra.items()}
 
 
 def mark_cutoff(axes: Axes, cutoff: float) -> None:

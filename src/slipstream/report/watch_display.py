@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time as clock
 from collections.abc import Callable
@@ -96,48 +97,22 @@ def watch(
         _check_names(watcher, names)
         console.print(picture(watcher, status, console.width, names), highlight=False)
         return
-    if console.is_terminal:
-        _watch_in_place(watcher, console, interval, names, sleep)
-    else:
-        _watch_in_lines(watcher, console, interval, names, sleep)
-
-
-def _watch_in_place(
-    watcher: RunWatcher,
-    console: Console,
-    interval: float,
-    names: tuple[str, ...],
-    sleep: Callable[[float], None],
-) -> None:
-    with Live(console=console, auto_refresh=False) as live:
+    before = ""
+    in_place = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    with in_place or contextlib.nullcontext():
         while True:
             status = watcher.look()
-            live.update(picture(watcher, status, console.width, names), refresh=True)
+            if in_place is not None:
+                in_place.update(picture(watcher, status, console.width, names), refresh=True)
+            elif (text := line(watcher, status, names)) != before:
+                now = datetime.now().strftime("%H:%M:%S")
+                console.print(f"{now}  {text}", markup=False, highlight=False, soft_wrap=True)
+                before = text
             if status.is_over:
-                return
+                break
             sleep(interval)
-
-
-def _watch_in_lines(
-    watcher: RunWatcher,
-    console: Console,
-    interval: float,
-    names: tuple[str, ...],
-    sleep: Callable[[float], None],
-) -> None:
-    before = ""
-    while True:
-        status = watcher.look()
-        text = line(watcher, status, names)
-        if text != before:
-            now = datetime.now().strftime("%H:%M:%S")
-            console.print(f"{now}  {text}", markup=False, highlight=False, soft_wrap=True)
-            before = text
-        if status.is_over:
-            if status.error:
-                console.print(one_line(status.error), markup=False, highlight=False)
-            return
-        sleep(interval)
+    if status.error and in_place is None:
+        console.print(one_line(status.error), markup=False, highlight=False)
 
 
 def _check_names(watcher: RunWatcher, names: tuple[str, ...]) -> None:
