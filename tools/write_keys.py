@@ -25,7 +25,6 @@ from pydantic.fields import FieldInfo
 
 from slipstream.accepted import listed
 from slipstream.case import SOLVERS, AdvectionCase, Case, LatticeCase, SpectralCase
-from slipstream.case.chosen_outputs import AveragesOutput, FieldsOutput
 from slipstream.case.declared_keys import (
     accepted_values,
     key_at,
@@ -34,6 +33,7 @@ from slipstream.case.declared_keys import (
     tables_in,
     type_of,
 )
+from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput
 from slipstream.case.table import OneOf
 from slipstream.case.toml_text import toml_value
 from slipstream.interactive import spectral_flow, tracer_advection
@@ -47,11 +47,11 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Callee:
-    """A class, or a function, whose arguments are keys of cases."""
+    """A class, a function or a method (``Class.method``) whose arguments are keys of a table."""
 
     file: Path
     name: str
-    case: type[Case]
+    table: type[BaseModel]
     keys: Mapping[str, str]
     # Arguments that take more than the key does, or mean it in another order.
     annotations: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -74,6 +74,21 @@ _MEANINGS_OF_IMAGES = {
     "mirror": "axes along which the mirror image follows, so that opposite faces match, such as"
     ' "xy"; True for the axis of the flow',
 }
+# Which points are written: arrays and pairs do as well as tables.
+_POINTS = {
+    "plane": ("Place", "(axis, position)"),
+    "line": ("Place", "(axis, (a, b))"),
+    "points": ("Any", "array of shape (n, 3)"),
+    "box": ("Mapping[str, Sequence[float]]", 'mapping such as ``{"x": (0, 1)}``'),
+    "stride": ("int | Sequence[int]", "int or sequence of 3 int"),
+}
+
+
+def _same(*names: str) -> dict[str, str]:
+    """Return keys by the names of arguments that are called like them."""
+    return {name: name for name in names}
+
+
 CALLEES = (
     Callee(_INTERACTIVE / "spectral_flow.py", "Flow", SpectralCase, spectral_flow._KEYS),
     Callee(
@@ -114,6 +129,27 @@ CALLEES = (
         _OF_IMAGES,
         _MEANINGS_OF_IMAGES,
     ),
+    Callee(
+        _INTERACTIVE / "output_methods.py",
+        "OutputMethods.output",
+        FieldsOutput,
+        _same(*_POINTS, "precision", "format"),
+        _POINTS,
+    ),
+    Callee(
+        _INTERACTIVE / "output_methods.py",
+        "OutputMethods.average",
+        AveragesOutput,
+        _same("batch", "profile", *_POINTS),
+        _POINTS,
+    ),
+    Callee(
+        _INTERACTIVE / "output_methods.py",
+        "OutputMethods.movie",
+        MovieOutput,
+        _same("plane", "range", "frames_per_second", "size", "format"),
+        {"plane": _POINTS["plane"]},
+    ),
 )
 
 
@@ -148,7 +184,7 @@ def types_of(annotation: Any) -> tuple[list[str], list[str]]:
 
 def argument_of(callee: Callee, name: str) -> tuple[str, str, str]:
     """Return the line of an argument in a signature, its type for docstrings, and its meaning."""
-    declared = key_at(callee.case, callee.keys[name])
+    declared = key_at(callee.table, callee.keys[name])
     kind = type_of(declared)
     annotations, texts = types_of(kind)
     meaning = callee.meanings.get(name) or declared.description or ""
@@ -178,7 +214,9 @@ def _literal(default: Any) -> str:
 def with_arguments(text: str, callee: Callee) -> str:
     """Return a source with the arguments of a callee that are keys written anew."""
     lines = text.split("\n")
-    made = _named(ast.parse(text).body, callee.name)
+    owner, _, name = callee.name.rpartition(".")
+    body = ast.parse(text).body
+    made = _named(_named(body, owner).body if owner else body, name)
     constructor = made if isinstance(made, ast.FunctionDef) else _named(made.body, "__init__")
     function = cast(ast.FunctionDef, constructor)
     arguments = {name: argument_of(callee, name) for name in callee.keys}
@@ -198,7 +236,7 @@ def with_arguments(text: str, callee: Callee) -> str:
     docstring = made.body[0]
     start, stop = docstring.lineno, docstring.end_lineno or docstring.lineno
     changes |= dict.fromkeys(range(start, stop), [])
-    changes[start] = _documented(lines[start:stop], arguments)
+    changes[start] = _documented(lines[start:stop], arguments, " " * docstring.col_offset)
     return "\n".join(new for n, line in enumerate(lines) for new in changes.get(n, [line]))
 
 
@@ -213,13 +251,15 @@ def _replaced(argument: ast.arg, default: ast.expr | None, new: list[str]) -> di
     return {argument.lineno - 1: new, **dict.fromkeys(range(argument.lineno, last), [])}
 
 
-def _documented(lines: list[str], arguments: Mapping[str, tuple[str, str, str]]) -> list[str]:
+def _documented(
+    lines: list[str], arguments: Mapping[str, tuple[str, str, str]], indent: str
+) -> list[str]:
     """Return the lines of a docstring with its entries of arguments written anew."""
-    start = lines.index("    Parameters") + 2
-    stop = next(n for n in range(start, len(lines)) if lines[n].startswith("    ---")) - 2
+    start = lines.index(f"{indent}Parameters") + 2
+    stop = next(n for n in range(start, len(lines)) if lines[n].startswith(f"{indent}---")) - 2
     entries: list[tuple[str, list[str]]] = []
     for line in lines[start:stop]:
-        if line.startswith("     "):
+        if line.startswith(f"{indent} "):
             entries[-1][1].append(line)
         else:
             entries.append((line.partition(" : ")[0].strip(), [line]))
@@ -228,11 +268,11 @@ def _documented(lines: list[str], arguments: Mapping[str, tuple[str, str, str]])
         text = textwrap.fill(
             sentence(meaning),
             _WIDTH,
-            initial_indent=" " * 8,
-            subsequent_indent=" " * 8,
+            initial_indent=f"{indent}    ",
+            subsequent_indent=f"{indent}    ",
             break_on_hyphens=False,
         )
-        written += [f"    {name} : {kind}", *text.split("\n")]
+        written += [f"{indent}{name} : {kind}", *text.split("\n")]
     first = next(n for n, (name, _) in enumerate(entries) if name in arguments)
     before = [line for _, each in entries[:first] for line in each]
     after = [line for name, each in entries[first:] if name not in arguments for line in each]

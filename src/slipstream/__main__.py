@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from slipstream.stop_signals import StopRequest, heeded_signals, listening
+from slipstream.stop_signals import StopRequest, caught_signals, listening
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         sys.exit(stop.exit_status)
     finally:
         # What is left is to unload: nothing that could say more than the system does.
-        for number in heeded_signals():
+        for number in caught_signals():
             signal.signal(number, signal.SIG_DFL)
 
 

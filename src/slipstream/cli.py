@@ -136,7 +136,6 @@ def run(
 ) -> None:
     """Run a case and write its output into a folder."""
     from slipstream.simulation import check_folder, claim_folder, make_simulation
-    from slipstream.simulation.output_folder import inputs_of
     from slipstream.simulation.resuming import has_state
     from slipstream.simulation.run_case import run_case
 
@@ -159,7 +158,7 @@ def run(
     def read() -> Case:
         loaded = load_case(case, overrides)
         if not check:
-            check_folder(folder, overwrite, inputs_of(loaded, case))
+            check_folder(folder, overwrite, loaded.inputs(case))
         return loaded
 
     if ranks is not None and mpi_launch.should_relaunch(ranks):
@@ -167,7 +166,7 @@ def run(
         raise typer.Exit(_relaunch(ranks, read()))
     settled = on_first_rank(comm, read)
     if check:
-        from slipstream.simulation.run_forecast import check_run
+        from slipstream.simulation.trial_run import check_run
 
         wanted = 1.0 if resolve is None else resolve
         with _unfinished():
@@ -176,7 +175,7 @@ def run(
         return
     with (
         _unfinished(),
-        claim_folder(folder, comm, overwrite, inputs_of(settled, case)) as claimed,
+        claim_folder(folder, comm, overwrite, settled.inputs(case)) as claimed,
     ):
         options = how.options(overrides)
         run_case(make_simulation(settled, comm), claimed, how.console(), options=options)
@@ -247,14 +246,14 @@ def _resume(
     from_state: bool = False,
 ) -> None:
     """Go on with a run; by its own case unless one is given."""
-    from slipstream.simulation.resuming import read_resumption, resume_run
+    from slipstream.simulation.resuming import case_to_resume, resume_run
 
     with _unfinished():
         # Mistakes are found before any rank is started, while one line can say them.
         wanted = None if case is None else on_first_rank(comm, lambda: load_case(case, overrides))
         if ranks is not None and mpi_launch.should_relaunch(ranks):
-            found = read_resumption(folder, overrides, wanted, from_state)
-            raise typer.Exit(_relaunch(ranks, found.case))
+            now = case_to_resume(folder, overrides, wanted, from_state)
+            raise typer.Exit(_relaunch(ranks, now))
         options = how.options(overrides)
         resume_run(
             folder,
@@ -333,8 +332,7 @@ def schema(
 @app.command()
 def cases() -> None:
     """List the cases that come with Slipstream."""
-    from slipstream.report.case_list import list_of_cases
-    from slipstream.report.console import make_console
+    from slipstream.report.console import list_of_cases, make_console
 
     make_console().print(list_of_cases(), highlight=False)
 
@@ -608,7 +606,7 @@ def project(
         raise InputError("project takes either a case or --papers")
     else:
         loaded = load_case(case, settings or [])
-        project_command.project(loaded, machine, nodes, steps, make_console(), json, plot)
+        project_command.print_forecast(loaded, machine, nodes, steps, make_console(), json, plot)
 
 
 @app.command()

@@ -32,7 +32,7 @@ from slipstream.stop_signals import (
     SECONDS_OF_ONE_REQUEST,
     STATUS_FILE,
     STOP_SIGNAL,
-    heeded_signals,
+    caught_signals,
     is_ready,
     tell_asked,
     tell_ready,
@@ -229,7 +229,7 @@ def _wait_forwarding_signals(child: subprocess.Popen[bytes], status_file: Path) 
         elif number == signal.SIGINT and now - asked_at[0] > SECONDS_OF_ONE_REQUEST:
             child.send_signal(signal.SIGTERM)
 
-    previous = {number: signal.signal(number, forward) for number in heeded_signals()}
+    previous = {number: signal.signal(number, forward) for number in caught_signals()}
     try:
         status = child.wait()
     finally:

@@ -41,7 +41,7 @@ class StopRequest(BaseException):
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
     """Have the signals of `SIGNALS` raise `StopRequest` in the main thread, within this context."""
-    numbers = heeded_signals()
+    numbers = caught_signals()
     previous = {number: signal.signal(number, _raise) for number in numbers}
     try:
         yield
@@ -50,7 +50,7 @@ def listening() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def heeded_signals() -> list[signal.Signals]:
+def caught_signals() -> list[signal.Signals]:
     """Return the signals to listen to: none but in the main thread, where Python has its handlers.
 
     Who starts a command by nohup wants its hang-up to be ignored.

@@ -10,7 +10,7 @@ from rich.console import Console
 from flows import make_case
 from slipstream.collective import sum_over_ranks
 from slipstream.errors import RunError
-from slipstream.simulation import make_simulation, run_forecast
+from slipstream.simulation import make_simulation, trial_run
 from slipstream.validation import advection_cases, validate_command
 from slipstream.validation.reference_case import Finding, ReferenceCase
 
@@ -20,11 +20,11 @@ ONES = np.ones(1)
 def test_a_check_tells_all_ranks_the_same_and_leaves_nothing(
     comm, device, shared_folder, monkeypatch
 ):
-    monkeypatch.setattr(run_forecast, "_STEPPING", 0.02)
-    monkeypatch.setattr(run_forecast, "_PILOT", 0.2)
+    monkeypatch.setattr(trial_run, "_STEPPING", 0.02)
+    monkeypatch.setattr(trial_run, "_PILOT", 0.2)
     case = make_case("grid.points=12", "time.end=0.1", "output.fields_interval=0.05")
     before = sorted(Path(shared_folder).iterdir())
-    forecast = run_forecast.check_run(
+    forecast = trial_run.check_run(
         lambda: make_simulation(case, comm, device),
         case,
         Path(shared_folder) / "one",

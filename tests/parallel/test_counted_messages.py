@@ -97,8 +97,11 @@ def noted_messages(noted):
 
 def check_totals(noted, sent):
     """What the walk adds up is what was sent."""
-    found = traffic_of(noted.nodes, noted.place).sent(True)
-    assert found == (sum(size * n for (_, size), n in sent.items()), sent.total())
+    found = traffic_of(noted.nodes, noted.place)
+    assert (found.in_node_bytes, found.in_node_messages) == (
+        sum(size * n for (_, size), n in sent.items()),
+        sent.total(),
+    )
 
 
 def cpus(ranks):

@@ -11,7 +11,7 @@ from flows import advance, make_case, modes_of, start
 from numpy_calculus import AXES, Calculus
 from slipstream.case import parse_case
 from slipstream.errors import InputError
-from slipstream.report.statistics_pictures import write_statistics_pictures
+from slipstream.report.statistics_pictures import statistics_pictures
 from slipstream.simulation.run_case import run_case
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -349,8 +349,8 @@ def test_pictures_of_what_was_asked_for_are_drawn(device, tmp_path):
 def test_a_fluid_at_rest_has_pictures_too(device, tmp_path):
     simulation = start(device, "grid.points=6", *formulas(velocity=["0", "0", "0"]))
     known = {kind: (0.0, statistics(simulation, kind)) for kind in KINDS}
-    for path in write_statistics_pictures(tmp_path, "At rest", known):
-        assert path.stat().st_size > 10_000
+    for picture in statistics_pictures(title="At rest", statistics=known):
+        assert picture.write(tmp_path).stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("dealiasing", ["2/3", "phase-shift"])

@@ -63,7 +63,9 @@ def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it."""
     figures: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
-    for name, command in commands_of(device.kind, ranks_of(device)).items():
+    # Figures are measured on one rank, and on so many.
+    ranks = 2 if device.kind == "cpu" else gpu_count(device.kind)
+    for name, command in commands_of(device.kind, ranks).items():
         if request.only and not any(part in name for part in request.only):
             continue
         try:
@@ -84,11 +86,6 @@ def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
     }
     title = f"headline figures on {device.name}"
     return Outcome("headlines", title, device, result, print_headlines, headlines)
-
-
-def ranks_of(device: Device) -> int:
-    """Return on how many ranks figures are measured besides one."""
-    return 2 if device.kind == "cpu" else gpu_count(device.kind)
 
 
 def commands_of(kind: str, ranks: int) -> dict[str, str]:

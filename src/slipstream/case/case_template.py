@@ -151,7 +151,9 @@ def write_template(
     if source is None:
         head = [f"# A case for Slipstream: {_STARTS[family].what}."]
     case = SOLVERS[family]
-    if source is None or _names_shipped_model(values):  # no code of a case is run
+    model = values.get("equation", {}).get("model", "hd")
+    is_shipped = isinstance(model, str) and model in MODELS
+    if source is None or is_shipped:  # no code of a case is run
         case = case.suited_to(dict(values))
     lines = [*head, *_instructions(family), *_lines_of_case(case, family, path.stem, values)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -174,11 +176,6 @@ def _values_and_head(source: str | Path) -> tuple[Tables, list[str]]:
             break
         head.append(line)
     return tables, head
-
-
-def _names_shipped_model(values: Tables) -> bool:
-    model = values.get("equation", {}).get("model", "hd")
-    return isinstance(model, str) and model in MODELS
 
 
 def _instructions(family: str) -> Iterator[str]:

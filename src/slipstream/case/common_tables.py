@@ -2,12 +2,13 @@
 
 import math
 import re
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.accepted import DEVICES, SCHEDULES, TRANSPORTS
-from slipstream.case.chosen_outputs import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
+from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
 from slipstream.case.table import Key, Positive, Table, Unchecked, as_tuple, one_of, three
 
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -196,6 +197,18 @@ class Case(Table):
         `source` is where they come from; an `InputError` if they need other code.
         """
         return data
+
+    def inputs(self, path: Path | None = None) -> dict[str, Path]:
+        """Return the files that a run reads, by their keys; `path` is the case's own."""
+        inputs = {} if path is None else {"the case": path}
+        for table, key in (("initial", "restart"), ("initial", "path"), ("image", "path")):
+            value = getattr(getattr(self, table, None), key, None)
+            if value is not None:
+                inputs[f"{table}.{key}"] = Path(value)
+        model = getattr(getattr(self, "equation", None), "model", "")
+        if ".py:" in model:
+            inputs["equation.model"] = Path(model.rpartition(":")[0])
+        return inputs
 
     @property
     def points(self) -> int | None:

@@ -453,7 +453,12 @@ class SpectralCase(Case):
         """Return the class whose equation has the parameters of the model that is asked for."""
         equation = data.get("equation")
         name = equation.get("model", "hd") if isinstance(equation, dict) else "hd"
-        return _case_of_model(name) if isinstance(name, str) else cls
+        if not isinstance(name, str):
+            return cls
+        # SymPy takes a while to import, for which other families need not wait.
+        from slipstream.equations import models
+
+        return _case_of_function(models.find(name))
 
     def with_own_code(self, data: dict[str, Any], source: str) -> dict[str, Any]:
         equation = data.get("equation")
@@ -498,13 +503,6 @@ class SpectralCase(Case):
             return super().stepping
         bound = f", at most {time.max_step:g}" if time.max_step is not None else ""
         return f"adaptive step, Courant number {time.cfl:g}{bound}"
-
-
-def _case_of_model(name: str) -> type[SpectralCase]:
-    # SymPy takes a while to import, for which other families need not wait.
-    from slipstream.equations import models
-
-    return _case_of_function(models.find(name))
 
 
 @functools.cache

@@ -110,7 +110,9 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
         },
         "bus": _bus(device, comm, copy, of_node),
         "node": {
-            "memory_gib": _rounded(_host_memory() / 2**30),
+            "memory_gib": _rounded(
+                os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+            ),
             **_in_node(device, comm, copy, steady),
         },
     }
@@ -173,10 +175,6 @@ def _least(comm: Comm, value: float) -> float:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
-
-
-def _host_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _share_of_bound(device: Device, copy: float) -> float:

@@ -76,7 +76,7 @@ def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) 
         problem.geometry.ranks,
         case.run.transport,
     )
-    return found.device_bytes + found.host_bytes
+    return found.memory_bytes + found.host_bytes
 
 
 def _outputs(described: StatedProblem) -> dict[str, OutputSize]:

@@ -58,7 +58,7 @@ def numbers_of_nodes(text: str) -> list[int]:
     return sorted(set(found))
 
 
-def project(
+def print_forecast(
     case: Case,
     machine: str,
     nodes: str,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from slipstream.decomposition import Box
 from slipstream.device.noting_device import NotingDevice
@@ -20,7 +20,7 @@ from slipstream.forecast.machine_description import Family, Machine
 from slipstream.io.stored_layout import stored_layout
 from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node
-from slipstream.simulation.step_walk import traffic_of
+from slipstream.simulation.step_walk import StepTraffic
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,11 @@ def output_size(
     return OutputSize(sum(one for one, _ in sizes), sum(files for _, files in sizes))
 
 
-@dataclass(frozen=True)
-class StepCounts:
+@dataclass(kw_only=True)
+class StepCounts(StepTraffic):
     """What a rank moves in a step, on average over the steps that take turns.
+
+    Cores are the devices of a machine without GPUs: `memory_bytes` and `launches` are theirs.
 
     Attributes
     ----------
@@ -55,30 +57,10 @@ class StepCounts:
         How many ranks there are.
     ranks_of_node, devices_of_rank : int
         How many of them a node has, and each of them devices.
-    memory_bytes : float
-        Read and written in the memory of its device.
     fields_bytes : float
         What it keeps, on the device or on the host.
     is_overlapped : bool
-        Whether all that follows goes on at the same time.
-    launches : float
-        Operations of its device, one after the other.
-    host_bytes : float
-        Read and written in the memory of the host, by the host's cores.
-    bus_in_bytes, bus_out_bytes : float
-        Copied to its device from the host, and back.
-    in_node_bytes, off_node_bytes : float
-        Sent to ranks of its node, and of others.
-    in_node_messages, off_node_messages : float
-        In so many messages; each block that is stored in another rank's memory counts as one.
-    message_bytes : float
-        The largest of those to a rank of another node.
-    relayed_bytes : float
-        Sent within the node, from the host, before and after they travel between nodes.
-    is_from_host : bool
-        Whether messages leave from the host, not from its device.
-    exchanges : float
-        Number of times that it waits for messages.
+        Whether passes, copies and messages go on at the same time.
     remark : str
         What is to be known of these numbers, if they are not counted from the whole plan.
     outputs : mapping of str to OutputSize
@@ -89,21 +71,8 @@ class StepCounts:
     ranks: int
     ranks_of_node: int
     devices_of_rank: int
-    memory_bytes: float
     fields_bytes: float
     is_overlapped: bool
-    launches: float = 0.0
-    host_bytes: float = 0.0
-    bus_in_bytes: float = 0.0
-    bus_out_bytes: float = 0.0
-    in_node_bytes: float = 0.0
-    off_node_bytes: float = 0.0
-    in_node_messages: float = 0.0
-    off_node_messages: float = 0.0
-    message_bytes: float = 0.0
-    relayed_bytes: float = 0.0
-    is_from_host: bool = False
-    exchanges: float = 0.0
     remark: str = ""
     outputs: Mapping[str, OutputSize] = field(default_factory=dict)
 
@@ -132,35 +101,25 @@ class NotedSteps:
 def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
     """Return what noted steps move."""
     place, steps = noted.place, len(noted.graphs)
-    traffic = traffic_of(noted.nodes, place)
-    (in_node, near), (off_node, far) = (traffic.sent(is_near) for is_near in (True, False))
-    # The host's cores are the devices of a machine without GPUs.
-    on_gpus = machine.device.kind == "gpu"
-    own, other = traffic.device_bytes, traffic.host_bytes
-    memory, host = (own, other) if on_gpus else (own + other, 0.0)
-    return StepCounts(
+    counts = StepCounts(
         family=noted.family,
         ranks=place.ranks,
         ranks_of_node=place.ranks_of_node,
         devices_of_rank=1,
-        memory_bytes=memory / steps,
         fields_bytes=noted.fields_bytes,
         is_overlapped=noted.is_overlapped,
-        launches=(traffic.launches if on_gpus else traffic.host_calls) / steps,
-        host_bytes=host / steps,
-        bus_in_bytes=traffic.bus_in_bytes / steps,
-        bus_out_bytes=traffic.bus_out_bytes / steps,
-        in_node_bytes=in_node / steps,
-        off_node_bytes=off_node / steps,
-        in_node_messages=near / steps,
-        off_node_messages=far / steps,
-        message_bytes=traffic.largest(False),
-        relayed_bytes=traffic.relayed_bytes / steps,
-        is_from_host=traffic.is_from_host,
-        exchanges=traffic.exchanges / steps,
         remark=noted.remark,
         outputs=noted.outputs,
     )
+    for node in noted.nodes:
+        counts.note(node, place)
+    if machine.device.kind == "cpu":
+        counts.memory_bytes, counts.host_bytes = counts.memory_bytes + counts.host_bytes, 0.0
+        counts.launches = counts.host_calls
+    for one in fields(StepTraffic):
+        if one.name not in ("is_from_host", "message_bytes"):
+            setattr(counts, one.name, getattr(counts, one.name) / steps)
+    return counts
 
 
 def noting_device(machine: Machine, ranks: int) -> NotingDevice:

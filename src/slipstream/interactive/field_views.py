@@ -19,7 +19,6 @@ from slipstream.collective import on_every_rank, sum_over_ranks, together
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
-from slipstream.output.regions import nearest_point
 from slipstream.printable_text import shown
 from slipstream.simulation.point_values import AXES, Layout, interpolated
 
@@ -237,6 +236,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         if axis not in AXES:
             raise InputError(f"axis is {axis!r}; accepted: x, y, z")
         along, lead, box = AXES.index(axis), len(self._lead), self._box
+        from slipstream.output.regions import nearest_point  # not by who only steps
+
         index = nearest_point(self._layout, axis, position, "plane")
         values = self._read()
         shape = [n for a, n in enumerate(self._layout.shape) if a != along]

@@ -45,11 +45,11 @@ from slipstream.collective import (
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.callbacks import Callback, checked_occasions
-from slipstream.interactive.chosen_output import ChosenOutput
 from slipstream.interactive.field_views import FieldView
+from slipstream.interactive.output_methods import OutputMethods
 from slipstream.known_attributes import KnownAttributes
 from slipstream.output.occasions import check_hits
-from slipstream.printable_text import shown
+from slipstream.printable_text import html_table, shown
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.simulation.time_loop import Limits, TimeLoop
@@ -113,7 +113,7 @@ def collective(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(self: InteractiveSimulation, *arguments: Any, **options: Any) -> Any:
-        self._check_open()
+        _ = self.solver  # refused once closed
         with together(self.comm, method.__name__):
             return method(self, *arguments, **options)
 
@@ -130,7 +130,7 @@ def _users_level() -> int:
     return level
 
 
-class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
+class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     """A simulation that is stepped, read and changed from Python.
 
     It allocates nothing until it is first stepped, read or set, or asked to `prepare`. On several
@@ -465,7 +465,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
         self, limits: Limits, output: str | Path, progress: bool | None, overwrite: bool
     ) -> None:
         """Run as the command line does, with output in a folder."""
-        from slipstream.simulation.output_folder import claim_folder, claim_run, inputs_of
+        from slipstream.io.output_folder import claim_folder, claim_run
         from slipstream.simulation.resuming import earlier_in, output_mark
         from slipstream.simulation.run_case import RunOptions, run_case
 
@@ -484,7 +484,7 @@ class InteractiveSimulation(ChosenOutput, KnownAttributes, ABC):
                     claimed = stack.enter_context(claim_run(path, self.comm))
                     earlier = on_first_rank(self.comm, lambda: earlier_in(claimed, solver.case))
                 else:
-                    inputs = inputs_of(solver.case)
+                    inputs = solver.case.inputs()
                     with _in_terms_of_python():
                         claimed = stack.enter_context(
                             claim_folder(path, self.comm, overwrite, inputs)
@@ -926,6 +926,4 @@ class Fields(Mapping[str, FieldView], KnownAttributes):
         return f"<fields: {', '.join(self)}>"
 
     def _repr_html_(self) -> str:
-        from slipstream.interactive.notebook_views import fields_html
-
-        return fields_html(self)
+        return html_table("fields", ((name, view.long_name) for name, view in self.items()))

@@ -13,7 +13,7 @@ from slipstream.errors import InputError
 from slipstream.interactive.field_views import FieldView
 from slipstream.io.durable_files import errors_name, replace_file
 from slipstream.report.notebook_output import NotebookDisplay, in_notebook
-from slipstream.report.plane_gather import Plane
+from slipstream.report.plane_gather import FieldPlane
 from slipstream.simulation.point_values import AXES
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class LivePicture:
         on_first_rank(simulation.comm, lambda: self._put(plane))
         self._drawn = mark
 
-    def _plane(self, simulation: InteractiveSimulation) -> Plane:
+    def _plane(self, simulation: InteractiveSimulation) -> FieldPlane:
         view = self._view(simulation)
         layout = simulation._layout()
         line = layout.coordinates[self._axis]
@@ -109,7 +109,7 @@ class LivePicture:
             values = np.ma.masked_where(solid, values)
         row, column = (axis for axis in AXES if axis != self._axis)
         is_vector = len(view.dims) > 3
-        return Plane(
+        return FieldPlane(
             name=view.name,
             values=values,
             row_name=row,
@@ -123,7 +123,7 @@ class LivePicture:
             unit=layout.unit,
         )
 
-    def _put(self, plane: Plane) -> None:
+    def _put(self, plane: FieldPlane) -> None:
         from slipstream.report.field_pictures import draw_field, format_of
 
         drawn = {}

@@ -64,7 +64,9 @@ def load(
 def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
     """Return settings in the form of the command line, ``key=value``."""
     if isinstance(settings, Mapping):
-        return [f"{key}={_toml(value)}" for key, value in settings.items()]
+        from slipstream.case.toml_text import toml_value
+
+        return [f"{key}={toml_value(value)}" for key, value in settings.items()]
     given = [settings] if isinstance(settings, str) else settings
     if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
         raise InputError(
@@ -72,9 +74,3 @@ def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
             " 'grid.points=64'"
         )
     return list(given)
-
-
-def _toml(value: Any) -> str:
-    from slipstream.case.toml_text import toml_value
-
-    return toml_value(value)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,11 +72,6 @@ def field_html(view: FieldView) -> str:
 
 def _sizes(view: FieldView) -> dict[str, int]:
     return dict(zip(view.dims, view.global_shape, strict=True))
-
-
-def fields_html(fields: Mapping[str, FieldView]) -> str:
-    """Return a table of what fields a simulation has."""
-    return html_table("fields", ((name, view.long_name) for name, view in fields.items()))
 
 
 def _picture(view: FieldView) -> tuple[str, str]:

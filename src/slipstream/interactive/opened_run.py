@@ -28,8 +28,8 @@ from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
-from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
-from slipstream.io.stored_arrays import StoredArrays, read_store
+from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
+from slipstream.io.stored_arrays import StoredArrays, errors_of_store
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import html_table, one_line, printable, shown
 from slipstream.simulation.resuming import resume_run, tables_at
@@ -228,10 +228,7 @@ class OpenedRun(KnownAttributes):
     @property
     def times(self) -> np.ndarray:
         """The times of the snapshots in `fields`."""
-        if "fields" not in self.stores:
-            return np.zeros(0)
-        stored = self._folder.store(FIELDS_NAME)
-        return np.zeros(0) if stored is None else read_store(stored.path, lambda _: stored.times)
+        return self._folder.times()
 
     @property
     def stores(self) -> Stores:
@@ -452,7 +449,9 @@ class Stores(Mapping[str, Any], KnownAttributes):
             raise InputError(
                 f"{self._folder.path}: there is no store {shown(name)}; there are: {there}"
             )
-        return read_store(self._folder.path / f"{name}{_STORE}", _dataset)
+        path = self._folder.path / f"{name}{_STORE}"
+        with errors_of_store(path):
+            return _dataset(path)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names

@@ -7,9 +7,10 @@ makes the file, and every rank writes its rows where they belong, without parall
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from slipstream.io.zarr_store import FieldStore
 
 Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]
 _HDF5 = (".h5", ".hdf5")
+# The name of an array, this rank's part of it, the shape of the whole, and where the part begins.
+PlacedPart = tuple[str, np.ndarray, tuple[int, ...], tuple[int, ...]]
 
 
 @collectively
@@ -196,15 +199,50 @@ def _write_hdf5(
     attributes: Mapping[str, Any],
 ) -> None:
     box, shape = boxes[0 if comm is None else comm.rank], shape_covered(boxes)
-    partial = path.with_name(path.name + PARTIAL)
+
+    def placed() -> Iterator[PlacedPart]:
+        for name, part in parts.items():
+            leading = part.shape[: part.ndim - len(shape)]
+            start = (*(0 for _ in leading), *box.start)
+            yield name, np.ascontiguousarray(part), (*leading, *shape), start
+
+    write_together(path, comm, lambda new: _make_hdf5(new, parts, shape, attributes), placed())
+
+
+def write_together(
+    path: Path,
+    comm: Comm,
+    make: Callable[[Path], dict[str, int]],
+    parts: Iterable[PlacedPart],
+) -> None:
+    """Write a file in which all ranks fill in their parts of arrays. Collective.
+
+    `make`, on the first rank, makes a file without values and returns where those of each array
+    begin. The file gets its name when it is complete and on the device.
+    """
+    unfinished = path.with_name(path.name + PARTIAL)
+
+    def fill(part: np.ndarray, whole: tuple[int, ...], start: tuple[int, ...], place: int) -> None:
+        if not part.size:
+            return
+        with errors_name(unfinished), unfinished.open("r+b", buffering=0) as file:
+            for offset, run in _runs_in(part, whole, start):
+                _write_all(file.fileno(), run, place + offset)
+
+    def put_in_place() -> None:
+        with errors_name(path):
+            flush_file(unfinished)
+            unfinished.replace(path)
+
     try:
-        offsets = on_first_rank(comm, lambda: _make_hdf5(partial, parts, shape, attributes))
-        on_every_rank(comm, lambda: _write_rows(partial, parts, box, shape, offsets))
-        on_first_rank(comm, lambda: put_in_place(partial, path))
+        places = on_first_rank(comm, lambda: make(unfinished))
+        for name, part, whole, start in parts:
+            on_every_rank(comm, functools.partial(fill, part, whole, start, places[name]))
+        on_first_rank(comm, put_in_place)
     except BaseException:
         if comm is None or comm.rank == 0:
             with contextlib.suppress(OSError):
-                partial.unlink()
+                unfinished.unlink()
         raise
 
 
@@ -237,30 +275,7 @@ def _make_hdf5(
     return offsets
 
 
-def _write_rows(
-    path: Path,
-    parts: Mapping[str, np.ndarray],
-    box: Box,
-    shape: tuple[int, ...],
-    offsets: Mapping[str, int],
-) -> None:
-    """Write a box of each array to its places in a file: runs that are contiguous there, too."""
-    if not box.size:
-        return
-    with errors_name(path):
-        file = os.open(path, os.O_WRONLY)
-        try:
-            for name, part in parts.items():
-                leading = part.shape[: part.ndim - len(shape)]
-                whole = (*leading, *shape)
-                start = (*(0 for _ in leading), *box.start)
-                for place, run in runs_in(np.ascontiguousarray(part), whole, start):
-                    write_all(file, run, offsets[name] + place)
-        finally:
-            os.close(file)
-
-
-def runs_in(
+def _runs_in(
     part: np.ndarray, whole: tuple[int, ...], start: tuple[int, ...]
 ) -> Iterator[tuple[int, memoryview]]:
     """Yield what of a part is contiguous in the whole array: its place there, and its bytes."""
@@ -274,18 +289,11 @@ def runs_in(
         yield place, part[index].reshape(-1).view(np.uint8).data
 
 
-def write_all(file: int, content: memoryview, place: int) -> None:
+def _write_all(file: int, content: memoryview, place: int) -> None:
     """Write at a place of an open file."""
     while content:
         written = os.pwrite(file, content, place)
         content, place = content[written:], place + written
-
-
-def put_in_place(partial: Path, path: Path) -> None:
-    """Give a file that is complete its name, once it is on the device."""
-    with errors_name(path):
-        flush_file(partial)
-        partial.replace(path)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ that is as it was written; those that are damaged are named.
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +23,6 @@ from slipstream.io.checkpoint_manifest import (
     MANIFEST,
     Damage,
     Manifest,
-    StoredArray,
     arrays_of,
     check_chunks,
     format_of,
@@ -58,38 +56,19 @@ _EXPECTED = (
 )
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Manifest):
     """A state that is as it was written.
 
     Attributes
     ----------
     path : pathlib.Path
         The zarr group.
-    step : int
-        Number of time steps that were done.
-    time : float
-        Time of the state (non-dimensional).
-    case : str
-        The effective case of the run that wrote it, as TOML.
-    arrays : dict of str to StoredArray
-        Global shape and dtype of each stored array, by its name.
     warnings : tuple of str
         Of each later state of the run, what is wrong with it.
-    seals : dict of str to Seal, or None
-        What is known of the run's other output; None if an earlier version wrote the state.
-    began : (int, float), or None
-        Step and time at which the run began.
     """
 
     path: Path
-    step: int
-    time: float
-    case: str
-    arrays: dict[str, StoredArray]
     warnings: tuple[str, ...] = ()
-    seals: dict[str, Seal] | None = None
-    began: tuple[int, float] | None = None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -148,7 +127,7 @@ def write_checkpoint(
     keep : int
         How many states of the run are kept, this one included.
     seals, began
-        See `Checkpoint`.
+        See `Manifest`.
 
     Returns
     -------
@@ -246,16 +225,7 @@ def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
         found = _read(path, comm)
         if isinstance(found, Manifest):
             warnings = (f"{one}; going on from {path.name}" for one in damaged)
-            return Checkpoint(
-                path,
-                found.step,
-                found.time,
-                found.case,
-                found.arrays,
-                tuple(warnings),
-                found.seals,
-                found.began,
-            )
+            return Checkpoint(**dict(found), path=path, warnings=tuple(warnings))
         damaged.append(f"initial.restart: {path} is damaged: {found}")
     raise InputError(f"{'; '.join(damaged)}; there is no other state to go on from")
 

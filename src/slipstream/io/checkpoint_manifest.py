@@ -119,8 +119,12 @@ class Manifest(_Strict):
         are shards, which 1 does not know.
     library : str
         Version of Slipstream that wrote it.
-    step, time, case
-        See `Checkpoint`.
+    step : int
+        Number of time steps that were done.
+    time : float
+        Time of the state (non-dimensional).
+    case : str
+        The effective case of the run that wrote it, as TOML.
     arrays : dict of str to StoredArray
         By name.
     files : dict of str to (int, int)

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -256,63 +256,25 @@ def file_seal(path: Path, count: int, known: Seal | None = None) -> Seal:
 # -- what is wrong -----------------------------------------------------------------------------
 
 
-def fault_of_store(path: Path, seal: Seal | None) -> str:
-    """Return what is wrong with a store that is to go on, or nothing."""
+def fault_of(path: Path, seal: Seal | None) -> str:
+    """Return what is wrong with a series, a store or files that are to go on, or nothing.
 
-    def look() -> str:
-        stored = StoredArrays(path)
-        for name in stored.shapes:
-            stored.dtype(name)  # refuses what is not decoded safely
-        times = stored.times
-        if seal is None:
-            return "" if np.isfinite(times).all() else "its times are no numbers"
-        wanted = seal.snapshots or ()
-        if len(times) < len(wanted):
-            return f"it has {len(times)} snapshots, not {len(wanted)}"
-        arrays = array_seals(path)
-        for name, checksum in (seal.arrays or {}).items():
-            if arrays.get(name) != checksum or (name and name not in stored.shapes):
-                return f"{name or 'its description'} is not as it was written"
-        for number, checksum in enumerate(snapshot_checksums(path, times[: len(wanted)])):
-            if checksum != wanted[number]:
-                return f"its snapshot {number} (t = {times[number]:.6g}) is not as it was written"
-        return ""
-
-    return fault_by(look, path)
-
-
-def fault_of_files(path: Path, seal: Seal) -> str:
-    """Return what is wrong with a folder of files that is to go on, or nothing."""
-
-    def look() -> str:
-        count = len(seal.snapshots or ())
-        sizes = [
-            os.lstat(path / name).st_size
-            for name in os.listdir(path)
-            if name.startswith(tuple(f"{path.name}_{number:06d}." for number in range(count)))
-        ]
-        is_same = sum(sizes) == seal.length and file_seal(path, count) == seal
-        return "" if is_same else "it is not as it was written"
-
-    return fault_by(look, path)
-
-
-def fault_of_series(path: Path, seal: Seal) -> str:
-    """Return what is wrong with a series that is to go on, or nothing."""
-    return fault_by(lambda: "" if is_prefix(path, seal) else "it is not as it was written", path)
-
-
-def check_device(error: BaseException, path: Path) -> None:
-    """Raise a `RunError` if a file cannot be read because of the device that it is on."""
-    if isinstance(error, OSError) and error.errno not in _DAMAGE:
-        where = plain_name(error.filename or path)
-        raise RunError(f"{where} cannot be read: {reason_of(error)}") from error
-
-
-def fault_by(look: Callable[[], str], path: Path) -> str:
-    """Return what a look at a file or a store tells; a `RunError` if the device cannot read it."""
+    Raises a `RunError` if the device cannot read it.
+    """
     try:
-        return look()
+        if path.suffix == ".zarr":
+            return _fault_of_store(path, seal)
+        if seal is None:
+            return ""
+        if path.suffix == ".csv":
+            is_same = is_prefix(path, seal)
+        else:
+            count = len(seal.snapshots or ())
+            starts = tuple(f"{path.name}_{number:06d}." for number in range(count))
+            names = [name for name in os.listdir(path) if name.startswith(starts)]
+            sizes = sum(os.lstat(path / name).st_size for name in names)
+            is_same = sizes == seal.length and file_seal(path, count) == seal
+        return "" if is_same else "it is not as it was written"
     except OSError as error:
         check_device(error, path)
         return reason_of(error)
@@ -320,3 +282,30 @@ def fault_by(look: Callable[[], str], path: Path) -> str:
         raise
     except Exception as error:  # of zarr, its codecs, or what reads JSON
         return reason_of(error)
+
+
+def _fault_of_store(path: Path, seal: Seal | None) -> str:
+    stored = StoredArrays(path)
+    for name in stored.shapes:
+        stored.dtype(name)  # refuses what is not decoded safely
+    times = stored.times
+    if seal is None:
+        return "" if np.isfinite(times).all() else "its times are no numbers"
+    wanted = seal.snapshots or ()
+    if len(times) < len(wanted):
+        return f"it has {len(times)} snapshots, not {len(wanted)}"
+    arrays = array_seals(path)
+    for name, checksum in (seal.arrays or {}).items():
+        if arrays.get(name) != checksum or (name and name not in stored.shapes):
+            return f"{name or 'its description'} is not as it was written"
+    for number, checksum in enumerate(snapshot_checksums(path, times[: len(wanted)])):
+        if checksum != wanted[number]:
+            return f"its snapshot {number} (t = {times[number]:.6g}) is not as it was written"
+    return ""
+
+
+def check_device(error: BaseException, path: Path) -> None:
+    """Raise a `RunError` if a file cannot be read because of the device that it is on."""
+    if isinstance(error, OSError) and error.errno not in _DAMAGE:
+        where = plain_name(error.filename or path)
+        raise RunError(f"{where} cannot be read: {reason_of(error)}") from error

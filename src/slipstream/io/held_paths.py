@@ -6,55 +6,50 @@ People read the name by which they know the folder; the system is given the open
 from __future__ import annotations
 
 import os
-import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 # By what the system is given, what people read.
 _NAMES: dict[str, str] = {}
 
 
-class FolderHold:
-    """A folder that is open until this is closed, or forgotten.
+def held_path(folder: str | Path) -> tuple[Path, int, Callable[[], None]]:
+    """Open a folder; return its path, its descriptor, and what closes it.
 
-    Attributes
-    ----------
-    path : pathlib.Path
-        The folder; so do all paths below it lead into the folder that is open. Once this is closed,
-        and where the system does not show what is open, they are paths like any others.
+    The path, and all paths below it, lead into the open folder. Once that is closed, and where the
+    system does not show what is open, they are paths like any others.
     """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
+    descriptor = os.open(folder, flags)
+    door, name = f"/proc/self/fd/{descriptor}", str(Path(folder))
+    doors = [door] if _leads_to(door, descriptor) else []
+    below = "" if name == "." else f"{name.rstrip('/')}/"
 
-    def __init__(self, folder: str | Path) -> None:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
-        self._descriptor = descriptor = os.open(folder, flags)
-        door, name = f"/proc/self/fd/{descriptor}", str(Path(folder))
-        doors = [door] if _leads_to(door, descriptor) else []
-        below = "" if name == "." else f"{name.rstrip('/')}/"
+    class HeldPath(type(Path())):  # type: ignore[misc]
+        """A path whose text is for people."""
 
-        class HeldPath(type(Path())):  # type: ignore[misc]
-            """A path whose text is for people."""
+        def __fspath__(self) -> str:
+            text = str(self)
+            if not doors:
+                return text
+            if text == name:
+                return doors[0]
+            is_below = text.startswith(below) if below else not self.is_absolute()
+            return f"{doors[0]}/{text[len(below) :]}" if is_below else text
 
-            def __fspath__(self) -> str:
-                text = str(self)
-                if not doors:
-                    return text
-                if text == name:
-                    return doors[0]
-                is_below = text.startswith(below) if below else not self.is_absolute()
-                return f"{doors[0]}/{text[len(below) :]}" if is_below else text
+        def __reduce__(self) -> tuple[type, tuple[str]]:
+            return Path, (str(self),)  # another process has not opened it
 
-            def __reduce__(self) -> tuple[type, tuple[str]]:
-                return Path, (str(self),)  # another process has not opened it
+    def close() -> None:
+        for one in doors:
+            _NAMES.pop(one, None)
+        doors.clear()
+        os.close(descriptor)
 
-        HeldPath.__name__ = type(Path()).__name__
-        if doors:
-            _NAMES[door] = name
-        self.path: Path = HeldPath(name)
-        self.close = weakref.finalize(self, _close, descriptor, doors)
-
-    @property
-    def status(self) -> os.stat_result:
-        """What the system says of the folder."""
-        return os.fstat(self._descriptor)
+    HeldPath.__name__ = type(Path()).__name__
+    if doors:
+        _NAMES[door] = name
+    return HeldPath(name), descriptor, close
 
 
 def _leads_to(door: str, descriptor: int) -> bool:
@@ -62,13 +57,6 @@ def _leads_to(door: str, descriptor: int) -> bool:
         return os.path.samestat(os.stat(door), os.fstat(descriptor))
     except OSError:
         return False
-
-
-def _close(descriptor: int, doors: list[str]) -> None:
-    for door in doors:
-        _NAMES.pop(door, None)
-    doors.clear()
-    os.close(descriptor)
 
 
 def door_of(path: str | Path) -> str:

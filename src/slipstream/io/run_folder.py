@@ -11,29 +11,29 @@ import contextlib
 import math
 import os
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
 
 from slipstream.accepted import STATISTICS
 from slipstream.errors import InputError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
 from slipstream.io.checkpoint_manifest import Damage, Manifest, read_manifest
-from slipstream.io.durable_files import DAMAGED, errors_name, flush_folder, free_name
 from slipstream.io.folder_lock import is_locked
 from slipstream.io.folder_seals import (
     KeptOutput,
     Seal,
     check_device,
-    fault_of_files,
-    fault_of_series,
-    fault_of_store,
+    fault_of,
 )
 from slipstream.io.foreign_files import content_of, kind_of
-from slipstream.io.held_paths import FolderHold
+from slipstream.io.held_paths import held_path
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, read_run_record
-from slipstream.io.stored_arrays import StoredArrays, read_store, reason_of
+from slipstream.io.stored_arrays import StoredArrays, errors_of_store, reason_of
 from slipstream.io.time_series import SeriesTail, read_series
 
 CASE_NAME, SERIES_NAME, OUTPUTS_NAME = "case.toml", "diagnostics.csv", "outputs"
@@ -65,19 +65,27 @@ class RunFolder:
 
     def __init__(self, folder: str | Path, is_written: bool = False) -> None:
         try:
-            self._hold = FolderHold(folder)
+            self._enter(folder)
         except (FileNotFoundError, NotADirectoryError) as error:
             reason = "no such folder" if isinstance(error, FileNotFoundError) else "is a file"
             raise InputError(f"{folder}: {reason}; expected the output folder of a run") from None
         except (OSError, ValueError) as error:
             raise InputError(f"{folder}: cannot be opened: {reason_of(error)}") from error
-        self.path = self._hold.path
-        self._owners = {os.geteuid(), self._hold.status.st_uid} if is_written else None
+        self._owners = None
+        if is_written:
+            self._owners = {os.geteuid(), os.fstat(self._descriptor).st_uid}
         self.check()
 
-    def close(self) -> None:
-        """Let the folder go. Its paths are then like others."""
-        self._hold.close()
+    def _enter(self, folder: str | Path) -> None:
+        self.path, self._descriptor, close = held_path(folder)
+        # Closed when it is no longer used, at the latest. Its paths are then like others.
+        self.close: Callable[[], object] = weakref.finalize(self, close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def check(self) -> None:
         """Refuse the folder if it has anything but files and folders in it."""
@@ -116,7 +124,7 @@ class RunFolder:
     def is_there(self) -> bool:
         """Whether its path still leads to it."""
         with contextlib.suppress(OSError):
-            return os.path.samestat(os.stat(str(self.path)), self._hold.status)
+            return os.path.samestat(os.stat(str(self.path)), os.fstat(self._descriptor))
         return False
 
     @property
@@ -230,7 +238,18 @@ class RunFolder:
 
     def store(self, name: str) -> StoredArrays | None:
         """Return a store of the run, as it is now; None if there is none."""
-        return read_store(self.path / name, StoredArrays) if self.has(name) else None
+        if not self.has(name):
+            return None
+        with errors_of_store(self.path / name):
+            return StoredArrays(self.path / name)
+
+    def times(self) -> np.ndarray:
+        """Return the times of the snapshots of fields; none if there are no snapshots."""
+        stored = self.store(FIELDS_NAME)
+        if stored is None:
+            return np.zeros(0)
+        with errors_of_store(stored.path):
+            return stored.times
 
     # -- whether it is as it was written ---------------------------------------------------------
 
@@ -280,14 +299,7 @@ class RunFolder:
 
     def fault_of(self, name: str, seal: Seal | None) -> str:
         """Return what is wrong with some output, or nothing."""
-        path = self.path / name
-        if not self.has(name):
-            return "it is missing"
-        if name.endswith(".csv"):
-            return "" if seal is None else fault_of_series(path, seal)
-        if name.endswith(".zarr"):
-            return fault_of_store(path, seal)
-        return "" if seal is None else fault_of_files(path, seal)
+        return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:
         """Return what of the output goes on from a state with these seals; change nothing.
@@ -310,18 +322,6 @@ class RunFolder:
                 if self.has(copy):
                     aside[copy] = f"it goes with {name}"
         return KeptOutput(seals, aside)
-
-    def set_aside(self, name: str) -> None:
-        """Rename something that cannot go on, if it is there; nothing is removed."""
-        path = self.path / name
-        if not self.has(name):
-            return
-        free = free_name(path.with_name(path.name + DAMAGED))
-        with errors_name(path):
-            for end in ("", ".pvd"):
-                if os.path.lexists(path.with_name(path.name + end)):
-                    path.with_name(path.name + end).rename(free.with_name(free.name + end))
-            flush_folder(path.parent)
 
 
 def _is_output(name: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from slipstream.printable_text import one_line, shown
 
 # Most bytes of a coordinate, which is read as a whole.
 _MOST_COORDINATE = 1 << 28
-Result = TypeVar("Result")
 
 
 class StoredArrays:
@@ -31,7 +31,8 @@ class StoredArrays:
     Raises
     ------
     ValueError, OSError or KeyError
-        If it is no zarr group, or holds what is not read; `read_store` makes `InputError` of them.
+        If it is no zarr group, or holds what is not read; `errors_of_store` makes `InputError` of
+        them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,10 +105,11 @@ class StoredArrays:
         return self._opened[name]
 
 
-def read_store(path: Path, function: Callable[[Path], Result]) -> Result:
-    """Return what a function reads of a store; an `InputError` tells why it cannot be read."""
+@contextlib.contextmanager
+def errors_of_store(path: Path) -> Iterator[None]:
+    """Turn whatever keeps a store from being read into an `InputError` with its path."""
     try:
-        return function(path)
+        yield
     except SlipstreamError:
         raise
     except Exception as error:  # of zarr, and of its codecs

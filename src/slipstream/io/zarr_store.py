@@ -46,7 +46,7 @@ from slipstream.io.folder_seals import (
 from slipstream.io.foreign_files import foreign_arrays, published_shapes
 from slipstream.io.held_paths import as_path
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
-from slipstream.io.stored_arrays import StoredArrays, read_store
+from slipstream.io.stored_arrays import StoredArrays, errors_of_store
 from slipstream.io.stored_layout import (
     Aggregation,
     StoredLayout,
@@ -195,6 +195,7 @@ class FieldStore:
     def _find(self, until: float, kept: KeptOutput) -> None:
         """Find what goes on: the last of the stores with snapshots up to a time. Collective."""
 
+        @errors_of_store(self.path)
         def look() -> tuple[str, list[float], dict[str, StoredLayout], Any, list[int], list[Path]]:
             later: list[Path] = []
             for path in reversed(numbered_stores(self.path)):
@@ -228,9 +229,8 @@ class FieldStore:
                 later.append(path)
             return self.path.name, [], {}, {}, [], later
 
-        name, self.times, self._layouts, self._together, self._checksums, self._later = (
-            on_first_rank(self._comm, lambda: read_store(self.path, lambda _: look()))
-        )
+        found = on_first_rank(self._comm, look)
+        name, self.times, self._layouts, self._together, self._checksums, self._later = found
         if self._comm is not None and self._comm.rank:
             self._checksums = [0] * len(self._checksums)
         self.path = self.path.with_name(name)

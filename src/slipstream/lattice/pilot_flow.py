@@ -22,7 +22,7 @@ from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_report import narrow_doubt, narrow_fact
 from slipstream.lattice.permeability import FlowProgress, permeability
 from slipstream.lattice.permeability_result import Permeability
-from slipstream.simulation.solver_values import Fact, Foresight
+from slipstream.simulation.solver_values import Fact, PilotFindings
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 _MOST_VOXELS, _FACTORS = 1 << 19, (2, 4)
 
 
-def foresee(
+def pilot_findings(
     simulation: LatticeSimulation, first_step: float, target: float, seconds: float
-) -> Foresight:
+) -> PilotFindings:
     """Return what a pilot, of so many seconds at most, and the image tell of a run. Collective."""
-    found = Foresight()
+    found = PilotFindings()
     found.facts["narrow pores"] = narrow_fact(simulation.subdomain)
     doubt = narrow_doubt(simulation.subdomain)
     found.warnings += [doubt] if doubt else []

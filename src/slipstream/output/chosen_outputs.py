@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.case.chosen_outputs import check_names
+from slipstream.case.output_tables import check_names
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, Checkpoint, generations, open_checkpoint
 from slipstream.io.folder_seals import KeptOutput, Seal
 from slipstream.io.time_series import Series
+from slipstream.output.averages import ChosenAverages
 from slipstream.output.contents import (
     Chosen,
-    ChosenAverages,
     ChosenFields,
     ChosenMovie,
     ChosenScalars,

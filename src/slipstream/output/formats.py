@@ -6,8 +6,6 @@ appear when they are complete, and a zarr group tells of a snapshot that is ther
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import itertools
 import os
 import re
@@ -22,15 +20,14 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.collective import on_every_rank, on_first_rank
+from slipstream.collective import on_first_rank
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.array_files import (
+    PlacedPart,
     check_replaceable,
-    put_in_place,
-    runs_in,
-    write_all,
     write_arrays,
+    write_together,
 )
 from slipstream.io.durable_files import (
     PARTIAL,
@@ -348,21 +345,7 @@ class VtkSnapshots(_FileForEach):
 
     def append(self, time: float, step: int, make: Make) -> None:
         """Write a snapshot."""
-        path = self._next()
-        unfinished = path.with_name(path.name + PARTIAL)
-        try:
-            starts = on_first_rank(self._comm, lambda: self._make_file(unfinished))
-            for array in self._arrays:
-                part = make(array, slice(0, len(array.suffixes)))
-                on_every_rank(
-                    self._comm, functools.partial(self._write, unfinished, part, starts[array.name])
-                )
-            on_first_rank(self._comm, lambda: put_in_place(unfinished, path))
-        except BaseException:
-            if self._rank == 0:
-                with contextlib.suppress(OSError):
-                    unfinished.unlink()
-            raise
+        write_together(self._next(), self._comm, self._make_file, self._placed(make))
         self._times[self._count - 1 :] = [time]
         on_first_rank(self._comm, self._write_collection)
 
@@ -377,20 +360,14 @@ class VtkSnapshots(_FileForEach):
         ):
             return dict(file.starts)
 
-    def _write(self, path: Path, part: np.ndarray, start: int) -> None:
-        """Write this rank's part where it belongs, components together."""
+    def _placed(self, make: Make) -> Iterator[PlacedPart]:
+        """Yield this rank's part of each array, components together."""
         box, shape = self._points.boxes[self._rank], self._points.shape
-        if not box.size:
-            return
-        values = np.ascontiguousarray(np.moveaxis(part, 0, -1))
-        values = values.astype(values.dtype.newbyteorder("<"), copy=False)
-        with errors_name(path):
-            file = os.open(path, os.O_WRONLY)
-            try:
-                for place, run in runs_in(values, (*shape, len(part)), (*box.start, 0)):
-                    write_all(file, run, start + place)
-            finally:
-                os.close(file)
+        for array in self._arrays:
+            part = make(array, slice(0, len(array.suffixes)))
+            values = np.ascontiguousarray(np.moveaxis(part, 0, -1))
+            values = values.astype(values.dtype.newbyteorder("<"), copy=False)
+            yield array.name, values, (*shape, len(part)), (*box.start, 0)
 
     def _write_collection(self) -> None:
         lines = "".join(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.case.chosen_outputs import Line, Plane, Ranges
+from slipstream.case.output_tables import Line, Plane, Ranges
 from slipstream.collective import sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.errors import InputError

@@ -10,15 +10,18 @@ import time as clock
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
 from slipstream import __version__
+from slipstream.case import SHIPPED_CASES
+from slipstream.case.case_loading import read_tables
 from slipstream.case.common_tables import Case
 from slipstream.mpi_launch import TERMINAL, launched_size
 from slipstream.printable_text import one_line, printable
@@ -226,3 +229,32 @@ def summarise(console: Console, summary: Summary) -> None:
 def _print_line(console: Console, text: str) -> None:
     """Print what may have paths and names in it, which are neither mark-up nor escapes."""
     console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def list_of_cases() -> Group:
+    """Return a table of the shipped cases, and how to run and copy one."""
+    table = Table(box=box.HORIZONTALS)
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("family", no_wrap=True)
+    table.add_column("size", no_wrap=True)
+    table.add_column("2 cores", no_wrap=True)
+    for name, told in SHIPPED_CASES.items():
+        tables, _ = read_tables(name)
+        table.add_row(name, told.what, tables["solver"], _size_of(tables), told.duration)
+    return Group(
+        table,
+        "run one:        slipstream run taylor-green",
+        "copy one:       slipstream new mine --from taylor-green",
+        "make it small:  slipstream run taylor-green --set grid.points=64",
+    )
+
+
+def _size_of(tables: Mapping[str, Any]) -> str:
+    """Return the number of points, or voxels, along the axes."""
+    size = tables["image"]["shape"] if "image" in tables else tables["grid"]["points"]
+    sizes = size if isinstance(size, list) else [size] * 3
+    sizes = [one for one in sizes if one > 1]
+    if len(set(sizes)) == 1:
+        return f"{sizes[0]}^{len(sizes)}"
+    return " x ".join(map(str, sizes))

@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from slipstream.report.colour_scale import colour_scale
 from slipstream.report.figure_style import in_our_style
-from slipstream.report.plane_gather import Plane
+from slipstream.report.plane_gather import FieldPlane
 from slipstream.report.run_pictures import plane_figure
 from slipstream.simulation.solver_values import PlaneChoice
 
@@ -21,7 +21,7 @@ _MOST_SHOWN = 256
 _DOTS_PER_INCH = 110
 
 
-def draw_field(plane: Plane, format: str = "png") -> bytes:
+def draw_field(plane: FieldPlane, format: str = "png") -> bytes:
     """Return the picture of a plane, in a format of `FORMATS`."""
     with in_our_style():
         figure = plane_figure(plane, "", {}, PlaneChoice(plane.name, plane.name))

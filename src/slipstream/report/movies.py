@@ -24,7 +24,7 @@ from slipstream.errors import InputError, RunError
 from slipstream.io.durable_files import errors_name
 from slipstream.printable_text import one_line
 from slipstream.report.colour_scale import ColourScale, colour_scale
-from slipstream.report.plane_gather import Plane
+from slipstream.report.plane_gather import FieldPlane
 
 # Frames by which the colours are chosen.
 _FIRST_FRAMES = 8
@@ -57,7 +57,7 @@ class Movie:
         limits: Sequence[float] | None = None,
         frames_per_second: float = 12.0,
         label: str = "",
-        plane: Plane | None = None,
+        plane: FieldPlane | None = None,
         size: int | None = None,
         colours: str = "",
     ) -> None:
@@ -118,10 +118,10 @@ class Movie:
         self._file.add(self._canvas.frame(indices, f"t = {time:.4g}"), _palette(self._map))
 
 
-def _of_numbers(values: np.ndarray) -> Plane:
+def _of_numbers(values: np.ndarray) -> FieldPlane:
     """Return a plane whose points are numbered."""
     rows, columns = (np.arange(float(size)) for size in values.shape)
-    return Plane("", values, "row", "column", rows, columns, "", 0.0, "", 0.0)
+    return FieldPlane("", values, "row", "column", rows, columns, "", 0.0, "", 0.0)
 
 
 class _Canvas:
@@ -132,7 +132,7 @@ class _Canvas:
 
     def __init__(
         self,
-        plane: Plane,
+        plane: FieldPlane,
         shape: tuple[int, ...],
         limits: tuple[float, float],
         label: str,
@@ -157,7 +157,7 @@ class _Canvas:
         self._frame[above : above + self._shape[0], start : start + _BAR] = bar[:, None]
 
     def _drawn(
-        self, plane: Plane, limits: tuple[float, float], label: str, whole: tuple[int, int]
+        self, plane: FieldPlane, limits: tuple[float, float], label: str, whole: tuple[int, int]
     ) -> np.ndarray:
         """Return the greys of axes and of a bar that is still white."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -114,9 +114,5 @@ def folded(title: str, content: str) -> str:
 
 def preformatted(text: str) -> str:
     """Return a text with its lines, such as a command or a case."""
-    return f"<pre>{escaped_lines(text)}</pre>"
-
-
-def escaped_lines(text: str) -> str:
-    """Return text of several lines that is shown as it is."""
-    return "\n".join(escaped(line) for line in text.splitlines())
+    lines = "\n".join(escaped(line) for line in text.splitlines())
+    return f"<pre>{lines}</pre>"

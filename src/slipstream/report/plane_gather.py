@@ -17,7 +17,7 @@ from slipstream.simulation.solver_values import PlaneChoice
 
 
 @dataclass(frozen=True)
-class Plane:
+class FieldPlane:
     """A plane of a field at a fixed position along one of its dimensions, `normal_name`.
 
     That is empty if the plane is all there is of the field.
@@ -45,7 +45,7 @@ def gather_plane(
     time: float,
     normal: str = "",
     is_central: bool = False,
-) -> Plane | None:
+) -> FieldPlane | None:
     """Return a plane of a field on rank 0, None elsewhere. Collective.
 
     It is normal to the dimension that is named, else to one of a single point, else to the first;
@@ -91,10 +91,10 @@ def plane_at(
     label: str,
     time: float,
     unit: str,
-) -> Plane:
+) -> FieldPlane:
     """Return the plane of a field at an index along one of its three axes."""
     row, column = (other for other in range(3) if other != axis)
-    return Plane(
+    return FieldPlane(
         name=name,
         values=values,
         row_name=dims[row],
@@ -109,7 +109,9 @@ def plane_at(
     )
 
 
-def compose_plane(planes: Mapping[str, Plane | None], choice: PlaneChoice) -> Plane | None:
+def compose_plane(
+    planes: Mapping[str, FieldPlane | None], choice: PlaneChoice
+) -> FieldPlane | None:
     """Return the plane that a choice wants; None if one that it needs is missing."""
     found = {name: plane for name in choice.needed if (plane := planes.get(name)) is not None}
     if len(found) < len(choice.needed):

@@ -24,7 +24,7 @@ from slipstream.printable_text import one_line, shortened, shown
 from slipstream.report.colour_scale import ColourScale, colour_scale
 from slipstream.report.compared_runs import comparison_picture, runs_by_name
 from slipstream.report.movies import Movie, check_movie
-from slipstream.report.plane_gather import Plane
+from slipstream.report.plane_gather import FieldPlane
 from slipstream.report.run_averages import average_of_spectrum
 from slipstream.report.run_pictures import (
     Picture,
@@ -69,7 +69,7 @@ class PlaneWishes:
         """Whether nothing is asked for."""
         return self == PlaneWishes()
 
-    def scale(self, plane: Plane, brightest: float) -> ColourScale:
+    def scale(self, plane: FieldPlane, brightest: float) -> ColourScale:
         """Return the colours of a plane."""
         if self.limits is not None:
             return ColourScale.between(*self.limits, self.colours)
@@ -257,11 +257,13 @@ def _tell_time(run: StoredRun, time: float, tell: Callable[[str], None]) -> None
     tell(text)
 
 
-def _wanted(run: StoredRun, choice: PlaneChoice, wishes: PlaneWishes) -> Plane:
+def _wanted(run: StoredRun, choice: PlaneChoice, wishes: PlaneWishes) -> FieldPlane:
     return run.plane(choice, run.snapshot(wishes.time), wishes.axis, wishes.position)
 
 
-def _picture(run: StoredRun, choice: PlaneChoice, plane: Plane, wishes: PlaneWishes) -> Picture:
+def _picture(
+    run: StoredRun, choice: PlaneChoice, plane: FieldPlane, wishes: PlaneWishes
+) -> Picture:
     scale = wishes.scale(plane, choice.brightest)
     composed = {choice.field: f"magnitude of {choice.field}"} if choice.components else {}
     labels = composed | axis_labels({}, run.choice)
@@ -290,7 +292,7 @@ def _movie(
     axis = last.normal_name
     position = last.position if axis else None
 
-    def plane(number: int) -> Plane:
+    def plane(number: int) -> FieldPlane:
         return run.plane(choice, number, axis, position) if number < count - 1 else last
 
     scales = [wishes.scale(plane(number), choice.brightest) for number in range(count)]

@@ -19,7 +19,7 @@ from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.durable_files import errors_name, replace_file
 from slipstream.io.run_folder import RunFolder
-from slipstream.io.stored_arrays import StoredArrays, read_store
+from slipstream.io.stored_arrays import StoredArrays, errors_of_store
 from slipstream.io.zarr_store import FieldStore
 from slipstream.printable_text import one_line, shown
 from slipstream.report.stored_run import StoredRun
@@ -110,7 +110,9 @@ def _records(run: RunFolder) -> Iterator[_Record]:
         # The series has been found as text; its copy lacks rows while the run is under way.
         stored = run.store(f"{place}{_STORE}") if place not in series else None
         if stored is not None:
-            yield from read_store(stored.path, partial(_arrays, place, stored))
+            with errors_of_store(stored.path):
+                found = _arrays(place, stored)
+            yield from found
 
 
 def _columns(run: RunFolder, place: str) -> Iterator[_Record]:
@@ -125,7 +127,7 @@ def _columns(run: RunFolder, place: str) -> Iterator[_Record]:
             yield _Record(name, place, partial(average, name), is_number=True)
 
 
-def _arrays(place: str, stored: StoredArrays, _: Path) -> list[_Record]:
+def _arrays(place: str, stored: StoredArrays) -> list[_Record]:
     return [
         _Record(name, place, partial(_average_of_array, stored, name))
         for name, shape in stored.shapes.items()
@@ -149,14 +151,12 @@ def _average_of_array(stored: StoredArrays, name: str, **how: object) -> TimeAve
         values = stored.read(name, (slice(first, last), *inner))
         return values.reshape(last - first, -1)[rows - first]
 
-    def averaged(_: Path) -> TimeAverage:
+    with errors_of_store(stored.path):
         times, width = stored.times, math.prod(shape)
         found = average_of(times, width, read, shape, row=row, **how)  # type: ignore[arg-type]
         label = str(stored.attributes(name).get("long_name", name))
         coordinates = {dim: stored.coordinate(dim) for dim in dims if dim in stored.shapes}
         return replace(found, name=name, label=label, coordinates=coordinates)
-
-    return read_store(stored.path, averaged)
 
 
 def average_command(

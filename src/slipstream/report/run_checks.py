@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.report.plane_gather import Plane
+from slipstream.report.plane_gather import FieldPlane
 
 # The columns that are looked at.
 CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
@@ -32,7 +32,7 @@ class Check:
 
 
 def run_checks(
-    series: Mapping[str, np.ndarray], planes: Sequence[Plane], case: Mapping[str, Any]
+    series: Mapping[str, np.ndarray], planes: Sequence[FieldPlane], case: Mapping[str, Any]
 ) -> list[Check]:
     """Return what can be told from the series, from planes that are drawn, and a case's tables."""
     found = []
@@ -73,7 +73,7 @@ def run_checks(
     return found + [check for plane in planes if (check := _narrow_pores(plane))]
 
 
-def _narrow_pores(plane: Plane) -> Check | None:
+def _narrow_pores(plane: FieldPlane) -> Check | None:
     """Return which part of the pores in a plane is too narrow for a profile of velocity."""
     pores = ~np.ma.getmaskarray(plane.values)
     if pores.all() or not pores.any():

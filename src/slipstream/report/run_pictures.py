@@ -42,7 +42,7 @@ from slipstream.report.figure_style import (
 from slipstream.report.inline_svg import svg_of
 from slipstream.report.number_text import pi_text, scaled_unit
 from slipstream.report.picture_choice import shown_spectra
-from slipstream.report.plane_gather import Plane
+from slipstream.report.plane_gather import FieldPlane
 from slipstream.simulation.solver_values import PictureChoice, PlaneChoice, Spectra
 from slipstream.time_averages import TimeAverage
 
@@ -91,23 +91,6 @@ class Picture:
             return path, "" if self.is_summary else svg_of(figure, self.name)
 
 
-def write_pictures(
-    folder: str | Path,
-    *,
-    choice: PictureChoice,
-    title: str,
-    series: Mapping[str, np.ndarray],
-    labels: Mapping[str, str],
-    spectra: Spectra,
-    planes: Sequence[Plane],
-) -> list[Path]:
-    """Draw every picture for which there are data, and return their paths; see `run_pictures`."""
-    pictures = run_pictures(
-        choice=choice, title=title, series=series, labels=labels, spectra=spectra, planes=planes
-    )
-    return [picture.write(folder) for picture in pictures]
-
-
 def run_pictures(
     *,
     choice: PictureChoice,
@@ -115,7 +98,7 @@ def run_pictures(
     series: Mapping[str, np.ndarray],
     labels: Mapping[str, str],
     spectra: Spectra,
-    planes: Sequence[Plane],
+    planes: Sequence[FieldPlane],
 ) -> list[Picture]:
     """Return the pictures for which there are data.
 
@@ -153,7 +136,7 @@ def run_pictures(
 
 
 def plane_figure(
-    plane: Plane,
+    plane: FieldPlane,
     title: str,
     labels: Mapping[str, str],
     choice: PlaneChoice,
@@ -311,7 +294,10 @@ def draw_spectrum(
     shown = [(time, one) for time, one in shown_spectra(spectra) if name in one]
     # A spectrum of one or two waves, such as that of an initial state, makes no curve.
     shown = [one for one in shown[:-1] if len(visible_shells(*one[1][name])[0]) > 2] + shown[-1:]
-    shown = [(time, _resolved(one, choice.cutoff)) for time, one in shown]
+    shown = [
+        (time, {kind: resolved_shells(*curve, choice.cutoff) for kind, curve in one.items()})
+        for time, one in shown
+    ]
     times = [time for time, _ in shown]
     colours = matplotlib.colormaps[SEQUENCE]
     shade = Normalize(times[0], times[-1] if len(times) > 1 else times[0] + 1)
@@ -413,7 +399,8 @@ def spectrum_figure(
     axes = figure.subplots()
     labels = {name: wishes.label(text) for name, text in labels.items()}
     if average is not None:
-        draw_average(axes, average, wishes, choice.cutoff, color=BLUE, label=average_text(average))
+        over = f"mean, $t$ = {average.since:.3g} to {average.until:.3g}"
+        draw_average(axes, average, wishes, choice.cutoff, color=BLUE, label=over)
         axes.set(xscale="log", yscale="log")
         finish_spectrum(axes, labels.get(average.name, average.name), [choice.cutoff])
         return figure
@@ -424,11 +411,6 @@ def spectrum_figure(
     how = replace(choice, spectra=(wishes.name,), may_have_inertial_range=not wishes.power)
     draw_spectrum(axes, of_one, labels, how)
     return figure
-
-
-def average_text(average: TimeAverage) -> str:
-    """Return over what time an average is, for a legend."""
-    return f"mean, $t$ = {average.since:.3g} to {average.until:.3g}"
 
 
 def draw_average(
@@ -461,12 +443,6 @@ def finish_spectrum(axes: Axes, label: str, cutoffs: Collection[float]) -> None:
     axes.set_ylabel(label)
     if axes.get_legend_handles_labels()[1]:
         legend_inside(axes, "lower left")
-
-
-def _resolved(
-    spectra: Mapping[str, tuple[np.ndarray, np.ndarray]], cutoff: float
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    return {name: resolved_shells(*one, cutoff) for name, one in spectra.items()}
 
 
 def mark_cutoff(axes: Axes, cutoff: float) -> None:
@@ -555,7 +531,7 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
 
 def draw_plane(
     axes: Axes,
-    plane: Plane,
+    plane: FieldPlane,
     labels: Mapping[str, str] | None = None,
     choice: PlaneChoice | None = None,
     scale: ColourScale | None = None,
@@ -588,7 +564,7 @@ def draw_plane(
     bar.set_label(label.replace("\n", " ") if len(label) < _ONE_LINE else label)
 
 
-def _set_plane_title(axes: Axes, plane: Plane, position: str, remark: str) -> None:
+def _set_plane_title(axes: Axes, plane: FieldPlane, position: str, remark: str) -> None:
     time = f"$t$ = {_digits(plane.time)}"
     if not plane.normal_name:
         axes.set_title(time)
@@ -603,7 +579,7 @@ def _set_plane_title(axes: Axes, plane: Plane, position: str, remark: str) -> No
     axes.set_title("\n".join(title))
 
 
-def _draw_line(axes: Axes, plane: Plane, label: str) -> None:
+def _draw_line(axes: Axes, plane: FieldPlane, label: str) -> None:
     """Draw the values of a field along one axis."""
     is_row = plane.values.shape[0] == 1
     along, name = (plane.columns, plane.column_name) if is_row else (plane.rows, plane.row_name)
@@ -616,11 +592,11 @@ def _draw_line(axes: Axes, plane: Plane, label: str) -> None:
     axes.set_title(f"$t$ = {_digits(plane.time)}")
 
 
-def _unit_text(plane: Plane) -> str:
+def _unit_text(plane: FieldPlane) -> str:
     return f" ({'non-dimensional' if plane.unit == '1' else plane.unit})"
 
 
-def label_axes(axes: Axes, plane: Plane) -> str:
+def label_axes(axes: Axes, plane: FieldPlane) -> str:
     """Label the axes of a plane, and return its position as text."""
     axes.set_xlabel(f"${plane.column_name}${_unit_text(plane)}")
     axes.set_ylabel(f"${plane.row_name}${_unit_text(plane)}")
@@ -631,7 +607,7 @@ def label_axes(axes: Axes, plane: Plane) -> str:
     return pi_text(plane.position / math.pi) if is_in_pi else f"{plane.position:.3g}"
 
 
-def in_handy_unit(plane: Plane) -> Plane:
+def in_handy_unit(plane: FieldPlane) -> FieldPlane:
     """Return a plane whose coordinates are neither tiny nor huge, if their unit can be changed."""
     longest = max(abs(plane.columns[-1]), abs(plane.rows[-1]))
     factor, unit = scaled_unit(plane.unit, float(longest))
@@ -654,7 +630,7 @@ def _in_lines(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 28))
 
 
-def height_over_width(plane: Plane) -> float:
+def height_over_width(plane: FieldPlane) -> float:
     """Return the shape of the picture of a plane."""
     if min(plane.values.shape) == 1:
         return 0.8
@@ -673,7 +649,7 @@ def _summary(
     series: Mapping[str, np.ndarray],
     labels: Mapping[str, str],
     spectra: Spectra,
-    planes: Sequence[Plane],
+    planes: Sequence[FieldPlane],
     choice: PictureChoice,
 ) -> Figure:
     """Compose the panels on a page as wide as a slide."""

@@ -13,7 +13,7 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.case import Case, LatticeCase
 from slipstream.report.number_text import counted, pi_text, quantity
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Fact, Foresight
+from slipstream.simulation.solver_values import Fact, PilotFindings
 
 # From a fact and the case a text, or a value and a remark: by a function, or by formats of the
 # fact's value, its unit and what belongs to it.
@@ -76,7 +76,7 @@ def result_texts(simulation: Simulation, seconds: float, steps: int) -> dict[str
     }
 
 
-def foresight_texts(foresight: Foresight, case: Case) -> dict[str, str]:
+def pilot_texts(foresight: PilotFindings, case: Case) -> dict[str, str]:
     """Return what is expected of a run, by name."""
     return {
         name: _worded(_EXPECTED.get(name), fact, case) for name, fact in foresight.facts.items()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,14 +39,6 @@ _TITLES = {
     "curl": "curl",
     "derivative": "derivatives along their own axes",
 }
-
-
-def write_statistics_pictures(
-    folder: str | Path, title: str, statistics: Mapping[str, tuple[float, Fields]]
-) -> list[Path]:
-    """Draw a picture of each kind of statistics, given time and fields; return the paths."""
-    pictures = statistics_pictures(title=title, statistics=statistics)
-    return [picture.write(folder) for picture in pictures]
 
 
 def statistics_pictures(

@@ -9,26 +9,32 @@ import contextlib
 import math
 import sys
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slipstream.accepted import STATISTICS
-from slipstream.case.chosen_outputs import ScalarsOutput
+from slipstream.case.output_tables import ScalarsOutput
 from slipstream.errors import InputError, SlipstreamError
 from slipstream.field import Field
 from slipstream.io.run_folder import FIELDS_NAME, OUTPUTS_NAME, SPECTRA_NAME, RunFolder
 from slipstream.io.run_record import RunRecord
-from slipstream.io.stored_arrays import StoredArrays, StoredSpectra, read_store
+from slipstream.io.stored_arrays import StoredArrays, StoredSpectra, errors_of_store
 from slipstream.printable_text import one_line, printable, shown
 from slipstream.report.picture_choice import (
     choice_by_names,
     recorded_choice,
     shown_spectra,
 )
-from slipstream.report.plane_gather import Plane, compose_plane, liveliest, normal_axis, plane_at
+from slipstream.report.plane_gather import (
+    FieldPlane,
+    compose_plane,
+    liveliest,
+    normal_axis,
+    plane_at,
+)
 from slipstream.report.run_pictures import Picture, run_pictures, scalar_pictures
 from slipstream.report.run_status import RUNNING, RunWatcher
 from slipstream.report.statistics_pictures import statistics_pictures
@@ -130,17 +136,18 @@ class StoredRun:
         stored = self.folder.store(SPECTRA_NAME)
         if stored is None:
             return []
-        return read_store(stored.path, lambda _: shown_spectra(StoredSpectra(stored)))
+        with errors_of_store(stored.path):
+            return shown_spectra(StoredSpectra(stored))
 
     @property
     def statistics(self) -> dict[str, tuple[float, dict[str, Field]]]:
         """The last statistics of each kind: a time, and fields by name."""
-        stores = {kind: self.folder.store(f"{kind}.zarr") for kind in STATISTICS}
-        found = {
-            kind: read_store(stored.path, partial(_last_fields, stored))
-            for kind, stored in stores.items()
-            if stored is not None
-        }
+        found = {}
+        for kind in STATISTICS:
+            stored = self.folder.store(f"{kind}.zarr")
+            if stored is not None:
+                with errors_of_store(stored.path):
+                    found[kind] = _last_fields(stored)
         return {kind: one for kind, one in found.items() if one is not None}
 
     @property
@@ -175,8 +182,10 @@ class StoredRun:
     @property
     def times(self) -> np.ndarray:
         """The times of the snapshots of fields."""
-        stored = self.fields
-        return np.zeros(0) if stored is None else read_store(stored.path, lambda _: stored.times)
+        if self.fields is None:
+            return np.zeros(0)
+        with errors_of_store(self.fields.path):
+            return self.fields.times
 
     def choice_of(self, name: str) -> PlaneChoice:
         """Return how a field is drawn: of vectors and complex fields the magnitude."""
@@ -198,13 +207,12 @@ class StoredRun:
 
     def plane(
         self, choice: PlaneChoice, snapshot: int, axis: str = "", position: float | None = None
-    ) -> Plane:
+    ) -> FieldPlane:
         """Return the plane of a snapshot, where the choice wants it or nearest to a position."""
         stored = self.fields
         if stored is None:
             raise InputError(f"{self.path}: there are no snapshots of fields yet")
-
-        def read(_: Path) -> Plane:
+        with errors_of_store(stored.path):
             planes = {}
             where = position
             for name in choice.needed:
@@ -217,11 +225,9 @@ class StoredRun:
                 raise KeyError(choice.field)
             return composed
 
-        return read_store(stored.path, read)
-
     # -- pictures ------------------------------------------------------------------------------
 
-    def planes(self) -> list[Plane]:
+    def planes(self) -> list[FieldPlane]:
         """Return the planes of the last snapshot that the run itself would draw."""
         there = [] if self.fields is None else _on_grid(self.fields)
         wanted = [one for one in self.choice.planes if set(one.needed) <= set(there)]
@@ -264,7 +270,7 @@ def _plane(
     normal: str,
     is_central: bool,
     position: float | None,
-) -> Plane:
+) -> FieldPlane:
     shape = stored.shapes[name][1:]
     coordinates = [
         stored.coordinate(dim) if dim in stored.shapes else np.arange(float(size))
@@ -301,7 +307,7 @@ def _slabs(stored: StoredArrays, name: str, snapshot: int) -> Iterator[tuple[int
         yield start, stored.read(name, (snapshot, part, *whole))
 
 
-def _last_fields(stored: StoredArrays, _: Path) -> tuple[float, dict[str, Field]] | None:
+def _last_fields(stored: StoredArrays) -> tuple[float, dict[str, Field]] | None:
     """Return the last snapshot of statistics, a time and whole fields, if there is one."""
     times, fields = stored.times, {}
     if not len(times):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time as clock
 from collections.abc import Callable
@@ -29,8 +30,10 @@ from slipstream.report.run_status import (
     RunStatus,
     RunWatcher,
 )
-from slipstream.report.sparklines import sparkline
 
+_BARS = "▁▂▃▄▅▆▇█"
+# Positive values that span more than this are drawn by their logarithms.
+_SPAN = 1e3
 # Shown first, where there are any; then others, up to so many rows.
 _MAIN = (
     "energy",
@@ -94,48 +97,22 @@ def watch(
         _check_names(watcher, names)
         console.print(picture(watcher, status, console.width, names), highlight=False)
         return
-    if console.is_terminal:
-        _watch_in_place(watcher, console, interval, names, sleep)
-    else:
-        _watch_in_lines(watcher, console, interval, names, sleep)
-
-
-def _watch_in_place(
-    watcher: RunWatcher,
-    console: Console,
-    interval: float,
-    names: tuple[str, ...],
-    sleep: Callable[[float], None],
-) -> None:
-    with Live(console=console, auto_refresh=False) as live:
+    before = ""
+    in_place = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    with in_place or contextlib.nullcontext():
         while True:
             status = watcher.look()
-            live.update(picture(watcher, status, console.width, names), refresh=True)
+            if in_place is not None:
+                in_place.update(picture(watcher, status, console.width, names), refresh=True)
+            elif (text := line(watcher, status, names)) != before:
+                now = datetime.now().strftime("%H:%M:%S")
+                console.print(f"{now}  {text}", markup=False, highlight=False, soft_wrap=True)
+                before = text
             if status.is_over:
-                return
+                break
             sleep(interval)
-
-
-def _watch_in_lines(
-    watcher: RunWatcher,
-    console: Console,
-    interval: float,
-    names: tuple[str, ...],
-    sleep: Callable[[float], None],
-) -> None:
-    before = ""
-    while True:
-        status = watcher.look()
-        text = line(watcher, status, names)
-        if text != before:
-            now = datetime.now().strftime("%H:%M:%S")
-            console.print(f"{now}  {text}", markup=False, highlight=False, soft_wrap=True)
-            before = text
-        if status.is_over:
-            if status.error:
-                console.print(one_line(status.error), markup=False, highlight=False)
-            return
-        sleep(interval)
+    if status.error and in_place is None:
+        console.print(one_line(status.error), markup=False, highlight=False)
 
 
 def _check_names(watcher: RunWatcher, names: tuple[str, ...]) -> None:
@@ -256,3 +233,32 @@ def _series_table(watcher: RunWatcher, shown: list[str], width: int) -> Table:
         cells = [f"{number:.4g}" for number in (watcher.series.last(name), *range_)]
         table.add_row(Text(name), sparkline(times, values, room), *cells)
     return table
+
+
+def sparkline(times: np.ndarray, values: np.ndarray, width: int) -> str:
+    """Return values against time as a line of so many characters at most.
+
+    Each is the mean of a part of the time; parts without a finite value are left blank.
+    """
+    finite = np.isfinite(values) & np.isfinite(times)
+    times, values = times[finite], values[finite]
+    if not values.size or width < 1:
+        return ""
+    if values.min() > 0 and values.max() > _SPAN * values.min():
+        values = np.log(values)
+    width = min(width, values.size)
+    span = times[-1] - times[0]
+    parts = (times - times[0]) / span * width if span > 0 else np.zeros(times.size)
+    places = np.clip(parts.astype(int), 0, width - 1)
+    counts = np.bincount(places, minlength=width)
+    sums = np.bincount(places, values, width)
+    with np.errstate(invalid="ignore"):
+        means = sums / counts
+    low, high = np.nanmin(means), np.nanmax(means)
+    # What differs by rounding alone is level.
+    scale = high - low if high - low > 1e-12 * max(abs(low), abs(high)) else 0.0
+    text = ""
+    for mean, count in zip(means, counts, strict=True):
+        height = (mean - low) / scale if scale else 0.5
+        text += _BARS[min(int(height * len(_BARS)), len(_BARS) - 1)] if count else " "
+    return text

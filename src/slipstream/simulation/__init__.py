@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 _MODULE_OF = {
     "Field": "slipstream.field",
     "Interrupted": "slipstream.simulation.stop_requests",
-    "OutputFolder": "slipstream.simulation.output_folder",
+    "OutputFolder": "slipstream.io.output_folder",
     "Simulation": "slipstream.simulation.simulation_base",
-    "check_folder": "slipstream.simulation.output_folder",
-    "claim_folder": "slipstream.simulation.output_folder",
+    "check_folder": "slipstream.io.output_folder",
+    "claim_folder": "slipstream.io.output_folder",
     "make_simulation": "slipstream.simulation.solver_registry",
     "resume_run": "slipstream.simulation.resuming",
 }
 
 if TYPE_CHECKING:
     from slipstream.field import Field
-    from slipstream.simulation.output_folder import OutputFolder, check_folder, claim_folder
+    from slipstream.io.output_folder import OutputFolder, check_folder, claim_folder
     from slipstream.simulation.resuming import resume_run
     from slipstream.simulation.simulation_base import Simulation
     from slipstream.simulation.solver_registry import make_simulation

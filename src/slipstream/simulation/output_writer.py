@@ -29,16 +29,16 @@ from slipstream.io.checkpoint import (
 )
 from slipstream.io.durable_files import errors_name, flush_folder, replace_file
 from slipstream.io.folder_seals import KeptOutput, Seal
+from slipstream.io.output_folder import OutputFolder
 from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, OUTPUTS_NAME, SERIES_NAME
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore, numbered_stores
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.output.occasions import AtIntervals, OutputTimes
-from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
+from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.output_counts import counts_until, files_warning
-from slipstream.simulation.output_folder import OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.time_loop import check_finite
 from slipstream.simulation.write_queue import WriteQueue
@@ -69,7 +69,7 @@ class OutputWriter:
         self._spectra: list[str] = []
         # The last of each kind that was written, by name: what is drawn.
         self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
-        self.planes: list[Plane] = []
+        self.planes: list[FieldPlane] = []
         # The step of the last state that has been written.
         self.last_state: int | None = None
         # By kind of output, the most seconds until it was written.
@@ -454,7 +454,7 @@ class OutputWriter:
 
     def _watched(self, fields: Iterable[Field]) -> Iterator[Field]:
         """Pass the fields on, keeping a plane of what gets a picture."""
-        planes: dict[str, dict[str, Plane | None]] = {}
+        planes: dict[str, dict[str, FieldPlane | None]] = {}
         for field in fields:
             for choice in self.choice.planes if self._case.output.pictures else ():
                 if field.name in choice.needed:

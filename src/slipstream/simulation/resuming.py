@@ -13,7 +13,7 @@ import copy
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,14 @@ from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.io.checkpoint import CHECKPOINTS_NAME, Checkpoint, generations, open_checkpoint
+from slipstream.io.checkpoint import Checkpoint, open_checkpoint
 from slipstream.io.checkpoint_manifest import Damage, Manifest, read_manifest
 from slipstream.io.folder_lock import check_lock
 from slipstream.io.folder_seals import KeptOutput
-from slipstream.io.held_paths import as_path
+from slipstream.io.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord
 from slipstream.simulation.earlier_segments import EarlierSegments, table_differences, text_of
-from slipstream.simulation.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.simulation.run_case import (
     STATE_KEY,
     AtItsEnd,
@@ -51,22 +50,16 @@ _MOST_DIFFERENCES = 8
 
 def output_mark(folder: str | Path) -> tuple[int, str] | None:
     """Return what tells a folder with its last state from all others; None without a state."""
-    try:
-        entered = RunFolder(folder)
-    except InputError:
-        return None
-    try:
-        return next(
-            ((os.stat(entered.path).st_ino, said.checksum) for _, said in entered.manifests()), None
-        )
-    finally:
-        entered.close()
+    with contextlib.suppress(InputError), RunFolder(folder) as entered:
+        inode = os.stat(entered.path).st_ino
+        return next(((inode, said.checksum) for _, said in entered.manifests()), None)
+    return None
 
 
 def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
     """Return what a simulation goes on with that has written into a folder before."""
-    path, said = next(claimed.run.manifests())
-    kept = claimed.run.kept_output(said.seals, claimed.recorded())
+    path, said = next(claimed.manifests())
+    kept = claimed.kept_output(said.seals, claimed.recorded())
     warnings = [
         f"{claimed.path / name}: {text}; it begins anew" for name, text in kept.aside.items()
     ]
@@ -74,30 +67,20 @@ def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
     return EarlierSegments(step, time, case, True, path, kept, tuple(warnings))
 
 
-@dataclass(frozen=True)
-class Resumption:
-    """What a run goes on with: the case from now on, and what is known of the segments before."""
-
-    folder: Path
-    case: Case
-    earlier: EarlierSegments
-
-
 def has_state(folder: str | Path) -> bool:
     """Return whether a folder has a state from which its run may go on."""
-    try:
-        return bool(generations(as_path(folder) / CHECKPOINTS_NAME))
-    except OSError:
-        return False
+    with contextlib.suppress(InputError), RunFolder(folder) as entered:
+        return bool(entered.states())
+    return False
 
 
-def read_resumption(
+def case_to_resume(
     folder: str | Path,
     settings: Sequence[str] = (),
     case: Case | None = None,
     from_state: bool = False,
-) -> Resumption:
-    """Return what a run goes on with, by what is in its folder; change nothing.
+) -> Case:
+    """Return the case with which a run goes on in its folder; change nothing.
 
     Parameters
     ----------
@@ -118,13 +101,11 @@ def read_resumption(
     AtItsEnd
         If there is nothing left to do.
     """
-    with _in_terms_of_runs():
-        entered = RunFolder(folder, is_written=True)
-        try:
-            _check_writable(entered)
-            return _Reading(entered, settings, case, from_state).resumption()
-        finally:
-            entered.close()
+    with _in_terms_of_runs(), RunFolder(folder, is_written=True) as entered:
+        _check_writable(entered)
+        reading = _Reading(entered, settings, case, from_state)
+        reading.check_unfinished()
+        return reading.case
 
 
 def resume_run(
@@ -143,7 +124,7 @@ def resume_run(
     Parameters
     ----------
     folder, settings, case, from_state
-        See `read_resumption`.
+        See `case_to_resume`.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work, any number of them.
     device : str or Device
@@ -166,11 +147,11 @@ def resume_run(
         # Another segment may have come and gone since anybody looked.
         _on_first_rank_or_end(comm, claimed, settings, case, from_state, None)
         state = open_checkpoint(claimed.path, comm)
-        found = _on_first_rank_or_end(comm, claimed, settings, case, from_state, state)
-        simulation = make_simulation(found.case, comm, device)
+        case, earlier = _on_first_rank_or_end(comm, claimed, settings, case, from_state, state)
+        simulation = make_simulation(case, comm, device)
         simulation.resumed = state
         options = replace(options or RunOptions(), settings=settings)
-        run_case(simulation, claimed, console, options=options, earlier=found.earlier)
+        run_case(simulation, claimed, console, options=options, earlier=earlier)
 
 
 def _on_first_rank_or_end(
@@ -180,13 +161,14 @@ def _on_first_rank_or_end(
     case: Case | None,
     from_state: bool,
     state: Checkpoint | None,
-) -> Resumption:
+) -> tuple[Case, EarlierSegments]:
     """Return on all ranks what a run goes on with. Collective."""
 
-    def read() -> Resumption | str:
+    def read() -> tuple[Case, EarlierSegments] | str:
         try:
-            reading = _Reading(claimed.run, settings, case, from_state, state)
-            return reading.resumption(claimed.recorded())
+            reading = _Reading(claimed, settings, case, from_state, state)
+            reading.check_unfinished()
+            return reading.case, reading.earlier(claimed.recorded())
         except AtItsEnd as end:
             return end.text()  # ranks share no such errors
 
@@ -225,7 +207,7 @@ class _Reading:
         self._folder, self._settings, self._from_state = folder, settings, from_state
         self._intact = intact
         path, said = next(folder.manifests(), (None, None))
-        self._state: Manifest | Checkpoint | None = intact or said
+        self._state: Manifest | None = intact or said
         self._state_path = path if intact is None else intact.path
         self._warnings: list[str] = []
         self._aside: dict[str, str] = {}
@@ -238,16 +220,15 @@ class _Reading:
             before = text if self._state is None else self._state.case
             self._before = parse_stored_case(before, self.case, source)
 
-    def resumption(self, recorded: set[str] | None = None) -> Resumption:
-        """Return it; with what of the output goes on if a state is known to be intact."""
-        self._check_unfinished()
+    def earlier(self, recorded: set[str]) -> EarlierSegments:
+        """Return what has run, and what of its output goes on if a state is known to be intact."""
         kept = KeptOutput()
         if self._intact is not None:
-            kept = self._folder.kept_output(self._intact.seals, recorded or set())
+            kept = self._folder.kept_output(self._intact.seals, recorded)
             for name, reason in kept.aside.items():
                 self._set_aside(name, reason)
         step, time = self._began()
-        earlier = EarlierSegments(
+        return EarlierSegments(
             step,
             time,
             self._before,
@@ -256,7 +237,6 @@ class _Reading:
             KeptOutput(kept.seals, {**self._aside, **kept.aside}),
             tuple(self._warnings),
         )
-        return Resumption(self._folder.path, self.case, earlier)
 
     def _set_aside(self, name: str, reason: str) -> None:
         self._aside[name] = reason
@@ -363,7 +343,7 @@ class _Reading:
             return int(columns["step"][0]), float(columns["time"][0])
         return 0, 0.0
 
-    def _check_unfinished(self) -> None:
+    def check_unfinished(self) -> None:
         """Raise `AtItsEnd` if the last state says so; it need not be read as a whole for that.
 
         What a segment that was killed at the end has not written any more is left to be done.

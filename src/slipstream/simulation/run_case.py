@@ -19,6 +19,7 @@ from slipstream.case.common_tables import Case
 from slipstream.collective import on_all_ranks, on_first_rank, together
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.io.durable_files import replace_file
+from slipstream.io.output_folder import RUN_LOG_NAME, OutputFolder, claim_folder
 from slipstream.io.run_record import EndedBy
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
@@ -44,12 +45,6 @@ from slipstream.report.solver_texts import (
     step_description,
 )
 from slipstream.simulation.earlier_segments import EarlierSegments
-from slipstream.simulation.output_folder import (
-    RUN_LOG_NAME,
-    OutputFolder,
-    claim_folder,
-    inputs_of,
-)
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_recorder import RunLog, RunRecorder
 from slipstream.simulation.simulation_base import Simulation
@@ -156,7 +151,7 @@ def run_case(
         if isinstance(output, OutputFolder):
             _CaseRun(simulation, output, console, options, earlier).run()
             return
-        inputs = inputs_of(simulation.case)
+        inputs = simulation.case.inputs()
         with claim_folder(output, simulation.comm, inputs=inputs) as folder:
             _CaseRun(simulation, folder, console, options, earlier).run()
 
@@ -431,7 +426,7 @@ class _CaseRun:
             self._recorder.record,
             plots,
             run_checks(series, writer.planes, tomllib.loads(self._simulation.case.to_toml())),
-            timeline=timeline_of(output.run),
+            timeline=timeline_of(output),
         )
         output.wrote(REPORT_NAME)
         path = self._folder / REPORT_NAME

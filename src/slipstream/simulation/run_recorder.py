@@ -23,6 +23,7 @@ from slipstream import __version__
 from slipstream.accepted import LOG_LEVELS
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError
+from slipstream.io.output_folder import RUN_LOG_NAME, OutputFolder
 from slipstream.io.run_record import (
     RUN_RECORD_NAME,
     Change,
@@ -33,7 +34,6 @@ from slipstream.io.run_record import (
 )
 from slipstream.machine_info import commit_name, compiler_name, mpi_library
 from slipstream.printable_text import one_line
-from slipstream.simulation.output_folder import RUN_LOG_NAME, OutputFolder
 from slipstream.simulation.simulation_base import Simulation
 
 # Of names of machines, and of warnings: what more there are would only make the file long.
@@ -90,7 +90,7 @@ class RunRecorder:
             segment.compiler = compiler_name()
             segment.mpi = mpi_library() if self._simulation.comm is not None else ""
             try:
-                self._record = self._output.run.record()
+                self._record = self._output.record()
             except InputError as error:
                 segment.warnings.append(str(error))
             self._record.title, self._record.family = case.title, case.solver

@@ -9,7 +9,7 @@ from slipstream.array_types import Comm
 from slipstream.case import Case
 from slipstream.device import Device
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Foresight
+from slipstream.simulation.solver_values import PilotFindings
 
 # By name of the solver: module and class.
 SIMULATIONS = {
@@ -50,7 +50,9 @@ def make_simulation(
     return getattr(importlib.import_module(module), name)(case, comm, device)
 
 
-def foresee(simulation: Simulation, first_step: float, target: float, seconds: float) -> Foresight:
+def pilot_findings(
+    simulation: Simulation, first_step: float, target: float, seconds: float
+) -> PilotFindings:
     """Return what is to be expected of a run beyond what it costs. Collective.
 
     It is prepared, and may have done some steps of which the first is of this size. `target` is
@@ -59,8 +61,8 @@ def foresee(simulation: Simulation, first_step: float, target: float, seconds: f
     """
     module = _PILOTS.get(simulation.case.solver)
     if module is None:
-        return Foresight()
-    found: Foresight = importlib.import_module(module).foresee(
+        return PilotFindings()
+    found: PilotFindings = importlib.import_module(module).pilot_findings(
         simulation, first_step, target, seconds
     )
     return found

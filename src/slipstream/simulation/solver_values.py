@@ -96,7 +96,7 @@ class PictureChoice:
 
 
 @dataclass
-class Foresight:
+class PilotFindings:
     """What a family expects of a run before it begins, beyond what it costs.
 
     Attributes

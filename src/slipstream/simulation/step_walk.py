@@ -7,7 +7,7 @@ the host; one of the host moves bytes there. Messages are those that the exchang
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from slipstream.device.noting_device import DEVICE, HOST, PEER, NotingDevice, place_of
@@ -24,44 +24,40 @@ class StepTraffic:
 
     Attributes
     ----------
-    device_bytes, host_bytes : float
+    memory_bytes, host_bytes : float
         Read and written by GPUs in their memory, and by the host's cores in its memory.
     bus_in_bytes, bus_out_bytes : float
         Copied to its devices from the host, and back.
-    messages : dict of (bool, int) to int
-        How many messages it sends, by whether they stay on its node, and by their bytes. What it
-        stores into the memory of other ranks counts as a message for each store.
+    in_node_bytes, off_node_bytes : float
+        Sent to ranks of its node, and of others.
+    in_node_messages, off_node_messages : float
+        In so many messages. Each store into the memory of another rank counts as a message.
+    message_bytes : float
+        The largest message to a rank of another node.
     relayed_bytes : float
-        Of messages within the node, those before and after others that travel between nodes.
-    exchanges : int
-        How many times it waits for what others send.
-    launches, host_calls : int
-        Operations of its GPUs, and of the host's cores.
+        Sent within the node, from the host, before and after they travel between nodes.
     is_from_host : bool
         Whether messages leave from memory of the host, by requests of the host.
+    exchanges : float
+        How many times it waits for messages.
+    launches, host_calls : float
+        Operations of its GPUs, and of the host's cores, one after the other.
     """
 
-    device_bytes: float = 0.0
+    memory_bytes: float = 0.0
     host_bytes: float = 0.0
     bus_in_bytes: float = 0.0
     bus_out_bytes: float = 0.0
+    in_node_bytes: float = 0.0
+    off_node_bytes: float = 0.0
+    in_node_messages: float = 0.0
+    off_node_messages: float = 0.0
+    message_bytes: float = 0.0
     relayed_bytes: float = 0.0
-    exchanges: int = 0
-    launches: int = 0
-    host_calls: int = 0
     is_from_host: bool = False
-    messages: dict[tuple[bool, int], int] = field(default_factory=dict)
-
-    def sent(self, near: bool) -> tuple[int, int]:
-        """Return bytes and number of messages to ranks of its node, or of others."""
-        some = [
-            (size, count) for (is_near, size), count in self.messages.items() if is_near == near
-        ]
-        return sum(size * count for size, count in some), sum(count for _, count in some)
-
-    def largest(self, near: bool) -> int:
-        """Return the bytes of the largest message to a rank of its node, or of others."""
-        return max((size for is_near, size in self.messages if is_near == near), default=0)
+    exchanges: float = 0.0
+    launches: float = 0.0
+    host_calls: float = 0.0
 
     def note(self, node: Node, place: RankPlace) -> None:
         """Add what a node moves."""
@@ -83,8 +79,13 @@ class StepTraffic:
             self._note_work(node, place)
 
     def _note_message(self, is_near: bool, size: int) -> None:
-        key = is_near, size
-        self.messages[key] = self.messages.get(key, 0) + 1
+        if is_near:
+            self.in_node_bytes += size
+            self.in_node_messages += 1
+        else:
+            self.off_node_bytes += size
+            self.off_node_messages += 1
+            self.message_bytes = max(self.message_bytes, size)
 
     def _note_work(self, node: Node, place: RankPlace) -> None:
         is_gpu = node.device.kind != "cpu"
@@ -107,7 +108,7 @@ class StepTraffic:
         if not is_gpu:
             self.host_bytes += own
         elif not any(crossing):
-            self.device_bytes += own
+            self.memory_bytes += own
 
 
 def traffic_of(nodes: Iterable[Node], place: RankPlace) -> StepTraffic:

@@ -19,7 +19,7 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.errors import RunError
 from slipstream.mpi_launch import STARTED
-from slipstream.stop_signals import SECONDS_OF_ONE_REQUEST, heeded_signals
+from slipstream.stop_signals import SECONDS_OF_ONE_REQUEST, caught_signals
 
 # Of the time that writing has taken at most; of the whole while none has been written; of all.
 _MORE, _UNKNOWN, _MARGIN = 1.5, 0.1, 0.05
@@ -55,7 +55,7 @@ class Interruption:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
-        self._previous = {n: signal.signal(n, self._handle) for n in heeded_signals()}
+        self._previous = {n: signal.signal(n, self._handle) for n in caught_signals()}
         return self
 
     def __exit__(self, *_details: object) -> None:

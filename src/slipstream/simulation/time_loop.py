@@ -128,7 +128,16 @@ class TimeLoop:
         finds overdue, all do between two steps, and end where one finds that time is over.
         """
         simulation = self._simulation
-        while self._goes_on():
+        while True:
+            is_at_end = self.is_at_end()
+            if self._limits.steps is not None and self.steps >= self._limits.steps:
+                self.stopped_by = "" if is_at_end else "steps"
+                break
+            if simulation.finished and self._limits.stops_if_finished:
+                self.stopped_by = "finished"
+                break
+            if is_at_end:
+                break
             is_late = self._limits.seconds is not None and (
                 clock.monotonic() - self._began >= self._limits.seconds
             )
@@ -160,16 +169,6 @@ class TimeLoop:
         if not simulation.is_finite():
             check_finite("the state", math.nan, simulation)
         self.stepping += clock.perf_counter() - began
-
-    def _goes_on(self) -> bool:
-        """Return whether there are time and steps left, and something to use them for."""
-        if self._limits.steps is not None and self.steps >= self._limits.steps:
-            self.stopped_by = "" if self.is_at_end() else "steps"
-            return False
-        if self._simulation.finished and self._limits.stops_if_finished:
-            self.stopped_by = "finished"
-            return False
-        return not self.is_at_end()
 
     def is_at_end(self) -> bool:
         """Return whether the end time has been reached."""

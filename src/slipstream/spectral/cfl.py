@@ -11,8 +11,9 @@ import math
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import SpectralTime
+from slipstream.device import Operation
 from slipstream.errors import InputError
 from slipstream.fft.slab_engine import record_through
 from slipstream.schedule import StepGraph
@@ -77,7 +78,16 @@ def courant_rate(flow: SpectralStep) -> float:
     All velocities of the model count together; not-a-number if they contain one, or a mode of this
     rank has become one since.
     """
-    return float(np.max([tables.measured_rate() for tables in flow.tables_on.values()]))
+    found: list[int] = []
+
+    def largest(bits: Array) -> Operation:
+        return lambda stream: found.append(int(bits.max()))
+
+    for tables in flow.tables_on.values():
+        tables.device.synchronize()
+        tables.device.run(largest(tables.found))
+        tables.device.synchronize()
+    return float(np.max(np.array(found, np.int64).view(np.float64)))
 
 
 def record_courant(flow: SpectralStep) -> StepGraph:

@@ -22,7 +22,7 @@ from slipstream.schedule import commit
 from slipstream.spectral.formula_checks import check_periodic, check_resolved, judge_loss
 from slipstream.spectral.formula_parser import evaluator
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_operators import keep_sphere, project
+from slipstream.spectral.spectral_operators import keep_sphere, remove_gradients
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.spectrum import variances
 
@@ -129,7 +129,7 @@ def fit(flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm) -> li
         if first <= vector < first + len(fields):
             what = f"{key}: {problem.model.unknowns[vector].field}"
             place = vector - first
-            warnings += project(flow, [fields[place : place + 3]], what, comm)
+            warnings += remove_gradients(flow, [fields[place : place + 3]], what, comm)
     return warnings
 
 

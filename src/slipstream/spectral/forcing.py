@@ -35,10 +35,10 @@ from slipstream.spectral.formula_checks import (
     check_resolved,
 )
 from slipstream.spectral.formula_parser import parsed_components
-from slipstream.spectral.initial_conditions.named_flows import abc, taylor_green
+from slipstream.spectral.initial_conditions.initial_flows import abc, taylor_green
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
-from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal, project
+from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal, remove_gradients
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
 from slipstream.spectral.wavenumbers import unit_wavenumbers
 
@@ -175,7 +175,7 @@ class Forcing:
             if pattern.is_solenoidal:
                 targets.append(self._flow.forcing[place])
                 self._set(pattern, targets[-1], A_TIME)
-        found = project(self._flow, targets, "forcing.formula", comm)
+        found = remove_gradients(self._flow, targets, "forcing.formula", comm)
         for target in targets:
             keep_sphere(self._flow, target)
         return found

@@ -60,17 +60,6 @@ class KernelTables:
         found = self.found
         return lambda stream: found.fill(0)
 
-    def measured_rate(self) -> float:
-        """Return the largest measured rate of crossing grid cells.
-
-        Not-a-number if the velocity was not finite then, or the state is not now.
-        """
-        largest: list[int] = []
-        self.device.synchronize()
-        self.device.run(lambda stream: largest.append(int(self.found.max())))
-        self.device.synchronize()
-        return float(np.int64(largest[0]).view(np.float64))
-
 
 def _product_numbers(problem: SpectralProblem) -> list[float]:
     """Return what the kernel of a product reads: points per length, and the parameters."""

@@ -111,10 +111,11 @@ class Placement:
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
         """Run a step, and if the fields are on the host wait until they are up to date."""
-        if self.streaming:
+        if self.tiles is None:
+            step.run(profile)
+        else:
             self.home.synchronize()
-        step.run(profile)
-        if self.streaming:
+            step.run(profile)
             step.synchronize()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from slipstream.case import SpectralCase, parse_case
 from slipstream.collective import largest
 from slipstream.errors import RunError, SlipstreamError
-from slipstream.simulation.solver_values import Fact, Foresight
+from slipstream.simulation.solver_values import Fact, PilotFindings
 from slipstream.spectral.energy_budget import kolmogorov_length
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ class Pilot:
         return f"a pilot run of {' x '.join(map(str, self.points))} points"
 
 
-def foresee(
+def pilot_findings(
     simulation: SpectralSimulation, first_step: float, target: float, seconds: float
-) -> Foresight:
+) -> PilotFindings:
     """Return what a pilot, of so many seconds at most, and the case tell of a run. Collective.
 
     `target` is the kmax_eta that is wanted.
     """
     pilot = run_pilot(simulation, seconds)
-    found = Foresight()
+    found = PilotFindings()
     if pilot is not None and simulation.case.time.step is None:
         found.steps = expected_steps(simulation, pilot, first_step)
         found.source = f"by {pilot.text}"
@@ -152,7 +152,7 @@ def expected_steps(simulation: SpectralSimulation, pilot: Pilot, first: float) -
 
 
 def add_resolution(
-    found: Foresight, simulation: SpectralSimulation, pilot: Pilot | None, target: float
+    found: PilotFindings, simulation: SpectralSimulation, pilot: Pilot | None, target: float
 ) -> None:
     """Add the kmax_eta that is to be expected; warn of one below what is wanted."""
     viscosity = simulation.problem.viscosity

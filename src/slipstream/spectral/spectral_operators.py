@@ -32,7 +32,9 @@ def make_solenoidal(flow: SpectralStep, vector: Array) -> None:
     flow.run_over_rows(kernel, vector, flow.tables.wavenumbers)
 
 
-def project(flow: SpectralStep, vectors: Sequence[Array], what: str, comm: Comm) -> list[str]:
+def remove_gradients(
+    flow: SpectralStep, vectors: Sequence[Array], what: str, comm: Comm
+) -> list[str]:
     """Make vectors solenoidal; return the warning of what they lose together. Collective.
 
     Gradients, which lose all, are refused.

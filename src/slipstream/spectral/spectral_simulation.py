@@ -12,7 +12,7 @@ import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase
-from slipstream.case.chosen_outputs import plain_name
+from slipstream.case.output_tables import plain_name
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.equations.fourier_forms import AXES
@@ -101,7 +101,7 @@ class SpectralSimulation(Simulation):
         if case.initial.flow is not None:
             flow_of = INITIAL_FLOWS[case.initial.flow]
             self._initial = flow_of(self.problem, case.initial, self._fields)
-        self._foreseen = [
+        self._early_warnings = [
             *alias_warnings(case.numerics.dealiasing, self.problem.model.degree),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
@@ -172,7 +172,7 @@ class SpectralSimulation(Simulation):
         self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
         self._rate, self._looked_at = 0.0, -1
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
-        warnings, initial = self._foreseen + self._forecast(), self._initial
+        warnings, initial = self._early_warnings + self._forecast(), self._initial
         warnings += self._force()
         folder = self.restart
         if folder is not None:

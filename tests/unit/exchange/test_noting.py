@@ -65,7 +65,7 @@ def test_what_gpus_do_is_noted_without_one(dealiasing):
     noted = note_spectral(case, MACHINE, 1)
     found = traffic_of(noted.nodes, noted.place)
     assert found.launches == len(noted.nodes) and not found.host_calls
-    assert found.device_bytes > 0 and not (found.bus_in_bytes or found.host_bytes)
+    assert found.memory_bytes > 0 and not (found.bus_in_bytes or found.host_bytes)
 
 
 def test_a_step_moves_what_its_five_kernels_must():
@@ -185,7 +185,8 @@ def test_transports_note_what_leaves_a_rank(name):
     exchange.record_open(graph, "test")
     exchange.record_close(graph, "test")
     found = traffic_of(graph.nodes, place)
-    near, far = found.sent(True), found.sent(False)
+    near = found.in_node_bytes, found.in_node_messages
+    far = found.off_node_bytes, found.off_node_messages
     if name == "mpi-hierarchical":
         # The second rank of a node carries nothing, as there is one other node.
         assert far == (0, 0) and found.relayed_bytes == near[0] - 8

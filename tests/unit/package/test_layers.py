@@ -50,10 +50,9 @@ FAMILIES = ("spectral", "lattice", "advection")
 # know nothing of it.
 RUNNING = (
     "run_case",
-    "run_forecast",
+    "trial_run",
     "run_recorder",
     "resuming",
-    "output_folder",
     "output_writer",
     "time_loop",
 )

@@ -11,11 +11,11 @@ import pytest
 
 from flows import environment
 from slipstream.errors import RunError
-from slipstream.io.held_paths import FolderHold
+from slipstream.io.run_folder import RunFolder
 from slipstream.report import picture_process
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, PictureProcess, _attempt
-from slipstream.report.run_pictures import write_pictures
+from slipstream.report.run_pictures import run_pictures
 from slipstream.simulation.solver_values import PictureChoice
 
 SHELLS = np.arange(1.0, 20)
@@ -43,7 +43,7 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
         folders = [tmp_path / "here", tmp_path / "there"]
         for folder in folders:
             folder.mkdir()
-        expected = write_pictures(folders[0], **DATA)
+        expected = [one.write(folders[0]) for one in run_pictures(**DATA)]
         sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
         artist.begin(folders[1], [(PICTURES, sent)], for_page=True)
         drawn = artist.finish()
@@ -59,7 +59,7 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
 def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
-    expected = write_pictures(tmp_path / "one", **DATA)
+    expected = [one.write(tmp_path / "one") for one in run_pictures(**DATA)]
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\naxes.facecolor: red\n")
     monkeypatch.chdir(tmp_path)
     with PictureProcess() as artist:
@@ -86,7 +86,7 @@ def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
 
 def test_pictures_follow_a_folder_that_is_renamed(tmp_path):
     (tmp_path / "run").mkdir()
-    hold = FolderHold(tmp_path / "run")
+    hold = RunFolder(tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "renamed")
     with PictureProcess() as artist:
         artist.begin(hold.path, [(PICTURES, DATA)])

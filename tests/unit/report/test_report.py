@@ -13,13 +13,13 @@ from slipstream.field import Field
 from slipstream.report.colour_scale import colour_scale
 from slipstream.report.console import Progress, Summary, make_console, summarise
 from slipstream.report.number_text import duration, pi_text, quantity, scaled_unit
-from slipstream.report.plane_gather import Plane, compose_plane, gather_plane
+from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
 from slipstream.report.run_pictures import (
     draw_curves,
     draw_plane,
     draw_spectrum,
+    run_pictures,
     thinned,
-    write_pictures,
 )
 from slipstream.simulation.solver_values import PictureChoice, PlaneChoice
 
@@ -70,7 +70,7 @@ def draw(folder, **changes):
         "spectra": spectra(),
         "planes": [gather_plane(vorticity(), None, 10.0)],
     }
-    return [path.name for path in write_pictures(folder, **{**data, **changes})]
+    return [one.write(folder).name for one in run_pictures(**{**data, **changes})]
 
 
 def test_all_pictures_are_drawn_and_not_blank(tmp_path):
@@ -276,7 +276,7 @@ def test_picture_of_what_is_masked_has_its_units(tmp_path, solid):
     x = 2e-6 * (np.arange(8) + 0.5)
     mask = {"some": np.eye(8), "all": np.ones((8, 8)), "none": np.zeros((8, 8))}[solid]
     values = np.ma.masked_where(mask == 1, 1e-5 * np.ones((8, 8)))
-    plane = Plane("speed", values, "z", "x", x, x, "y", 9e-6, "speed", 1600.0, "m")
+    plane = FieldPlane("speed", values, "z", "x", x, x, "y", 9e-6, "speed", 1600.0, "m")
     axes = Figure().subplots()
     draw_plane(axes, plane, {"speed": "u"}, choice.planes[0])
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("$x$ (µm)", "$z$ (µm)")

@@ -18,7 +18,7 @@ from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.io.run_record import RunRecord, Segment
 from slipstream.report.compared_runs import comparison_pictures, differences
-from slipstream.report.plane_gather import Plane
+from slipstream.report.plane_gather import FieldPlane
 from slipstream.report.report_command import write_report
 from slipstream.report.run_checks import run_checks
 from slipstream.report.run_page import run_page
@@ -177,7 +177,7 @@ def test_numbers_that_give_doubts_are_told():
     pores[2:7, 2:7] = True
     for width, expected in ((1, True), (5, False)):
         values = np.ma.masked_where(~pores | (np.arange(9) >= 2 + width), np.ones((9, 9)))
-        plane = Plane("speed", values, "z", "x", time, time, "y", 0.0, "", 1.0)
+        plane = FieldPlane("speed", values, "z", "x", time, time, "y", 0.0, "", 1.0)
         (check,) = run_checks({}, [plane], {})
         assert check.is_warning is expected
 

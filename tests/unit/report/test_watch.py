@@ -21,8 +21,7 @@ from slipstream.io.run_record import RunRecord, Segment, write_run_record
 from slipstream.io.time_series import _MOST_ROWS, SeriesTail
 from slipstream.report import run_status, watch_display
 from slipstream.report.run_status import RunWatcher, steady_at
-from slipstream.report.sparklines import sparkline
-from slipstream.report.watch_display import watch
+from slipstream.report.watch_display import sparkline, watch
 from slipstream.simulation import make_simulation
 from slipstream.simulation.run_case import run_case
 

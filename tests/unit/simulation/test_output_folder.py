@@ -13,11 +13,10 @@ import pytest
 from rich.console import Console
 
 from fake_simulation import CASE, FakeSimulation
-from slipstream.case import parse_case
+from slipstream.case import Case, parse_case
 from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint
-from slipstream.simulation import check_folder, claim_folder, output_folder
-from slipstream.simulation.output_folder import claim_run, inputs_of
+from slipstream.io import open_checkpoint, output_folder
+from slipstream.io.output_folder import check_folder, claim_folder, claim_run
 from slipstream.simulation.run_case import run_case
 
 QUIET = Console(quiet=True)
@@ -317,7 +316,7 @@ def test_all_inputs_of_a_case_are_known():
         "image": {"path": "rock.raw"},
     }
     case = SimpleNamespace(**{name: SimpleNamespace(**keys) for name, keys in tables.items()})
-    found = inputs_of(case, output_folder.Path("b.toml"))
+    found = Case.inputs(case, output_folder.Path("b.toml"))
     assert {key: str(path) for key, path in found.items()} == {
         "the case": "b.toml",
         "initial.restart": "earlier",

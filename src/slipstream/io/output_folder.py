@@ -20,14 +20,19 @@ from pathlib import Path
 
 from slipstream.accepted import STATISTICS
 from slipstream.array_types import Comm
-from slipstream.case.common_tables import Case
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, remove_partial
-from slipstream.io.durable_files import errors_name, flush_folder, make_folder, replace_file
+from slipstream.io.durable_files import (
+    DAMAGED,
+    errors_name,
+    flush_folder,
+    free_name,
+    make_folder,
+    replace_file,
+)
 from slipstream.io.folder_lock import LOCK_NAME, FolderLock, check_lock
 from slipstream.io.foreign_files import content_of
-from slipstream.io.held_paths import FolderHold
 from slipstream.io.run_folder import CASE_NAME, OUTPUTS_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME
 from slipstream.io.zarr_store import NUMBER_SIGN
@@ -81,19 +86,6 @@ def is_output_name(name: str) -> bool:
     return name in OUTPUT_NAMES or _NUMBERED.fullmatch(name) is not None
 
 
-def inputs_of(case: Case, path: Path | None = None) -> dict[str, Path]:
-    """Return the files that a run reads, by their keys in the case; `path` is the case's own."""
-    inputs = {} if path is None else {"the case": path}
-    for table, key in (("initial", "restart"), ("initial", "path"), ("image", "path")):
-        value = getattr(getattr(case, table, None), key, None)
-        if value is not None:
-            inputs[f"{table}.{key}"] = Path(value)
-    model = getattr(getattr(case, "equation", None), "model", "")
-    if ".py:" in model:
-        inputs["equation.model"] = Path(model.rpartition(":")[0])
-    return inputs
-
-
 def check_folder(
     folder: str | Path, overwrite: bool, inputs: Mapping[str, str | Path] | None = None
 ) -> Path:
@@ -139,11 +131,6 @@ def check_folder(
         )
     _check_names(path, _written(path) | _written(path / REPLACED_NAME))
     return path
-
-
-def _holds_anything(path: Path) -> bool:
-    names = os.listdir(path) if path.is_dir() else []
-    return any(name not in (LOCK_NAME, DISCARDED_NAME) for name in names)
 
 
 def _check_input(folder: Path, key: str, read: Path) -> None:
@@ -211,25 +198,20 @@ def claim_folder(
     that the output of an earlier run is put back where one that was killed had moved it aside.
     """
     path = Path(folder)
-    claimed: OutputFolder | None = None
 
-    def claim() -> None:
-        nonlocal claimed
+    def claim() -> OutputFolder:
         check_folder(path, True, inputs)
-        claimed = OutputFolder(path, is_first=True)
+        claimed = OutputFolder(path)
         try:
-            # Another run may have come and gone since anybody looked.
+            # Another run may have come and gone since the folder was checked.
             _check_free(path, overwrite)
         except BaseException:
             claimed.release()
             raise
+        return claimed
 
-    on_first_rank(comm, claim)
-    held = claimed or OutputFolder(path, is_first=False)
-    try:
-        yield held
-    finally:
-        held.release()
+    with _claimed(path, comm, claim) as claimed:
+        yield claimed
 
 
 @contextlib.contextmanager
@@ -241,55 +223,55 @@ def claim_run(
     What of `claim_folder` is about output that would be replaced is not asked here. `check` may
     refuse the folder, on the first rank, before anything is made there.
     """
-    claimed: list[OutputFolder] = []
+    path = Path(folder)
+    with _claimed(path, comm, lambda: OutputFolder(path, check=check)) as claimed:
+        yield claimed
 
-    def claim() -> None:
-        claimed.append(OutputFolder(Path(folder), is_first=True, check=check))
 
-    on_first_rank(comm, claim)
-    held = claimed[0] if claimed else OutputFolder(Path(folder), is_first=False)
+@contextlib.contextmanager
+def _claimed(path: Path, comm: Comm, claim: Callable[[], OutputFolder]) -> Iterator[OutputFolder]:
+    first: list[OutputFolder] = []
+    on_first_rank(comm, lambda: first.append(claim()))
+    folder = first[0] if first else OutputFolder(path, is_first=False)
     try:
-        yield held
+        yield folder
     finally:
-        held.release()
+        folder.release()
 
 
 def _check_free(path: Path, overwrite: bool) -> None:
     """Refuse a folder with anything in it, unless that may be replaced."""
-    if not overwrite and _holds_anything(path):
+    names = os.listdir(path) if path.is_dir() and not overwrite else []
+    if any(name not in (LOCK_NAME, DISCARDED_NAME) for name in names):
         raise InputError(
             f"output folder {path} exists and is not empty; choose another with --out, or add"
             " --overwrite"
         )
 
 
-class OutputFolder:
-    """A folder that this run alone writes into. On ranks but the first, nothing but its path.
+class OutputFolder(RunFolder):
+    """The folder of a run that this run alone writes into. Ranks but the first have only its path.
 
     Attributes
     ----------
-    path : pathlib.Path
-        The folder.
     is_locked : bool
         Whether the file system keeps other runs out.
     """
 
     def __init__(
-        self, path: Path, is_first: bool, check: Callable[[RunFolder], None] | None = None
+        self, path: Path, is_first: bool = True, check: Callable[[RunFolder], None] | None = None
     ) -> None:
-        self.path = path
         self.is_locked = True
         self._is_first = is_first
-        self._hold: RunFolder | FolderHold | None = None
         self._names: list[str] = []
         self._naming = threading.Lock()
         self._has_begun = False
-        if not is_first:
-            with contextlib.suppress(OSError):  # only the first rank may have it
-                self._hold = FolderHold(path)
-                self.path = self._hold.path
-            return
         self._made: list[Path] = []
+        if not is_first:
+            self.path, self.close = path, lambda: None
+            with contextlib.suppress(OSError):  # only the first rank may have it
+                self._enter(path)
+            return
         if check is None:
             self._made = [one for one in (path, *path.parents) if not one.exists()]
             try:
@@ -297,10 +279,9 @@ class OutputFolder:
             except OSError as error:
                 reason = error.strerror
                 raise InputError(f"output folder {path} cannot be made: {reason}") from error
-        self.run = self._hold = RunFolder(path, is_written=True)
-        self.path = self.run.path
+        super().__init__(path, is_written=True)
         if check is not None:
-            check(self.run)
+            check(self)
         self._lock = FolderLock(self.path)
         self.is_locked = self._lock.is_kept
         with _failures(self.path):
@@ -330,7 +311,7 @@ class OutputFolder:
         """Keep what is there, since the run whose output it is goes on; set aside what cannot."""
         if self._is_first:
             for name in aside:
-                self.run.set_aside(name)
+                self._set_damaged_aside(name)
             # Its record may have been left behind where the folder was copied.
             found = {name for name in os.listdir(self.path) if is_output_name(name)}
             self._names = sorted(_written(self.path) | found)
@@ -356,8 +337,7 @@ class OutputFolder:
     def release(self) -> None:
         """Let others in. Without a state of this run's, the output of an earlier one is back."""
         if not self._is_first:
-            if self._hold is not None:
-                self._hold.close()
+            self.close()
             return
         try:
             if self._has_begun:
@@ -365,7 +345,7 @@ class OutputFolder:
                     self._put_back()
         finally:
             self._lock.release()
-            self.run.close()
+            self.close()
             # What was made for a run that has written nothing.
             with contextlib.suppress(OSError):
                 for folder in self._made:
@@ -393,11 +373,11 @@ class OutputFolder:
         if self._replaced.is_symlink() or not self._replaced.is_dir():
             return
         earlier = _written(self._replaced)
-        if earlier and CHECKPOINTS_NAME in _written(self.path) and any(self.run.manifests()):
+        if earlier and CHECKPOINTS_NAME in _written(self.path) and any(self.manifests()):
             self.keep()  # a run that was killed has written a state, but could not do this
             return
         if earlier:
-            self._set_aside(sorted(_written(self.path)))
+            self._set_failed_aside(sorted(_written(self.path)))
         for name in sorted(os.listdir(self._replaced), key=lambda one: one == RECORD_NAME):
             if name == FAILED_NAME and (self.path / FAILED_NAME).is_dir():
                 shutil.rmtree(self._replaced / name)
@@ -412,7 +392,19 @@ class OutputFolder:
         self._replaced.rmdir()
         flush_folder(self.path)
 
-    def _set_aside(self, names: list[str]) -> None:
+    def _set_damaged_aside(self, name: str) -> None:
+        """Rename something that cannot go on, if it is there; nothing is removed."""
+        path = self.path / name
+        if not self.has(name):
+            return
+        free = free_name(path.with_name(path.name + DAMAGED))
+        with errors_name(path):
+            for end in ("", ".pvd"):
+                if os.path.lexists(path.with_name(path.name + end)):
+                    path.with_name(path.name + end).rename(free.with_name(free.name + end))
+            flush_folder(path.parent)
+
+    def _set_failed_aside(self, names: list[str]) -> None:
         """Move what a failed run has written into a folder of its own, and end its record."""
         failed = self.path / FAILED_NAME
         moved = [name for name in names if os.path.lexists(self.path / name)]

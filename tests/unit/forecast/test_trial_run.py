@@ -14,14 +14,14 @@ from slipstream.case import parse_case
 from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.lattice import pilot_flow
-from slipstream.report.solver_texts import description, foresight_texts
-from slipstream.simulation import make_simulation, output_counts, run_forecast
+from slipstream.report.solver_texts import description, pilot_texts
+from slipstream.simulation import make_simulation, output_counts, trial_run
 from slipstream.simulation.output_counts import counts_until
 from slipstream.simulation.run_case import run_case
-from slipstream.simulation.run_forecast import Trial, check_run, forecast_of
-from slipstream.simulation.solver_registry import foresee
-from slipstream.simulation.solver_values import Foresight
+from slipstream.simulation.solver_registry import pilot_findings
+from slipstream.simulation.solver_values import PilotFindings
 from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.simulation.trial_run import Trial, check_run, cost_of
 from slipstream.spectral import pilot_run
 
 DEVICE = open_device("cpu")
@@ -30,8 +30,8 @@ DEVICE = open_device("cpu")
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Steps and pilots of tests are over at once."""
-    monkeypatch.setattr(run_forecast, "_STEPPING", 0.02)
-    monkeypatch.setattr(run_forecast, "_PILOT", 0.5)
+    monkeypatch.setattr(trial_run, "_STEPPING", 0.02)
+    monkeypatch.setattr(trial_run, "_PILOT", 0.5)
 
 
 def check(case, folder, **options):
@@ -94,9 +94,9 @@ def test_what_is_announced_is_what_a_run_does(tmp_path, name):
 def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatch):
     case = small("output.fields_interval=0.05")
     found, _ = check(case, tmp_path / "one")
-    monkeypatch.setattr(run_forecast, "LARGE", 0)
-    monkeypatch.setattr(run_forecast, "_PROBE", 1 << 20)
-    monkeypatch.setattr(run_forecast, "OutputWriter", refuse_to_record)
+    monkeypatch.setattr(trial_run, "LARGE", 0)
+    monkeypatch.setattr(trial_run, "_PROBE", 1 << 20)
+    monkeypatch.setattr(trial_run, "OutputWriter", refuse_to_record)
     large, _ = check(case, tmp_path / "one")
     assert list(tmp_path.iterdir()) == []
     assert large.steps == found.steps
@@ -109,7 +109,7 @@ def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatc
 
 def test_a_run_of_many_files_is_told_what_to_change(tmp_path, monkeypatch):
     monkeypatch.setattr(output_counts, "MANY_FILES", 20)
-    monkeypatch.setattr(run_forecast, "_TELLING", 2)
+    monkeypatch.setattr(trial_run, "_TELLING", 2)
     _, said = check(small("output.fields_interval=0.01"), tmp_path / "one")
     said = " ".join(said.split())
     assert "in 4 files, 11 times" in said
@@ -131,7 +131,7 @@ def refuse_to_record(*arguments):
     return writer
 
 
-ORIGINAL_WRITER = run_forecast.OutputWriter
+ORIGINAL_WRITER = trial_run.OutputWriter
 
 
 def test_a_check_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch):
@@ -160,32 +160,32 @@ def test_outputs_are_counted_as_they_are_written():
     trial = Trial(first_step=0.01, step_seconds=2.0, starting=1.0)
     trial.seconds = {"fields": 10.0}
     trial.bytes = {"fields": 1000.0, "checkpoint": 1e6}
-    found = forecast_of(case, trial, Foresight())
+    found = cost_of(case, trial, PilotFindings())
     assert found.steps == 10
     assert found.wall == 1 + 20 + 50
     # The last two states are kept.
     assert found.disk == 5000 + 2e6
-    stopped = forecast_of(small("time.max_steps=4"), trial, Foresight())
+    stopped = cost_of(small("time.max_steps=4"), trial, PilotFindings())
     assert stopped.steps == 4
 
 
 def test_steps_are_added_where_they_are_shortened_to_hit_output():
     case = small("time.cfl=0.5", "output.fields_interval=0.025")
     trial = Trial(first_step=0.01)
-    foreseen = Foresight(steps=10.0)
+    foreseen = PilotFindings(steps=10.0)
     # Two and a half steps between two snapshots are three.
-    assert forecast_of(case, trial, foreseen).steps == 12
+    assert cost_of(case, trial, foreseen).steps == 12
     fitting = small("time.cfl=0.5", "output.fields_interval=0.05")
-    assert forecast_of(fitting, trial, foreseen).steps == 10
+    assert cost_of(fitting, trial, foreseen).steps == 10
 
 
 @pytest.mark.parametrize(("wall", "said"), [("25s", "about 4 jobs"), ("1s", "before the run has")])
 def test_jobs_that_a_run_takes_are_counted(tmp_path, monkeypatch, wall, said):
-    found = forecast_of(
-        small(), Trial(starting=5.0, first_step=0.01, step_seconds=8.0), Foresight()
+    found = cost_of(
+        small(), Trial(starting=5.0, first_step=0.01, step_seconds=8.0), PilotFindings()
     )
     assert found.wall == 85
-    monkeypatch.setattr(run_forecast, "forecast_of", lambda *_arguments: found)
+    monkeypatch.setattr(trial_run, "cost_of", lambda *_arguments: found)
     _, text = check(small(f"time.wall='{wall}'"), tmp_path / "one")
     assert said in " ".join(text.split())
 
@@ -208,15 +208,15 @@ def test_resolution_is_judged_by_what_will_be_dissipated(tmp_path, settings, sou
     case = small("equation.viscosity=0.05", *settings)
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
-    found = pilot_run.foresee(simulation, 0.01, 1.0, 0.5)
-    text = foresight_texts(found, case)["kmax_eta"]
+    found = pilot_run.pilot_findings(simulation, 0.01, 1.0, 0.5)
+    text = pilot_texts(found, case)["kmax_eta"]
     assert source in text
     if dissipation is not None:
         kmax = 3  # the largest wavenumber of 12 points that no product aliases into
         eta = (0.05**3 / dissipation) ** 0.25
         assert f"about {kmax * eta:.2g} at least" in text
         assert any("kmax_eta will fall to" in one for one in found.warnings)
-        enough = pilot_run.foresee(simulation, 0.01, 0.1, 0.5)
+        enough = pilot_run.pilot_findings(simulation, 0.01, 0.1, 0.5)
         assert not enough.warnings
 
 
@@ -226,7 +226,7 @@ def test_steps_of_many_points_follow_from_those_of_few(monkeypatch):
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
     first = simulation.step_size()
-    foreseen = foresee(simulation, first, 1.0, 5.0)
+    foreseen = pilot_findings(simulation, first, 1.0, 5.0)
     steps = 0
     while simulation.time < case.time.end * (1 - 1e-9):
         simulation.advance(min(simulation.step_size(), case.time.end - simulation.time))
@@ -247,9 +247,9 @@ def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
     case = small("grid.points=24", "initial.flow=abc", "initial.wavenumber=6", "time.cfl=0.5")
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
-    foreseen = foresee(simulation, simulation.step_size(), 1.0, 0.5)
+    foreseen = pilot_findings(simulation, simulation.step_size(), 1.0, 0.5)
     assert foreseen.steps is None
-    assert "that of the initial state" in foresight_texts(foreseen, simulation.case)["kmax_eta"]
+    assert "that of the initial state" in pilot_texts(foreseen, simulation.case)["kmax_eta"]
 
 
 # -- lattice ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from slipstream.argument_checks import is_finite, plain_value
-from slipstream.case.chosen_outputs import (
+from slipstream.case.output_tables import (
     AveragesOutput,
     FieldsOutput,
     MovieOutput,
@@ -25,7 +25,7 @@ from slipstream.output.occasions import Occasions
 
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
-    from slipstream.output.contents import ChosenAverages
+    from slipstream.output.averages import ChosenAverages
 
 Settings = TypeVar("Settings", bound=Table)
 # A plane or a line: its axis and its position, or both by name.
@@ -113,7 +113,7 @@ class Averaging(Callback):
             simulation._tell()
 
 
-class ChosenOutput:
+class OutputMethods:
     """Output of simulations into files that the user names, in a run's folder or not."""
 
     def output(
@@ -156,19 +156,19 @@ class ChosenOutput:
         times : sequence of float, optional
             Times at which it is written.
         plane : (axis, position), optional
-            Only the plane of points normal to an axis nearest to a position.
+            Only the plane of points across an axis that is nearest to a position.
         line : (axis, (a, b)), optional
-            Only the line of points along an axis nearest to positions along the other two.
+            Only the line of points along an axis that is nearest to a position.
         points : array of shape (n, 3), optional
-            Only these places x, y, z, by cubic interpolation.
-        box : mapping, optional
-            Only points within ranges, such as ``{"x": (0, 1)}``.
+            Only these places, each [x, y, z], by cubic interpolation (not vtk).
+        box : mapping such as ``{"x": (0, 1)}``, optional
+            Only points in these ranges of coordinates; an axis left out is whole.
         stride : int or sequence of 3 int
-            Every n-th point, along x, y and z.
+            Every n-th point along all axes or [x, y, z]; not with points.
         precision : {"float64", "float32", "float16"}, optional
-            Of the numbers in files; by default the simulation's.
+            Of numbers in files, float16 not in vtk (default: that of the simulation).
         format : {"zarr", "hdf5", "vtk"}, optional
-            By default what `file` ends with, or zarr.
+            What kind of file (default: what the name of file ends with, or zarr).
 
         Returns
         -------
@@ -237,15 +237,24 @@ class ChosenOutput:
         of : str, Quantity, sequence or mapping
             As for `output`.
         every, steps, times
-            When samples are taken, as for `every`; one of them is needed.
+            When samples are taken, as for `every`; one of them is needed, and with `steps` or
+            `times` a `batch`, too. Where the case has no end, a batch has 50 samples by default.
         batch : float, optional
-            Time of the batches from whose scatter errors come: longer than some ten correlation
-            times. By default a 16th of the time until the end of the case, or 50 samples where it
-            has none; needed with `steps` and `times`.
+            Time of each of the batches from whose scatter the error comes: longer than some ten
+            correlation times (default: a 16th of the time until the end).
         profile : {"x", "y", "z"}, optional
-            Only along this axis: each sample is the mean over the other two.
-        plane, line, points, box, stride
-            Which points, as for `output`.
+            Only along this axis: each sample is the mean over the other two; not with plane, line,
+            points, box and stride.
+        plane : (axis, position), optional
+            Only the plane of points across an axis that is nearest to a position.
+        line : (axis, (a, b)), optional
+            Only the line of points along an axis that is nearest to a position.
+        points : array of shape (n, 3), optional
+            Only these places, each [x, y, z], by cubic interpolation (not vtk).
+        box : mapping such as ``{"x": (0, 1)}``, optional
+            Only points in these ranges of coordinates; an axis left out is whole.
+        stride : int or sequence of 3 int
+            Every n-th point along all axes or [x, y, z]; not with points.
 
         Returns
         -------
@@ -257,7 +266,7 @@ class ChosenOutput:
         InputError
             If anything is not accepted.
         """
-        from slipstream.output.contents import ChosenAverages
+        from slipstream.output.averages import ChosenAverages
 
         simulation = cast("InteractiveSimulation", self)
         solver = simulation._ready()
@@ -285,13 +294,13 @@ class ChosenOutput:
         every: float | None = None,
         *,
         plane: Place,
-        file: str | Path,
-        steps: int | None = None,
-        times: Any = None,
         range: Sequence[float] | None = None,
         frames_per_second: float = 12.0,
         size: int | None = None,
         format: str | None = None,
+        file: str | Path,
+        steps: int | None = None,
+        times: Any = None,
     ) -> Callback:
         """Make a movie of a plane while the simulation is stepped, from now on.
 
@@ -307,18 +316,18 @@ class ChosenOutput:
         every, steps, times
             See `output`; one of them is needed.
         plane : (axis, position)
-            The plane of points across an axis that is next to a position.
-        file : str or pathlib.Path
-            In a folder that is there; one that has this name is replaced.
-        range : pair of float, optional
-            Values of the first and the last colour. By default those of the first frames, to both
-            sides of zero alike where values have both signs.
+            The plane of points across an axis that is nearest to a position.
+        range : sequence of 2 float, optional
+            Values of the first and the last colour (default: those of the first frames, symmetric
+            about zero where values have both signs).
         frames_per_second : float
             How fast it is played.
         size : int, optional
-            Pixels of the longer side; by default as many as the plane has points, from 640 to 1080.
+            Pixels of the longer side (default: as many as the plane has points, from 640 to 1080).
         format : {"gif", "mp4"}, optional
-            By default what `file` ends with, or gif.
+            What kind of file (default: what the name of file ends with, or gif).
+        file : str or pathlib.Path
+            In a folder that is there; one that has this name is replaced.
 
         Returns
         -------

@@ -2,7 +2,7 @@
 
 The trial does a few steps, and writes one of each output into a folder that is removed afterwards;
 where that would be large, output is made but not written. A family adds what it foresees by means
-of its own (`solver_registry.foresee`).
+of its own (`solver_registry.pilot_findings`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from slipstream.collective import largest, on_first_rank, together
 from slipstream.device.private_cache import CODE_SUFFIXES, cache_folder
 from slipstream.errors import SlipstreamError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
+from slipstream.io.output_folder import claim_folder
 from slipstream.io.run_folder import OUTPUTS_NAME
 from slipstream.io.stored_layout import stored_layout
 from slipstream.output.chosen_outputs import ChosenOutputs
@@ -40,14 +41,13 @@ from slipstream.printable_text import printable
 from slipstream.report.console import announce, make_console
 from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
-from slipstream.report.solver_texts import description, foresight_texts
+from slipstream.report.solver_texts import description, pilot_texts
 from slipstream.simulation.output_counts import counts_until, files_warning
-from slipstream.simulation.output_folder import claim_folder
 from slipstream.simulation.output_writer import OutputWriter
 from slipstream.simulation.run_case import begin_pictures
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_registry import foresee
-from slipstream.simulation.solver_values import Foresight
+from slipstream.simulation.solver_registry import pilot_findings
+from slipstream.simulation.solver_values import PilotFindings
 from slipstream.simulation.stop_requests import Interrupted, Interruption, own_age
 from slipstream.simulation.time_loop import Limits, TimeLoop
 
@@ -104,7 +104,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class RunCost:
     """What a run will take; times in seconds.
 
     Attributes
@@ -138,7 +138,7 @@ def check_run(
     comm: Comm = None,
     console: Console | None = None,
     kmax_eta: float = 1.0,
-) -> Forecast:
+) -> RunCost:
     """Announce what a run would do and take, and write nothing that stays. Collective.
 
     Parameters
@@ -158,7 +158,7 @@ def check_run(
 
     Returns
     -------
-    Forecast
+    RunCost
         What was announced.
 
     Raises
@@ -172,9 +172,9 @@ def check_run(
     console = (console or make_console()) if rank == 0 else Console(quiet=True)
     simulation = make()
     with together(simulation.comm):
-        trial, foresight = _try(simulation, folder, console, kmax_eta)
+        trial, pilot = _try(simulation, folder, console, kmax_eta)
         # Summing up may take memory too, of a run that is long enough.
-        stepping = forecast_of(case, trial, foresight).parts["time steps"]
+        stepping = cost_of(case, trial, pilot).parts["time steps"]
         simulation.findings(stepping, max(1, trial.steps))
         trial.hosts = _memory_of_hosts(simulation.comm)
     compiled = trial.starting < 0
@@ -185,14 +185,14 @@ def check_run(
         with together(again.comm):
             again.prepare()
         trial.starting = -trial.starting + clock.perf_counter() - began
-    forecast = forecast_of(case, trial, foresight)
-    _show(console, case, trial, foresight, forecast, folder)
-    return forecast
+    cost = cost_of(case, trial, pilot)
+    _show(console, case, trial, pilot, cost, folder)
+    return cost
 
 
 def _try(
     simulation: Simulation, folder: Path, console: Console, kmax_eta: float
-) -> tuple[Trial, Foresight]:
+) -> tuple[Trial, PilotFindings]:
     """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
     trial = Trial(memory_free=_memory_free())
     announce(console, simulation.case, description(simulation), folder)
@@ -207,8 +207,8 @@ def _try(
     compiled = largest(simulation.comm, int(_kernels() != before))
     if compiled:
         trial.starting = -imported
-    foresight = foresee(simulation, trial.first_step, kmax_eta, _PILOT)
-    return trial, foresight
+    pilot = pilot_findings(simulation, trial.first_step, kmax_eta, _PILOT)
+    return trial, pilot
 
 
 def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
@@ -392,16 +392,16 @@ def _memory_free() -> int:
 # -- what follows for the run ----------------------------------------------------------------------
 
 
-def forecast_of(case: Case, trial: Trial, foresight: Foresight) -> Forecast:
+def cost_of(case: Case, trial: Trial, pilot: PilotFindings) -> RunCost:
     """Return what a run takes, from a trial and what its family foresees."""
     left = case.time.end - trial.start_time
-    steps, most = foresight.steps, case.time.max_steps
+    steps, most = pilot.steps, case.time.max_steps
     if steps is None:
         steps = math.ceil(left / trial.first_step - 1e-9) if trial.first_step > 0 else math.nan
         steps *= case.steps_at_once
     until = left
-    if case.ends_early and foresight.steps is not None:
-        until = min(left, foresight.steps)
+    if case.ends_early and pilot.steps is not None:
+        until = min(left, pilot.steps)
     if most is not None and steps > most:
         until, steps = until * most / steps, most
     counts = counts_until(case, until)
@@ -429,7 +429,7 @@ def forecast_of(case: Case, trial: Trial, foresight: Foresight) -> Forecast:
         "pictures": trial.picture_seconds,
     }
     files = trial.more_files + sum(kept[kind] * trial.files.get(kind, 0.0) for kind in kept)
-    return Forecast(steps, counts, parts, int(disk), round(files))
+    return RunCost(steps, counts, parts, int(disk), round(files))
 
 
 def _steps_for_hits(counts: Mapping[str, int], steps: float) -> float:
@@ -452,8 +452,8 @@ def _show(
     console: Console,
     case: Case,
     trial: Trial,
-    foresight: Foresight,
-    forecast: Forecast,
+    pilot: PilotFindings,
+    cost: RunCost,
     folder: Path,
 ) -> None:
     table = Table(title="what a run would take", show_header=False, box=box.HORIZONTALS)
@@ -467,17 +467,17 @@ def _show(
     first = f"{trial.first_step / case.steps_at_once:.4g}"
     number = "" if trial.courant is None else f", Courant number {trial.courant:.3g}"
     add("time step" if fixed else "first time step", first + number)
-    about = "about " if not fixed or foresight.steps is not None else ""
-    about = "at most " if case.ends_early and foresight.steps is None else about
-    how = foresight.source if foresight.steps is not None else ""
+    about = "about " if not fixed or pilot.steps is not None else ""
+    about = "at most " if case.ends_early and pilot.steps is None else about
+    how = pilot.source if pilot.steps is not None else ""
     how = how or ("" if fixed else "if the first step's size stays")
-    add("time steps", f"{about}{forecast.steps:.0f}" + (f", {how}" if how else ""))
-    parts = ", ".join(f"{name} {duration(one)}" for name, one in forecast.parts.items() if one)
-    add("wall time", f"about {duration(forecast.wall)}: {parts}")
+    add("time steps", f"{about}{cost.steps:.0f}" + (f", {how}" if how else ""))
+    parts = ", ".join(f"{name} {duration(one)}" for name, one in cost.parts.items() if one)
+    add("wall time", f"about {duration(cost.wall)}: {parts}")
     plural = "step" if trial.steps == 1 else "steps"
     add("timed", f"{trial.steps} {plural}, {duration(trial.step_seconds)} each")
     for kind, name in _PLAIN_NAMES.items():
-        count, size = forecast.counts.get(kind, 0), trial.bytes.get(kind, 0.0)
+        count, size = cost.counts.get(kind, 0), trial.bytes.get(kind, 0.0)
         if count and size:
             kept = f"the last {case.output.keep_checkpoints} are kept"
             note = f", {kept}" if kind == "checkpoint" else ""
@@ -486,33 +486,33 @@ def _show(
             files_text = f" in {files:.0f} files" if files >= _TELLING else ""
             add(name, f"{bytes_text(size)}{files_text}, {often}{note}")
     free = shutil.disk_usage(next(x for x in (folder, *folder.absolute().parents) if x.exists()))
-    disk = f"{bytes_text(forecast.disk)} in {counted(forecast.files, 'file')}"
+    disk = f"{bytes_text(cost.disk)} in {counted(cost.files, 'file')}"
     add("disk in all", f"{disk}, of {bytes_text(free.free)} free")
     for name, (processes, used) in trial.hosts.items():
         who = "this process" if processes == 1 else f"{processes} processes"
         on = "host memory" if len(trial.hosts) == 1 else f"memory of {name}"
         left = f", of {bytes_text(trial.memory_free)} free" if len(trial.hosts) == 1 else ""
         add(on, f"{bytes_text(used)} for {who}{left}")
-    for name, fact in foresight_texts(foresight, case).items():
+    for name, fact in pilot_texts(pilot, case).items():
         add(name, fact)
     console.print(table, highlight=False)
-    told = list(foresight.warnings)
+    told = list(pilot.warnings)
     # What is foreseen says more than what is already so.
     is_said = any("kmax_eta" in text for text in told)
     told += [text for text in trial.warnings if not (is_said and "kmax_eta" in text)]
     wall = case.time.wall_seconds
-    if wall is not None and forecast.wall > wall:
-        start = forecast.parts["start"]
-        jobs = math.ceil((forecast.wall - start) / (wall - start)) if wall > start else math.inf
+    if wall is not None and cost.wall > wall:
+        start = cost.parts["start"]
+        jobs = math.ceil((cost.wall - start) / (wall - start)) if wall > start else math.inf
         told.append(
             f"time.wall = {case.time.wall} ends the run before its time; with slipstream resume it"
             f" takes about {jobs} jobs"
             if jobs < math.inf
             else f"time.wall = {case.time.wall} is over before the run has begun"
         )
-    if forecast.disk > free.free:
+    if cost.disk > free.free:
         told.append(f"the output does not fit: {bytes_text(free.free)} are free")
-    if warning := files_warning(forecast.files):
+    if warning := files_warning(cost.files):
         told.append(warning)
     for text in told:
         console.print(Text(printable(f"warning: {text}"), style="yellow"), soft_wrap=True)

@@ -371,7 +371,8 @@ class MovieOutput(Table):
     )
     range: Unchecked[tuple[float, float] | None] = Key(
         None,
-        "values of the first and the last colour (default: those of the first frames)",
+        "values of the first and the last colour (default: those of the first frames, symmetric"
+        " about zero where values have both signs)",
         example=[0.0, 5.0],
     )
     frames_per_second: Annotated[float, Field(gt=0, le=50)] = Key(12.0, "how fast it is played")
