@@ -77,6 +77,7 @@ _GHOST_STRONG = (
 )
 # SummitDev beside Summit, by specifications: memory of a P100 and a V100 (732 and 900 GB/s), NVLink
 # to the host (40 and 50 GB/s), the host's memory (230 and 340 GB/s), rails of InfiniBand (1 and 2).
+# Its nodes are IBM's S822LC (Redpaper REDP-5405): two NVLinks of 20 GB/s between a GPU and its CPU.
 _OF_SUMMIT = {"memory": 732 / 900, "bus": 40 / 50, "host": 230 / 340, "network": 1 / 2}
 
 # Of Titan: the sandstone's porosity, directions that cross a face of a part, and neighbours.
