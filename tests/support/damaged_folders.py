@@ -131,11 +131,16 @@ CHANGES = {
 
 
 def _partial_links(name):
+    def place(run):
+        # Not every family has all stores.
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        return run / f"{name}.partial"
+
     def link(run, outside):
-        (run / f"{name}.partial").symlink_to(outside / "file")
+        place(run).symlink_to(outside / "file")
 
     def fifo(run, outside):
-        os.mkfifo(run / f"{name}.partial")
+        os.mkfifo(place(run))
 
     return {f"partial_link {name}": link, f"partial_fifo {name}": fifo}
 
