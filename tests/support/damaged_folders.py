@@ -422,6 +422,7 @@ def outcome(name, kind, damage, place, expected):
             "it is missing",
             "it has no segments",
             "snapshots, not",
+            "not a regular file",
         )
         is_said = "warning" in err or any(one in out for one in words)
         return ("said", "") if is_said else ("silent", "another result without a word")

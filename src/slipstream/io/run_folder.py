@@ -264,9 +264,10 @@ class RunFolder:
         return (self._last and self._last.seals) or {}
 
     def faults(self, names: Collection[str] | None = None) -> list[str]:
-        """Return what is not as the last state knows it, for people; of all, or of some names.
+        """Return what is not as it was written, for people: the case, the record, and other output.
 
-        Not looked at are large output, and that of a run which is under way.
+        Other output, all or of some names, is compared with what the last state knows. Large output
+        is not compared, nor that of a run which is under way.
         """
         if self.is_written:
             return []
@@ -276,6 +277,8 @@ class RunFolder:
                 read_manifest(path)
             except Damage as damage:
                 found.append(f"{path} is damaged: {damage}")
+        if self._has_foreign_case():
+            found.append(f"{self.path / CASE_NAME}: no part of the run had this case")
         knows_record = self._last is not None and self._last.began is not None
         with contextlib.suppress(InputError):  # said by who reads it
             if knows_record and not self.record().segments:
@@ -288,6 +291,17 @@ class RunFolder:
             if not is_large and (reason := self.fault_of(name, seal)):
                 found.append(f"{self.path / name}: {reason}")
         return found
+
+    def _has_foreign_case(self) -> bool:
+        """Return whether the folder's case can be read, and the run is known to have had others."""
+        known = [self._last.case] if self._last is not None else []
+        with contextlib.suppress(InputError):
+            known += [one.case for one in self.record().segments]
+        try:
+            text = self.own_case()
+            return any(known) and tomllib.loads(text) not in [tomllib.loads(one) for one in known]
+        except (InputError, ValueError, RecursionError):
+            return False
 
     def _bytes(self, name: str) -> int:
         """Return how many bytes there are in a store, roughly."""

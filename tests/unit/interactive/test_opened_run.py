@@ -193,7 +193,8 @@ def test_code_that_a_folder_names_is_not_run(folder, tmp_path):
     code.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     case = (folder / "case.toml").read_text()
     (folder / "case.toml").write_text(case.replace('model = "hd"', f'model = "{code}:f"'))
-    run = slipstream.open(folder)
+    with pytest.warns(UserWarning, match="no part of the run had this case"):
+        run = slipstream.open(folder)
     assert run.settings["equation"]["model"] == f"{code}:f"
     repr(run), run._repr_html_()
     for asked in (lambda: run.case, lambda: run.restart(**ONE)):

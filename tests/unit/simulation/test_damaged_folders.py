@@ -114,6 +114,19 @@ def test_a_file_that_is_missing_is_named_by_who_reads_its_folder(run, capsys, na
     assert said in RunWatcher(run).look().warnings
 
 
+def test_a_case_that_no_part_of_the_run_had_is_named_by_who_reads_it(run, capsys):
+    StoredRun(run)
+    assert not capsys.readouterr().err
+    path = run / "case.toml"
+    path.write_text(path.read_text().replace("solver", "rolver", 1))
+    said = f"{path}: no part of the run had this case"
+    StoredRun(run)
+    assert said in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="no part of the run had this case"):
+        open_run(run)
+    assert said in RunWatcher(run).look().warnings
+
+
 def test_damage_that_cannot_be_drawn_is_said_in_a_line(run, tmp_path):
     place = run / "fields.zarr" / "y" / "c" / "0"
     place.write_bytes(bytes(place.stat().st_size))
