@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs" / "_ext"), str(ROOT / "src")]
@@ -37,6 +38,7 @@ html_math_renderer = "mathml"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 autodoc_default_options = {"members": True, "inherited-members": True}
 napoleon_google_docstring = False
 napoleon_use_rtype = False
@@ -51,3 +53,23 @@ html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 copybutton_selector = "div.highlight-python pre, div.highlight-bash pre, div.highlight-none pre"
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+def keep_colons(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from reading "Kinematic viscosity: one over ..." as a type and a text."""
+    if what == "attribute" and lines:
+        lines[0] = lines[0].replace(":", "\N{RATIO}", 1)
+
+
+def restore_colons(
+    app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Give an attribute's text its colon back, once napoleon has read it."""
+    if what == "attribute":
+        lines[:] = [line.replace("\N{RATIO}", ":") for line in lines]
+
+
+def setup(app: Any) -> None:
+    """Add both, around napoleon's own."""
+    app.connect("autodoc-process-docstring", keep_colons, priority=100)
+    app.connect("autodoc-process-docstring", restore_colons, priority=900)
