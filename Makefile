@@ -13,12 +13,13 @@ endif
 # The shipped case has 128^3 points; with fewer it needs a larger viscosity.
 DEMO := --set grid.points=64 --set equation.viscosity=0.005 --set title="Taylor-Green vortex, Re = 200"
 
-.PHONY: help demo test lint format gpu-check gpu-bench bench clean
+.PHONY: help demo test lint docs format gpu-check gpu-bench bench clean
 
 help:
 	@echo "make demo       simulate the Taylor-Green vortex and draw pictures, in a minute"
 	@echo "make test       run all tests, also those on several MPI ranks"
-	@echo "make lint       check style, formatting and types"
+	@echo "make lint       check style, formatting, types and the documentation site"
+	@echo "make docs       build the documentation site: build/docs/index.html"
 	@echo "make gpu-check  run everything that needs a GPU (PYTHON=... to choose the interpreter)"
 	@echo "make gpu-bench  measure all headline figures on GPUs (RECORD=FILE to keep, AGAINST=FILE to compare)"
 	@echo "make bench      time a step of a direct numerical simulation"
@@ -38,6 +39,11 @@ $(VENV)/.stamp-test: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --quiet --editable '.[mpi,test]'
 	@touch $@ $(VENV)/.stamp-core
 
+$(VENV)/.stamp-docs: pyproject.toml | $(VENV)/.stamp-core
+	@echo "Installing what the documentation site needs into $(VENV) ..."
+	$(PIP) install --quiet --editable '.[docs]'
+	@touch $@
+
 demo: $(VENV)/.stamp-core
 	@echo "Large vortices stretch, and break down into small ones: the Taylor-Green vortex,"
 	@echo "simulated on 64^3 points and then drawn, in less than a minute on two cores."
@@ -50,10 +56,15 @@ demo: $(VENV)/.stamp-core
 test: $(VENV)/.stamp-test
 	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 
-lint: $(VENV)/.stamp-test
+lint: $(VENV)/.stamp-test docs
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+# Warnings are errors. The site reads from disk, without a network.
+docs: $(VENV)/.stamp-docs
+	$(VENV)/bin/python -m sphinx --quiet --nitpicky --fail-on-warning --keep-going -j auto docs build/docs
+	$(VENV)/bin/python tools/check_site.py build/docs
 
 format: $(VENV)/.stamp-test
 	$(VENV)/bin/python tools/write_keys.py

@@ -70,7 +70,7 @@ _OF_IMAGES = {
 }
 _MEANINGS_OF_IMAGES = {
     "shape": "number of voxels along z, y and x, of raw values",
-    "crop": "part to use: first voxel and the one after the last, along z, y and x",
+    "crop": "part to use: first voxel, and last voxel plus one, along z, y and x",
     "mirror": "axes along which the mirror image follows, so that opposite faces match, such as"
     ' "xy"; True for the axis of the flow',
 }

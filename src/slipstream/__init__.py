@@ -12,7 +12,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # OpenMP lets threads spin after their work, on cores that others need next: steps took ten times as
 # long on a busy machine. The runtime reads this when it is loaded, so it stands before every other

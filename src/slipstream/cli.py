@@ -122,14 +122,16 @@ def run(
     ] = False,
     resumes: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with the run in the folder, if it has a state."),
+        typer.Option("--resume", help="Continue the run in the folder, if it has a state."),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Tell what the run would take, and write nothing.")
+        bool, typer.Option("--check", help="Predict the cost of the run; write nothing.")
     ] = False,
     resolve: Annotated[
         float | None,
-        typer.Option(metavar="KMAX_ETA", help="Of --check: warn of a lower kmax_eta (default: 1)."),
+        typer.Option(
+            metavar="KMAX_ETA", help="With --check: warn of a lower kmax_eta (default: 1)."
+        ),
     ] = None,
     quiet: _Quiet = False,
     log_level: _LogLevel = "info",
@@ -194,7 +196,7 @@ def resume(
         typer.Option("--from-state", help="Take the case of the state, not that of the folder."),
     ] = False,
 ) -> None:
-    """Go on with a run where it stopped, in its folder, on any number of ranks."""
+    """Continue a run where it stopped, in its folder, on any number of ranks."""
     how, comm = _Output(quiet, log_level), _launched_comm(ranks)
     _resume(folder, _overrides(settings, device), ranks, comm, how, from_state=from_state)
 
@@ -304,7 +306,7 @@ def new(
         bool, typer.Option("--overwrite", help="Replace a file that exists.")
     ] = False,
 ) -> None:
-    """Write a commented case to start from: of a family, of another case, or of a model."""
+    """Write a commented case to start from: for a solver, another case, or a model."""
     from slipstream.case import write_template
 
     path = write_template(name, overwrite, solver, source=source, model=model)
@@ -318,7 +320,7 @@ def schema(
         Path | None, typer.Option(metavar="FILE", help="Write it there instead of printing it.")
     ] = None,
 ) -> None:
-    """Print the JSON schema of cases, by which editors complete and check them."""
+    """Print the JSON schema of cases, with which editors complete and check them."""
     from slipstream.case.json_schema import schema_of_cases
 
     text = json.dumps(schema_of_cases(solver), indent=2, ensure_ascii=False)
@@ -331,7 +333,7 @@ def schema(
 
 @app.command()
 def cases() -> None:
-    """List the cases that come with Slipstream."""
+    """List the shipped cases."""
     from slipstream.report.console import list_of_cases, make_console
 
     make_console().print(list_of_cases(), highlight=False)
@@ -351,7 +353,7 @@ def explain(
         typer.Option(help=f"A model instead of a case: {', '.join(MODELS)} or FILE.py:FUNCTION."),
     ] = None,
 ) -> None:
-    """Show what equations are made into: transforms, kernels and memory."""
+    """Show the transforms, kernels and memory of a model's equations."""
     from slipstream.case import SpectralCase
     from slipstream.report.console import make_console
     from slipstream.spectral.explanation import explanation_of_case, explanation_of_model
@@ -377,13 +379,13 @@ def info(
     out: Annotated[
         Path,
         typer.Option(
-            metavar="FOLDER", help="With --calibrate: whose storage is measured, as of runs there."
+            metavar="FOLDER", help="With --calibrate: the folder whose storage is measured."
         ),
     ] = Path("runs"),
     device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
     ranks: _Ranks = None,
 ) -> None:
-    """Show what this machine and this installation offer."""
+    """Show the devices, compilers, MPI and transports of this machine."""
     from slipstream.machine_info import gather_facts
     from slipstream.report.console import make_console
 
@@ -405,15 +407,15 @@ def info(
 @app.command()
 def watch(
     folder: _Run,
-    once: Annotated[bool, typer.Option("--once", help="Show what is known now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the present status, and end.")] = False,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time between two looks.")
+        float, typer.Option(metavar="SECONDS", help="Time between two updates.")
     ] = 2.0,
     series: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Columns to show (default: main ones).")
     ] = None,
 ) -> None:
-    """Show how far a run is, also of one on another machine: it reads files only."""
+    """Show the progress of a run, also on another machine; only files are read."""
     from slipstream.report.console import make_console
     from slipstream.report.watch_display import watch as show
 
@@ -439,7 +441,7 @@ def validate(
     device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
     ranks: _Ranks = None,
     json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record what was found, and on what.")
+        Path | None, typer.Option(metavar="FILE", help="Record the results and the machine.")
     ] = None,
 ) -> None:
     """Compare this installation with theory and literature, in a minute or two."""
@@ -456,7 +458,7 @@ def plot(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            help="Output folder of a run; of several for one figure with all of them.",
+            help="Output folder of a run; give several for one figure of all.",
             metavar="RUN...",
             autocompletion=complete_run,
         ),
@@ -466,7 +468,8 @@ def plot(
         typer.Option(metavar="NAME", help="Draw a plane of this field, instead of everything."),
     ] = None,
     plane: Annotated[
-        str | None, typer.Option(metavar="z=0.5", help="Which plane (default: the liveliest).")
+        str | None,
+        typer.Option(metavar="z=0.5", help="Which plane (default: largest mean square)."),
     ] = None,
     time: Annotated[
         float | None, typer.Option(metavar="T", help="The snapshot nearest to this time.")
@@ -483,11 +486,13 @@ def plot(
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option(metavar="PIXELS", help="Of --movie: its longer side (default: by the grid)."),
+        typer.Option(
+            metavar="PIXELS", help="With --movie: its longer side (default: by the grid)."
+        ),
     ] = None,
     spectrum: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Draw this spectrum alone (with the next: the first)."),
+        typer.Option(metavar="NAME", help="Draw this spectrum alone (default: the first)."),
     ] = None,
     compensate: Annotated[
         str | None,
@@ -499,7 +504,7 @@ def plot(
     ] = False,
     since: Annotated[
         float | None,
-        typer.Option(metavar="T", help="Of --average: from when on (default: after the spin-up)."),
+        typer.Option(metavar="T", help="With --average: start time (default: after the spin-up)."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to (default: plots/RUN).")
@@ -508,7 +513,7 @@ def plot(
         bool, typer.Option("--movie", help="Draw the plane at the times of all snapshots.")
     ] = False,
 ) -> None:
-    """Draw a run's pictures again, also while it is under way: its folder is only read."""
+    """Draw the pictures of a run, also while it is under way; its folder is only read."""
     from slipstream.report.plot_command import (
         PlaneWishes,
         plot,
@@ -565,7 +570,7 @@ def average(
         typer.Option(metavar="FILE", help="Write them: .csv, or .zarr for arrays of any shape."),
     ] = None,
 ) -> None:
-    """Average a run's series, spectra and fields over time, with standard errors."""
+    """Average series, spectra and fields of a run over time, with standard errors."""
     from slipstream.report.console import make_console
     from slipstream.report.run_averages import average_command
 
@@ -593,10 +598,10 @@ def project(
         Path | None, typer.Option(metavar="FILE", help="Draw it: PNG, PDF, SVG.")
     ] = None,
     papers: Annotated[
-        bool, typer.Option("--papers", help="Show published figures beside their forecast.")
+        bool, typer.Option("--papers", help="Compare forecasts with published figures.")
     ] = False,
 ) -> None:
-    """Foretell the time of a step on a machine that one does not have."""
+    """Forecast the time of a step on a machine that you do not have."""
     from slipstream.forecast import project_command
     from slipstream.report.console import make_console
 
@@ -621,7 +626,7 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="Where to (default: reports/RUN.html).")
     ] = None,
 ) -> None:
-    """Write a page of a run, or of several side by side; their folders are only read."""
+    """Write a report of a run, or of several side by side; their folders are only read."""
     from slipstream.report.report_command import write_report
 
     typer.echo(f"report: {printable(str(write_report(folders, out)))}")

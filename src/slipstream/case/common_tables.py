@@ -68,7 +68,7 @@ class Initial(Table):
 
     restart: Annotated[str, Field(min_length=1)] | None = Key(
         None,
-        "output folder of an earlier run, whose last state to go on from",
+        "output folder of an earlier run, from whose last state to continue",
         example="runs/earlier",
     )
 
@@ -79,14 +79,14 @@ class Time(Table):
     end: Positive = Key(..., "time at which the run ends", example=10)
     max_steps: Annotated[int, Field(gt=0)] | None = Key(
         None,
-        "steps after which the run ends even if time.end is not reached; those of an earlier run,"
+        "number of steps after which the run ends even before time.end; steps of an earlier run,"
         " from whose state this one starts, do not count",
         example=1000,
     )
     wall: Annotated[str | float, BeforeValidator(_checked_duration)] | None = Key(
         None,
-        'how long the process may take by the clock, "23h30m" or seconds: the run ends early enough'
-        " to write its last state, and `slipstream resume` goes on",
+        'wall-clock time of the process, "23h30m" or seconds: the run ends early enough'
+        " to write its last state, and `slipstream resume` continues it",
         example="23h30m",
     )
 
@@ -100,9 +100,9 @@ class Run(Table):
     """``[run]``: where and in which order the work is done; results do not depend on it."""
 
     device: Annotated[str, one_of(DEVICES, auto=True)] = Key(
-        "auto", 'what computes; "auto" takes a GPU where there is one'
+        "auto", 'device that computes; "auto" takes a GPU if there is one'
     )
-    timeline: bool = Key(False, "draw which work was done when in a step (lattice: in a pair)")
+    timeline: bool = Key(False, "draw the timeline of a step (lattice: of a pair of steps)")
 
 
 class ExchangingRun(Run):
@@ -112,7 +112,7 @@ class ExchangingRun(Run):
         "overlap", "whether communication hides behind computation; the bits are the same"
     )
     transport: Annotated[str, one_of(TRANSPORTS, auto=True)] = Key(
-        "auto", 'how ranks exchange data; "auto" suits devices and nodes'
+        "auto", 'how ranks exchange data; "auto" chooses by devices and nodes'
     )
 
 
@@ -125,19 +125,19 @@ class Output(Table):
     )
     pictures: bool = Key(True, "draw pictures at the end")
     report: bool = Key(True, "write report.html at the end, with the pictures that are drawn")
-    checkpoint: bool = Key(True, "write the state from which a later run can go on")
+    checkpoint: bool = Key(True, "write states, from which a run can continue")
     checkpoint_interval: Positive | None = Key(
         None, "time between states (default: by the clock, and at the end)", example=1.0
     )
     checkpoint_minutes: Positive = Key(
-        15.0, "minutes by the clock between states: whatever kills the run, no more is lost"
+        15.0, "minutes by the clock between states: a kill loses no more than that"
     )
-    keep_checkpoints: Annotated[int, Field(ge=1)] = Key(2, "how many of the last states stay")
+    keep_checkpoints: Annotated[int, Field(ge=1)] = Key(2, "number of the last states to keep")
     fields: Annotated[tuple[FieldsOutput, ...], BeforeValidator(as_tuple)] = Key(
-        (), "fields and expressions, of all points or some, each into a file in the folder outputs"
+        (), "fields and expressions, at all points or some, each in a file in the folder outputs"
     )
     scalars: Annotated[tuple[ScalarsOutput, ...], BeforeValidator(as_tuple)] = Key(
-        (), "expressions that are reduced to numbers, as columns or in files of their own"
+        (), "expressions that are reduced to numbers, as columns or in separate files"
     )
     averages: Annotated[tuple[AveragesOutput, ...], BeforeValidator(as_tuple)] = Key(
         (), "averages over time of fields and expressions, with errors"

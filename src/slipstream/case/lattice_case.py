@@ -151,16 +151,16 @@ class Image(Table):
     """
 
     sample: Annotated[str, one_of(SAMPLES)] | None = Key(
-        None, "what the pores are, if they are synthetic", example="sandstone"
+        None, "synthetic sample", example="sandstone"
     )
     path: Annotated[str, Field(min_length=1), Such(IMAGE_FORMATS)] | None = Key(
         None,
-        "instead of a sample: a voxel image, relative to the working directory; its end tells the"
-        " format",
+        "instead of a sample: a voxel image, relative to the working directory; the ending of its"
+        " name gives the format",
         example="rock.tif",
     )
     shape: Unchecked[tuple[int, int, int] | None] = Key(
-        None, "voxels along x, y and z, of samples and of raw values", example=[64, 64, 64]
+        None, "voxels along x, y and z, of samples and raw files", example=[64, 64, 64]
     )
     radius: Positive | None = Key(
         None,
@@ -182,7 +182,7 @@ class Image(Table):
         None, 'of "spheres" (default: "simple")', example="simple"
     )
     axis: Axis | None = Key(
-        None, 'of "channel": what the walls are normal to; of "duct": its direction', example="z"
+        None, 'of "channel": normal of the walls; of "duct": its direction', example="z"
     )
     pore: Unchecked[int | tuple[int, ...] | None] = Key(
         None,
@@ -190,12 +190,16 @@ class Image(Table):
         " that is one value)",
         example=0,
     )
-    pore_below: float | None = Key(None, "of grey images: what is darker is pore", example=120.0)
+    pore_below: float | None = Key(
+        None, "of grey images: voxels darker than this are pore", example=120.0
+    )
     pore_above: float | None = Key(
-        None, "of grey images: what is brighter is pore; with both what lies between", example=80.0
+        None,
+        "of grey images: voxels brighter than this are pore; with both, those between",
+        example=80.0,
     )
     dataset: str | None = Key(
-        None, "of HDF5 and Zarr: which array, if there are several", example="data"
+        None, "of HDF5 and zarr: name of the array, if there are several", example="data"
     )
     dtype: str | None = Key(None, "of raw values: their type", example="uint8")
     byte_order: Literal["little", "big"] | None = Key(
@@ -212,7 +216,7 @@ class Image(Table):
         BeforeValidator(as_tuples),
     ] = Key(
         None,
-        "part to use: first voxel and the one after the last, along x, y and z",
+        "part to use: first voxel, and last voxel plus one, along x, y and z",
         example=[[0, 64], [0, 64], [0, 32]],
     )
     mirror: Annotated[tuple[Axis, ...], BeforeValidator(_axes)] = Key(
@@ -223,7 +227,7 @@ class Image(Table):
         (), "axes whose faces are walls; the others are periodic", example=["x", "y"]
     )
     isolated: Literal["remove", "keep"] = Key(
-        "remove", "what becomes of pores through which nothing flows"
+        "remove", "whether to remove pores through which nothing flows"
     )
 
     @model_validator(mode="before")
@@ -348,7 +352,7 @@ class Flow(Table):
     viscosity: Positive | None = Key(
         None,
         "dynamic viscosity of the fluid in Pa s; with pressure_gradient, output is in SI units,"
-        " which needs voxel_size. Stokes flow is scaled to them, whatever drives it on the lattice",
+        " which needs voxel_size. Stokes flow is scaled to these units",
         example=1e-3,
     )
     pressure_gradient: Positive | None = Key(
@@ -356,9 +360,9 @@ class Flow(Table):
     )
     density: Positive | None = Key(
         None,
-        "density of the fluid in kg/m³, for its Reynolds number; with inertia it gives the force on"
-        " the lattice, together with viscosity and pressure_gradient, and neither force nor"
-        " pressure_drop is given",
+        "density of the fluid in kg/m³, for its Reynolds number; with inertia, density, viscosity"
+        " and pressure_gradient determine the force on the lattice, so give neither force nor"
+        " pressure_drop",
         example=1000.0,
     )
 
@@ -372,9 +376,9 @@ class Flow(Table):
             if given:
                 raise Refusal(
                     f"remove {_listed(given)}: with inertia, viscosity, density and"
-                    " pressure_gradient tell what drives the flow",
+                    " pressure_gradient determine the drive",
                     f"{', '.join(given)}: with inertia the fluid's viscosity, density and"
-                    " pressure_gradient tell what drives the flow; accepted with them: none",
+                    " pressure_gradient determine the drive; accepted with them: none",
                 )
             return data
         if data.get("force") is not None and data.get("pressure_drop") is not None:
@@ -415,7 +419,7 @@ class LatticeTime(Time):
     )
     max_steps: EvenSteps | None = Key(
         None,
-        "time steps of this run, also of one that goes on from another's state; even",
+        "time steps of this run, not counting those of a run from whose state it starts; even",
         example=1000,
     )
 
@@ -426,14 +430,13 @@ class Convergence(Table):
     tolerance: Annotated[float, Field(ge=0, lt=1)] = Key(
         1e-3,
         "estimated relative distance to the permeability of the steady flow at which the run ends;"
-        " 0: it goes on to its last step",
+        " 0: the run takes all its steps",
     )
     interval: EvenSteps = Key(100, "time steps between two checks of the permeability; even")
     vectors: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=MOST_VECTORS)] = Key(
         10,
-        "number of its last changes from which the steady flow is extrapolated, which takes a"
-        " fraction of the time steps (fewer where memory is short); 0: none, to follow the flow in"
-        " time",
+        "number of changes from which the steady flow is extrapolated, which saves most time steps"
+        " (fewer if memory is short); 0: none, to follow the flow in time",
     )
 
 

@@ -114,11 +114,9 @@ class _Recurring(Table):
     """What is written at an interval, or at given times."""
 
     interval: Positive | None = Key(
-        None, "time between two, of which the first is at the start of the run", example=0.1
+        None, "time between outputs; the first is at the start of the run", example=0.1
     )
-    times: Times | None = Key(
-        None, "times at which it is written, instead of an interval", example=[0.5, 1.25]
-    )
+    times: Times | None = Key(None, "times of output, instead of an interval", example=[0.5, 1.25])
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

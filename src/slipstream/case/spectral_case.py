@@ -143,14 +143,15 @@ class SpectralInitial(Initial):
     """
 
     flow: Annotated[str, one_of(INITIAL_FLOWS)] | None = Key(
-        None, "what there is at the start, unless `restart` is given", example="taylor-green"
+        None, "initial flow, unless `restart` is given", example="taylor-green"
     )
     amplitude: float | None = Key(
         None,
         'largest velocity along x of "taylor-green"; factor of A, B and C of "abc"; of'
         ' "random": root'
         " mean square of a component, so that the energy is 3/2 of its square (in a plane its"
-        ' square); of "wave": of all components together, half the square of which is the energy',
+        ' square); of "wave": root mean square of all components together, so that the energy is'
+        " half its square",
         example=1.0,
     )
     wavenumber: Annotated[int, Field(gt=0)] | None = Key(
@@ -337,8 +338,8 @@ class SpectralRun(ExchangingRun):
     )
     memory: int | str | None = Key(
         None,
-        "what each rank may take of each of its devices, with fields on the host: bytes, or text"
-        " (default: its share of what is free)",
+        "limit of memory for each rank on each of its devices, with fields on the host: bytes, or"
+        " text (default: its share of the free memory)",
         example="8 GiB",
     )
     streaming: SpectralStreaming | None = Key(
@@ -390,7 +391,7 @@ class SpectralOutput(Output):
     )
     cospectra: Annotated[Unchecked[tuple[tuple[str, str], ...]], BeforeValidator(as_tuples)] = Key(
         (),
-        "pairs of names or expressions, of which co-spectra are written with the spectra",
+        "pairs of names or expressions, whose co-spectra are written with the spectra",
         example=[["velocity", "vorticity"]],
     )
 

@@ -19,6 +19,7 @@ from slipstream.device.cpu_device import HostDevice, lane_count
 from slipstream.device.device_interface import Device
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
+from slipstream.mpi_launch import how_to_install
 from slipstream.process_threads import thread_count
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Devi
     count = cuda_device_count() if kind != "cpu" else 0
     if kind == "cuda" and not count:
         raise InputError(
-            "device 'cuda' was asked for, but CuPy finds no GPU; install the extra for your "
-            "driver (pip install 'slipstream[cuda13]') or use device 'cpu'"
+            "device 'cuda' was asked for, but CuPy finds no GPU; install CuPy for your driver "
+            f"({how_to_install('cuda13')}) or use device 'cpu'"
         )
     if not count:
         threads = thread_count()

@@ -62,9 +62,8 @@ def _refusing(method: Method) -> Method:
 class DistributedFFT(KnownAttributes):
     """Transform of an array that is divided among ranks. Collective.
 
-    Every rank gives and gets its own part: `input_box` and `output_box` say which. Axes, real
-    transforms and normalisation are those of `numpy.fft`, cosine and sine transforms those of
-    `scipy.fft`.
+    Each rank passes and receives its own part: `input_box` and `output_box`. Axes, real
+    transforms and normalisation follow `numpy.fft`, cosine and sine transforms `scipy.fft`.
 
     Parameters
     ----------
@@ -74,15 +73,15 @@ class DistributedFFT(KnownAttributes):
         Physical type: float32 or float64 (real to complex; the last of the Fourier axes has
         ``n // 2 + 1`` modes), complex64 or complex128.
     axes : int or sequence of int, optional
-        The axes that are transformed, each once, negative ones counted from the end; all by
-        default. Of real arrays, the last of them makes half of the modes.
+        The axes that are transformed, each once; negative ones count from the end. The default is
+        all. For real arrays, the last of them keeps half of the modes.
     kinds : str or sequence of str
-        What is done along each of the axes: "fft", or a cosine or sine transform of type 1 to 4,
-        "dct1" to "dst4". If none is "fft", modes are of the type of the points.
+        The transform along each of the axes: "fft", or a cosine or sine transform of type 1 to 4,
+        "dct1" to "dst4". If none is "fft", modes have the type of the points.
     norm : {"backward", "ortho", "forward"}
         Which transforms are scaled, as in `numpy.fft` and `scipy.fft`.
     comm : mpi4py.MPI.Comm, optional
-        The ranks that share the array, any communicator; None is serial.
+        Communicator of the ranks that share the array; None is serial.
     device : Device or str
         An open device, or "auto", "cpu", "cuda", "hip".
     fields : int
@@ -92,36 +91,38 @@ class DistributedFFT(KnownAttributes):
         or not at all, with everything on the first rank, which is fastest for small arrays.
     order : {"transposed", "natural"}
         Spectral arrays are divided along the next axes, which saves an exchange, or along the same
-        ones as physical arrays.
+        axes as physical arrays.
     process_grid : (int, int), optional
-        For layout "pencil"; the most even one by default.
+        For layout "pencil"; by default the most even grid.
     input_boxes, output_boxes : sequence of Box, optional
         One box per rank of the physical and of the spectral index space, in any arrangement that
-        covers it once; instead of what layout and order say. Boxes may be empty. A box is also
-        accepted as a pair (start, stop).
+        covers it once; they replace layout and order. Boxes may be empty. A pair (start, stop) is
+        accepted as a box.
     truncation : None, "2/3", "nyquist" or sequence of int
         Which modes to keep, see `slipstream.fft.truncate`. Others are discarded by `forward`, and
         zero in `backward`; they are neither transformed nor sent. It applies to the Fourier axes: a
         sequence has a number for each of these, in the order of `axes`.
     padding : None, "3/2", float or sequence of float
-        How many points the Fourier axes have for each of `shape`; physical arrays are larger, and
-        modes those of the smaller grid, of which the Nyquist modes are left out. With "3/2" no
-        quadratic product at the points is aliased into the modes.
+        Number of points along Fourier axes, relative to `shape`. Physical arrays are larger, and
+        modes are those of the smaller grid, without its Nyquist modes. With "3/2", quadratic
+        products at the points do not alias into the modes.
     transport : str
         How ranks exchange, see `slipstream.exchange.chosen_transport`.
     workers : int, optional
-        How many ranks transform; the others only send and receive data. All by default.
+        Number of ranks that transform; the others only send and receive data. Default: all.
     wire : None, "float32" or "bfloat16"
         Narrower type in which data of double precision travel; see `wire_error`.
     tune : {"off", "quick", "full"}
-        Whether to measure what is fastest here, and remember it; see `slipstream.tuner`.
+        Whether to measure the fastest choices on this machine and remember them; see
+        `slipstream.tuner`.
     schedule : {"overlap", "serial"}
         See `slipstream.schedule.commit`.
     residency : {"device", "host", "auto"}
-        Where arrays live. Those on the host may be larger than any device, through which they
-        stream tile by tile. "auto" is the device if everything fits there.
+        Where arrays are stored. Arrays on the host may be larger than any device; they stream
+        through it tile by tile. "auto" is the device if everything fits there.
     memory : int or str, optional
-        What a rank may take of a device then, such as "8 GiB"; by default most of what is free.
+        With arrays on the host: limit of a rank's memory on a device, such as "8 GiB"; by default
+        most of the free memory.
     streaming : Streaming or mapping, optional
         How arrays on the host stream, see `slipstream.fft.Streaming`.
 
@@ -145,11 +146,11 @@ class DistributedFFT(KnownAttributes):
 
     Notes
     -----
-    Type checkers take results for NumPy's arrays; on a GPU they are CuPy's, which are used alike.
+    For type checkers, results are NumPy arrays; on a GPU they are CuPy arrays.
 
     Arrays that are passed again are used in place, without copies: pass the same ones in every
-    call, or those of `empty_input` and `empty_output`. Others are copied, once the plan has arrays
-    of its own. The plan keeps the last few arrays that it uses in place.
+    call, or those of `empty_input` and `empty_output`. Other arrays are copied to arrays of the
+    plan. The plan keeps the last few arrays that it uses in place.
 
     On a GPU, calls return before the result is ready; work queued on the stream later sees it.
 

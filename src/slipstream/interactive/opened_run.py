@@ -59,8 +59,8 @@ def open_run(
     folder : str or pathlib.Path
         The output folder.
     model : str, Model or callable, optional
-        As for `slipstream.Flow`, for a run of your own model. The one that the folder names is not
-        imported, since the folder may come from someone else.
+        As for `slipstream.Flow`, for a run of your own model. The model that the folder names is
+        not imported, because the folder may come from someone else.
 
     Raises
     ------
@@ -257,11 +257,11 @@ class OpenedRun(KnownAttributes):
         ----------
         name : str
             A column of `series`, or an array of `stores`: a spectrum, statistics, a field. Arrays
-            are averaged element by element. Where several stores have one of that name, it is
-            preceded by that of the store, as in ``"fields/velocity_x"``.
+            are averaged element by element. If several stores have an array of that name, prefix
+            the name of the store, as in ``"fields/velocity_x"``.
         since, until : float, optional
-            Only what was written between these times counts. Without `since` the spin-up is found
-            from the record and left out; `TimeAverage.since` says where it ends.
+            Average only output between these times. Without `since` the spin-up is detected and
+            discarded; `TimeAverage.since` is its end.
 
         Raises
         ------

@@ -148,13 +148,13 @@ class OutputMethods:
             Time between two outputs, the first of them now. Without this, `steps` or `times`, the
             state is written once, now.
         file : str or pathlib.Path
-            In a folder that is there. What it ends with is the format, unless that is given:
+            In an existing folder. Its ending chooses the format, unless `format` is given:
             ``.zarr``, ``.h5`` or ``.vti``. HDF5 and VTK write a file for each time into a folder of
-            that name without the ending; VTK writes a collection (``.pvd``) beside it.
+            that name without the ending; VTK writes a collection (``.pvd``) next to it.
         steps : int, optional
             Number of steps between two outputs.
         times : sequence of float, optional
-            Times at which it is written.
+            Times of output.
         plane : (axis, position), optional
             Only the plane of points across an axis that is nearest to a position.
         line : (axis, (a, b)), optional
@@ -173,7 +173,7 @@ class OutputMethods:
         Returns
         -------
         Callback or None
-            With a method `cancel`; None if the state was written at once.
+            An object with a method `cancel`; None if the state was written immediately.
 
         Raises
         ------
@@ -228,9 +228,9 @@ class OutputMethods:
         >>> sim.run(until=50)
         >>> average.mean["velocity"], average.error["velocity"]
 
-        Nothing but sums is kept: 32 bytes for each value, on the host. A sample counts for the time
-        since the one before. They last as long as the simulation; ``output={"averages": [...]}``
-        and ``run(output=)`` keep them with states.
+        Only sums are kept: 32 bytes for each value, on the host. Each sample is weighted by the
+        time since the previous one. The sums last as long as the simulation;
+        ``output={"averages": [...]}`` and ``run(output=)`` keep them in states.
 
         Parameters
         ----------

@@ -74,24 +74,24 @@ class PorousFlow(InteractiveSimulation):
         True for Navier-Stokes instead of Stokes flow; the permeability then depends on the drive.
     viscosity : float, optional
         Dynamic viscosity of the fluid in Pa s; with pressure_gradient, output is in SI units, which
-        needs voxel_size. Stokes flow is scaled to them, whatever drives it on the lattice.
+        needs voxel_size. Stokes flow is scaled to these units.
     pressure_gradient : float, optional
         Pressure gradient that drives the fluid, in Pa/m.
     density : float, optional
-        Density of the fluid in kg/m³, for its Reynolds number; with inertia it gives the force on
-        the lattice, together with viscosity and pressure_gradient, and neither force nor
-        pressure_drop is given.
+        Density of the fluid in kg/m³, for its Reynolds number; with inertia, density, viscosity and
+        pressure_gradient determine the force on the lattice, so give neither force nor
+        pressure_drop.
     shape : sequence of 3 int, optional
         Number of voxels along z, y and x, of raw values.
     pore : int or sequence of int, optional
         Of segmented images: value of pores, or several, such as [0, 1] (default: all but 0, if that
         is one value).
     pore_below : float, optional
-        Of grey images: what is darker is pore.
+        Of grey images: voxels darker than this are pore.
     pore_above : float, optional
-        Of grey images: what is brighter is pore; with both what lies between.
+        Of grey images: voxels brighter than this are pore; with both, those between.
     dataset : str, optional
-        Of HDF5 and Zarr: which array, if there are several.
+        Of HDF5 and zarr: name of the array, if there are several.
     dtype : dtype, optional
         Of raw values: their type.
     byte_order : {"little", "big"}, optional
@@ -101,7 +101,7 @@ class PorousFlow(InteractiveSimulation):
     voxel_size : float
         Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
     crop : sequence of 3 (sequence of 2 int), optional
-        Part to use: first voxel and the one after the last, along z, y and x.
+        Part to use: first voxel, and last voxel plus one, along z, y and x.
     mirror : bool, str or sequence of str
         Axes along which the mirror image follows, so that opposite faces match, such as "xy"; True
         for the axis of the flow.
@@ -110,26 +110,25 @@ class PorousFlow(InteractiveSimulation):
     walls : str or sequence of str
         Axes whose faces are walls; the others are periodic.
     isolated : {"remove", "keep"}
-        What becomes of pores through which nothing flows.
+        Whether to remove pores through which nothing flows.
     tolerance : float
         Estimated relative distance to the permeability of the steady flow at which the run ends; 0:
-        it goes on to its last step.
+        the run takes all its steps.
     interval : int
         Time steps between two checks of the permeability; even.
     vectors : int
-        Number of its last changes from which the steady flow is extrapolated, which takes a
-        fraction of the time steps (fewer where memory is short); 0: none, to follow the flow in
-        time.
+        Number of changes from which the steady flow is extrapolated, which saves most time steps
+        (fewer if memory is short); 0: none, to follow the flow in time.
     precision : {"float64", "float32", "mixed"}
         Precision of populations and arithmetic.
     restart : str or pathlib.Path, optional
-        Output folder of an earlier run, whose last state to go on from.
+        Output folder of an earlier run, from whose last state to continue.
     partition : {"bisection", "cartesian"}
         How ranks share the image.
     schedule : {"serial", "overlap"}
         Whether communication hides behind computation; the bits are the same.
     transport : str
-        How ranks exchange data; "auto" suits devices and nodes. One of "auto", "peer", "nccl",
+        How ranks exchange data; "auto" chooses by devices and nodes. One of "auto", "peer", "nccl",
         "mpi-p2p", "mpi", "mpi-hierarchical", "mpi-device-p2p" or "mpi-device".
     max_steps : int
         Number of time steps after which `run` ends in any case.

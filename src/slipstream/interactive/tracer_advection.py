@@ -45,7 +45,7 @@ class Advection(InteractiveSimulation):
         Courant number, from -1 to 1, of all axes or [x, y, z]: edges of the box per step, times the
         points along the axis. The scheme is exact where all are 1, -1 or 0.
     restart : str or pathlib.Path, optional
-        Output folder of an earlier run, whose last state to go on from.
+        Output folder of an earlier run, from whose last state to continue.
     width : float
         Standard deviation of the Gaussian, in edges of the box.
     precision : {"float64", "float32"}

@@ -242,7 +242,7 @@ def _line_of_array(one: TimeAverage) -> str:
 
 def _notes(averages: Sequence[TimeAverage]) -> Iterator[str]:
     if any(one.is_spin_up_found for one in averages):
-        yield "* what is before was left out as spin-up; --since T chooses another time"
+        yield "* the earlier record was left out as spin-up; --since T chooses another time"
     names: dict[str, list[str]] = {}
     for one in averages:
         for text in one.warnings:

@@ -85,7 +85,7 @@ def test_without_a_setting_all_cores_of_the_process_are_used(monkeypatch, settin
 def test_open_device(monkeypatch):
     monkeypatch.setattr(device_choice, "cuda_device_count", lambda: 0)
     assert open_device("cpu").kind == open_device("auto").kind == open_device().kind == "cpu"
-    with pytest.raises(InputError, match="'cuda' was asked for.*slipstream\\[cuda13\\].*'cpu'"):
+    with pytest.raises(InputError, match="'cuda' was asked for.*cupy-cuda13x.*'cpu'"):
         open_device("cuda")
     with pytest.raises(InputError, match="'gpu' is unknown; accepted: auto, cpu, cuda"):
         open_device("gpu")

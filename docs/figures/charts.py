@@ -1,0 +1,195 @@
+"""Charts of the records in `bench/results`, each with its device, commit and date.
+
+python docs/figures/charts.py FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from style import COLOURS, GREY, plt, record, source, time_text
+
+Chart = tuple[str, str, str]
+
+
+def headlines(folder: Path) -> Chart:
+    """Draw headline figures on one and two GPUs, as fractions of their bound."""
+    names, rows = ("headlines-1-h200", "headlines-2-h200"), []
+    for name, count in zip(names, (", 1 GPU:", ", 2 GPUs:"), strict=True):
+        for one in record(name)["result"]["figures"]:
+            if one["bound (s)"] and count in one["name"] and "pencils" not in one["name"]:
+                rows.append((one["name"], one["seconds"], one["bound (s)"]))
+    families = {"DNS": "turbulence", "FFT": "transforms", "sandstone": "rock"}
+    figure, axes = plt.subplots(figsize=(8, 0.34 * len(rows) + 0.9))
+    for place, (name, seconds, bound) in enumerate(reversed(rows)):
+        family = families.get(name.split()[0], "advection")
+        axes.barh(place, 100 * bound / seconds, color=COLOURS[family], height=0.7)
+        axes.text(100 * bound / seconds + 1, place, time_text(seconds), va="center", fontsize=9)
+    axes.set_yticks(range(len(rows)), [name for name, _, _ in reversed(rows)], fontsize=9)
+    axes.set(xlim=(0, 108), xlabel="percent of the bound")
+    axes.axvline(100, color=GREY, linewidth=1)
+    return save(
+        figure,
+        folder,
+        "headlines",
+        "Time of a step or a transform, and how near it is to its bound: the bytes that must cross"
+        " memory or the wire, at the bandwidth of a copy in the same run.",
+        *names,
+    )
+
+
+def turbulence(folder: Path) -> Chart:
+    """Draw the time of a step against the number of GPUs."""
+    lines = {
+        "512³": ("dns-512-r1-h200", "dns-512-r2-h200", "dns-512-r4-h200"),
+        "1024³": ("dns-1024-r1-h200", "dns-1024-r4-h200"),
+    }
+    figure, axes = plt.subplots(figsize=(6, 3.6))
+    for points, names in lines.items():
+        ranks = [record(name)["result"]["ranks"] for name in names]
+        times = [1e3 * record(name)["result"]["seconds per step"] for name in names]
+        axes.plot(ranks, times, "o-", color=COLOURS["turbulence"])
+        axes.plot(ranks, times[0] / np.array(ranks), ":", color=GREY)
+        axes.annotate(f" {points}", (ranks[-1], times[-1]), va="center")
+        axes.annotate(" ideal", (ranks[-1], times[0] / ranks[-1]), va="center", color=GREY)
+    axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="ms per step", xlim=(0.9, 5.5))
+    axes.set_xticks([1, 2, 4], ["1", "2", "4"])
+    axes.minorticks_off()
+    axes.set_yticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
+    return save(
+        figure,
+        folder,
+        "turbulence",
+        "A second-order step of Navier-Stokes in double precision, 16 transforms.",
+        *(name for names in lines.values() for name in names),
+    )
+
+
+def transforms(folder: Path) -> Chart:
+    """Draw the time of a transform against the number of GPUs, and what is sent less."""
+    rows = {
+        "1 GPU": "fft-1024-r1-h200",
+        "2 GPUs": "fft-1024-r2-h200",
+        "4 GPUs": "fft-1024-r4-h200",
+        "4 GPUs, modes kept by the 2/3 rule": "fft-1024-pruned-r4-h200",
+        "4 GPUs, single precision": "fft-1024-f32-r4-h200",
+    }
+    figure, axes = plt.subplots(figsize=(7, 2.6))
+    for place, name in enumerate(reversed(rows.values())):
+        seconds = record(name)["result"]["seconds"]["forward"]
+        axes.barh(place, 1e3 * seconds, color=COLOURS["transforms"], height=0.7)
+        axes.text(1e3 * seconds + 0.15, place, time_text(seconds), va="center", fontsize=9)
+    axes.set_yticks(range(len(rows)), list(reversed(rows)))
+    axes.set(xlabel="ms of a forward transform of 1024³ points, real to complex")
+    return save(
+        figure,
+        folder,
+        "transforms",
+        "Forward transforms of 1024³ points in slabs, double precision unless single is stated.",
+        *rows.values(),
+    )
+
+
+def rock(folder: Path) -> Chart:
+    """Draw updates of pores per second against the number of GPUs."""
+    names = [f"lattice-645-r{ranks}-h200" for ranks in (1, 2, 4)]
+    ranks = [record(name)["result"]["ranks"] for name in names]
+    rates = [record(name)["result"]["rows"][0]["MLUPS"] / 1e3 for name in names]
+    figure, axes = plt.subplots(figsize=(6, 3.2))
+    axes.plot(ranks, rates, "o-", color=COLOURS["rock"])
+    axes.plot(ranks, rates[0] * np.array(ranks), ":", color=GREY)
+    axes.annotate(" measured", (4, rates[-1]), va="top")
+    axes.annotate(" ideal", (4, 4 * rates[0]), va="bottom", color=GREY)
+    axes.set(xlabel="GPUs", ylabel="billion pore updates a second", xlim=(0.8, 4.9), ylim=0)
+    axes.set_xticks([1, 2, 4])
+    return save(
+        figure,
+        folder,
+        "rock",
+        "Flow through a sandstone of 645³ voxels, 34.9 million pores, double precision.",
+        *names,
+    )
+
+
+def advection(folder: Path) -> Chart:
+    """Draw strategies on one, two and four ranks."""
+    names = [f"advection-420-r{ranks}-h200" for ranks in (1, 2, 4)]
+    rates: dict[str, dict[int, float]] = {}
+    for name in names:
+        result = record(name)["result"]
+        for row in result["rows"]:
+            best = rates.setdefault(row["strategy"], {})
+            best[result["ranks"]] = max(row["Gpoint/s"], best.get(result["ranks"], 0.0))
+    figure, axes = plt.subplots(figsize=(7, 4.2))
+    for place, by_ranks in enumerate(reversed(rates.values())):
+        for ranks, rate in by_ranks.items():
+            axes.plot(rate, place, "o", color=COLOURS["advection"], alpha=0.3 + 0.17 * ranks)
+            offset = (0, -13 if ranks == 4 else 6)
+            axes.annotate(
+                str(ranks),
+                (rate, place),
+                offset,
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+            )
+    axes.set_yticks(range(len(rates)), list(reversed(rates)))
+    axes.set(xscale="log", xlabel="billion points a second")
+    axes.grid(axis="y", linewidth=0.4)
+    return save(
+        figure,
+        folder,
+        "advection",
+        "Ten strategies for one advection step of 420³ points; numbers are ranks, each with a GPU"
+        " where the strategy uses one.",
+        *names,
+    )
+
+
+def processors(folder: Path) -> Chart:
+    """Draw transforms on two cores as multiples of FFTW's measured plans."""
+    sizes = (64, 96, 128, 192, 256)
+    names = [f"fft-{size}-2cores" for size in sizes]
+    figure, axes = plt.subplots(figsize=(6, 3))
+    comparisons = [record(name)["result"]["comparison"] for name in names]
+    ratios = [one["slipstream"]["pair / plain pair"] for one in comparisons]
+    axes.plot(sizes, ratios, "o-", color=COLOURS["transforms"])
+    axes.axhline(1, color=GREY, linewidth=1)
+    axes.annotate(
+        "FFTW, measured plan", (sizes[0], 1), (0, 4), textcoords="offset points", color=GREY
+    )
+    axes.set(xlabel="points along each axis", ylabel="time / FFTW's time", ylim=0)
+    axes.set_xticks(sizes)
+    return save(
+        figure,
+        folder,
+        "processors",
+        "Forward and backward transforms on one rank with two threads, as multiples of FFTW's time"
+        " in the same run. Small grids have become faster since.",
+        *names,
+    )
+
+
+def save(figure: plt.Figure, folder: Path, name: str, caption: str, *records: str) -> Chart:
+    """Write a picture, and return its name with its caption and where its figures come from."""
+    figure.savefig(folder / f"{name}.png")
+    plt.close(figure)
+    return name, caption, source(*records)
+
+
+CHARTS = {
+    "Headline figures": headlines,
+    "Turbulence on several GPUs": turbulence,
+    "Transforms on several GPUs": transforms,
+    "Transforms on two CPU cores": processors,
+    "Flow through rock on several GPUs": rock,
+    "Overlap strategies of advection": advection,
+}
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    for draw in CHARTS.values():
+        print(*draw(target), sep="\n")

@@ -1,0 +1,79 @@
+"""What a release promises: licences of a default installation, and one version in all files."""
+
+import json
+import re
+import tomllib
+from importlib import metadata
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from flows import REPOSITORY
+from slipstream import __version__
+from slipstream.mpi_launch import REQUIREMENTS, how_to_install
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+# Runtime libraries of GCC that wheels carry: their exception allows any licence for what is linked.
+EXCEPTION = r"GPL-3\.0-or-later WITH GCC-exception-3\.1"
+
+
+def installed_with(requirements):
+    """Return the distributions that some requirements bring, and those that these bring."""
+    found, waiting = {}, [Requirement(one) for one in requirements]
+    while waiting:
+        one = waiting.pop()
+        name = canonicalize_name(one.name)
+        extras = {"", *one.extras}
+        if one.marker and not one.marker.evaluate({"extra": ""}):
+            continue
+        if name in found:
+            continue
+        found[name] = metadata.distribution(name)
+        for text in found[name].requires or []:
+            needed = Requirement(text)
+            if not needed.marker or any(needed.marker.evaluate({"extra": e}) for e in extras):
+                needed.marker = None
+                waiting.append(needed)
+    return found
+
+
+def licence_of(distribution):
+    """Return what the metadata of a distribution says about its licence, in one line."""
+    of = distribution.metadata
+    classifiers = [one for one in of.get_all("Classifier") or [] if one.startswith("License ::")]
+    # Some put the whole text there, whose first line names it.
+    first = (of.get("License") or "").strip().partition("\n")[0]
+    return "; ".join(filter(None, [of.get("License-Expression"), first, *classifiers]))
+
+
+def test_no_part_of_a_default_installation_is_under_the_gpl():
+    distributions = installed_with(PROJECT["dependencies"])
+    assert {"numpy", "zarr", "pydantic-core", "contourpy"} <= distributions.keys()
+    assert "pyfftw" not in distributions  # whose wheels carry FFTW
+    licences = {name: licence_of(one) for name, one in sorted(distributions.items())}
+    print(*(f"{name}: {licence}" for name, licence in licences.items()), sep="\n")
+    assert not [name for name, licence in licences.items() if not licence]
+    words = re.compile(r"GPL|General Public")
+    refused = [n for n, one in licences.items() if words.search(re.sub(EXCEPTION, "", one))]
+    assert not refused
+
+
+@pytest.mark.parametrize("extra", REQUIREMENTS)
+def test_commands_that_messages_print_install_what_the_extra_does(extra):
+    assert list(REQUIREMENTS[extra]) == PROJECT["optional-dependencies"][extra]
+    for one in REQUIREMENTS[extra]:
+        assert f'"{one}"' in how_to_install(extra)
+
+
+def test_all_files_name_one_version():
+    for name, pattern in {
+        "CITATION.cff": r"^version: (\S+)$",
+        "packaging/conda/meta.yaml": r'^{% set version = "(\S+)" %}$',
+        "packaging/spack/package.py": r'^    version\("(\S+?)"',
+        "docs/citing.md": r"version = \{(\S+)\},",
+        "CHANGELOG.md": r"^## (\d\S+)",
+    }.items():
+        found = re.search(pattern, (REPOSITORY / name).read_text(), re.M)
+        assert found and found[1] == __version__, name
+    assert json.loads((REPOSITORY / ".zenodo.json").read_text())["version"] == __version__
