@@ -224,14 +224,14 @@ class PicturesHere(picture_process.PictureProcess):
 @pytest.fixture(scope="session", autouse=True)
 def pictures_drawn_here():
     """Runs draw pictures in the tests' own process, unless a test wants them to do as ever."""
-    importlib.import_module("slipstream.simulation.run_case").PictureProcess = PicturesHere
+    importlib.import_module("slipstream.running.run_case").PictureProcess = PicturesHere
 
 
 @pytest.fixture
 def pictures_drawn_as_ever(monkeypatch):
     """Runs have another process draw their pictures."""
     monkeypatch.setattr(
-        importlib.import_module("slipstream.simulation.run_case"),
+        importlib.import_module("slipstream.running.run_case"),
         "PictureProcess",
         picture_process.PictureProcess,
     )

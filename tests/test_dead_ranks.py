@@ -10,8 +10,8 @@ from flows import PATIENCE, RANDOM, REPOSITORY, diagnostics, environment, slipst
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.io import open_checkpoint
+from slipstream.io.output_folder import check_folder
 from slipstream.mpi_launch import find_mpiexec
-from slipstream.simulation import check_folder
 
 pytestmark = pytest.mark.mpi
 

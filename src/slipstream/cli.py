@@ -52,7 +52,7 @@ from slipstream.process_threads import thread_count
 from slipstream.stop_signals import StopRequest, listening
 
 if TYPE_CHECKING:
-    from slipstream.simulation.run_case import RunOptions
+    from slipstream.running.run_case import RunOptions
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
@@ -137,9 +137,10 @@ def run(
     log_level: _LogLevel = "info",
 ) -> None:
     """Run a case and write its output into a folder."""
-    from slipstream.simulation import check_folder, claim_folder, make_simulation
-    from slipstream.simulation.resuming import has_state
-    from slipstream.simulation.run_case import run_case
+    from slipstream.io.output_folder import check_folder, claim_folder
+    from slipstream.running.resuming import has_state
+    from slipstream.running.run_case import run_case
+    from slipstream.simulation import make_simulation
 
     if overwrite and resumes:
         raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
@@ -168,7 +169,7 @@ def run(
         raise typer.Exit(_relaunch(ranks, read()))
     settled = on_first_rank(comm, read)
     if check:
-        from slipstream.simulation.trial_run import check_run
+        from slipstream.running.trial_run import check_run
 
         wanted = 1.0 if resolve is None else resolve
         with _unfinished():
@@ -232,7 +233,7 @@ class _Output:
         return Console(quiet=True) if self._quiet else None
 
     def options(self, overrides: list[str]) -> "RunOptions":
-        from slipstream.simulation.run_case import RunOptions
+        from slipstream.running.run_case import RunOptions
         from slipstream.simulation.stop_requests import process_age
 
         return RunOptions(elapsed=process_age(), settings=overrides, log_level=self._log_level)
@@ -248,7 +249,7 @@ def _resume(
     from_state: bool = False,
 ) -> None:
     """Go on with a run; by its own case unless one is given."""
-    from slipstream.simulation.resuming import case_to_resume, resume_run
+    from slipstream.running.resuming import case_to_resume, resume_run
 
     with _unfinished():
         # Mistakes are found before any rank is started, while one line can say them.
@@ -271,8 +272,8 @@ def _resume(
 @contextlib.contextmanager
 def _unfinished() -> Iterator[None]:
     """End without talk of an error where a run has come to its end, or stops because asked to."""
+    from slipstream.running.run_case import AtItsEnd
     from slipstream.simulation import Interrupted
-    from slipstream.simulation.run_case import AtItsEnd
 
     try:
         yield

@@ -10,7 +10,8 @@ from rich.console import Console
 from flows import make_case
 from slipstream.collective import sum_over_ranks
 from slipstream.errors import RunError
-from slipstream.simulation import make_simulation, trial_run
+from slipstream.running import trial_run
+from slipstream.simulation import make_simulation
 from slipstream.validation import advection_cases, validate_command
 from slipstream.validation.reference_case import Finding, ReferenceCase
 

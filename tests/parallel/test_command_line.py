@@ -52,8 +52,8 @@ def alone(folder):
     from rich.console import Console
 
     from slipstream.case import parse_case
+    from slipstream.running.run_case import run_case
     from slipstream.simulation import make_simulation
-    from slipstream.simulation.run_case import run_case
 
     run_case(make_simulation(parse_case(ADVECTION), None), folder, Console(quiet=True))
     return open_checkpoint(folder).read("tracer")

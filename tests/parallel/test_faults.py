@@ -19,8 +19,8 @@ from slipstream.errors import SlipstreamError
 from slipstream.exchange.communicators import RANKS_PER_NODE
 from slipstream.fft import DistributedFFT
 from slipstream.lattice import make_sample, permeability
+from slipstream.running.run_case import run_case
 from slipstream.simulation import make_simulation
-from slipstream.simulation.run_case import run_case
 
 ROOT = os.path.dirname(slipstream.__file__)
 ADVECTION = 'solver = "advection"\n[grid]\npoints = 12\n[time]\nend = 0.3\n'

@@ -15,7 +15,7 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint, write_checkpoint
 from slipstream.report.solver_texts import description
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 
 pytestmark = pytest.mark.several_ranks
 

@@ -14,7 +14,7 @@ from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.lattice.population_layout import TUNED
 from slipstream.report.solver_texts import description, result_texts
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 
 pytestmark = pytest.mark.several_ranks
 

@@ -7,8 +7,9 @@ from rich.console import Console
 from flows import UNEVEN_BOX, diagnostics, make_case
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint
-from slipstream.simulation import make_simulation, resume_run
-from slipstream.simulation.run_case import AtItsEnd, run_case
+from slipstream.running.resuming import resume_run
+from slipstream.running.run_case import AtItsEnd, run_case
+from slipstream.simulation import make_simulation
 
 SETTINGS = (
     *UNEVEN_BOX,

@@ -12,7 +12,7 @@ from numpy_calculus import AXES, Calculus
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.report.statistics_pictures import statistics_pictures
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 KINDS = ("transfer", "anisotropic", "structure", "pdf")

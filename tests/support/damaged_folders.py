@@ -34,8 +34,8 @@ from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.interactive.opened_run import open_run
 from slipstream.io import open_checkpoint
+from slipstream.running.run_case import run_case
 from slipstream.simulation import make_simulation
-from slipstream.simulation.run_case import run_case
 
 PLANE = 'plane = { axis = "z", position = 0 }'
 OUTPUT = {

@@ -499,7 +499,7 @@ def _serve(orders, answers, whole_every):
 
         # Typer makes its commands anew for each call, which takes longer than most refusals.
         cli.app = typer.main.get_command(cli.app)
-        running = importlib.import_module("slipstream.simulation.run_case")
+        running = importlib.import_module("slipstream.running.run_case")
         whole = running.run_case
         for number, order in enumerate(orders):
             arguments, folder = json.loads(order)

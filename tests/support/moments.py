@@ -27,9 +27,10 @@ from slipstream.device import HostDevice
 from slipstream.equations.models import lowered
 from slipstream.errors import InputError
 from slipstream.io import open_checkpoint
-from slipstream.simulation import make_simulation, output_writer, resume_run, resuming
-from slipstream.simulation.resuming import has_state
-from slipstream.simulation.run_case import AtItsEnd, run_case
+from slipstream.running import output_writer, resuming
+from slipstream.running.resuming import has_state, resume_run
+from slipstream.running.run_case import AtItsEnd, run_case
+from slipstream.simulation import make_simulation
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import SIMULATIONS
 from small_shards import set_if_asked_for

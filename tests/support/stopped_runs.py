@@ -29,7 +29,7 @@ from slipstream import cli
 from slipstream.io import open_checkpoint
 from slipstream.io.folder_lock import is_locked
 from slipstream.io.run_record import read_run_record
-from slipstream.simulation.resuming import has_state
+from slipstream.running.resuming import has_state
 
 # Of about the same time each.
 _STEPS = {"spectral": 600, "advection": 2400, "lattice": 900}

@@ -50,9 +50,9 @@ from slipstream.interactive.output_methods import OutputMethods
 from slipstream.known_attributes import KnownAttributes
 from slipstream.output.occasions import check_hits
 from slipstream.printable_text import html_table, shown
+from slipstream.running.time_loop import Limits, TimeLoop
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption
-from slipstream.simulation.time_loop import Limits, TimeLoop
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -466,8 +466,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     ) -> None:
         """Run as the command line does, with output in a folder."""
         from slipstream.io.output_folder import claim_folder, claim_run
-        from slipstream.simulation.resuming import earlier_in, output_mark
-        from slipstream.simulation.run_case import RunOptions, run_case
+        from slipstream.running.resuming import earlier_in, output_mark
+        from slipstream.running.run_case import RunOptions, run_case
 
         end = self._end_with_output(limits)
         self._check_limits(limits)

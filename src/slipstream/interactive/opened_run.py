@@ -32,7 +32,7 @@ from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
 from slipstream.io.stored_arrays import StoredArrays, errors_of_store
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import html_table, one_line, printable, shown
-from slipstream.simulation.resuming import resume_run, tables_at
+from slipstream.running.resuming import resume_run, tables_at
 from slipstream.time_averages import TimeAverage
 
 if TYPE_CHECKING:

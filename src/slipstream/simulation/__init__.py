@@ -1,43 +1,25 @@
-"""Simulations of any solver family, and running a case with one.
+"""Simulations of any solver family: what a run asks of them, and what they return.
 
 `make_simulation` makes the simulation of a case, which can be described, prepared, advanced and
-asked for results without files. `run_case` runs one to its end: it announces it, writes what the
-case asks for, and sums up. A run that is interrupted or blows up ends in order, with one line.
+asked for results without files.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# A program that only steps need not load what writes files.
+# What draws the values of a simulation need not load what computes them.
 _MODULE_OF = {
-    "Field": "slipstream.field",
     "Interrupted": "slipstream.simulation.stop_requests",
-    "OutputFolder": "slipstream.io.output_folder",
     "Simulation": "slipstream.simulation.simulation_base",
-    "check_folder": "slipstream.io.output_folder",
-    "claim_folder": "slipstream.io.output_folder",
     "make_simulation": "slipstream.simulation.solver_registry",
-    "resume_run": "slipstream.simulation.resuming",
 }
 
 if TYPE_CHECKING:
-    from slipstream.field import Field
-    from slipstream.io.output_folder import OutputFolder, check_folder, claim_folder
-    from slipstream.simulation.resuming import resume_run
     from slipstream.simulation.simulation_base import Simulation
     from slipstream.simulation.solver_registry import make_simulation
     from slipstream.simulation.stop_requests import Interrupted
 
-__all__ = [
-    "Field",
-    "Interrupted",
-    "OutputFolder",
-    "Simulation",
-    "check_folder",
-    "claim_folder",
-    "make_simulation",
-    "resume_run",
-]
+__all__ = ["Interrupted", "Simulation", "make_simulation"]
 
 
 def __getattr__(name: str) -> Any:

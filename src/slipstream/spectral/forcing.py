@@ -36,11 +36,11 @@ from slipstream.spectral.formula_checks import (
 )
 from slipstream.spectral.formula_parser import parsed_components
 from slipstream.spectral.initial_conditions.initial_flows import abc, taylor_green
+from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal, remove_gradients
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
-from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import sympy
 from slipstream.equations.fourier_forms import AXES, COORDINATES
 from slipstream.errors import InputError
 from slipstream.spectral.formula_parser import evaluator
+from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 # What loses this share of its energy is refused, and what loses this much is warned of.
 REFUSED, WARNED = 0.99, 1e-6

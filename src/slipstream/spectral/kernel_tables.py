@@ -11,8 +11,8 @@ from slipstream import kernels
 from slipstream.device import Device, Operation
 from slipstream.equations import Lowered, code_generation
 from slipstream.fft import PointProduct
+from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.wavenumbers import Wavenumbers
 
 
 class KernelTables:

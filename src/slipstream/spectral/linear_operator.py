@@ -11,8 +11,8 @@ import numpy as np
 import sympy
 
 from slipstream.errors import InputError
+from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.spectral_problem import SpectralProblem, function_of_wavenumbers
-from slipstream.spectral.wavenumbers import Wavenumbers
 
 
 class LinearOperator:

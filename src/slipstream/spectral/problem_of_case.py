@@ -10,9 +10,9 @@ import numpy as np
 from slipstream.case import SpectralCase
 from slipstream.equations import models
 from slipstream.fft import SlabGeometry
-from slipstream.spectral.dealiasing import DEALIASING, kept_modes
 from slipstream.spectral.force_patterns import ForcePattern, sources_of
 from slipstream.spectral.forcing import forces_of
+from slipstream.spectral.kept_modes import DEALIASING, kept_modes
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_parts
 

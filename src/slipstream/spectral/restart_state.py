@@ -11,7 +11,7 @@ from slipstream.decomposition import Box, split
 from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
 from slipstream.io.checkpoint import AVERAGE, MOVIE, Checkpoint
-from slipstream.spectral.dealiasing import kept_modes
+from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
 # Planes of modes that are read at once to see what is dropped.

@@ -33,9 +33,9 @@ from slipstream.fft.slab_engine import (
     record_to_points,
 )
 from slipstream.schedule import StepGraph
+from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.kernel_tables import KernelTables
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.wavenumbers import Wavenumbers
 
 
 class SpectralStep:

@@ -18,7 +18,7 @@ from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
 from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry, plane_pass_bytes
-from slipstream.spectral.dealiasing import DEALIASING, Dealiasing
+from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
 # Simulations of a process are often of the same equations, for which SymPy takes its time.

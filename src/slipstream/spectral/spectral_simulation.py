@@ -25,7 +25,6 @@ from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.spectral import cfl
-from slipstream.spectral.dealiasing import alias_warnings
 from slipstream.spectral.diagnostic_labels import drawn_curls, labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
@@ -45,6 +44,7 @@ from slipstream.spectral.fields_at_points import (
 from slipstream.spectral.forcing import Forcing, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
+from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import place
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
@@ -52,7 +52,6 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
-from slipstream.spectral.wavenumbers import Wavenumbers
 
 # What not every step needs is imported where it is asked for.
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from slipstream.equations.fourier_forms import AXES
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.spectral.fields_at_points import sum_over_points
+from slipstream.spectral.kept_modes import shells_of, smallest_wavenumber
 from slipstream.spectral.nonlinear_rates import nonlinear_term
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import vorticity
@@ -30,7 +31,6 @@ from slipstream.spectral.spectrum import (
     sums_in_shells,
     variances,
 )
-from slipstream.spectral.wavenumbers import shells_of, smallest_wavenumber
 
 # The highest order of structure functions.
 ORDERS = 6

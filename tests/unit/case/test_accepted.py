@@ -22,10 +22,10 @@ from slipstream.lattice.domain_decomposition import PARTITIONS
 from slipstream.outofcore import host_device_copy
 from slipstream.output.formats import SNAPSHOTS
 from slipstream.schedule.committed_steps import POLICIES
-from slipstream.spectral.dealiasing import DEALIASING
 from slipstream.spectral.forcing import FORCINGS
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS
 from slipstream.spectral.initial_conditions.initial_flows import MAGNETIC_FIELDS
+from slipstream.spectral.kept_modes import DEALIASING
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.statistics import STATISTICS
 from slipstream.validation import validate_command

@@ -18,7 +18,7 @@ from slipstream.forecast import load_machine
 from slipstream.forecast.noted_steps import bytes_of_step, note_spectral
 from slipstream.schedule import StepGraph
 from slipstream.simulation.step_walk import traffic_of
-from slipstream.spectral.dealiasing import DEALIASING
+from slipstream.spectral.kept_modes import DEALIASING
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.problem_of_case import problem_of_case
 

@@ -20,8 +20,8 @@ from slipstream.forecast import (
 )
 from slipstream.forecast.machine_description import Storage
 from slipstream.io import FieldStore, write_checkpoint
+from slipstream.running.output_counts import MANY_FILES, files_warning
 from slipstream.simulation import make_simulation
-from slipstream.simulation.output_counts import MANY_FILES, files_warning
 
 DEVICE = open_device("cpu")
 MACHINE = load_machine("h200-nvl8-ib")

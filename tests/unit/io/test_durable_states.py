@@ -18,7 +18,7 @@ from slipstream.field import Field
 from slipstream.io import FieldStore, Series, open_checkpoint, write_checkpoint
 from slipstream.io.checkpoint import reseal
 from slipstream.io.folder_seals import Seal
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 from wrapped_file import WrappedFile
 
 QUIET = Console(quiet=True)

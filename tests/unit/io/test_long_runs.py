@@ -13,7 +13,7 @@ from flows import diagnostics
 from slipstream.case import parse_case
 from slipstream.io import time_series
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 
 SHELLS = np.arange(1.0, 2049.0)
 

@@ -18,8 +18,9 @@ from slipstream.field import Field
 from slipstream.io import FieldStore, open_checkpoint, read_field, write_checkpoint
 from slipstream.io.stored_layout import Aggregation, file_box, file_indices, stored_layout
 from slipstream.report.plot_command import plot
-from slipstream.simulation import make_simulation, resume_run
-from slipstream.simulation.run_case import run_case
+from slipstream.running.resuming import resume_run
+from slipstream.running.run_case import run_case
+from slipstream.simulation import make_simulation
 from small_shards import set_small_limits
 
 LARGE = (4096,) * 3

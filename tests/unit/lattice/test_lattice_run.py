@@ -17,7 +17,7 @@ from slipstream.device import HostDevice
 from slipstream.lattice import make_sample
 from slipstream.lattice.darcy import DARCY
 from slipstream.lattice.lattice_checkpoint import padded_sizes
-from slipstream.simulation.run_case import write_timeline
+from slipstream.running.run_case import write_timeline
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,9 @@ from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.io.run_record import read_run_record
-from slipstream.simulation import make_simulation, resume_run
-from slipstream.simulation.run_case import run_case
+from slipstream.running.resuming import resume_run
+from slipstream.running.run_case import run_case
+from slipstream.simulation import make_simulation
 from slipstream.time_averages import RunningAverage
 
 CASE = """

@@ -17,8 +17,9 @@ from slipstream import Turbulence
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.report.movies import Movie
-from slipstream.simulation import make_simulation, resume_run
-from slipstream.simulation.run_case import run_case
+from slipstream.running.resuming import resume_run
+from slipstream.running.run_case import run_case
+from slipstream.simulation import make_simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 

@@ -13,8 +13,7 @@ from slipstream.simulation.solver_registry import SIMULATIONS
 
 ROOT = Path(slipstream.__file__).parent
 
-# From the bottom to the top; a layer may import those below it. Layers of one line do not know
-# each other: the solver families, and what runs a case beside what computes it.
+# From the bottom to the top; a layer may import those below it, but none of its own line.
 LAYERS = (
     {"printable_text", "stop_signals", "shipped_files"},
     {"__init__", "accepted", "array_types", "errors", "field"},
@@ -38,7 +37,7 @@ LAYERS = (
     {"spectral", "lattice", "advection"},
     {"report"},  # words and pictures of what solvers give
     {"output"},
-    {"run_case"},
+    {"running"},
     {"interactive", "validation", "forecast"},
     {"bench"},
     {"option_values"},
@@ -46,16 +45,6 @@ LAYERS = (
     {"__main__"},
 )
 FAMILIES = ("spectral", "lattice", "advection")
-# Of the package `simulation`, what runs a case: it knows what all simulations have, but simulations
-# know nothing of it.
-RUNNING = (
-    "run_case",
-    "trial_run",
-    "run_recorder",
-    "resuming",
-    "output_writer",
-    "time_loop",
-)
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
@@ -90,16 +79,7 @@ EXCHANGE = {
 
 
 def layer_of(path):
-    return layer(path.relative_to(ROOT).with_suffix("").parts)
-
-
-def layer(parts):
-    """Return the layer of a module, given by its names within this package."""
-    if parts[0] != "simulation":
-        return parts[0]
-    # The package itself offers all that is in it.
-    inner = parts[1] if len(parts) > 1 and parts[1] is not None else "__init__"
-    return "run_case" if inner in (*RUNNING, "__init__") else "simulation"
+    return path.relative_to(ROOT).with_suffix("").parts[0]
 
 
 def imports(path):
@@ -119,7 +99,7 @@ def imported_layers(path):
     layers = set()
     for module, name in imports(path):
         parts = [*module.split("."), name]
-        layers.add(layer(parts[1:]) if parts[1] in LEVEL else "__init__")
+        layers.add(parts[1] if parts[1] in LEVEL else "__init__")
     return layers
 
 
@@ -134,7 +114,7 @@ def test_imports_are_found():
     assert "mpi_launch" in imported_layers(ROOT / "cli.py")
     assert "__init__" in imported_layers(ROOT / "machine_info.py")
     assert imported_layers(ROOT / "device" / "cuda_device.py") >= {"kernels", "device"}
-    assert imported_layers(ROOT / "simulation" / "run_case.py") >= {"run_case", "simulation"}
+    assert imported_layers(ROOT / "running" / "run_case.py") >= {"running", "simulation"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

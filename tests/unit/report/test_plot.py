@@ -24,7 +24,7 @@ from slipstream.report.figure_style import STYLE
 from slipstream.report.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
 from slipstream.report.run_pictures import SpectrumWishes, spectrum_figure
 from slipstream.report.stored_run import StoredRun
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 from slipstream.simulation.solver_values import PictureChoice
 from slipstream.time_averages import time_average
 

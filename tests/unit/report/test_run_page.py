@@ -23,7 +23,7 @@ from slipstream.report.report_command import write_report
 from slipstream.report.run_checks import run_checks
 from slipstream.report.run_page import run_page
 from slipstream.report.stored_run import StoredRun
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 from slipstream.simulation.stop_requests import Interrupted
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&$x$"

@@ -22,8 +22,8 @@ from slipstream.io.time_series import _MOST_ROWS, SeriesTail
 from slipstream.report import run_status, watch_display
 from slipstream.report.run_status import RunWatcher, steady_at
 from slipstream.report.watch_display import sparkline, watch
+from slipstream.running.run_case import run_case
 from slipstream.simulation import make_simulation
-from slipstream.simulation.run_case import run_case
 
 HEAD = "# energy: energy of the flow\nstep,time,energy\n"
 HERE = socket.gethostname()

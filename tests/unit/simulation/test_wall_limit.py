@@ -13,9 +13,9 @@ from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint
 from slipstream.io.run_record import read_run_record
 from slipstream.lattice.convergence import Convergence
+from slipstream.running.run_case import RunOptions, run_case
+from slipstream.running.run_recorder import RunLog
 from slipstream.simulation import Interrupted
-from slipstream.simulation.run_case import RunOptions, run_case
-from slipstream.simulation.run_recorder import RunLog
 from slipstream.simulation.stop_requests import own_age, process_age
 
 QUIET = Console(quiet=True)
@@ -59,9 +59,13 @@ def simulation(*settings, **options):
 def test_a_run_ends_in_time_to_write(tmp_path, monkeypatch):
     """By a clock of which each step takes 100 seconds, and each writing 10."""
     now = [0.0]
-    for module in ("stop_requests.time", "time_loop.clock", "output_writer.clock"):
+    for module in (
+        "simulation.stop_requests.time",
+        "running.time_loop.clock",
+        "running.output_writer.clock",
+    ):
         for name in ("monotonic", "perf_counter"):
-            monkeypatch.setattr(f"slipstream.simulation.{module}.{name}", lambda: now[0])
+            monkeypatch.setattr(f"slipstream.{module}.{name}", lambda: now[0])
 
     def step(_):
         now[0] += 100
@@ -109,7 +113,7 @@ def test_the_age_of_a_command_is_that_of_its_starter(monkeypatch):
 
 def test_the_log_goes_on_and_keeps_to_its_level(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("slipstream.simulation.run_recorder.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("slipstream.running.run_recorder.time.monotonic", lambda: now[0])
     log, told = RunLog(tmp_path), []
     log.warning("early\nand long")
     log.begin("begins")

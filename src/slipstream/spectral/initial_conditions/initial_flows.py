@@ -25,9 +25,9 @@ from slipstream.spectral.formula_checks import (
     check_waves,
 )
 from slipstream.spectral.formula_parser import evaluator, parsed_components
+from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
-from slipstream.spectral.wavenumbers import unit_wavenumbers
 
 # The table `slipstream.case.spectral_case.Initial`; the keys that its flow has are not None.
 Settings = Any

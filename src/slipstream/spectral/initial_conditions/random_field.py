@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import InputError
-from slipstream.spectral.wavenumbers import Wavenumbers, shells_of
+from slipstream.spectral.kept_modes import Wavenumbers, shells_of
 
 
 def random_flow(

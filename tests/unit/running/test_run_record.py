@@ -9,7 +9,7 @@ from fake_simulation import CASE, FakeSimulation
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io.run_record import read_run_record
-from slipstream.simulation.run_case import RunOptions, run_case
+from slipstream.running.run_case import RunOptions, run_case
 
 QUIET = Console(quiet=True)
 

@@ -33,16 +33,16 @@ from slipstream.io.folder_seals import KeptOutput
 from slipstream.io.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord
-from slipstream.simulation.earlier_segments import EarlierSegments, table_differences, text_of
-from slipstream.simulation.run_case import (
+from slipstream.running.run_case import (
     STATE_KEY,
     AtItsEnd,
     RunOptions,
     how_to_lengthen,
     run_case,
 )
+from slipstream.running.time_loop import is_reached
+from slipstream.simulation.earlier_segments import EarlierSegments, table_differences, text_of
 from slipstream.simulation.solver_registry import make_simulation
-from slipstream.simulation.time_loop import is_reached
 
 _OTHER_FOLDER = "wait for it, stop it, or choose another with --out", "wait for it, or stop it"
 _MOST_DIFFERENCES = 8
@@ -130,7 +130,7 @@ def resume_run(
     device : str or Device
         What computes; "auto" leaves it to the case's ``run.device``.
     console, options
-        See `slipstream.simulation.run_case`.
+        See `slipstream.running.run_case`.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def resume_run(
     AtItsEnd
         If there is nothing left to do.
     RunError, Interrupted
-        See `slipstream.simulation.run_case`.
+        See `slipstream.running.run_case`.
     """
     comm = own(comm, "resume")
     path = Path(folder)

@@ -42,14 +42,14 @@ from slipstream.report.console import announce, make_console
 from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
 from slipstream.report.solver_texts import description, pilot_texts
-from slipstream.simulation.output_counts import counts_until, files_warning
-from slipstream.simulation.output_writer import OutputWriter
-from slipstream.simulation.run_case import begin_pictures
+from slipstream.running.output_counts import counts_until, files_warning
+from slipstream.running.output_writer import OutputWriter
+from slipstream.running.run_case import begin_pictures
+from slipstream.running.time_loop import Limits, TimeLoop
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_registry import pilot_findings
 from slipstream.simulation.solver_values import PilotFindings
 from slipstream.simulation.stop_requests import Interrupted, Interruption, own_age
-from slipstream.simulation.time_loop import Limits, TimeLoop
 
 # How long steps are timed, and pilots take, in seconds; steps before that, which load kernels.
 _STEPPING, _PILOT, _WARMING = 2.5, 4.0, 2

@@ -20,9 +20,11 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.interactive.opened_run import open_run
 from slipstream.io import open_checkpoint
+from slipstream.io.output_folder import claim_folder
 from slipstream.io.run_record import read_run_record
-from slipstream.simulation import Interrupted, Simulation, claim_folder, make_simulation, resume_run
-from slipstream.simulation.run_case import AtItsEnd, run_case
+from slipstream.running.resuming import resume_run
+from slipstream.running.run_case import AtItsEnd, run_case
+from slipstream.simulation import Interrupted, Simulation, make_simulation
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 FAMILIES = list(moments.CASES)

@@ -14,13 +14,15 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.interactive.opened_run import open_run
 from slipstream.io import folder_seals
+from slipstream.io.output_folder import check_folder
 from slipstream.io.run_folder import RunFolder
 from slipstream.report.plot_command import plot
 from slipstream.report.report_command import write_report
 from slipstream.report.run_status import RunWatcher
 from slipstream.report.stored_run import StoredRun
-from slipstream.simulation import check_folder, make_simulation, resume_run
-from slipstream.simulation.run_case import run_case
+from slipstream.running.resuming import resume_run
+from slipstream.running.run_case import run_case
+from slipstream.simulation import make_simulation
 
 CASE = """
 solver = "advection"

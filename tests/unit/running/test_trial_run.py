@@ -15,13 +15,14 @@ from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.lattice import pilot_flow
 from slipstream.report.solver_texts import description, pilot_texts
-from slipstream.simulation import make_simulation, output_counts, trial_run
-from slipstream.simulation.output_counts import counts_until
-from slipstream.simulation.run_case import run_case
+from slipstream.running import output_counts, trial_run
+from slipstream.running.output_counts import counts_until
+from slipstream.running.run_case import run_case
+from slipstream.running.trial_run import Trial, check_run, cost_of
+from slipstream.simulation import make_simulation
 from slipstream.simulation.solver_registry import pilot_findings
 from slipstream.simulation.solver_values import PilotFindings
 from slipstream.simulation.stop_requests import Interrupted, Interruption
-from slipstream.simulation.trial_run import Trial, check_run, cost_of
 from slipstream.spectral import pilot_run
 
 DEVICE = open_device("cpu")

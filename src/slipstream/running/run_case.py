@@ -44,12 +44,12 @@ from slipstream.report.solver_texts import (
     result_texts,
     step_description,
 )
+from slipstream.running.output_writer import OutputWriter
+from slipstream.running.run_recorder import RunLog, RunRecorder
+from slipstream.running.time_loop import Limits, Observer, TimeLoop, is_reached
 from slipstream.simulation.earlier_segments import EarlierSegments
-from slipstream.simulation.output_writer import OutputWriter
-from slipstream.simulation.run_recorder import RunLog, RunRecorder
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption, WallLimit
-from slipstream.simulation.time_loop import Limits, Observer, TimeLoop, is_reached
 
 # The status with which a run ends that was asked to, before its end, and can go on (EX_TEMPFAIL).
 UNFINISHED = 75
@@ -127,7 +127,7 @@ def run_case(
         Made for the case.
     output : str, pathlib.Path or OutputFolder
         The output folder, made if need be and locked while the run lives, or one that
-        `slipstream.simulation.claim_folder` has given. The output of an earlier run in it is
+        `slipstream.io.output_folder.claim_folder` has given. The output of an earlier run in it is
         replaced once this one has written its first state, and put back if it never does.
     console : rich.console.Console, optional
         Where rank 0 prints; standard output by default.
@@ -135,7 +135,7 @@ def run_case(
         How it is run.
     earlier : EarlierSegments, optional
         What the run has done before, if it goes on in its folder, which has been claimed
-        (`slipstream.simulation.resuming`).
+        (`slipstream.running.resuming`).
 
     Raises
     ------

@@ -15,7 +15,7 @@ from fake_simulation import CASE, FakeSimulation
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 from slipstream.simulation.solver_values import Fact
 from slipstream.stop_signals import SIGNALS
 
@@ -177,7 +177,7 @@ def test_run_beyond_its_end_is_refused(tmp_path):
 
 
 def test_what_draws_is_started_for_runs_that_are_prepared_only(tmp_path, monkeypatch):
-    module, prepared = importlib.import_module("slipstream.simulation.run_case"), []
+    module, prepared = importlib.import_module("slipstream.running.run_case"), []
 
     class Started(module.PictureProcess):
         def __init__(self):
@@ -220,7 +220,7 @@ def test_what_cannot_be_written_ends_the_run_and_the_states_before_it_stay(tmp_p
         written.append(options["step"])
         return write_checkpoint(*arguments, **options)
 
-    monkeypatch.setattr("slipstream.simulation.output_writer.write_checkpoint", fail_later)
+    monkeypatch.setattr("slipstream.running.output_writer.write_checkpoint", fail_later)
     with pytest.raises(RunError, match="the disk is full"):
         run(FakeSimulation(), tmp_path, "output.checkpoint_interval=0.3")
     assert open_checkpoint(tmp_path).step == written[-1]

@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.errors import RunError
 from slipstream.field import Field
-from slipstream.simulation.write_queue import WriteQueue
+from slipstream.running.write_queue import WriteQueue
 
 SIZE = 8
 

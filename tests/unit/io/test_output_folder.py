@@ -17,7 +17,7 @@ from slipstream.case import Case, parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint, output_folder
 from slipstream.io.output_folder import check_folder, claim_folder, claim_run
-from slipstream.simulation.run_case import run_case
+from slipstream.running.run_case import run_case
 
 QUIET = Console(quiet=True)
 

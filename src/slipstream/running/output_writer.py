@@ -37,11 +37,11 @@ from slipstream.io.zarr_store import FieldStore, numbered_stores
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.output.occasions import AtIntervals, OutputTimes
 from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
+from slipstream.running.output_counts import counts_until, files_warning
+from slipstream.running.time_loop import check_finite
+from slipstream.running.write_queue import WriteQueue
 from slipstream.simulation.earlier_segments import EarlierSegments
-from slipstream.simulation.output_counts import counts_until, files_warning
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.time_loop import check_finite
-from slipstream.simulation.write_queue import WriteQueue
 
 
 class OutputWriter:
