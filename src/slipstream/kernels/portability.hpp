@@ -223,6 +223,22 @@ INLINE void block_maximum(Index* target, Index value) {
 #endif
 }
 
+// Add a whole number to what other threads add to as well: the sum does not depend on their order.
+INLINE void add_atomically(Index* target, Index value) {
+#ifdef SLIPSTREAM_GPU
+  atomicAdd(reinterpret_cast<unsigned long long*>(target), static_cast<unsigned long long>(value));
+#else
+  __atomic_fetch_add(target, value, __ATOMIC_RELAXED);
+#endif
+}
+INLINE void add_atomically(unsigned* target, unsigned value) {
+#ifdef SLIPSTREAM_GPU
+  atomicAdd(target, value);
+#else
+  __atomic_fetch_add(target, value, __ATOMIC_RELAXED);
+#endif
+}
+
 // Memory that several processors write: a released store comes after all that its thread wrote
 // before, also for who reads it by an acquiring load on another processor.
 INLINE void store_release(Index* target, Index value) {

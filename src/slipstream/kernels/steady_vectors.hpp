@@ -136,16 +136,17 @@ KERNEL multiply_vectors(const float* RESTRICT residual, const float* RESTRICT re
   }
 }
 
-// Take weights times the kept changes, and a mean density, from the numbers of all sites, by equilibria.
-// What is added goes to `correction`, which may be one of the changes, and the numbers to `before`.
+// Take weights times the kept changes, and a mean density, from the numbers of all sites, by equilibria, and add
+// `share` times a pressure. What is added goes to `correction`, which may be one of the changes, and the numbers
+// to `before`.
 KERNEL add_correction(Stored* RESTRICT f, const float* changes, const double* RESTRICT weights,
-                      double mean, float* correction, Real* RESTRICT before, Index segments,
-                      Index count, Index sites) {
+                      const float* RESTRICT pressure, double share, double mean, float* correction,
+                      Real* RESTRICT before, Index segments, Index count, Index sites) {
   FOR_ROWS(segment, segments) {
     FOR_COLUMNS(lane, SEGMENT) {
       const Index site = segment * SEGMENT + lane;
       // The changes of what pads the last segment are 0.
-      double added[NUMBERS] = {site < count ? -mean : 0.0, 0, 0, 0};
+      double added[NUMBERS] = {site < count ? share * double(pressure[site]) - mean : 0.0, 0, 0, 0};
       UNROLL for (int j = 0; j < VECTORS; ++j) {
         UNROLL for (int i = 0; i < NUMBERS; ++i) {
           added[i] -= weights[j] * double(changes[(j * NUMBERS + i) * sites + site]);

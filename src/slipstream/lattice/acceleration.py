@@ -9,6 +9,9 @@ States are compared, kept and changed by density and momentum only: the rest of 
 follows them within a few steps. That takes a fifth of the memory that populations would, in single
 precision a tenth. Inner products are sums of whole numbers, so that a flow has the same bits in any
 storage and on any number of ranks. Mass is conserved: what is added has no mean density.
+
+What the combination leaves of the residual is density that has yet to spread through the medium,
+mostly: the pressure that `PressureBlocks` finds for it is added.
 """
 
 from __future__ import annotations
@@ -26,15 +29,19 @@ from slipstream.device import RowLaunch
 from slipstream.device.row_sums import group_sums
 from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.pressure_blocks import PressureBlocks
 
 # Steps between two extrapolations. In fewer, what has been added does not settle; all cost time.
-PERIOD = 20
+PERIOD = 10
 # Sites of a row, whose sums are exact; products of vectors are at most 2^_BITS.
 _COLUMNS, _BITS = 4096, 34
 _NUMBERS = 4  # of a site: density and momentum
 # Kernels of segments of sites, which are no sums.
 _BY_SEGMENT = ("take_residual", "add_correction")
 _ON_DEVICE = ("_before", "_residual", "_residual_changes", "_changes", "_largest", "_sums")
+# By how much a residual may grow before the changes are forgotten, and how often before pressures
+# are, too.
+_GROWTH, _MOST_GROWN = 2.0, 2
 # Changes more parallel than that are one.
 _RANK = 1e-10
 # The largest change of the density of a flow with inertia, which must stay positive.
@@ -77,6 +84,7 @@ class Acceleration:
         self._rows = -(-flow.sites.count // _COLUMNS)
         self._largest = device.zeros((self._rows, 4), np.int64)
         self._sums = device.zeros((self._rows, 2 * vectors + 2), np.float64)
+        self._blocks = PressureBlocks(flow, comm)
         # How often the residual has grown. Then the changes are forgotten, and time steps go on.
         self.rejections = 0
         self._total = int(sum_over_ranks(comm, np.array([flow.sites.count]))[0])
@@ -90,6 +98,8 @@ class Acceleration:
         self._density = np.zeros(self._vectors)  # sums over the changes of it
         self._most_density = np.zeros(self._vectors)
         self._scales = np.zeros(self._vectors + 2)  # 0 of what is not known
+        self._most_change = np.zeros(self._vectors)  # of the residual
+        self._most_residual = 0.0  # 0 where the flow has no residual yet
         self._values = np.zeros(self._vectors)  # changes of the quantity that is followed
         self._weights = np.zeros(self._vectors)
         self._last: tuple[float, float] | None = None  # value and norm before
@@ -101,7 +111,7 @@ class Acceleration:
         for name, value in vars(other).items():
             if name in _ON_DEVICE:
                 device.run(device.copy(getattr(self, name), value))
-            elif name not in ("_flow", "_comm"):
+            elif name not in ("_flow", "_comm", "_blocks"):
                 setattr(self, name, copy.deepcopy(value))
 
     def measure(self, value: float) -> Extrapolation | None:
@@ -133,6 +143,7 @@ class Acceleration:
         )
         residual, change, density, number = self._most()
         scales = self._scales
+        self._most_change[slot], self._most_residual = change, residual
         scales[slot], scales[-2] = _scale(change, _BITS // 2), _scale(residual, _BITS // 2)
         scales[-1] = _scale(density, _BITS)
         self._run(
@@ -151,7 +162,9 @@ class Acceleration:
         norm = math.sqrt(square) * float(sizes[-2])
         digit = float(np.finfo(flow.storage.dtype).eps)
         round_off = number * math.sqrt(self._total) * digit
-        if self._last is not None and norm > max(self._last[1], round_off):
+        # With inertia there may be no steady state, which shows in residuals that grow at all.
+        growth = 1.0 if flow.fluid.inertia else _GROWTH
+        if self._last is not None and norm > max(growth * self._last[1], round_off):
             self.rejections += 1
             self.begin()
             return Extrapolation(norm, norm, value, round_off, digit)
@@ -172,14 +185,20 @@ class Acceleration:
 
     def go_on(self) -> None:
         """Change the flow to the extrapolated state, from which the next steps are taken."""
-        flow, share = self._flow, 1.0
-        most = float(np.abs(self._weights) @ self._most_density)
-        if flow.fluid.inertia and most:
-            # The density has to stay positive.
-            share = min(1.0, _MOST_DENSITY / most)
-        weights = self._weights * share
-        self._began, self._fluid = flow.steps, flow.fluid
+        flow, blocks, weights = self._flow, self._blocks, self._weights
         flow.synchronize()
+        mean, most = 0.0, float(np.abs(weights) @ self._most_density)
+        solves = self._most_residual > 0 and self.rejections <= _MOST_GROWN
+        if solves:
+            left = self._most_residual + float(np.abs(weights) @ self._most_change)
+            vectors = self._residual, self._residual_changes
+            mean, bound = blocks.solve(*vectors, weights, left, flow.fluid, PERIOD)
+            most += bound
+        # The density of a flow with inertia has to stay positive.
+        limits = flow.fluid.inertia and most > _MOST_DENSITY
+        share = _MOST_DENSITY / most if limits else 1.0
+        weights = weights * share
+        self._began, self._fluid = flow.steps, flow.fluid
         if self._filled and self._filled[-1] == self._slot:
             self._slot = (self._slot + 1) % self._vectors
         self._run(
@@ -187,7 +206,9 @@ class Acceleration:
             flow.populations_on_device,
             self._changes,
             flow.device.array(weights),
-            -float(weights @ self._density) / self._total,
+            blocks.pressure,
+            share if solves else 0.0,
+            (share * mean - float(weights @ self._density)) / self._total,
             self._changes[self._slot],
             self._before,
         )

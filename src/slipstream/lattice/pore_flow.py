@@ -56,6 +56,8 @@ class PoreFlow:
         The sites.
     links : Links
         Their links.
+    walls : array of uint32
+        For each site the directions along which populations bounce back, as bits.
     pair : list of CommittedStep
         The first and the second step of a pair.
     steps : int
@@ -98,7 +100,7 @@ class PoreFlow:
         every = np.concatenate([np.empty(0, np.int64), *slots])
         self._edges = np.unique(every // self._directions)
         places, _ = self._located(every, wide)
-        self._walls = self._marked_walls(every, wide)
+        self.walls = self._marked_walls(every, wide)
         self._falling = np.flatnonzero(fluid.pressure_drop)
         self._face_pores = face_pores(subdomain)
         ends, self._inlet_weights = inlets(subdomain, self._falling)
@@ -359,7 +361,7 @@ class PoreFlow:
             "sum_sites",
             RowLaunch(rows, _SUM_COLUMNS, reduces=True),
             self._arrays[0],
-            self._walls,
+            self.walls,
             by_row,
             fastest,
             rows,
