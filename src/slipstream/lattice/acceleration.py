@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ _COLUMNS, _BITS = 4096, 34
 _NUMBERS = 4  # of a site: density and momentum
 # Kernels of segments of sites, which are no sums.
 _BY_SEGMENT = ("take_residual", "add_correction")
+_OF_FLOW = ("_flow", "_comm", "_blocks")
 _ON_DEVICE = ("_before", "_residual", "_residual_changes", "_changes", "_largest", "_sums")
 # By how much a residual may grow before the changes are forgotten, and how often before pressures
 # are, too.
@@ -105,13 +107,22 @@ class Acceleration:
         self._last: tuple[float, float] | None = None  # value and norm before
         self.go_on()
 
-    def copy(self, other: Acceleration) -> None:
-        """Go on from where another one is, of a flow that this one's has been copied from."""
+    def kept(self) -> dict[str, Any]:
+        """Return everything that the next extrapolation is made of, on the host."""
+        own = {name: one for name, one in vars(self).items() if name not in _OF_FLOW}
+        to_host = self._flow.device.to_host
+        return {
+            name: np.array(to_host(one)) if name in _ON_DEVICE else copy.deepcopy(one)
+            for name, one in own.items()
+        }
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what another one has kept, whose flow this one's has been set to."""
         device = self._flow.device
-        for name, value in vars(other).items():
+        for name, value in kept.items():
             if name in _ON_DEVICE:
                 device.run(device.copy(getattr(self, name), value))
-            elif name not in ("_flow", "_comm", "_blocks"):
+            else:
                 setattr(self, name, copy.deepcopy(value))
 
     def measure(self, value: float) -> Extrapolation | None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -227,17 +229,28 @@ class Steadiness:
         """Whether round-off keeps the flow from coming nearer to the steady one."""
         return self._vectors > 0 and self._error.is_stuck
 
-    def copy(self, other: Steadiness) -> None:
-        """Go on from where another one is, whose flow has been copied to this one's."""
-        for permeability in other.looks:
+    def kept(self) -> dict[str, Any]:
+        """Return what has been found out on the way to a steady flow, on the host."""
+        return {
+            "looks": list(self.looks),
+            "history": list(self.history),
+            "residual": self.residual,
+            "error": copy.deepcopy(self._error),
+            "is_due": self._is_due,
+            "acceleration": None if self._acceleration is None else self._acceleration.kept(),
+        }
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what another one has kept, whose flow this one's has been set to."""
+        for permeability in kept["looks"]:
             self.add(permeability)
-        self.history = list(other.history)
-        self._note(other.residual)
-        self._error = copy.deepcopy(other._error)
-        self._is_due = other._is_due
-        if other._acceleration is not None:
+        self.history = list(kept["history"])
+        self._note(kept["residual"])
+        self._error = copy.deepcopy(kept["error"])
+        self._is_due = kept["is_due"]
+        if kept["acceleration"] is not None:
             self._acceleration = Acceleration(self._flow, self._vectors, self._comm)
-            self._acceleration.copy(other._acceleration)
+            self._acceleration.restore(kept["acceleration"])
 
     @property
     def looks(self) -> list[float]:

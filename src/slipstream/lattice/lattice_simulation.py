@@ -316,7 +316,7 @@ class LatticeSimulation(Simulation):
         self._follow(other._axis, other._began)
         self.flow.copy_state(other.flow)
         self.step, self.time, self.finished = other.step, other.time, other.finished
-        self.steadiness.copy(other.steadiness)
+        self.steadiness.restore(other.steadiness.kept())
 
     def kept(self) -> dict[str, Any]:
         """Return the populations, and what has been found out on the way to a steady flow."""
@@ -325,7 +325,7 @@ class LatticeSimulation(Simulation):
             "over": list(self._over),
             "axis": (self._axis, self._began),
             "finished": self.finished,
-            "looks": list(self.steadiness.looks),
+            "steadiness": self.steadiness.kept(),
             "flow": self.flow.kept(),
         }
 
@@ -336,8 +336,7 @@ class LatticeSimulation(Simulation):
         self._follow(*kept["axis"])
         self.flow.restore(kept["flow"])
         self.finished = kept["finished"]
-        for permeability in kept["looks"]:
-            self.steadiness.add(permeability)
+        self.steadiness.restore(kept["steadiness"])
 
     # -- stepping ----------------------------------------------------------------------------
 

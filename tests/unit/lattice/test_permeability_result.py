@@ -299,7 +299,8 @@ def test_inertia_in_physical_units_is_that_of_the_same_reynolds_number():
         ({**SI, "inertia": True}, "density: flow with inertia depends on it; accepted: kg/m³"),
         (
             {**SI, "inertia": True, "density": 1e3, "force": 1e-5},
-            "force: with inertia the fluid's viscosity, density and pressure_gradient tell what",
+            "force: with inertia the fluid's viscosity, density and pressure_gradient"
+            " determine the drive",
         ),
         ({"inertia": 1}, "inertia is 1; accepted: True or False"),
         ({"isolated": "drop"}, "isolated 'drop' is unknown; accepted: remove, keep"),

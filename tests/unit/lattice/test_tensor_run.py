@@ -214,7 +214,7 @@ def test_interactive_flows_are_in_si_units_too(device):
         ),
         (
             [*IN_SI_UNITS, "image.voxel_size=1e-6", "flow.inertia=true", "flow.force=1e-5"],
-            "flow: remove 'force': with inertia, viscosity, density and pressure_gradient tell",
+            "flow: remove 'force': with inertia, viscosity, density and pressure_gradient",
         ),
     ],
 )
