@@ -395,6 +395,10 @@ class SeriesTail:
                 while block := file.read(_AT_ONCE):
                     self._offset += len(block)
                     is_new = self._take(block) or is_new
+                    if len(self._rest) > _LONGEST_LINE:
+                        # It is no series: the rest may be as long as a disk.
+                        self._rest = b""
+                        break
                 return is_new
         except OSError:
             return False

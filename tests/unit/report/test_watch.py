@@ -60,6 +60,16 @@ def folder(tmp_path):
 # -- the series ------------------------------------------------------------------------------------
 
 
+def test_a_series_with_a_hole_of_a_terabyte_has_its_rows(tmp_path):
+    path = tmp_path / "diagnostics.csv"
+    path.write_text("step,time,energy\n0,0.0,1.0\n1,0.1,0.5\n")
+    os.truncate(path, 1 << 40)
+    tail = SeriesTail(path)
+    for _ in range(2):
+        tail.read()
+        assert tail.values("energy").tolist() == [1.0, 0.5]
+
+
 def test_rows_are_read_as_they_come_and_never_half(tmp_path):
     path = tmp_path / "diagnostics.csv"
     tail = SeriesTail(path)
