@@ -56,7 +56,7 @@ from slipstream.bench.streaming_ways import (
 from slipstream.device import Device, HostDevice
 from slipstream.exchange import Transport, make_transport
 from slipstream.fft import DistributedFFT, Streaming
-from slipstream.fft.out_of_core_fft import StreamedPlan
+from slipstream.fft.streamed_transform import StreamedPlan
 from slipstream.forecast.measured_rates import (
     ELEMENT,
     ExchangeTimer,

@@ -29,7 +29,7 @@ from slipstream.printable_text import html_table, html_text
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 
 if TYPE_CHECKING:
-    from slipstream.fft.out_of_core_fft import StreamedPlan
+    from slipstream.fft.streamed_transform import StreamedPlan
     from slipstream.fft.truncation import Modes
 
 

@@ -23,7 +23,7 @@ from slipstream.fft.slab_transform import SlabOptions
 from slipstream.schedule import StepGraph, commit
 
 if TYPE_CHECKING:
-    from slipstream.fft.out_of_core_fft import StreamedPlan
+    from slipstream.fft.streamed_transform import StreamedPlan
 
 # Bytes of a GPU's modes from which copy engines beat transforms that store into other GPUs: they
 # are faster, but take longer to start. And bytes of a chunk, of which there should be 4 to 8.

@@ -15,7 +15,7 @@ from slipstream.fft.fft_tuning import choose
 from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 
 if TYPE_CHECKING:
-    from slipstream.fft.out_of_core_fft import StreamedPlan
+    from slipstream.fft.streamed_transform import StreamedPlan
 
 
 def make_plan(

@@ -1,0 +1,531 @@
+"""Transforms of arrays that stay on the host: slabs, tile by tile through devices.
+
+The passes are those of the slab engine (`streamed_slabs.py`). Arrays that are not divided into
+slabs are first redistributed on the host, and so are the results. What does not fit on a device is
+thus no limit: the host's memory is.
+
+The algorithm is that of Ravikumar, Appelhans and Yeung (SC 2019), whose pencils are tiles here;
+with streams instead of the pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (2020)).
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.decomposition import slabs, whole
+from slipstream.device import Device
+from slipstream.exchange import Transport, make_transport
+from slipstream.fft.device_exchange import DeviceExchanges, DeviceTargets
+from slipstream.fft.fft_arguments import Arguments
+from slipstream.fft.layout_search import Boxes, with_fields
+from slipstream.fft.padded_rows import has_padding, padded_row
+from slipstream.fft.plane_transforms import UserPoints
+from slipstream.fft.slab_engine import (
+    SlabEngine,
+    SlabExchange,
+    record_columns,
+    record_from_points,
+    record_to_points,
+)
+from slipstream.fft.slab_layout import KxRange, SlabGeometry, kx_ranges
+from slipstream.fft.streamed_slabs import (
+    ResidentColumns,
+    SlabTiles,
+    StreamedPasses,
+    TileNeeds,
+)
+from slipstream.fft.transform_parts import Redistribution
+from slipstream.fft.truncation import Modes
+from slipstream.outofcore.host_device_copy import HostDeviceCopier
+from slipstream.outofcore.streaming_options import Streaming
+from slipstream.schedule import StepGraph
+
+
+class TransformTiles(SlabTiles):
+    """The tiles of a transform: how many there can be, and the memory that they take."""
+
+    key, what, _chunks = "memory", "transform", 1
+
+    def __init__(
+        self,
+        needs: TileNeeds,
+        devices: Sequence[Device],
+        home: Device,
+        streaming: Streaming,
+        by_device: DeviceExchanges | None,
+        stays: bool,
+    ) -> None:
+        super().__init__(needs, None, devices, home, streaming)
+        self._by_device, self._stays = by_device, stays
+
+    def staying_tiles(self, count: int, left: int) -> int:
+        return super().staying_tiles(count, left) if self._stays else 0
+
+    def chunks(self, count: int) -> int:
+        return 1 if self._by_device else super().chunks(count)
+
+    def _beside(self, count: int, device: Device) -> int:
+        buffers = self._by_device.device_bytes(count) if self._by_device else 0
+        return super()._beside(count, device) + buffers
+
+
+class TransformPasses(StreamedPasses):
+    """The passes of one field after the other."""
+
+    _place = 0
+    by_device: dict[tuple[int, int, bool], DeviceTargets] | None = None
+
+    def of_field(
+        self, engine: SlabEngine, place: int, padded: bool, resident: Sequence[ResidentColumns]
+    ) -> TransformPasses:
+        """Return the passes of the field at a place of an engine's arrays."""
+        result = copy.copy(self)
+        result._host, result._place = engine, place
+        result.fields = replace(
+            self.fields,
+            planes=[one[place : place + 1] for one in engine.planes],
+            columns=[one[place : place + 1] for one in engine.columns],
+            resident=resident,
+            by_device=self.by_device is not None,
+            padded=padded,
+        )
+        return result
+
+    def exchange(
+        self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
+    ) -> SlabExchange:
+        if self.by_device is not None:
+            return SlabExchange(self.by_device[self._place, kx, forward], self.fields.planes[kx])
+        own = range(self._place, self._place + 1)
+        return super().exchange(kx, own, forward, chunk, chunks)
+
+
+class StreamedPlan:
+    """A transform on one rank, whose arrays are on the host. Collective.
+
+    At most `limit` bytes are allocated on each device: `InputError` names the smallest limit that
+    would do.
+    """
+
+    # Whether there is nothing to overlap.
+    is_alone = False
+
+    def __init__(
+        self,
+        arguments: Arguments,
+        devices: Sequence[Device],
+        home: Device,
+        comm: Comm,
+        streaming: Streaming,
+        limit: int,
+    ) -> None:
+        a = self.arguments = arguments
+        self.devices, self._home, self.streaming = list(devices), home, streaming
+        self.workers, rank = a.workers or a.ranks, 0 if comm is None else comm.rank
+        # The rank that does all, or None.
+        alone = _only(a.input_boxes)
+        if alone is None or alone != _only(a.output_boxes):
+            alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
+        ends = _slab_boxes(a, alone, self.workers)
+        from_device = streaming.from_device and a.ranks > 1
+        self.transport = make_transport(a.transport, comm, devices[0] if from_device else home)
+        from_host = self.transport
+        given = a.input_boxes, a.output_boxes
+        moved = [_differ(one, slab) for one, slab in zip(given, ends, strict=True)]
+        if from_device and any(moved):
+            from_host = make_transport("auto", comm, home)
+        geometry = _geometry(a, rank, alone, self.workers)
+        self._slabs = _Slabs(
+            a,
+            geometry,
+            devices,
+            home,
+            comm,
+            None if alone is not None else self.transport,
+            streaming,
+            limit,
+        )
+        # On the host, between the user's layouts and slabs, and these slabs.
+        self._moves: list[Redistribution | None] = [None, None]
+        self._between: list[Any] = [None, None]
+        memory = self._memory(from_host, (given, ends), moved, from_device)
+        slab_memory = None
+        for side, dtype in enumerate((a.dtype, a.complex_dtype)):
+            if moved[side]:
+                user, slab = (with_fields(one[side], a.fields) for one in (given, ends))
+                source, target = (slab, user) if side else (user, slab)
+                move = Redistribution(home, from_host, source, target, rank, dtype, memory)
+                self._moves[side] = move
+                shape = a.fields, *slab[rank].shape[1:]
+                # Both are never needed at the same time, but by one rank that exchanges nothing.
+                if slab_memory is None or alone is not None:
+                    slab_memory = home.empty((_largest(a, rank, ends, moved),), np.uint8)
+                size = math.prod(shape) * dtype.itemsize
+                self._between[side] = slab_memory[:size].view(dtype).reshape(shape)
+
+    def _memory(
+        self,
+        transport: Transport | None,
+        layouts: Sequence[tuple[Boxes, Boxes]],
+        moved: Sequence[bool],
+        from_device: bool,
+    ) -> tuple[Array, Array] | None:
+        """Return memory for what is redistributed: that of the other exchange, if it fits."""
+        if transport is None or not any(moved):
+            return None
+        a = self.arguments
+        need = max(_largest(a, rank, one, moved) for rank in range(a.ranks) for one in layouts)
+        found = self._slabs.exchange_memory()
+        if found is not None and not from_device and need <= min(one.nbytes for one in found):
+            return found
+        return transport.pack_buffer((need,), np.uint8), transport.empty((need,), np.uint8)
+
+    @property
+    def tiles(self) -> int:
+        """Into how many tiles a pass cuts a field."""
+        return self._slabs.passes.tiles
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes allocated on each device."""
+        return self._slabs.passes.device_bytes
+
+    @property
+    def by_device(self) -> DeviceExchanges | None:
+        """The exchanges of tiles between devices, if there are any."""
+        return self._slabs.by_device
+
+    @property
+    def exchanges(self) -> int:
+        """How often the array is redistributed on the way."""
+        return self._slabs.exchanges + sum(one is not None for one in self._moves)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that leave this rank in one transform."""
+        a = self.arguments
+        total = self._slabs.wire_elements * a.complex_dtype.itemsize
+        for move, dtype in zip(self._moves, (a.dtype, a.complex_dtype), strict=True):
+            total += move.wire_elements * dtype.itemsize if move else 0
+        return total
+
+    @property
+    def bus_bytes(self) -> tuple[int, int]:
+        """Bytes that cross the bus inward and outward in a forward transform, on this rank."""
+        return self._slabs.bus_bytes()
+
+    @property
+    def goes_both_ways(self) -> bool:
+        """Whether copies in and out can go at once: not if all has to be in before any is out."""
+        return not self._slabs.all_stays or self.arguments.fields > 1
+
+    def describe_parts(self) -> list[str]:
+        """Return a line for each part, for people."""
+        before, after = self._moves
+        lines = [before.describe()] if before else []
+        lines += self._slabs.describe()
+        lines += [after.describe()] if after else []
+        where = "on the device" if self._slabs.all_stays else "on the host"
+        streaming = self.streaming
+        lines.append(
+            f"{self.device_bytes / 2**20:.4g} MiB of each of {len(self.devices)} devices; between "
+            f"passes the array is {where}; {streaming.copies} copies, "
+            + (f"{streaming.streams} streams" if streaming.streams else "pipelined")
+        )
+        return lines
+
+    def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
+        """Record physical -> spectral; arrays (fields, ...) on the host."""
+        (before, after), (points, modes) = self._moves, self._between
+        on_host = graph.on(self._home)
+        if before:
+            before.record_forward(on_host, physical, points)
+        ends = points if before else physical, modes if after else spectral
+        self._slabs.record_forward(graph, *ends)
+        if after:
+            after.record_forward(on_host, modes, spectral)
+        factor = self.arguments.factors[0]
+        if factor != 1.0 and spectral.size:
+            scaled, both = self._home.scale(spectral, factor), [spectral]
+            on_host.add(scaled, reads=both, writes=both, label="scale", category="compute")
+
+    def record_backward(self, graph: StepGraph, spectral: Array, physical: Array) -> None:
+        """Record spectral -> physical, normalised."""
+        (before, after), (points, modes) = self._moves, self._between
+        on_host = graph.on(self._home)
+        if after:
+            after.record_backward(on_host, spectral, modes)
+        ends = modes if after else spectral, points if before else physical
+        self._slabs.record_backward(graph, *ends, self.arguments.factors[1])
+        if before:
+            before.record_backward(on_host, points, physical)
+
+
+def _only(boxes: Boxes) -> int | None:
+    """Return the only rank that has anything."""
+    filled = [rank for rank, box in enumerate(boxes) if box.size]
+    return filled[0] if len(filled) == 1 else None
+
+
+def _largest(a: Arguments, rank: int, boxes: Sequence[Boxes], used: Sequence[bool]) -> int:
+    """Return the bytes of the larger one of the arrays of a rank, of those that are used."""
+    dtypes = a.dtype, a.complex_dtype
+    sizes = [
+        a.fields * one[rank].size * dtype.itemsize * is_used
+        for one, dtype, is_used in zip(boxes, dtypes, used, strict=True)
+    ]
+    return max(sizes)
+
+
+def _differ(boxes: Boxes, others: Boxes) -> bool:
+    return any(a != b and (a.size or b.size) for a, b in zip(boxes, others, strict=True))
+
+
+def _slab_boxes(a: Arguments, alone: int | None, workers: int) -> tuple[Boxes, Boxes]:
+    """Return who has what of points and of modes while they are transformed."""
+    result = []
+    for shape, axis in ((a.shape, 0), (a.spectral_shape, 1)):
+        boxes = [whole((0,) * len(shape))] * a.ranks
+        if alone is not None:
+            boxes[alone] = whole(shape)
+        else:
+            boxes[:workers] = slabs(shape, axis, workers)
+        result.append(tuple(boxes))
+    return result[0], result[1]
+
+
+def _geometry(a: Arguments, rank: int, alone: int | None, workers: int) -> SlabGeometry:
+    """Return the slabs of a rank, also those of an array of one or two axes."""
+    ranks = a.ranks
+    if alone is not None:
+        rank, ranks, workers = (0, 1, 1) if rank == alone else (1, 2, 1)
+    if len(a.shape) < 3:
+        z, x = [Modes(1, 1, 0), *a.modes][-2:]
+        return SlabGeometry.of_rows((z, x), rank, ranks, workers)
+    (nz, ny, nx), (z, y, x) = a.shape, a.modes
+    # Rows of modes are not padded: they would be longer than those of the user's array.
+    return SlabGeometry((nz, ny, nx), (z, y, x), rank, ranks, workers=workers)
+
+
+class _Slabs:
+    """The transform between planes and columns of one rank. Collective.
+
+    Without a transport, one rank has all of the array.
+    """
+
+    def __init__(
+        self,
+        a: Arguments,
+        geometry: SlabGeometry,
+        devices: Sequence[Device],
+        home: Device,
+        comm: Comm,
+        transport: Transport | None,
+        streaming: Streaming,
+        limit: int,
+    ) -> None:
+        self._home, self._geometry, self._transport = home, geometry, transport
+        self._fields, dtype = a.fields, a.complex_dtype
+        ny, nx = geometry.plane_points
+        self._ranges = [KxRange(geometry)] if geometry.flat else kx_ranges(geometry, 1, 1)
+        self._point_bytes = a.dtype.itemsize
+
+        def user(device: Device, planes: int) -> UserPoints:
+            return UserPoints.of(device, geometry, 1, dtype, a.real, planes=planes, lanes=1)
+
+        tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + nx)
+        if all(one.kind == "cpu" for one in devices):
+            tables = 0
+        needs = TileNeeds(
+            geometry=geometry,
+            dtype=dtype,
+            inputs=1,
+            products=1,
+            spectral=1,
+            reals=0,
+            constants=tables,
+            plane_bytes=ny * (padded_row(nx) if a.real else nx) * a.dtype.itemsize,
+            user=user,
+            divided=self._ranges,
+        )
+        by_device = None
+        if transport and streaming.from_device:
+            together = streaming.tiles_per_exchange or 1
+            by_device = DeviceExchanges(transport, self._ranges, dtype, together)
+        self.by_device = by_device
+        stays = transport is None and len(devices) == 1
+        tiles = TransformTiles(needs, devices, home, streaming, by_device, stays)
+        tiles.check(comm, limit)
+        # What tiles exchange, or what arrives; one rank may not need memory of its own.
+        self._engine = SlabEngine(
+            home,
+            geometry,
+            a.fields if transport else 0,
+            dtype,
+            None if by_device else transport,
+            self._ranges,
+            store=True,
+            works=False,
+        )
+        self._own: list[Array] = []
+        passes = self.passes = TransformPasses(self._engine, tiles, comm, limit, 0)
+        self.all_stays = passes.resident.tiles > 0
+        self.all_stays &= passes.resident.ky == geometry.columns_shape[1]
+        most = tiles.most(passes.tiles)[1]
+        self._nothing = [
+            ResidentColumns(one.geometry, devices[0], 1, dtype, most, 0) for one in self._ranges
+        ]
+        self.exchanges = int(transport is not None)
+        sent = [one.geometry.plan.off_rank_elements() for one in self._ranges] if transport else []
+        self.wire_elements = a.fields * sum(sent)
+        if by_device:
+            bus = HostDeviceCopier(devices[0], home, "memcpy2D")
+            arrays = self._engine.planes, self._engine.columns
+            passes.by_device = by_device.make(comm, passes.tiles, *arrays, bus)
+        elif transport:
+            # Making an exchange is collective; recording it later is not.
+            for kx, field, forward, chunk in itertools.product(
+                range(len(self._ranges)),
+                range(a.fields),
+                (True, False),
+                range(passes.plane_chunks),
+            ):
+                part = range(field, field + 1)
+                self._engine.exchange(kx, part, forward, chunk, passes.plane_chunks, whole=False)
+
+    def exchange_memory(self) -> tuple[Array, Array] | None:
+        """Return the memory to exchange from and to on the host, as bytes."""
+        return self._engine.exchange_memory() if self._transport else None
+
+    def describe(self) -> list[str]:
+        g = self._geometry
+        planes, columns = g.physical_box.shape, g.spectral_box.shape
+        lines = [
+            f"transforms along x and y of {planes}, along z of {columns}, in {self.passes.tiles} "
+            "tiles each"
+        ]
+        if self._transport:
+            where = "between devices" if self.by_device else "from host to host"
+            size = self._engine.buffer_bytes / 2**20
+            lines.append(f"exchange {where}, for which {size:.4g} MiB of the host are taken")
+        return lines
+
+    def bus_bytes(self) -> tuple[int, int]:
+        """Return the bytes that cross the bus inward and outward in a forward transform."""
+        g, item = self._geometry, self.passes.fields.needs.dtype.itemsize
+        (kz, ky, kx), (ny, nx) = g.spectral_box.shape, g.plane_points
+        points = g.planes * ny * nx * self._point_bytes
+        if g.shape[0] == 1 and not self._transport:
+            return self._fields * points, self._fields * ky * kx * item
+        columns = g.shape[0] * (ky - self.passes.resident.ky) * kx
+        leaving = g.planes * g.spectral_shape[1] * kx
+        if self.by_device or not self._transport:  # from a device goes what arrives there
+            leaving = columns
+        inward = points + columns * item
+        return self._fields * inward, self._fields * (leaving + kz * ky * kx) * item
+
+    def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
+        """Record planes -> columns; arrays (fields, ...) on the host."""
+        points, modes = self._as_slabs(physical, spectral)
+        passes, shares, skips = self._of_fields(physical, spectral, modes, True)
+
+        def planes(field: int) -> None:
+            one = passes[field]
+            record_from_points(graph, one, points[field : field + 1], 1, one.plane_chunks)
+
+        def columns(field: int) -> None:
+            if not skips:
+                target = modes[field : field + 1]
+                record_columns(graph, passes[field], forward=1, target=target)
+
+        self._record(planes, columns, shares)
+
+    def record_backward(
+        self, graph: StepGraph, spectral: Array, physical: Array, scale: float
+    ) -> None:
+        """Record columns -> planes, times a constant."""
+        points, modes = self._as_slabs(physical, spectral)
+        passes, shares, skips = self._of_fields(physical, spectral, modes, False)
+
+        def columns(field: int) -> None:
+            one = passes[field]
+            if not skips:
+                record_columns(graph, one, modes[field : field + 1], chunks=one.plane_chunks)
+
+        def planes(field: int) -> None:
+            one = passes[field]
+            part = points[field : field + 1]
+            record_to_points(graph, one, part, 1, one.plane_chunks, scale)
+
+        self._record(columns, planes, shares)
+
+    def _record(
+        self, first: Callable[[int], None], second: Callable[[int], None], shares: bool
+    ) -> None:
+        """Record both passes field by field, or the first pass of all fields before the second."""
+        for field in range(self._fields):
+            first(field)
+            if not shares:
+                second(field)
+        for field in range(self._fields) if shares else ():
+            second(field)
+
+    def _as_slabs(self, physical: Array, spectral: Array) -> tuple[Array, Array]:
+        """Return arrays as (fields, z, y, x) and (fields, kz, ky, kx), whatever axes they have."""
+        if physical.ndim == 2:
+            physical, spectral = physical[:, None], spectral[:, None]
+        if physical.ndim == 3:
+            physical, spectral = physical[:, :, None], spectral[..., None]
+        return physical, spectral
+
+    def _of_fields(
+        self, physical: Array, spectral: Array, modes: Array, forward: bool
+    ) -> tuple[list[TransformPasses], bool, bool]:
+        """Return the passes of each field, and two facts.
+
+        These are whether fields of both arrays share memory, and whether nothing is done along z.
+        """
+        fields, in_place = self._fields, np.may_share_memory(physical, spectral)
+        padded, shares = has_padding(physical, spectral), fields > 1 and in_place
+        engine, places = self._engine, list(range(fields))
+        skips = False
+        if self._transport is None:
+            engine, skips = self._alone(physical, spectral, modes, forward, shares)
+            places = [place % max(1, len(engine.planes[0])) for place in places]
+        resident = self._nothing if shares or skips else self.passes.residents
+        return [self.passes.of_field(engine, n, padded, resident) for n in places], shares, skips
+
+    def _alone(
+        self, physical: Array, spectral: Array, modes: Array, forward: bool, shares: bool
+    ) -> tuple[SlabEngine, bool]:
+        """Return an engine of one rank, whose working memory is that of the modes if they fit.
+
+        And whether there is nothing to do along z.
+        """
+        g, fields = self._geometry, self._fields
+        fits = modes.shape == (fields, *g.columns_shape) and modes.flags.c_contiguous
+        if fits and len(self._ranges) == 1 and not shares:
+            # Going back in place, planes of points follow those of modes through the memory of
+            # both: where they are longer, they would run into modes that have not been read yet.
+            in_place = np.may_share_memory(physical, spectral)
+            follows = in_place and physical.strides[1] <= spectral.strides[1]
+            skips = g.shape[0] == 1
+            if forward or skips or follows:
+                return self._engine.with_memory([modes]), skips
+        count = fields if shares else 1
+        # Where all columns stay on the device, this memory is never touched.
+        empty = np.empty if self.all_stays and not shares else self._home.empty
+        if not self._own or len(self._own[0]) < count:
+            self._own = [
+                empty((count, math.prod(one.geometry.columns_shape)), modes.dtype)
+                for one in self._ranges
+            ]
+        return self._engine.with_memory(self._own), False
