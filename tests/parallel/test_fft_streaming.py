@@ -192,7 +192,9 @@ def test_array_between_passes_stays_on_a_device_that_has_room(ranks, device):
     roomy, narrow = (plan_on_host(None, device, shape, memory=m) for m in (4 * field, field))
     assert "between passes the array is on the device" in roomy.describe()
     assert "between passes the array is on the host" in narrow.describe()
-    for fewer, more in zip(roomy.streamed.bus_bytes, narrow.streamed.bus_bytes, strict=True):
+    for fewer, more in zip(
+        roomy.streamed.slabs.bus_bytes, narrow.streamed.slabs.bus_bytes, strict=True
+    ):
         assert fewer < more
     oracle = Oracle(shape, "float64")
     results = [np.array(fft.forward(oracle.input(fft))) for fft in (roomy, narrow)]

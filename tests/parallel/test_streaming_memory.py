@@ -112,7 +112,7 @@ def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, m
             )
             monkeypatch.undo()
             said = fft.streamed.device_bytes
-            exchanges = fft.streamed.by_device
+            exchanges = fft.streamed.slabs.by_device
             if exchanges:
                 assert said > sum(array.nbytes for pair in exchanges.buffers for array in pair)
             if device.kind == "cuda" and fft.transport != "peer":

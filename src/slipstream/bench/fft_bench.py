@@ -371,7 +371,7 @@ def _streamed_row(
     timeline: Timeline,
 ) -> dict[str, Any]:
     streamed = cast(StreamedPlan, plan.streamed)
-    ways, bound = bus_bound(variant, streamed.bus_bytes, rates, comm)
+    ways, bound = bus_bound(variant, streamed.slabs.bus_bytes, rates, comm)
     if not streamed.goes_both_ways:
         bound = ways[0] / rates["in"] + ways[1] / rates["out"]
     return {

@@ -15,7 +15,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from slipstream.device import Device
 from slipstream.exchange import Transport, make_transport
 from slipstream.fft.device_exchange import DeviceExchanges, DeviceTargets
 from slipstream.fft.fft_arguments import Arguments
+from slipstream.fft.fft_plan import Link, Plan
 from slipstream.fft.layout_search import Boxes, with_fields
 from slipstream.fft.padded_rows import has_padding, padded_row
 from slipstream.fft.plane_transforms import UserPoints
@@ -42,7 +42,7 @@ from slipstream.fft.streamed_slabs import (
     StreamedPasses,
     TileNeeds,
 )
-from slipstream.fft.transform_parts import Redistribution
+from slipstream.fft.transform_parts import Part, Redistribution
 from slipstream.fft.truncation import Modes
 from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.streaming_options import Streaming
@@ -108,15 +108,14 @@ class TransformPasses(StreamedPasses):
         return super().exchange(kx, own, forward, chunk, chunks)
 
 
-class StreamedPlan:
-    """A transform on one rank, whose arrays are on the host. Collective.
+class StreamedPlan(Plan):
+    """The parts of a transform on one rank, whose arrays are on the host. Collective.
 
     At most `limit` bytes are allocated on each device: `InputError` names the smallest limit that
     would do.
     """
 
-    # Whether there is nothing to overlap.
-    is_alone = False
+    residency = "host"
 
     def __init__(
         self,
@@ -128,161 +127,90 @@ class StreamedPlan:
         limit: int,
     ) -> None:
         a = self.arguments = arguments
-        self.devices, self._home, self.streaming = list(devices), home, streaming
+        self.devices, self._device, self.streaming = list(devices), home, streaming
         self.workers, rank = a.workers or a.ranks, 0 if comm is None else comm.rank
         # The rank that does all, or None.
         alone = _only(a.input_boxes)
         if alone is None or alone != _only(a.output_boxes):
             alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
-        ends = _slab_boxes(a, alone, self.workers)
-        from_device = streaming.from_device and a.ranks > 1
-        self.transport = make_transport(a.transport, comm, devices[0] if from_device else home)
-        from_host = self.transport
-        given = a.input_boxes, a.output_boxes
+        given, ends = (a.input_boxes, a.output_boxes), _slab_boxes(a, alone, self.workers)
         moved = [_differ(one, slab) for one, slab in zip(given, ends, strict=True)]
+        from_device = streaming.from_device and a.ranks > 1
+        self.transport = from_host = make_transport(
+            a.transport, comm, devices[0] if from_device else home
+        )
         if from_device and any(moved):
             from_host = make_transport("auto", comm, home)
+        transport = None if alone is not None else self.transport
         geometry = _geometry(a, rank, alone, self.workers)
-        self._slabs = _Slabs(
-            a,
-            geometry,
-            devices,
-            home,
-            comm,
-            None if alone is not None else self.transport,
-            streaming,
-            limit,
+        slab = self.slabs = StreamedSlabs(
+            a, geometry, devices, home, comm, transport, streaming, limit
         )
-        # On the host, between the user's layouts and slabs, and these slabs.
-        self._moves: list[Redistribution | None] = [None, None]
-        self._between: list[Any] = [None, None]
-        memory = self._memory(from_host, (given, ends), moved, from_device)
-        slab_memory = None
-        for side, dtype in enumerate((a.dtype, a.complex_dtype)):
-            if moved[side]:
-                user, slab = (with_fields(one[side], a.fields) for one in (given, ends))
-                source, target = (slab, user) if side else (user, slab)
-                move = Redistribution(home, from_host, source, target, rank, dtype, memory)
-                self._moves[side] = move
-                shape = a.fields, *slab[rank].shape[1:]
-                # Both are never needed at the same time, but by one rank that exchanges nothing.
-                if slab_memory is None or alone is not None:
-                    slab_memory = home.empty((_largest(a, rank, ends, moved),), np.uint8)
-                size = math.prod(shape) * dtype.itemsize
-                self._between[side] = slab_memory[:size].view(dtype).reshape(shape)
-
-    def _memory(
-        self,
-        transport: Transport | None,
-        layouts: Sequence[tuple[Boxes, Boxes]],
-        moved: Sequence[bool],
-        from_device: bool,
-    ) -> tuple[Array, Array] | None:
-        """Return memory for what is redistributed: that of the other exchange, if it fits."""
-        if transport is None or not any(moved):
-            return None
-        a = self.arguments
-        need = max(_largest(a, rank, one, moved) for rank in range(a.ranks) for one in layouts)
-        found = self._slabs.exchange_memory()
-        if found is not None and not from_device and need <= min(one.nbytes for one in found):
-            return found
-        return transport.pack_buffer((need,), np.uint8), transport.empty((need,), np.uint8)
-
-    @property
-    def tiles(self) -> int:
-        """Into how many tiles a pass cuts a field."""
-        return self._slabs.passes.tiles
-
-    @property
-    def device_bytes(self) -> int:
-        """Bytes allocated on each device."""
-        return self._slabs.passes.device_bytes
-
-    @property
-    def by_device(self) -> DeviceExchanges | None:
-        """The exchanges of tiles between devices, if there are any."""
-        return self._slabs.by_device
-
-    @property
-    def exchanges(self) -> int:
-        """How often the array is redistributed on the way."""
-        return self._slabs.exchanges + sum(one is not None for one in self._moves)
-
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes that leave this rank in one transform."""
-        a = self.arguments
-        total = self._slabs.wire_elements * a.complex_dtype.itemsize
-        for move, dtype in zip(self._moves, (a.dtype, a.complex_dtype), strict=True):
-            total += move.wire_elements * dtype.itemsize if move else 0
-        return total
-
-    @property
-    def bus_bytes(self) -> tuple[int, int]:
-        """Bytes that cross the bus inward and outward in a forward transform, on this rank."""
-        return self._slabs.bus_bytes()
+        # Other layouts are redistributed in the memory of the slabs' exchange, if they fit there.
+        memory: tuple[Array, Array] | None = None
+        if from_host is not None and any(moved):
+            need = max(
+                a.fields * box.size * dtype.itemsize
+                for side, dtype in enumerate((a.dtype, a.complex_dtype))
+                for box in (*given[side], *ends[side])
+                if moved[side]
+            )
+            memory = None if from_device else slab.exchange_memory()
+            if memory is None or need > min(one.nbytes for one in memory):
+                memory = (
+                    from_host.pack_buffer((need,), np.uint8),
+                    from_host.empty((need,), np.uint8),
+                )
+        (points, user_points), (modes, user_modes) = (
+            [with_fields(one[side], a.fields) for one in (ends, given)] for side in (0, 1)
+        )
+        parts: list[Link] = [(slab, modes[rank].shape, a.complex_dtype)]
+        if moved[0]:
+            into = Redistribution(home, from_host, user_points, points, rank, a.dtype, memory)
+            parts.insert(0, (into, points[rank].shape, a.dtype))
+        if moved[1]:
+            out = Redistribution(home, from_host, modes, user_modes, rank, a.complex_dtype, memory)
+            parts.append((out, user_modes[rank].shape, a.complex_dtype))
+        # Points and modes of slabs share one memory, unless one rank exchanges nothing.
+        self._connect(parts, 1 if transport else 2)
 
     @property
     def goes_both_ways(self) -> bool:
         """Whether copies in and out can go at once: not if all has to be in before any is out."""
-        return not self._slabs.all_stays or self.arguments.fields > 1
+        return not self.slabs.all_stays or self.arguments.fields > 1
+
+    @property
+    def tiles(self) -> int:
+        """Into how many tiles a pass cuts a field."""
+        return self.slabs.passes.tiles
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes allocated on each device."""
+        return self.slabs.passes.device_bytes
 
     def describe_parts(self) -> list[str]:
-        """Return a line for each part, for people."""
-        before, after = self._moves
-        lines = [before.describe()] if before else []
-        lines += self._slabs.describe()
-        lines += [after.describe()] if after else []
-        where = "on the device" if self._slabs.all_stays else "on the host"
+        """Return a line for each part, and one for the devices, for people."""
+        where = "on the device" if self.slabs.all_stays else "on the host"
         streaming = self.streaming
-        lines.append(
+        return [
+            *(part.describe() for part in self.parts),
             f"{self.device_bytes / 2**20:.4g} MiB of each of {len(self.devices)} devices; between "
             f"passes the array is {where}; {streaming.copies} copies, "
-            + (f"{streaming.streams} streams" if streaming.streams else "pipelined")
-        )
-        return lines
+            + (f"{streaming.streams} streams" if streaming.streams else "pipelined"),
+        ]
 
     def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
-        """Record physical -> spectral; arrays (fields, ...) on the host."""
-        (before, after), (points, modes) = self._moves, self._between
-        on_host = graph.on(self._home)
-        if before:
-            before.record_forward(on_host, physical, points)
-        ends = points if before else physical, modes if after else spectral
-        self._slabs.record_forward(graph, *ends)
-        if after:
-            after.record_forward(on_host, modes, spectral)
-        factor = self.arguments.factors[0]
-        if factor != 1.0 and spectral.size:
-            scaled, both = self._home.scale(spectral, factor), [spectral]
-            on_host.add(scaled, reads=both, writes=both, label="scale", category="compute")
+        super().record_forward(graph.on(self._device), physical, spectral)
 
     def record_backward(self, graph: StepGraph, spectral: Array, physical: Array) -> None:
-        """Record spectral -> physical, normalised."""
-        (before, after), (points, modes) = self._moves, self._between
-        on_host = graph.on(self._home)
-        if after:
-            after.record_backward(on_host, spectral, modes)
-        ends = modes if after else spectral, points if before else physical
-        self._slabs.record_backward(graph, *ends, self.arguments.factors[1])
-        if before:
-            before.record_backward(on_host, points, physical)
+        super().record_backward(graph.on(self._device), spectral, physical)
 
 
 def _only(boxes: Boxes) -> int | None:
     """Return the only rank that has anything."""
     filled = [rank for rank, box in enumerate(boxes) if box.size]
     return filled[0] if len(filled) == 1 else None
-
-
-def _largest(a: Arguments, rank: int, boxes: Sequence[Boxes], used: Sequence[bool]) -> int:
-    """Return the bytes of the larger one of the arrays of a rank, of those that are used."""
-    dtypes = a.dtype, a.complex_dtype
-    sizes = [
-        a.fields * one[rank].size * dtype.itemsize * is_used
-        for one, dtype, is_used in zip(boxes, dtypes, used, strict=True)
-    ]
-    return max(sizes)
 
 
 def _differ(boxes: Boxes, others: Boxes) -> bool:
@@ -315,7 +243,7 @@ def _geometry(a: Arguments, rank: int, alone: int | None, workers: int) -> SlabG
     return SlabGeometry((nz, ny, nx), (z, y, x), rank, ranks, workers=workers)
 
 
-class _Slabs:
+class StreamedSlabs(Part):
     """The transform between planes and columns of one rank. Collective.
 
     Without a transport, one rank has all of the array.
@@ -405,21 +333,22 @@ class _Slabs:
         """Return the memory to exchange from and to on the host, as bytes."""
         return self._engine.exchange_memory() if self._transport else None
 
-    def describe(self) -> list[str]:
+    def describe(self) -> str:
         g = self._geometry
         planes, columns = g.physical_box.shape, g.spectral_box.shape
-        lines = [
-            f"transforms along x and y of {planes}, along z of {columns}, in {self.passes.tiles} "
-            "tiles each"
-        ]
+        exchange = "then"
         if self._transport:
             where = "between devices" if self.by_device else "from host to host"
             size = self._engine.buffer_bytes / 2**20
-            lines.append(f"exchange {where}, for which {size:.4g} MiB of the host are taken")
-        return lines
+            exchange = f"exchange {where} ({size:.4g} MiB of the host),"
+        return (
+            f"slabs in {self.passes.tiles} tiles: transforms along x and y of {planes}, {exchange} "
+            f"along z of {columns}"
+        )
 
+    @property
     def bus_bytes(self) -> tuple[int, int]:
-        """Return the bytes that cross the bus inward and outward in a forward transform."""
+        """Bytes that cross the bus inward and outward in a forward transform, on this rank."""
         g, item = self._geometry, self.passes.fields.needs.dtype.itemsize
         (kz, ky, kx), (ny, nx) = g.spectral_box.shape, g.plane_points
         points = g.planes * ny * nx * self._point_bytes
@@ -432,8 +361,9 @@ class _Slabs:
         inward = points + columns * item
         return self._fields * inward, self._fields * (leaving + kz * ky * kx) * item
 
-    def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
+    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record planes -> columns; arrays (fields, ...) on the host."""
+        graph, physical, spectral = graph.on(self.passes.devices[0]), source, target
         points, modes = self._as_slabs(physical, spectral)
         passes, shares, skips = self._of_fields(physical, spectral, modes, True)
 
@@ -449,9 +379,10 @@ class _Slabs:
         self._record(planes, columns, shares)
 
     def record_backward(
-        self, graph: StepGraph, spectral: Array, physical: Array, scale: float
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
         """Record columns -> planes, times a constant."""
+        graph, physical, spectral = graph.on(self.passes.devices[0]), target, source
         points, modes = self._as_slabs(physical, spectral)
         passes, shares, skips = self._of_fields(physical, spectral, modes, False)
 
