@@ -13,7 +13,7 @@ from pairwise import every_pair
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT
-from slipstream.fft.transform_parts import AxisTransform
+from slipstream.fft.column_transforms import ColumnPass
 from slipstream.outofcore.host_device_copy import COPIES
 from slipstream.schedule import POLICIES
 
@@ -192,7 +192,9 @@ def test_array_between_passes_stays_on_a_device_that_has_room(ranks, device):
     roomy, narrow = (plan_on_host(None, device, shape, memory=m) for m in (4 * field, field))
     assert "between passes the array is on the device" in roomy.describe()
     assert "between passes the array is on the host" in narrow.describe()
-    for fewer, more in zip(roomy.streamed.bus_bytes, narrow.streamed.bus_bytes, strict=True):
+    for fewer, more in zip(
+        roomy.streamed.slabs.bus_bytes, narrow.streamed.slabs.bus_bytes, strict=True
+    ):
         assert fewer < more
     oracle = Oracle(shape, "float64")
     results = [np.array(fft.forward(oracle.input(fft))) for fft in (roomy, narrow)]
@@ -217,14 +219,14 @@ def test_several_devices_of_a_rank_share_the_tiles(comm, device_kind):
 def test_failing_transform_is_named(comm, device, monkeypatch):
     fft = plan_on_host(comm, device)
 
-    def broken(self, graph, source, target, forward):
+    def broken(self, graph, columns, spectral=None):
         def fail(stream):
             raise ValueError("out of luck")
 
-        graph.add(fail, reads=[source], writes=[target], label="fft axis 0", category="fft")
+        graph.add(fail, reads=[columns], writes=[spectral], label="fft z", category="fft")
 
-    monkeypatch.setattr(AxisTransform, "_transform", broken)
-    with pytest.raises(RunError, match=r"node 'fft axis 0' \(fft\) failed: out of luck"):
+    monkeypatch.setattr(ColumnPass, "record_forward", broken)
+    with pytest.raises(RunError, match=r"node 'fft z' \(fft\) failed: out of luck"):
         fft.forward(np.zeros(fft.input_box.shape))
 
 

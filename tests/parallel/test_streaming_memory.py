@@ -8,18 +8,14 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fft_cases import alike, plan_on_host, usual_transports
+from fft_cases import plan_on_host, usual_transports
 from fft_oracle import Oracle
-from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport
-from slipstream.fft import out_of_core_fft
-from slipstream.fft.out_of_core_fft import StreamedPlan
+from slipstream.fft import streamed_slabs
+from slipstream.fft.streamed_slabs import StreamedPasses
 from slipstream.outofcore.host_device_copy import COPIES
-from slipstream.outofcore.tiles import TiledPass
 from slipstream.schedule import POLICIES
 
 pytestmark = pytest.mark.usefixtures("quick_collector")
@@ -32,7 +28,7 @@ def test_memory_is_obeyed_and_more_tiles_are_cut_for_less(comm, device):
         fft = plan_on_host(comm, device, shape, memory=memory)
         assert fft._plan.device_bytes <= memory
         sizes.append(fft._plan.device_bytes)
-        tiles.append(fft._plan.tiles[0])
+        tiles.append(fft._plan.tiles)
         oracle = Oracle(shape, "float64")
         oracle.assert_modes(fft, fft.forward(oracle.input(fft)))
     assert sizes[0] >= sizes[1] >= sizes[2]
@@ -64,34 +60,23 @@ def test_too_little_memory_is_told_without_planning(comm, device, monkeypatch, s
     """Planning these transforms for every possible number of tiles would take minutes."""
     if device.kind != "cpu":
         pytest.skip("libraries of GPUs say what memory they need when they plan")
-    monkeypatch.setattr(out_of_core_fft, "TileTransforms", None)
+    monkeypatch.setattr(streamed_slabs, "SlabWorker", None)
     # Arrays that the host has no memory for are refused before.
     with pytest.raises(InputError, match="memory 1000 B on each device is too little|GiB are free"):
         plan_on_host(comm, device, shape, memory="1 kB", **options)
 
 
-@alike(examples=100)
-@given(st.lists(st.integers(0, 9), min_size=3, max_size=3), st.integers(0, 2), st.integers(1, 12))
-def test_shapes_of_tiles_are_those_that_are_cut(sizes, cut, count):
-    box = Box((0, 2, 3, 4), (1, *(2 + axis + n for axis, n in enumerate(sizes))))
-    one = TiledPass((box,), (box,), (1,), cut)
-    tiles = {before.shape for before, _ in one.tiles(0, 0, count) if before.size}
-    shapes = one.tile_shapes(0, count)
-    assert set(shapes) == tiles
-    assert len(shapes) == len(tiles)
-
-
 def test_a_rank_whose_device_has_less_than_it_said_stops_all(comm, device, monkeypatch):
     """Where the array between two passes is to stay there; a rank that goes on would hang."""
     first = comm is None or comm.rank == 0
-    stay = StreamedPlan._field_on_device
+    keep = StreamedPasses._keep
 
-    def short_of_memory(plan):
+    def short_of_memory(passes, left):
         if first:
             raise InputError("less than it said")
-        return stay(plan)
+        return keep(passes, left)
 
-    monkeypatch.setattr(StreamedPlan, "_field_on_device", short_of_memory)
+    monkeypatch.setattr(StreamedPasses, "_keep", short_of_memory)
     for tune in ("off", "quick"):
         with pytest.raises(InputError, match="less than it said"):
             plan_on_host(comm, device, layout="root", memory="1 GiB", tune=tune)
@@ -127,9 +112,9 @@ def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, m
             )
             monkeypatch.undo()
             said = fft.streamed.device_bytes
-            exchanges = fft.streamed._exchanges
-            if exchanges.from_device:
-                assert said > sum(array.nbytes for pair in exchanges._buffers for array in pair)
+            exchanges = fft.streamed.slabs.by_device
+            if exchanges:
+                assert said > sum(array.nbytes for pair in exchanges.buffers for array in pair)
             if device.kind == "cuda" and fft.transport != "peer":
                 assert sum(taken) <= said
             assert said <= 24 << 20
@@ -228,7 +213,7 @@ def test_one_rank_without_memory_for_exchanges_stops_all(
         memory = "cuda_ipc_memory.CudaMemory" if on_gpus else "peer_memory.HostMemory"
         monkeypatch.setattr(f"slipstream.exchange.{memory}.__init__", scarce)
     else:
-        monkeypatch.setattr("slipstream.fft.tile_exchanges.device_buffers", scarce)
+        monkeypatch.setattr("slipstream.fft.device_exchange.DeviceExchanges._empty", scarce)
     with pytest.raises(InputError, match="no memory left for exchanges"):
         plan_on_host(
             comm, device, memory="64 MiB", transport=transport, streaming={"exchange": "device"}

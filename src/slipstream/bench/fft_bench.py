@@ -56,7 +56,7 @@ from slipstream.bench.streaming_ways import (
 from slipstream.device import Device, HostDevice
 from slipstream.exchange import Transport, make_transport
 from slipstream.fft import DistributedFFT, Streaming
-from slipstream.fft.out_of_core_fft import StreamedPlan
+from slipstream.fft.streamed_transform import StreamedPlan
 from slipstream.forecast.measured_rates import (
     ELEMENT,
     ExchangeTimer,
@@ -371,7 +371,7 @@ def _streamed_row(
     timeline: Timeline,
 ) -> dict[str, Any]:
     streamed = cast(StreamedPlan, plan.streamed)
-    ways, bound = bus_bound(variant, streamed.bus_bytes, rates, comm)
+    ways, bound = bus_bound(variant, streamed.slabs.bus_bytes, rates, comm)
     if not streamed.goes_both_ways:
         bound = ways[0] / rates["in"] + ways[1] / rates["out"]
     return {

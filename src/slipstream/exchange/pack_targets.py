@@ -76,6 +76,9 @@ class PackTargets:
     def record_open(self, graph: StepGraph, label: str) -> None:
         """Record what must come before a block is written."""
 
+    def record_written(self, graph: StepGraph, last: int) -> None:
+        """Record what may follow when a tile is written whose planes, or columns, end at `last`."""
+
     def record_close(self, graph: StepGraph, label: str) -> None:
         """Record that all blocks are written, and that the blocks of other ranks arrive."""
 

@@ -1,8 +1,8 @@
 """Distributed fast Fourier transforms: local transforms, exchanges and truncation.
 
 `DistributedFFT` is the plan that users call. Of slabs it is the `SlabEngine`, with which the
-spectral solvers record their steps. Arrays on the host take the same routes tile by tile: see
-`out_of_core_fft`. `redistribute`, `section` and `with_halo` need no plan.
+spectral solvers record their steps. Arrays on the host go through it tile by tile: see
+`streamed_transform`. `redistribute`, `section` and `with_halo` need no plan.
 """
 
 from importlib import import_module

@@ -42,7 +42,7 @@ class ColumnPass:
         self._device, self._geometry = device, geometry
         self._ky = all_ky if ky is None else ky
         self._count = row if columns is None else columns
-        self.line = LineTransform(device, "z", nz, complex_dtype, self._count, tiled, scratch)
+        self.line = LineTransform(device, "z", nz, complex_dtype, tiled, scratch)
         self._tables: dict[tuple[int, int], RowTables] = {}
         kept = geometry.modes[0].positions() >= 0
         self._kept = float(kept.mean())
@@ -56,6 +56,10 @@ class ColumnPass:
         if stored and not self.line.tiled:
             self._work = device.empty((fields, nz, self._batch, row), complex_dtype)
         self.work_bytes = 0 if self._work is None else self._work.nbytes
+
+    def plan(self, columns: Array) -> None:
+        """Plan a library's transforms of columns, if there are any, so that scratch is known."""
+        self.line.plan(self._points(columns))
 
     def batches(self) -> list[tuple[int, int]]:
         """Return the ranges of this rank's ky, batch by batch."""
@@ -108,4 +112,6 @@ class ColumnPass:
 
     def _points(self, columns: Array) -> Array:
         """Return columns as (fields, ky, nz, kx)."""
+        if self._geometry.flat:  # single elements are transformed together
+            return columns[:, None, :, :, 0]
         return columns[..., : self._count].swapaxes(1, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from slipstream.printable_text import html_table, html_text
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 
 if TYPE_CHECKING:
-    from slipstream.fft.out_of_core_fft import StreamedPlan
+    from slipstream.fft.streamed_transform import StreamedPlan
     from slipstream.fft.truncation import Modes
 
 
@@ -235,9 +235,9 @@ class DistributedFFT(KnownAttributes):
         self._meter = MemoryMeter()
         with self._meter:
             plan, self.home = make_plan(self.arguments, self.device, comm)
-        self._plan: Plan | StreamedPlan | None = plan
+        self._plan: Plan | None = plan
         self._transport = plan.transport
-        self.residency = "device" if isinstance(plan, Plan) else "host"
+        self.residency = plan.residency
         self._policy = "serial" if plan.is_alone else schedule
         self._steps = {forward: RecordedSteps() for forward in (True, False)}
         self._arrays = UserArrays(self.arguments, rank, self.device, self.home, self._meter)
@@ -394,7 +394,7 @@ class DistributedFFT(KnownAttributes):
     def streamed(self) -> StreamedPlan | None:
         """The passes of a transform whose arrays are on the host; None if they are not."""
         plan = self._opened()
-        return None if isinstance(plan, Plan) else plan
+        return cast("StreamedPlan", plan) if plan.residency == "host" else None
 
     @property
     def exchanges(self) -> int:
@@ -781,7 +781,7 @@ class DistributedFFT(KnownAttributes):
             arrays.copy(used, source, stream or self.device.default_stream)
         return step, out if result is target else result
 
-    def _opened(self) -> Plan | StreamedPlan:
+    def _opened(self) -> Plan:
         if self._plan is None:
             raise InputError("this plan is closed; make another one")
         return self._plan

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,10 @@ from slipstream.schedule import StepGraph
 _ROUTE_CHUNKS = 4
 
 
+# A part of a transform, and shape and type of the array behind it.
+Link: TypeAlias = tuple[Part, tuple[int, ...], np.dtype]
+
+
 @dataclass(frozen=True)
 class Choices:
     """What does not change the result of a transform, and is tuned."""
@@ -46,28 +51,36 @@ class Plan:
     It `is_alone` if there is nothing to overlap: on a CPU, one exchange in one chunk.
     """
 
+    residency: Literal["device", "host"] = "device"
+    is_alone = False
+
     def __init__(self, arguments: Arguments, device: Device, comm: Comm, choices: Choices) -> None:
         self.arguments, self.choices, self.workers = arguments, choices, choices.workers
         self._device, self._rank = device, comm.rank if comm is not None else 0
         self._full = self.transport = make_transport(choices.transport, comm, device)
         if arguments.wire and self._full and comm is not None:
             self.transport = NarrowWire(self._full, device, comm, arguments.wire)
-        parts = list(self._parts(arguments.route(choices.workers)))
+        self._connect(list(self._parts(arguments.route(choices.workers))))
+        slab = choices.slab
+        is_single = device.lanes * slab.kx_chunks * slab.plane_chunks == 1
+        self.is_alone = device.kind == "cpu" and is_single and self.exchanges <= 1
+
+    def _connect(self, parts: Sequence[Link], turns: int = 2) -> None:
+        """Put parts together; the arrays between them take turns in some buffers."""
         self.parts = [part for part, _, _ in parts]
         # Shape and type of the arrays behind each part.
         self._behind = [(shape, dtype) for _, shape, dtype in parts]
         self.exchanges = sum(part.exchanges for part in self.parts)
-        slab = choices.slab
-        is_single = device.lanes * slab.kx_chunks * slab.plane_chunks == 1
-        self.is_alone = device.kind == "cpu" and is_single and self.exchanges <= 1
-        # The arrays between the parts take turns in two buffers.
         between = self._behind[:-1]
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in between]
-        buffers = [device.empty((max(sizes[turn::2], default=0),), np.uint8) for turn in (0, 1)]
+        buffers = [
+            self._device.empty((max(sizes[turn::turns], default=0),), np.uint8)
+            for turn in range(turns)
+        ]
         self.buffer_bytes = sum(one.nbytes for one in buffers)
         self.buffer_bytes += sum(part.buffer_bytes for part in self.parts)
         self._between: list[Array] = [
-            buffers[number % 2][:size].view(dtype).reshape(shape)
+            buffers[number % turns][:size].view(dtype).reshape(shape)
             for number, (size, (shape, dtype)) in enumerate(zip(sizes, between, strict=True))
         ]
 
@@ -83,7 +96,7 @@ class Plan:
         total = 0
         for part, (_, dtype) in zip(self.parts, self._behind, strict=True):
             size = dtype.itemsize
-            if isinstance(part, SlabTransform) or dtype.kind == "c":
+            if dtype.kind == "c":
                 size = itemsize or self.arguments.complex_dtype.itemsize
             total += part.wire_elements * size
             total += part.real_wire_elements * self.arguments.dtype.itemsize
@@ -111,7 +124,7 @@ class Plan:
             )
             scale = 1.0 if transforms else scale
 
-    def _parts(self, route: Sequence[Stage]) -> Iterator[tuple[Part, tuple[int, ...], np.dtype]]:
+    def _parts(self, route: Sequence[Stage]) -> Iterator[Link]:
         """Make the parts of a route, with shape and type of the array behind each. Collective."""
         a, device, rank, slab = self.arguments, self._device, self._rank, self.choices.slab
         dtype, number = a.dtype, 0

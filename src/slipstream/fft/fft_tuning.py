@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slipstream import tuner
 from slipstream.array_types import Comm
@@ -21,9 +21,6 @@ from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Choices, Plan
 from slipstream.fft.slab_transform import SlabOptions
 from slipstream.schedule import StepGraph, commit
-
-if TYPE_CHECKING:
-    from slipstream.fft.out_of_core_fft import StreamedPlan
 
 # Bytes of a GPU's modes from which copy engines beat transforms that store into other GPUs: they
 # are faster, but take longer to start. And bytes of a chunk, of which there should be 4 to 8.
@@ -115,7 +112,7 @@ def _usable(name: str, comm: Comm, device: Device) -> bool:
 
 
 def pair_of(
-    plan: Plan | StreamedPlan, arguments: Arguments, device: Device, home: Device, comm: Comm
+    plan: Plan, arguments: Arguments, device: Device, home: Device, comm: Comm
 ) -> Callable[[], None]:
     """Return what runs a forward and a backward transform between arrays of `home`."""
     rank = comm.rank if comm is not None else 0

@@ -7,6 +7,7 @@ pass that gathers or scatters rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,67 @@ def balanced_batch(size: int, limit: int, lanes: int) -> int:
     return -(-size // max(1, rounds * lanes))
 
 
+class SharedRows:
+    """Takes the place of a transform in y for arrays of two axes, which have none.
+
+    Each rank gets a share of every row of modes, of which `kept` are kept.
+    """
+
+    of_gpus = False
+
+    def __init__(self, kept: Modes) -> None:
+        # Where the modes of each sign lie: among the kept modes, and among all.
+        self._sides = [(0, kept.low, 0), (kept.low, kept.count, kept.gap)]
+
+    def record_forward(
+        self,
+        graph: StepGraph,
+        points: Array,
+        packed: Array,
+        tables: RowTables,
+        first: int,
+        accessed: list[Array],
+    ) -> None:
+        """Record rows of all modes -> the ranks' shares; parameters as of `LineTransform`."""
+        for share, part in self._pairs(points, accessed):
+            graph.add_copy(share, part, label="pack x")
+
+    def record_backward(
+        self,
+        graph: StepGraph,
+        packed: Array,
+        points: Array,
+        tables: RowTables,
+        first: int,
+        accessed: list[Array],
+    ) -> None:
+        """Record the ranks' shares -> rows of modes, of which only the kept ones are written."""
+        for share, part in self._pairs(points, accessed):
+            graph.add_copy(part, share, label="pack x")
+
+    def plan(self, points: Array) -> None:
+        """There is nothing to plan."""
+
+    def _pairs(self, modes: Array, accessed: list[Array]) -> Iterator[tuple[Array, Array]]:
+        fields, planes, _, _ = modes.shape
+        first = 0
+        for run in accessed:
+            for number in range(run.shape[1]):
+                share = run[:, number].reshape(fields, planes, -1)
+                last = first + share.shape[2]
+                for low, high, gap in self._sides:
+                    a, b = max(low, first), min(high, last)
+                    if a < b:
+                        part = modes[:, :, 0, a + gap : b + gap]
+                        yield share[:, :, a - first : b - first], part
+                first = last
+
+
 class LineTransform:
     """Transforms of one length along one axis, in both directions.
 
-    Timelines show the name `axis`. Rows have `columns` columns. Without `scratch` each transform of
-    a library has separate memory. The attribute `tiled` is whether one kernel does the transform
+    Timelines show the name `axis`. Without `scratch` each transform of a library has separate
+    memory. The attribute `tiled` is whether one kernel does the transform
     and also moves the rows, and `of_gpus` whether that is a kernel for GPUs.
     """
 
@@ -39,7 +96,6 @@ class LineTransform:
         axis: str,
         n: int,
         complex_dtype: Any,
-        columns: int,
         tiled: bool = True,
         scratch: Scratch | None = None,
     ) -> None:
@@ -54,7 +110,7 @@ class LineTransform:
         elif self.tiled:
             self._kernel = VectorTransform(device, n)
         else:
-            self._mover = RowMover(device, complex_dtype, Modes(columns, columns, 0))
+            self._mover = RowMover(device, complex_dtype)
 
     def record_forward(
         self,

@@ -26,11 +26,10 @@ class RowTables:
 class RowMover:
     """Gathers and scatters rows of complex numbers.
 
-    Of the modes of the contiguous axis, working rows have ``size`` columns (or more, untouched) and
-    packed rows ``count``. For a half-complex axis ``size`` is that of the complex row.
+    Packed rows have as many columns as working rows, or those that `columns` keeps of them.
     """
 
-    def __init__(self, device: Device, complex_dtype: Any, columns: Modes) -> None:
+    def __init__(self, device: Device, complex_dtype: Any, columns: Modes | None = None) -> None:
         self._columns = columns
         real = real_name(complex_dtype)
         self._gather = device.kernel("gather_scatter.hpp", "gather_rows", REAL=real)
@@ -51,8 +50,8 @@ class RowMover:
     def _bind(
         self, kernel: Kernel, packed: Array, work: Array, tables: RowTables, first: int
     ) -> Operation:
-        fields, planes, rows, _ = work.shape
-        columns = self._columns
+        fields, planes, rows, width = work.shape
+        columns = self._columns or Modes(width, width, 0)
         strides = [stride // work.itemsize for stride in work.strides[:3]]
         return kernel.bind(
             RowLaunch(fields * planes * rows, columns.count),

@@ -26,7 +26,7 @@ from slipstream.device import (
     address_of,
     gpu_fft_launch,
 )
-from slipstream.fft.line_transforms import LineTransform, balanced_batch
+from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import KxRange, SlabGeometry
 from slipstream.fft.strided_fft import RealRows
@@ -38,6 +38,13 @@ PointOperation = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 # Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
 BATCH_BYTES = {"cpu": 3 << 19, "gpu": 1 << 31}
+# On a CPU a batch of planes of a user's array, points and modes, takes at most this many bytes: it
+# stays in cache.
+_USER_BATCH_BYTES_ON_CPU = 3 << 20
+# On a GPU the modes of such a batch take at most this fraction (1/16) of the memory. Few and large
+# batches are better: the kx chunks leave behind the last batch, and two batches instead of one at
+# 1024³ on two H200s cost a sixth.
+_USER_BATCH_SHARE_ON_GPU = 16
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ class UserPoints:
         Whether the points are real.
     batch : int
         How many planes are transformed together: as many as fit a core's cache on a CPU, or a
-        share of the memory on a GPU (see `SlabTransform`).
+        share of the memory on a GPU.
     row : int
         Elements from one row of a batch's modes to the next: all modes of x, padded.
     tiled : bool
@@ -97,6 +104,31 @@ class UserPoints:
     batch: int
     row: int
     tiled: bool
+
+    @classmethod
+    def of(
+        cls,
+        device: Device,
+        geometry: SlabGeometry,
+        fields: int,
+        complex_dtype: np.dtype,
+        real: bool,
+        tiled: bool = True,
+        planes: int | None = None,
+        lanes: int | None = None,
+    ) -> UserPoints:
+        """Return how a pass over `planes` planes (by default all of this rank) works in lanes."""
+        ny, nx = geometry.plane_points
+        alignment = row_alignment(device, complex_dtype)
+        row = -(-(nx // 2 + 1 if real else nx) // alignment) * alignment
+        plane_bytes = 2 * fields * ny * row * complex_dtype.itemsize
+        limit = max(1, _USER_BATCH_BYTES_ON_CPU // plane_bytes)
+        if device.kind != "cpu":
+            share = device.memory_total() // (_USER_BATCH_SHARE_ON_GPU * plane_bytes // 2)
+            limit = max(1, share)
+        planes = geometry.planes if planes is None else planes
+        batch = max(1, balanced_batch(planes, limit, lanes or device.lanes))
+        return cls(real, batch, row, tiled)
 
 
 # x, the product and x again: how to launch it, the kernel, and the product.
@@ -126,11 +158,13 @@ class PlanePass:
         self._held = geometry.planes if planes is None else planes
         self._ranges = [KxRange(geometry)] if ranges is None else ranges
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
-        _, ny, nx = geometry.shape
+        (ny, nx), x = geometry.plane_points, geometry.x_modes
         tiled, geometries = user is None or user.tiled, [one.geometry for one in self._ranges]
         self._lines = [
-            LineTransform(device, "y", ny, complex_dtype, one.modes[2].count, tiled, scratch)
-            for one in geometries
+            SharedRows(x)
+            if geometry.flat
+            else LineTransform(device, "y", ny, complex_dtype, tiled, scratch)
+            for _ in geometries
         ]
         self._runs = [one.packed_runs(self._held) for one in geometries]
         self._tables = [RowTables(device, one.plane_rows(self._held)) for one in geometries]
@@ -141,7 +175,7 @@ class PlanePass:
             supported = RealRows.supports(device, nx, self._real_dtype)
             self._rows = RealRows(device, nx, self._real_dtype) if supported else None
         # The modes of x that a library transforms, and where they are that are not kept.
-        x, width = geometry.modes[2], nx if user and not user.real else nx // 2 + 1
+        width = nx if user and not user.real else nx // 2 + 1
         self._active, self._rest = x.count, slice(x.low, width - x.high)
         if user:
             self.batch = user.batch
@@ -157,7 +191,7 @@ class PlanePass:
         self._ffts: dict[tuple[Any, ...], Operation] = {}
 
     @property
-    def line(self) -> LineTransform:
+    def line(self) -> LineTransform | SharedRows:
         """The transform in y, of the first range."""
         return self._lines[0]
 
@@ -270,6 +304,17 @@ class PlanePass:
                 else:
                     self._fft(modes, points, forward)
                 self.line.plan(modes[..., : self._active])
+
+    def plan_points(self, points: Array) -> None:
+        """Plan a library's transforms of a user's points, if any, so that scratch is known."""
+        for low in range(0, points.shape[1], self.batch):
+            part = points[:, low : low + self.batch]
+            modes = self._arrays[0].modes[: len(part), : part.shape[1]]
+            if self._rows is None:
+                self._fft(part, modes, True)
+                self._fft(modes, part, False)
+            for line, one in zip(self._lines, self._ranges, strict=True):
+                line.plan(self._part(modes, one))
 
     def _fused_kernel(
         self, product: PointProduct | None, inputs: int, outputs: int
@@ -409,7 +454,7 @@ class PlanePass:
     ) -> None:
         """Record packed planes -> rows of the kept x modes for every y."""
         for line, one, source in zip(self._lines, self._ranges, sources, strict=True):
-            part, accessed = modes[..., one.of_all], source.accessed(low, high)
+            part, accessed = self._part(modes, one), source.accessed(low, high)
             line.record_backward(batch.graph, source.array, part, source.tables, low, accessed)
 
     def _store(
@@ -426,10 +471,13 @@ class PlanePass:
         The ranges leave one by one after the last batch.
         """
         for line, one, target in zip(self._lines, self._ranges, targets, strict=True):
-            part, accessed = modes[..., one.of_all], target.accessed(low, high)
+            part, accessed = self._part(modes, one), target.accessed(low, high)
             line.record_forward(batch.graph, part, target.array, target.tables, low, accessed)
             if is_last and target.record_close is not None:
                 target.record_close()
+
+    def _part(self, modes: Array, of: KxRange) -> Array:
+        return modes if self.geometry.flat else modes[..., of.of_all]
 
     def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
         if self._arrays[0].points is None:
@@ -501,6 +549,11 @@ class Batch:
         self.graph.add(operation, reads=reads, writes=writes, label=label, category=category)
 
 
+def row_alignment(device: Device, complex_dtype: np.dtype) -> int:
+    """Return the complex elements at whose multiples rows of modes are best accessed."""
+    return max(1, device.row_bytes // complex_dtype.itemsize)
+
+
 def plane_pass_bytes(
     geometry: SlabGeometry,
     fields: int,
@@ -508,7 +561,7 @@ def plane_pass_bytes(
     device: Device,
     planes: int | None = None,
 ) -> int:
-    """Return the bytes of working memory of a `PlanePass` on a device."""
+    """Return the bytes of working memory of a `PlanePass` on a device, without a `user`."""
     planes = batch_planes(geometry, fields, complex_dtype, device, planes)
     return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.device import Device
@@ -14,13 +12,8 @@ from slipstream.fft.fft_plan import Plan
 from slipstream.fft.fft_tuning import choose
 from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 
-if TYPE_CHECKING:
-    from slipstream.fft.out_of_core_fft import StreamedPlan
 
-
-def make_plan(
-    arguments: Arguments, device: Device, comm: Comm
-) -> tuple[Plan | StreamedPlan, Device]:
+def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, Device]:
     """Return the plan of a transform, and the device where its arrays live. Collective."""
     a = arguments
     _check_sizes(a, device, 0 if comm is None else comm.rank)

@@ -36,6 +36,7 @@ tiles and exchanges.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -200,7 +201,8 @@ def _record_column_tiles(
                 tile.record_update(update)
             if leaving:
                 tile.record_backward(source, part, leaving)
-            tile.record_out(0 if leaving or updates else forward)
+            stays = leaving or updates or target is not None
+            tile.record_out(0 if stays else forward)
         if leaving:
             leaving[0].targets.record_close(graph, "transpose")
         exchanges.append(leaving[1:])
@@ -262,7 +264,8 @@ class SlabEngine:
 
     Without `store`, exchanges send whole working arrays. With `store`, passes write blocks where
     the exchange needs them: into the memory of other ranks if `store` is true and the transport
-    supports it, else into a buffer, packed.
+    supports it, else into a buffer, packed. If not `works`, it has the arrays and exchanges for
+    the passes of others.
 
     Attributes
     ----------
@@ -286,6 +289,7 @@ class SlabEngine:
         ranges: Sequence[KxRange] | None = None,
         user: UserPoints | None = None,
         store: bool | None = None,
+        works: bool = True,
     ) -> None:
         self.geometry, self.devices, self._transport = geometry, [device], transport
         self.ranges = [KxRange(geometry)] if ranges is None else ranges
@@ -302,6 +306,8 @@ class SlabEngine:
         self.buffer_bytes = 0
         for one in self.ranges:
             self._allocate(one.geometry, fields, complex_dtype)
+        if not works:
+            return
         if user is None:
             for array in {id(one): one for pair in self._ends for one in pair}.values():
                 device.run(device.fill(array, 0))
@@ -341,6 +347,23 @@ class SlabEngine:
         part = arrays[0][:, :columns_size]
         self.columns.append(part.reshape(fields, *geometry.columns_shape))
 
+    def exchange_memory(self) -> tuple[Array, Array]:
+        """Return the memory that exchanges of the first range leave, and arrive in, as bytes."""
+        source, target = (one.reshape(-1).view(np.uint8) for one in self._ends[0])
+        return source, target
+
+    def with_memory(self, arrays: Sequence[Array]) -> SlabEngine:
+        """Return this engine of a single rank with other working arrays, one for each range."""
+        result = copy.copy(self)
+        result.planes = [one.reshape(len(one), -1) for one in arrays]
+        result.columns = [
+            array.reshape(len(array), *one.geometry.columns_shape)
+            for array, one in zip(arrays, self.ranges, strict=True)
+        ]
+        result._ends = [(one, one) for one in result.planes]
+        result._exchanges = {}
+        return result
+
     @property
     def updating(self) -> Passes:
         return self
@@ -376,17 +399,25 @@ class SlabEngine:
         """Return the exchange of some fields of a range of kx, made once. Collective.
 
         It goes from planes to columns if `forward`, else back, and is number `chunk` of `chunks`
-        chunks of planes. It sends `whole` arrays, or blocks from where passes have written them:
-        the default is what the passes of this engine leave.
+        chunks of planes. It sends `whole` arrays, or blocks from where other passes have written
+        them: by default what the passes of this engine leave, which may need tables.
         """
+        has_tables = whole is None and self._store is not None
         whole = self._takes_whole if whole is None else whole
-        key = kx, fields, forward, chunk, chunks, whole
+        key = kx, fields, forward, chunk, chunks, whole, has_tables
         if key not in self._exchanges:
             self._exchanges[key] = self._made(*key)
         return self._exchanges[key]
 
     def _made(
-        self, kx: int, fields: range, forward: bool, chunk: int, chunks: int, whole: bool
+        self,
+        kx: int,
+        fields: range,
+        forward: bool,
+        chunk: int,
+        chunks: int,
+        whole: bool,
+        has_tables: bool,
     ) -> SlabExchange:
         geometry = self.ranges[kx].geometry
         if (kx, chunks) not in self._plans:
@@ -400,7 +431,7 @@ class SlabEngine:
         if whole:
             return SlabExchange(packed_exchange(self._transport, plan, pairs), source)
         targets = pack_targets(self._transport, plan, pairs, self._store is not False)
-        if self._store is None:
+        if not has_tables:
             return SlabExchange(targets, source)
         # Tables are made for whole blocks; a chunk has a part of each.
         starts = {block.peer: block.offset for block in all_blocks.sends}

@@ -13,6 +13,9 @@ columns
     [z][ky of this rank][kx], which is also [sender][z of sender][ky][kx].
 
 On one rank both have the same layout, and one array is both.
+
+An array of two axes (`SlabGeometry.of_rows`) is divided in the same way. Its rows are the planes,
+and its modes along x take the place of ky, in rows of one element: there is no transform in y.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.decomposition import slabs, split
+from slipstream.decomposition import Box, slabs, split
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
@@ -35,8 +38,10 @@ NOT_KEPT = -(2**62)
 class SlabGeometry:
     """Boxes, exchange plan and row tables of one rank.
 
-    Ranks may have no planes, or no modes. Rows of modes are stored with `row` elements, a multiple
-    of `row_alignment`: what lies beyond the kept modes is undefined.
+    Ranks may have no planes, or no modes; those after the first `workers` ranks have none. Rows of
+    modes are stored with `row` elements, a multiple of `row_alignment`: what lies beyond the kept
+    modes is undefined. The attributes `plane_points` and `x_modes` are the points (y, x) of a plane
+    and the modes of its rows; `flat` is whether the array has two axes.
     """
 
     def __init__(
@@ -46,31 +51,51 @@ class SlabGeometry:
         rank: int = 0,
         ranks: int = 1,
         row_alignment: int = 1,
+        workers: int | None = None,
     ) -> None:
         self.shape, self.modes, self.rank, self.ranks = shape, modes, rank, ranks
+        self.workers = ranks if workers is None else workers
+        self.plane_points, self.x_modes, self.flat = shape[1:], modes[2], False
         self.spectral_shape = tuple(m.count for m in modes)
-        self.physical_boxes = slabs(shape, 0, ranks)
-        self.spectral_boxes = slabs(self.spectral_shape, 1, ranks)
+        self.physical_boxes = self._slabs(shape, 0)
+        self.spectral_boxes = self._slabs(self.spectral_shape, 1)
         self.physical_box = self.physical_boxes[rank]
         self.spectral_box = self.spectral_boxes[rank]
         self.row = -(-modes[2].count // row_alignment) * row_alignment
         mixed = (shape[0], self.spectral_shape[1], self.row)
-        self._plane_boxes = slabs(mixed, 0, ranks)
-        self._column_boxes = slabs(mixed, 1, ranks)
+        self.plane_boxes = self._slabs(mixed, 0)
+        self.column_boxes = self._slabs(mixed, 1)
         # Number of z planes of this rank, and of complex elements of one field in their layout.
-        self.planes, self.planes_size = self.physical_box.shape[0], self._plane_boxes[rank].size
+        self.planes, self.planes_size = self.physical_box.shape[0], self.plane_boxes[rank].size
         # Shape (nz, ky of this rank, row) of one field in the columns layout, and of this rank's
         # spectral array in memory.
         ky = self.spectral_box.shape[1]
         self.columns_shape: tuple[int, int, int] = (shape[0], ky, self.row)
         self.stored_shape: tuple[int, int, int] = (self.spectral_shape[0], ky, self.row)
         # Elements that hold one field in either layout, on every rank: the first has the most.
-        self.field_size = max(self._plane_boxes[0].size, self._column_boxes[0].size)
+        self.field_size = max(self.plane_boxes[0].size, self.column_boxes[0].size)
+
+    @classmethod
+    def of_rows(
+        cls, modes: tuple[Modes, Modes], rank: int = 0, ranks: int = 1, workers: int | None = None
+    ) -> SlabGeometry:
+        """Return the geometry of an array of two axes, given the modes kept along each."""
+        z, x = modes
+        single = Modes(1, 1, 0)
+        along_ky = Modes(x.count, x.count, 0)
+        result = cls((z.size, x.count, 1), (z, along_ky, single), rank, ranks, 1, workers)
+        result.plane_points, result.x_modes, result.flat = (1, x.size), x, True
+        return result
+
+    def _slabs(self, shape: tuple[int, ...], axis: int) -> tuple[Box, ...]:
+        nothing = Box((0,) * len(shape), (0,) * len(shape))
+        filled = slabs(shape, axis, self.workers)
+        return (*filled, *[nothing] * (self.ranks - self.workers))
 
     @cached_property
     def plan(self) -> ExchangePlan:
         """The exchange of one field, from planes to columns."""
-        return ExchangePlan.redistribution(self._plane_boxes, self._column_boxes, self.rank)
+        return ExchangePlan.redistribution(self.plane_boxes, self.column_boxes, self.rank)
 
     def plane_rows(
         self, planes: int | None = None, starts: dict[int, int] | None = None
@@ -117,7 +142,7 @@ class SlabGeometry:
         The arrays hold `planes` planes, by default all of this rank.
         """
         planes = self.planes if planes is None else planes
-        sizes = [self.row * (box.stop[1] - box.start[1]) for box in self._column_boxes]
+        sizes = [self.row * (box.stop[1] - box.start[1]) for box in self.column_boxes]
         starts = itertools.accumulate(sizes, initial=0)
         return [(planes * start, size) for start, size in zip(starts, sizes, strict=False)]
 
@@ -211,7 +236,12 @@ def kx_ranges(geometry: SlabGeometry, chunks: int, row_alignment: int) -> list[K
             if count > 0:
                 modes = z, y, Modes(count, count, 0)
                 part = SlabGeometry(
-                    geometry.shape, modes, geometry.rank, geometry.ranks, row_alignment
+                    geometry.shape,
+                    modes,
+                    geometry.rank,
+                    geometry.ranks,
+                    row_alignment,
+                    geometry.workers,
                 )
                 result.append(KxRange(part, kept + start, first + start))
     return result

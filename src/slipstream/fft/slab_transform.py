@@ -10,8 +10,8 @@ slab_layout.py
     Which planes, columns and modes a rank holds, and where they lie in memory.
 plane_transforms.py, column_transforms.py
     The transforms along x and y, and along z.
-streamed_slabs.py
-    The same passes for fields on the host, tile by tile. Only solvers use it.
+streamed_slabs.py, streamed_transform.py
+    The same passes for fields on the host, tile by tile, and the transforms that consist of them.
 
 A transport may be able to store into the memory of other ranks. The transforms then store their
 results there themselves; otherwise they leave packed blocks, ready to be sent. A rank's own block
@@ -26,8 +26,7 @@ from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.exchange import Transport
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.line_transforms import balanced_batch
-from slipstream.fft.plane_transforms import UserPoints
+from slipstream.fft.plane_transforms import UserPoints, row_alignment
 from slipstream.fft.slab_engine import (
     SlabEngine,
     record_columns,
@@ -37,13 +36,6 @@ from slipstream.fft.slab_engine import (
 from slipstream.fft.slab_layout import SlabGeometry, kx_ranges
 from slipstream.fft.transform_parts import Part
 from slipstream.schedule import StepGraph
-
-# On a CPU a batch of planes, points and modes, takes at most this many bytes: it stays in cache.
-_BATCH_BYTES_ON_CPU = 3 << 20
-# On a GPU the modes of a batch take at most this fraction (1/16) of the memory. Few and large
-# batches are better: the kx chunks leave behind the last batch, and two batches instead of one at
-# 1024³ on two H200s cost a sixth.
-_BATCH_SHARE_ON_GPU = 16
 
 
 @dataclass(frozen=True)
@@ -84,25 +76,17 @@ class SlabTransform(Part):
         z, y, x = arguments.modes
         fields, complex_dtype = arguments.fields, arguments.complex_dtype
         width = nx // 2 + 1 if arguments.real else nx
-        # The device accesses rows of modes best where they begin at multiples of `alignment`
-        # complex elements.
-        alignment = max(1, device.row_bytes // complex_dtype.itemsize)
+        alignment = row_alignment(device, complex_dtype)
         geometry = SlabGeometry((nz, ny, nx), (z, y, x), rank, ranks, alignment)
         ranges = kx_ranges(geometry, options.kx_chunks, alignment)
         self._whole = options.whole and ranks == 1
         self._whole &= arguments.spectral_shape == (nz, ny, width)
-        row = -(-width // alignment) * alignment
-        # How many planes are transformed together.
-        plane_bytes = 2 * fields * ny * row * complex_dtype.itemsize
-        limit = max(1, _BATCH_BYTES_ON_CPU // plane_bytes)
-        if device.kind != "cpu":
-            limit = max(1, device.memory_total() // (_BATCH_SHARE_ON_GPU * plane_bytes // 2))
-        batch = max(1, balanced_batch(geometry.planes, limit, device.lanes))
-        user = UserPoints(arguments.real, batch, row, options.tiled)
+        user = UserPoints.of(device, geometry, fields, complex_dtype, arguments.real, options.tiled)
         self._engine = SlabEngine(
             device, geometry, fields, complex_dtype, transport, ranges, user, options.store
         )
-        self.buffer_bytes = self._engine.buffer_bytes + device.lanes * batch * plane_bytes // 2
+        batches = device.lanes * user.batch * fields * ny * user.row * complex_dtype.itemsize
+        self.buffer_bytes = self._engine.buffer_bytes + batches
         self.exchanges = int(transport is not None)
         # Complex elements of all fields that this rank sends to others in one transform.
         sent = [one.geometry.plan.off_rank_elements() for one in ranges] if transport else []

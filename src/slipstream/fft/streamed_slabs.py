@@ -1,11 +1,13 @@
 """Fields that stay on the host: the passes of the slab engine, tile by tile through devices.
 
-A step takes its fields over the bus twice in a substage. In the pass over the columns a range of ky
-comes in, is transformed back from the products' planes, advanced, and transformed towards physical
-space again; in the pass over the planes some planes come in, go to physical space, are multiplied,
-and return. What fits on a device is then no limit: the host's memory is. So do GHOST's batches
-(Rosenberg et al., Atmosphere 11, 178 (2020)) and the pencils of Ravikumar, Appelhans and Yeung
-(SC 2019), which take the update to the host; that is the alternative here.
+A transform (`streamed_transform.py`) loads planes, transforms them along x and y, and stores them
+where the exchange needs them; then it does the same with columns along z. A solver's step crosses
+the bus twice in a substage. The pass over columns loads the products of a range of ky, finishes
+their transform, advances the modes, and begins the transform towards physical space. The pass over
+planes loads some planes, goes to physical space, multiplies, and comes back. The limit is then the
+memory of the host, and not that of a device. GHOST's batches (Rosenberg et al., Atmosphere 11, 178
+(2020)) and the pencils of Ravikumar, Appelhans and Yeung (SC 2019) work like this, with the update
+on the host; that is the alternative here.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ from slipstream.device import Device, address_of
 from slipstream.errors import InputError
 from slipstream.exchange import PackTargets
 from slipstream.fft.column_transforms import ColumnPass
-from slipstream.fft.plane_transforms import PlanePass, PointProduct, plane_pass_bytes
+from slipstream.fft.padded_rows import padded_row, whole_rows
+from slipstream.fft.plane_transforms import (
+    PlanePass,
+    PointProduct,
+    UserPoints,
+    plane_pass_bytes,
+)
 from slipstream.fft.slab_engine import (
     PLANE_CHUNKS,
     ColumnTile,
@@ -37,11 +45,10 @@ from slipstream.fft.slab_engine import (
     SlabExchange,
     TileUpdate,
 )
-from slipstream.fft.slab_layout import SlabGeometry
-from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, too_little
+from slipstream.fft.slab_layout import KxRange, SlabGeometry
+from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, tile_counts, too_little
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlots, aligned
-from slipstream.outofcore.tiles import tile_counts
 from slipstream.schedule import StepGraph
 
 
@@ -56,6 +63,17 @@ class TileNeeds:
     spectral: int  # other complex fields that the update of a range of ky accesses
     reals: int  # real ones
     constants: int  # bytes of other arrays, on every device
+    # The points of a transform are in a user's arrays: bytes of a plane, and how a pass works on
+    # some planes on a device.
+    plane_bytes: int = 0
+    user: Callable[[Device, int], UserPoints] | None = None
+    # The ranges of kx, which have separate columns; one by default.
+    divided: Sequence[KxRange] = ()
+
+    @property
+    def ranges(self) -> Sequence[KxRange]:
+        """The ranges of kx."""
+        return self.divided or [KxRange(self.geometry)]
 
     @property
     def fields(self) -> int:
@@ -63,23 +81,32 @@ class TileNeeds:
         return max(self.inputs, self.products)
 
     def column_bytes(self, ky: int) -> int:
-        """Return the bytes of the columns of `ky` ky."""
-        nz, _, row = self.geometry.columns_shape
+        """Return the bytes of the columns of `ky` ky, of all ranges."""
+        return sum(self._columns(one, ky) for one in self.ranges)
+
+    def _columns(self, one: KxRange, ky: int) -> int:
+        nz, _, row = one.geometry.columns_shape
         return aligned(self.fields * nz * ky * row * self.dtype.itemsize)
 
     def slot_bytes(self, planes: int, ky: int) -> int:
         """Return the bytes of a slot that holds `planes` planes, or `ky` ky."""
         g, size = self.geometry, self.dtype.itemsize
         kz, _, nx = g.spectral_box.shape
-        packed = aligned(self.fields * g.packed_size(planes) * size)
+        packed = aligned(planes * self.plane_bytes)
+        for one in self.ranges:
+            packed += aligned(self.fields * one.geometry.packed_size(planes) * size)
         # Every part may need a little more to be aligned.
         spectral = self.spectral * (aligned(kz * ky * g.row * size) + ALIGNMENT)
         spectral += aligned(self.reals * kz * ky * nx * size // 2)
-        return max(packed, self.column_bytes(ky) + spectral)
+        return max(packed, max(self._columns(one, ky) for one in self.ranges) + spectral)
 
     def bytes_beside(self, planes: int, device: Device, streaming: Streaming) -> int:
         """Return the bytes of a device outside the slots, without a library's scratch."""
-        work = plane_pass_bytes(self.geometry, self.fields, self.dtype, device, planes)
+        if self.user is None:
+            work = plane_pass_bytes(self.geometry, self.fields, self.dtype, device, planes)
+        else:
+            user, (ny, _) = self.user(device, planes), self.geometry.plane_points
+            work = device.lanes * user.batch * self.fields * ny * user.row * self.dtype.itemsize
         return self.constants + len(streaming.lanes) * work
 
 
@@ -98,25 +125,55 @@ class SlabWorker:
         chunks: int,
         product: PointProduct | None,
     ) -> None:
-        arguments = device, needs.geometry, needs.fields, needs.dtype
+        user = needs.user(device, planes) if needs.user else None
         self._needs, self._held, self._product = needs, (planes, ky), product
         self._chunks = [high - low for low, high in split(needs.geometry.planes, chunks)]
         self.scratch = device.fft_scratch()
-        self.planes = PlanePass(*arguments, planes, self.scratch)
-        self.columns = ColumnPass(*arguments, ky, self.scratch)
+        fields, dtype, ranges = needs.fields, needs.dtype, needs.ranges
+        self.planes = PlanePass(
+            device, needs.geometry, fields, dtype, planes, self.scratch, ranges, user
+        )
+        self.columns = [
+            ColumnPass(
+                device,
+                one.geometry,
+                fields,
+                dtype,
+                ky,
+                self.scratch,
+                one.geometry.modes[2].count if user else None,
+            )
+            for one in ranges
+        ]
 
     def plan(self, slot: Slot[SlabWorker]) -> None:
         g, needs = self._needs.geometry, self._needs
         planes, ky = self._held
         for size in {one for length in self._chunks for one in _sizes(length, planes)}:
-            self.planes.plan(self._product, needs.inputs, needs.products, size)
-        for fields, size in itertools.product(
-            {needs.inputs, needs.products}, _sizes(g.columns_shape[1], ky)
-        ):
-            slot.clear()
-            columns = slot.place((needs.fields, g.shape[0], ky, g.row), needs.dtype)
-            self.columns.line.plan(columns[:fields, :, :size].swapaxes(1, 2))
-            slot.clear()
+            if needs.user is None:
+                self.planes.plan(self._product, needs.inputs, needs.products, size)
+                continue
+            for padded in {False, needs.user(slot.device, size).real}:
+                self.planes.plan_points(placed_points(slot, needs, size, padded))
+                slot.clear()
+        for columns, one in zip(self.columns, needs.ranges, strict=True):
+            for fields, size in itertools.product(
+                {needs.inputs, needs.products}, _sizes(g.columns_shape[1], ky)
+            ):
+                slot.clear()
+                shape = needs.fields, g.shape[0], ky, one.geometry.row
+                columns.plan(slot.place(shape, needs.dtype)[:fields, :, :size])
+                slot.clear()
+
+
+def placed_points(slot: Slot[SlabWorker], needs: TileNeeds, planes: int, padded: bool) -> Array:
+    """Return the place in a slot for some planes of a user's points, perhaps in padded rows."""
+    ny, nx = needs.geometry.plane_points
+    real = np.zeros(0, needs.dtype).real.dtype
+    user = needs.user(slot.device, planes) if needs.user else None
+    dtype = real if user and user.real else needs.dtype
+    row = padded_row(nx) if padded else nx
+    return slot.place((needs.fields, planes, ny, row), dtype)[..., :nx]
 
 
 class ResidentColumns:
@@ -194,31 +251,66 @@ class ResidentColumns:
 
 @dataclass(frozen=True)
 class HostFields:
-    """Fields on the host, their part that stays on a device, and the largest size of a tile."""
+    """Fields on the host, and the largest size of a tile.
 
-    engine: SlabEngine
-    resident: ResidentColumns
-    fields: int
-    planes: int
+    `planes` and `columns` are the working arrays of each range of kx, and `resident` the columns
+    that stay on a device. If `by_device`, tiles leave for `DeviceTargets`. Points have `padded`
+    rows whose padding crosses the bus too.
+    """
+
+    needs: TileNeeds
+    planes: Sequence[Array]
+    columns: Sequence[Array]
+    resident: Sequence[ResidentColumns]
+    most_planes: int
     ky: int
+    by_device: bool = False
+    padded: bool = False
+
+
+def _record_store(
+    graph: StepGraph,
+    slot: Slot[SlabWorker],
+    by_device: bool,
+    target: Array,
+    values: Array,
+) -> None:
+    """Record that values of a tile go to a block of an exchange, on the host or on the device."""
+    if by_device:
+        slot.work(graph).add_copy(target, values, label="keep")
+    else:
+        slot.record_out(graph, target, values)
 
 
 class StreamedColumnTile(ColumnTile):
     """Columns of some ky in a slot, or in memory that stays there; fields are on the host."""
 
     def __init__(
-        self, graph: StepGraph, slot: Slot[SlabWorker], host: HostFields, low: int, high: int
+        self,
+        graph: StepGraph,
+        slot: Slot[SlabWorker],
+        host: HostFields,
+        kx: int,
+        low: int,
+        high: int,
     ) -> None:
-        self._graph, self._slot, self._resident = graph, slot, host.resident
-        self._geometry, self._ky = host.engine.geometry, host.ky
-        (all_columns,) = host.engine.columns
-        self._on_host = all_columns[:, :, low:high]
-        columns = host.resident.columns(low)
+        self._graph, self._slot, self._resident = graph, slot, host.resident[kx]
+        self._by_device, self._ky = host.by_device, host.ky
+        needs, one = host.needs, host.needs.ranges[kx]
+        self._geometry = one.geometry
+        self._on_host = host.columns[kx][:, :, low:high]
+        columns = self._resident.columns(low)
         if columns is None:
-            _, nz, _, row = all_columns.shape
-            columns = slot.place((host.fields, nz, host.ky, row), all_columns.dtype)
-        work = slot.work(graph)
-        super().__init__(slot.worker.columns, work, columns[:, :, : high - low], low, high)
+            nz, _, row = one.geometry.columns_shape
+            columns = slot.place((needs.fields, nz, host.ky, row), needs.dtype)
+        super().__init__(
+            slot.worker.columns[kx],
+            slot.work(graph),
+            columns[:, :, : high - low],
+            low,
+            high,
+            one.of_kept if len(needs.ranges) > 1 else slice(None),
+        )
         # Parts of fields in the slot: by field; their sources on the host, by the part's id; the
         # ids of parts that have their values.
         self._parts: dict[tuple[Any, ...], Array] = {}
@@ -230,11 +322,11 @@ class StreamedColumnTile(ColumnTile):
         """Return the place in the slot for the tile's part of a spectral field on the host."""
         key = address_of(array), array.shape
         if key not in self._parts:
-            fields, kz, _, row = array.shape
-            place = self._slot.place((fields, kz, self._ky, row), array.dtype)
-            part = place[:, :, : self.high - self.low]
+            source = super().part(array)
+            fields, kz, count, row = source.shape
+            part = self._slot.place((fields, kz, self._ky, row), array.dtype)[:, :, :count]
             self._parts[key] = part
-            self._sources[id(part)] = array[:, :, self.low : self.high]
+            self._sources[id(part)] = source
         return self._parts[key]
 
     def record_update(self, update: ColumnUpdate) -> TileUpdate:
@@ -247,29 +339,33 @@ class StreamedColumnTile(ColumnTile):
         for z in self._resident.elsewhere(self.low):
             self._slot.record_in(self._graph, self.columns[:fields, z], self._on_host[:fields, z])
         super().record_forward(fields, target)
+        if target is not None:
+            self._kept.append(self.part(target))
 
     def record_backward(
         self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
     ) -> None:
         super().record_backward(source, fields, exchanges)
-        (targets,) = (one.targets for one in exchanges)
         first = self._geometry.spectral_box.start[1] + self.low
         columns = self.columns[fields]
         _, nz, ky, row = columns.shape
         mine = self._geometry.physical_box
         low, high = 0, nz
         peer: int | None = None
-        if not targets.stores:
+        if not exchanges[0].targets.stores:
             # Columns are packed already, except for the block of this rank itself.
             low, high, peer = mine.start[0], mine.stop[0], self._geometry.rank
             for z in (slice(0, low), slice(high, nz)):
                 if z.start < z.stop:
                     self._slot.record_out(self._graph, self._on_host[fields, z], columns[:, z])
         box = Box((low, first, 0), (high, first + ky, row))
-        for field, values in enumerate(columns[:, low:high]):
-            for part, target in targets.views(field, box, peer):
+        for one, (field, values) in itertools.product(exchanges, enumerate(columns[:, low:high])):
+            for part, target in one.targets.views(field, box, peer):
                 if not self._resident.is_here(self.low, part.start[0]):
-                    self._slot.record_out(self._graph, target, values[part.slices(box)])
+                    value = values[part.slices(box)]
+                    _record_store(self._graph, self._slot, self._by_device, target, value)
+        for one in exchanges:
+            one.targets.record_written(self._graph, self.high)
 
     def record_in(self, arrays: Sequence[Array]) -> None:
         for array in self._parts_among(arrays):
@@ -293,13 +389,13 @@ class StreamedPlaneTile(PlaneTile):
     def __init__(
         self, graph: StepGraph, slot: Slot[SlabWorker], host: HostFields, low: int, high: int
     ) -> None:
-        self._graph, self._slot, self._resident = graph, slot, host.resident
-        self._geometry = host.engine.geometry
-        (self._on_host,) = host.engine.planes
-        size = self._geometry.packed_size(host.planes)
-        packed = slot.place((host.fields, size), self._on_host.dtype)
-        self._held, self._blocks = host.planes, self._geometry.packed_blocks(host.planes)
-        super().__init__(slot.worker.planes, slot.work(graph), [packed], low, high, 0)
+        self._graph, self._slot, self._host = graph, slot, host
+        needs, self._held = host.needs, host.most_planes
+        packed = [
+            slot.place((needs.fields, one.geometry.packed_size(self._held)), needs.dtype)
+            for one in needs.ranges
+        ]
+        super().__init__(slot.worker.planes, slot.work(graph), packed, low, high, 0)
         self._in_slot = packed
 
     def record_through(
@@ -310,58 +406,101 @@ class StreamedPlaneTile(PlaneTile):
         exchanges: Sequence[SlabExchange],
         closing: StepGraph | None,
     ) -> None:
-        (targets,) = (one.targets for one in exchanges)
         self._record_in(inputs)
         super().record_through(product, inputs, outputs, exchanges, None)
-        self._record_out(outputs, targets)
-        if closing is not None:
-            targets.record_close(closing, "transpose")
+        self._record_out(outputs, exchanges, closing)
+
+    def record_from_points(
+        self,
+        points: Any,
+        fields: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        place, source = self._points(points)
+        self._slot.record_in(self._graph, *self._crossing(place, source))
+        super().record_from_points(place, fields, exchanges, None)
+        self._record_out(fields, exchanges, closing)
+
+    def record_to_points(self, points: Any, fields: int, scale: float) -> None:
+        self._record_in(fields)
+        place, target = self._points(points)
+        super().record_to_points(place, fields, scale)
+        self._slot.record_out(self._graph, *self._crossing(target, place))
+
+    def _points(self, points: Array) -> tuple[Array, Array]:
+        """Return the places of the tile's points, in the slot and on the host."""
+        place = placed_points(self._slot, self._host.needs, self.high - self.low, self._host.padded)
+        return place, points[:, self.low : self.high]
+
+    def _crossing(self, target: Array, source: Array) -> tuple[Array, Array]:
+        """Return what crosses the bus for some points."""
+        return (whole_rows(target), whole_rows(source)) if self._host.padded else (target, source)
 
     def _record_in(self, fields: int) -> None:
-        g, kept = self._geometry, self._resident.ky
-        for packed, own in self._pairs(fields):
-            self._slot.record_in(self._graph, packed, own)
-        packed, own = (
-            self._mine(self._in_slot[:fields]),
-            self._mine(self._on_host[:fields], g.planes),
-        )
-        self._resident.record_in(self.work, packed, self.low)
-        if packed[:, :, kept:].size:
-            self._slot.record_in(self._graph, packed[:, :, kept:], own[:, :, kept:])
+        for kx, one in enumerate(self._host.needs.ranges):
+            g, resident = one.geometry, self._host.resident[kx]
+            for packed, own in self._pairs(kx, fields):
+                self._slot.record_in(self._graph, packed, own)
+            packed, own = (
+                self._mine(g, self._in_slot[kx][:fields]),
+                self._mine(g, self._host.planes[kx][:fields], g.planes),
+            )
+            resident.record_in(self.work, packed, self.low)
+            if packed[:, :, resident.ky :].size:
+                rest = packed[:, :, resident.ky :], own[:, :, resident.ky :]
+                self._slot.record_in(self._graph, *rest)
 
-    def _record_out(self, fields: int, targets: PackTargets) -> None:
-        g, low, ky = self._geometry, self.low, 0
+    def _record_out(
+        self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
+    ) -> None:
+        for kx, exchange in enumerate(exchanges):
+            self._record_packed(kx, fields, exchange.targets)
+            exchange.targets.record_written(self._graph, self.high)
+            if closing is not None:
+                exchange.targets.record_close(closing, "transpose")
+
+    def _record_packed(self, kx: int, fields: int, targets: PackTargets) -> None:
+        g, low, ky = self._host.needs.ranges[kx].geometry, self.low, 0
+        resident = self._host.resident[kx]
         if not targets.stores:
             # Planes are packed already, except for the block of this rank itself.
-            for packed, own in self._pairs(fields):
+            for packed, own in self._pairs(kx, fields):
                 self._slot.record_out(self._graph, own, packed)
         z, planes = g.physical_box.start[0] + low, self.high - low
-        for rank, (start, size) in enumerate(self._blocks):
+        for rank, (start, size) in enumerate(g.packed_blocks(self._held)):
             first, ky = ky, ky + size // g.row
             if rank != g.rank and not targets.stores:
                 continue
-            packed = _planes_of(self._in_slot[:fields], start, size, 0, planes, g.row)
+            packed = _planes_of(self._in_slot[kx][:fields], start, size, 0, planes, g.row)
             if rank == g.rank:
-                self._resident.record_out(self.work, packed, low)
-                packed, first = packed[:, :, self._resident.ky :], first + self._resident.ky
+                resident.record_out(self.work, packed, low)
+                packed, first = packed[:, :, resident.ky :], first + resident.ky
             box = Box((z, first, 0), (z + planes, ky, g.row))
             for field, values in enumerate(packed):
                 for part, target in targets.views(field, box, rank):
-                    self._slot.record_out(self._graph, target, values[part.slices(box)])
+                    value = values[part.slices(box)]
+                    _record_store(self._graph, self._slot, self._host.by_device, target, value)
 
-    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
+    def _pairs(self, kx: int, fields: int) -> Iterator[tuple[Array, Array]]:
         """Yield the tile's part of other ranks' blocks, and its place on the host, run by run."""
-        g, low, high, held = self._geometry, self.low, self.high, self._held
+        g, low, high, held = (
+            self._host.needs.ranges[kx].geometry,
+            self.low,
+            self.high,
+            self._held,
+        )
+        in_slot, on_host = self._in_slot[kx][:fields], self._host.planes[kx][:fields]
         runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
         for run, run_on_host in runs:
             yield (
-                g.planes_of_run(self._in_slot[:fields], run, held, 0, high - low),
-                g.planes_of_run(self._on_host[:fields], run_on_host, g.planes, low, high),
+                g.planes_of_run(in_slot, run, held, 0, high - low),
+                g.planes_of_run(on_host, run_on_host, g.planes, low, high),
             )
 
-    def _mine(self, packed: Array, held: int | None = None) -> Array:
+    def _mine(self, g: SlabGeometry, packed: Array, held: int | None = None) -> Array:
         """Return the tile's planes of this rank's block, in the slot; with `held`, on the host."""
-        g, low, high = self._geometry, self.low, self.high
+        low, high = self.low, self.high
         if held is None:
             held, low, high = self._held, 0, high - low
         start, size = g.packed_blocks(held)[g.rank]
@@ -381,6 +520,11 @@ def _sizes(count: int, most: int) -> set[int]:
 
 class SlabTiles:
     """The tiles of passes: how many there can be, and the memory of `devices` that they take."""
+
+    # What messages say.
+    key, what = "run.memory:", "step"
+    # In how many chunks planes are sent by default.
+    _chunks = PLANE_CHUNKS
 
     def __init__(
         self,
@@ -419,7 +563,7 @@ class SlabTiles:
 
     def _too_little(self, limit: int, need: int) -> InputError:
         tiles = f" with {self._counts()[-1]} tiles" if self.streaming.tiles else ""
-        return too_little("run.memory:", limit, "step", need, tiles)
+        return too_little(self.key, limit, self.what, need, tiles)
 
     def planned(self, limit: int) -> tuple[int, int]:
         """Return the number of tiles of a pass, and the number of ky whose columns stay.
@@ -450,15 +594,17 @@ class SlabTiles:
 
     def _bytes(self, count: int) -> int:
         """Return the bytes that `count` tiles take, without a library's work area."""
-        most = self.most(count)
-        slots = self.streaming.slots * self.needs.slot_bytes(*most)
-        beside = (self.needs.bytes_beside(most[0], one, self.streaming) for one in self.devices)
-        return slots + max(beside)
+        slots = self.streaming.slots * self.needs.slot_bytes(*self.most(count))
+        return slots + max(self._beside(count, one) for one in self.devices)
+
+    def _beside(self, count: int, device: Device) -> int:
+        """Return the bytes of a device that `count` tiles take outside the slots."""
+        return self.needs.bytes_beside(self.most(count)[0], device, self.streaming)
 
     def _counts(self) -> list[int]:
         """Return numbers of tiles to try, larger ones when smaller ones do not fit."""
         g = self.geometry
-        longest = max(-(-g.shape[0] // g.ranks), -(-g.spectral_shape[1] // g.ranks))
+        longest = max(-(-g.shape[0] // g.workers), -(-g.spectral_shape[1] // g.workers))
         size = self.needs.fields * g.field_size * self.needs.dtype.itemsize
         return list(tile_counts(size, longest, self.streaming.tiles))
 
@@ -472,7 +618,7 @@ class SlabTiles:
         if self.geometry.ranks == 1:
             return 1
         sent = self.streaming.tiles_per_exchange
-        return -(-count // sent) if sent else PLANE_CHUNKS
+        return -(-count // sent) if sent else self._chunks
 
     def _made(self, count: int, limit: int) -> TileSlots[SlabWorker]:
         """Return devices for `count` tiles, or raise `TooLittleMemory`."""
@@ -481,7 +627,8 @@ class SlabTiles:
         packed = 2 * size * streaming.slots if streaming.copies == "packed" else 0
         if packed > self._home.memory_free():
             raise InputError(
-                f"run.streaming: packed copies take {bytes_text(packed)} of the host, of which "
+                f"{self.key.partition('memory')[0]}streaming: packed copies take "
+                f"{bytes_text(packed)} of the host, of which "
                 f"{bytes_text(self._home.memory_free())} are free; cut more tiles, or leave "
                 "copies out"
             )
@@ -496,9 +643,9 @@ class SlabTiles:
                     one,
                     self._home,
                     streaming,
-                    [size],
+                    size,
                     worker_of(one),
-                    needs.bytes_beside(most[0], one, streaming),
+                    self._beside(count, one),
                     limit,
                 )
                 for one in self.devices
@@ -529,16 +676,25 @@ class StreamedPasses:
         self.devices, self.geometry, self.ranges = tiles.devices, engine.geometry, engine.ranges
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
-        self.resident = self._keep(max(0, limit - self.device_bytes - others))
-        most = tiles.most(self.tiles)
-        self._fields = HostFields(engine, self.resident, tiles.needs.fields, *most)
+        self.residents = self._keep(max(0, limit - self.device_bytes - others))
+        self.fields = HostFields(
+            tiles.needs, engine.planes, engine.columns, self.residents, *tiles.most(self.tiles)
+        )
 
-    def _keep(self, left: int) -> ResidentColumns:
-        """Return the columns for which there is memory left."""
-        g, needs, most = self.geometry, self._tiles.needs, self._tiles.most(self.tiles)[1]
+    @property
+    def resident(self) -> ResidentColumns:
+        """The columns that stay on the device, of the first range of kx."""
+        return self.residents[0]
+
+    def _keep(self, left: int) -> list[ResidentColumns]:
+        """Return the columns for which there is memory left, of each range of kx."""
+        needs, most = self._tiles.needs, self._tiles.most(self.tiles)[1]
         size, count = needs.column_bytes(most), self._tiles.staying_tiles(self.tiles, left)
-        kept = ResidentColumns(g, self.devices[0], needs.fields, needs.dtype, most, count)
-        self.device_bytes += kept.tiles * size
+        kept = [
+            ResidentColumns(one.geometry, self.devices[0], needs.fields, needs.dtype, most, count)
+            for one in needs.ranges
+        ]
+        self.device_bytes += max(one.tiles for one in kept) * size
         return kept
 
     # -- tiles -------------------------------------------------------------------------------
@@ -556,19 +712,19 @@ class StreamedPasses:
         self, graph: StepGraph, kx: int = 0, arriving: bool = False
     ) -> Iterator[StreamedColumnTile]:
         """Yield tiles of columns, each in the slot whose turn it is."""
-        ky, most = self.geometry.columns_shape[1], self._fields.ky
+        ky, most = self.geometry.columns_shape[1], self.fields.ky
         for low in range(0, ky, most):
             slot = self._slots.next_slot()
-            yield StreamedColumnTile(graph, slot, self._fields, low, min(low + most, ky))
+            yield StreamedColumnTile(graph, slot, self.fields, kx, low, min(low + most, ky))
 
     def plane_tiles(
         self, graph: StepGraph, first: int, last: int, arriving: bool = False
     ) -> Iterator[StreamedPlaneTile]:
         """Yield tiles of planes, each in the slot whose turn it is."""
-        most = self._fields.planes
+        most = self.fields.most_planes
         for low in range(first, last, most):
             slot = self._slots.next_slot()
-            yield StreamedPlaneTile(graph, slot, self._fields, low, min(low + most, last))
+            yield StreamedPlaneTile(graph, slot, self.fields, low, min(low + most, last))
 
     def exchange(
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1

@@ -14,7 +14,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_tuning import pair_of, transform_key
-from slipstream.fft.out_of_core_fft import StreamedPlan
+from slipstream.fft.streamed_transform import StreamedPlan
 from slipstream.outofcore.streaming_options import DEFAULT, Streaming
 
 # What is tried for options that the user has left at their defaults.

@@ -8,7 +8,7 @@ routes take `RouteTransform` (`route_transform.py`): both need fewer passes thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.decomposition import Box, split
-from slipstream.device import Device, Scratch
+from slipstream.device import Device
 from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets, part_of
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
@@ -78,7 +78,11 @@ def in_lanes(
 
 
 class Redistribution(Part):
-    """Moves an array from one layout, a box per rank, to another. Collective."""
+    """Moves an array from one layout, a box per rank, to another. Collective.
+
+    Blocks are packed in memory of its own, or in `memory`: flat bytes to send from and to receive
+    in. Blocks go straight to that of other ranks where the transport can store.
+    """
 
     exchanges = 1
 
@@ -90,18 +94,26 @@ class Redistribution(Part):
         target: tuple[Box, ...],
         rank: int,
         dtype: DTypeLike,
+        memory: tuple[Array, Array] | None = None,
     ) -> None:
         self._boxes = source[rank], target[rank]
         there = ExchangePlan.redistribution(source, target, rank)
         self.wire_elements = there.off_rank_elements()
-        empty = transport.empty if transport else device.empty
-        packed = empty((there.send_size,), dtype), empty((there.receive_size,), dtype)
-        self.buffer_bytes = sum(one.nbytes for one in packed)
+        sizes = there.send_size, there.receive_size
+        if memory is None:
+            empty = transport.empty if transport else device.empty
+            packed = empty((sizes[0],), dtype), empty((sizes[1],), dtype)
+            self.buffer_bytes = sum(one.nbytes for one in packed)
+            back = packed[::-1]
+        else:
+            outgoing, incoming = (one.view(dtype) for one in memory)
+            packed = outgoing[: sizes[0]], incoming[: sizes[1]]
+            back = outgoing[: sizes[1]], incoming[: sizes[0]]
         self._ways = [
-            (plan, arrays, boxes, pack_targets(transport, plan, [arrays], store=False))
+            (plan, arrays[1], boxes, pack_targets(transport, plan, [arrays], memory is not None))
             for plan, arrays, boxes in (
                 (there, packed, self._boxes),
-                (there.reversed(), packed[::-1], self._boxes[::-1]),
+                (there.reversed(), back, self._boxes[::-1]),
             )
         ]
 
@@ -119,27 +131,29 @@ class Redistribution(Part):
         self._record(graph, self._ways[1], source, target)
 
     def _record(self, graph: StepGraph, way: tuple[Any, ...], source: Array, target: Array) -> None:
-        plan, packed, boxes, exchange = way
+        plan, arrived, boxes, exchange = way
+        exchange.record_open(graph, "redistribute")
         for block in plan.sends:
             part = source[block.box.slices(boxes[0])]
             if block.peer == plan.rank:
                 place = target[block.box.slices(boxes[1])]
                 graph.add_copy(place, part, label="own block")
             else:
-                graph.add_copy(_box_of(packed[0], block), part, label="pack")
+                place = exchange.blocks[0][block.peer].reshape(block.box.shape)
+                graph.add_copy(place, part, label="pack")
         exchange.record_close(graph, "redistribute")
         for block in plan.receives:
             if block.peer != plan.rank:
                 place = target[block.box.slices(boxes[1])]
-                graph.add_copy(place, _box_of(packed[1], block), label="unpack")
+                graph.add_copy(place, _box_of(arrived, block), label="unpack")
 
 
 def _stored_in_order(
-    empty: Callable[..., Any], shape: tuple[int, ...], dtype: DTypeLike, order: Sequence[int]
+    device: Device, shape: tuple[int, ...], dtype: DTypeLike, order: Sequence[int]
 ) -> Array:
     """Return an uninitialised array whose axes lie in memory in another order."""
     back = [list(order).index(axis) for axis in range(len(shape))]
-    return empty(tuple(shape[axis] for axis in order), dtype).transpose(back)
+    return device.empty(tuple(shape[axis] for axis in order), dtype).transpose(back)
 
 
 def _box_of(packed: Array, block: Block) -> Array:
@@ -150,7 +164,7 @@ class AxisTransform(Part):
     """The transform along one local axis, with truncation.
 
     `before` is the shape of the local array in physical space, and `real` whether the transform
-    along this axis is. Working memory comes from `empty`, by default the device's.
+    along this axis is.
     """
 
     def __init__(
@@ -161,12 +175,8 @@ class AxisTransform(Part):
         modes: Modes,
         real: bool,
         complex_dtype: DTypeLike,
-        lane: str | None = None,
-        scratch: Scratch | None = None,
-        empty: Callable[..., Any] | None = None,
     ) -> None:
         self._device, self._axis, self._modes, self._real = device, axis, modes, real
-        self._lane, self._scratch = lane, scratch
         self._width = width = before[axis] // 2 + 1 if real else before[axis]
         self._all = self._points = None
         if modes.count < width or real:
@@ -174,10 +184,10 @@ class AxisTransform(Part):
             # cuFFT needs real points at aligned addresses; the points of a column are not.
             aside = real and axis != len(before) - 1 and device.tiled_transforms()
             order = [a for a in range(len(before)) if a != axis or not aside] + [axis] * aside
-            self._all = _stored_in_order(empty or device.empty, shape, complex_dtype, order)
+            self._all = _stored_in_order(device, shape, complex_dtype, order)
             if aside:
                 real_dtype = np.zeros(0, complex_dtype).real.dtype
-                self._points = _stored_in_order(empty or device.empty, before, real_dtype, order)
+                self._points = _stored_in_order(device, before, real_dtype, order)
                 self.buffer_bytes = self._points.nbytes
             self.buffer_bytes += self._all.nbytes
 
@@ -187,7 +197,6 @@ class AxisTransform(Part):
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record points -> modes; the source is kept."""
-        graph = graph.on(self._device, self._lane)
         everything, aside = self._all, self._points
         if everything is None or (everything.shape == target.shape and aside is None):
             self._transform(graph, source, target, True)
@@ -202,7 +211,7 @@ class AxisTransform(Part):
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
         """Record modes -> points, times a constant; the source is kept."""
-        graph, everything = graph.on(self._device, self._lane), self._all
+        everything = self._all
         if everything is not None:
             for kept, among_all in self._sides(source, everything):
                 self._copy(graph, among_all, kept, "truncate")
@@ -238,7 +247,7 @@ class AxisTransform(Part):
     def _transform(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
         label = f"fft axis {self._axis - 1}"
         for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
-            operation = self._device.fft(points, modes, self._axis, forward, self._scratch)
+            operation = self._device.fft(points, modes, self._axis, forward)
             writes = [modes] if forward or not self._real else [points, modes]
             graph.add(
                 operation, reads=[points], writes=writes, label=label, category="fft", lane=lane

@@ -1,7 +1,6 @@
 """Out of core: arrays on the host that pass through devices tile by tile.
 
-A pass over an array is cut into tiles (`tiles`). Each goes to a slot of a device, is worked on
-there, and leaves (`tile_slots`); copies cross the bus in one of several ways
-(`host_device_copy`). Where tiles come from and go to are stores (`tile_stores`): arrays, or what
-ranks exchange. What is done to a tile, transforms for one, is given by those above.
+A tile goes to a slot of a device, is worked on there, and leaves (`tile_slots`); copies cross the
+bus in one of several ways (`host_device_copy`). `memory_budget` finds how few tiles fit. What is
+done to a tile, and where it comes from and goes to, is up to `fft`.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -20,6 +20,9 @@ from slipstream.exchange import local_rank
 USABLE = 0.9
 # More bytes than any device has.
 NO_LIMIT = 1 << 62
+
+# Bytes of a tile that keep the bus busy, and tiles that keep a pipeline filled.
+_TILE, _FEWEST = 128 << 20, 8
 
 T = TypeVar("T")
 
@@ -87,6 +90,22 @@ def fewest_tiles(
             return result, count
         result = None  # frees what it took before the next attempt
     return None
+
+
+def tile_counts(size: int, longest: int, asked: int | None) -> Iterator[int]:
+    """Yield numbers of tiles to try for so many bytes, more of them when fewer do not fit.
+
+    There cannot be more than `longest`; a number that the user has asked for is the only one.
+    """
+    longest = max(1, longest)
+    if asked is not None:
+        yield min(asked, longest)
+        return
+    count = max(_FEWEST, -(-size // _TILE))
+    while count < longest:
+        yield count
+        count = max(count + 1, count * 5 // 4)
+    yield longest
 
 
 def too_little(key: str, limit: int, what: str, need: int, tiles: str = "") -> InputError:

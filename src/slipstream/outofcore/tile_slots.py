@@ -1,8 +1,9 @@
 """Rotating buffers on a device: slots through which tiles go, and the lanes in which they do.
 
-While one tile is worked on, the next is copied in and the one before is copied out: with a lane
-each for copies in, for work and for copies out, three slots make the pipeline. Or everything that
-happens to a tile does so in one of several streams, a slot each, as in GHOST.
+Arrays on the host are cut into tiles so that they fit on a device one by one. While one tile is
+worked on, the next is copied in and the one before is copied out: with a lane each for copies in,
+for work and for copies out, three slots make the pipeline. Or everything that happens to a tile
+does so in one of several streams, a slot each, as in GHOST.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.decomposition import Box
 from slipstream.device import Device, Scratch
 from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.memory_budget import TooLittleMemory
 from slipstream.outofcore.streaming_options import Streaming
-from slipstream.outofcore.tile_stores import Store
 from slipstream.schedule import MAIN_LANE, StepGraph
 
 # Buffers begin at multiples of this many bytes, as cuFFT and vector code like it.
@@ -52,12 +51,12 @@ class Slot(Generic[W]):
     """
 
     def __init__(
-        self, device: Device, bus: HostDeviceCopier, sizes: Sequence[int], stream: str, worker: W
+        self, device: Device, bus: HostDeviceCopier, size: int, stream: str, worker: W
     ) -> None:
         self.device, self.worker = device, worker
         self._bus, self._stream = bus, stream
-        self.buffers = [device.empty((size,), np.uint8) for size in sizes]
-        self._staging = [bus.staging(max(sizes)) for _ in range(2)]
+        self._buffer = device.empty((size,), np.uint8)
+        self._staging = [bus.staging(size) for _ in range(2)]
         self._used = 0
 
     def clear(self) -> None:
@@ -65,9 +64,9 @@ class Slot(Generic[W]):
         self._used = 0
 
     def place(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return an uninitialised array of this tile, in the first buffer."""
+        """Return an uninitialised array of this tile."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        array = self.buffers[0][self._used : self._used + size].view(dtype).reshape(shape)
+        array = self._buffer[self._used : self._used + size].view(dtype).reshape(shape)
         self._used = aligned(self._used + size)
         return array
 
@@ -85,30 +84,12 @@ class Slot(Generic[W]):
         lane = self._stream or "copy out"
         self._bus.record(graph, target, source, False, lane, self._staging[1])
 
-    def record_load(self, graph: StepGraph, tile: Array, box: Box, source: Store) -> None:
-        """Record that a box of a store comes to an array of this tile."""
-        for part, view in source.read_views(box):
-            place, view = source.paired(tile[part.slices(box)], view)
-            if source.read_on_device:
-                self.work(graph).add_copy(place, view, label="keep")
-            else:
-                self.record_in(graph, place, view)
-
-    def record_store(self, graph: StepGraph, tile: Array, box: Box, target: Store) -> None:
-        """Record that an array of this tile goes to a box of a store."""
-        for part, view in target.write_views(box):
-            place, view = target.paired(tile[part.slices(box)], view)
-            if target.written_on_device:
-                self.work(graph).add_copy(view, place, label="keep")
-            else:
-                self.record_out(graph, view, place)
-
 
 class TileDevice(Generic[W]):
     """A device with slots for tiles, which take turns, and with a worker for each of its lanes.
 
-    `sizes` are the bytes of the buffers of a slot, `beside` those that workers, and whatever else
-    is on the device, take. `TooLittleMemory` is raised if all `bytes` exceed the limit.
+    A slot has `size` bytes. `beside` are those that workers, and whatever else is on the device,
+    take. `TooLittleMemory` is raised if all `bytes` exceed the limit.
     """
 
     def __init__(
@@ -116,20 +97,20 @@ class TileDevice(Generic[W]):
         device: Device,
         home: Device,
         streaming: Streaming,
-        sizes: Sequence[int],
+        size: int,
         make_worker: Callable[[str], W],
         beside: int,
         limit: int,
     ) -> None:
         self.device = device
-        self.bytes = beside + streaming.slots * sum(sizes)
+        self.bytes = beside + streaming.slots * size
         if self.bytes > limit:
             raise TooLittleMemory
         bus = HostDeviceCopier(device, home, streaming.copies)
         lanes = streaming.lanes
         self._workers = [make_worker(lane) for lane in lanes]
         self.slots = [
-            Slot(device, bus, sizes, lanes[number % len(lanes)], self._workers[number % len(lanes)])
+            Slot(device, bus, size, lanes[number % len(lanes)], self._workers[number % len(lanes)])
             for number in range(streaming.slots)
         ]
         # First planned to find out what a library needs to work in, then again with that memory.

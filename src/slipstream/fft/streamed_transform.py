@@ -1,0 +1,462 @@
+"""Transforms of arrays that stay on the host: slabs, tile by tile through devices.
+
+The passes are those of the slab engine (`streamed_slabs.py`). Arrays that are not divided into
+slabs are first redistributed on the host, and so are the results. What does not fit on a device is
+thus no limit: the host's memory is.
+
+The algorithm is that of Ravikumar, Appelhans and Yeung (SC 2019), whose pencils are tiles here;
+with streams instead of the pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (2020)).
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.decomposition import slabs, whole
+from slipstream.device import Device
+from slipstream.exchange import Transport, make_transport
+from slipstream.fft.device_exchange import DeviceExchanges, DeviceTargets
+from slipstream.fft.fft_arguments import Arguments
+from slipstream.fft.fft_plan import Link, Plan
+from slipstream.fft.layout_search import Boxes, with_fields
+from slipstream.fft.padded_rows import has_padding, padded_row
+from slipstream.fft.plane_transforms import UserPoints
+from slipstream.fft.slab_engine import (
+    SlabEngine,
+    SlabExchange,
+    record_columns,
+    record_from_points,
+    record_to_points,
+)
+from slipstream.fft.slab_layout import KxRange, SlabGeometry, kx_ranges
+from slipstream.fft.streamed_slabs import (
+    ResidentColumns,
+    SlabTiles,
+    StreamedPasses,
+    TileNeeds,
+)
+from slipstream.fft.transform_parts import Part, Redistribution
+from slipstream.fft.truncation import Modes
+from slipstream.outofcore.host_device_copy import HostDeviceCopier
+from slipstream.outofcore.streaming_options import Streaming
+from slipstream.schedule import StepGraph
+
+
+class TransformTiles(SlabTiles):
+    """The tiles of a transform: how many there can be, and the memory that they take."""
+
+    key, what, _chunks = "memory", "transform", 1
+
+    def __init__(
+        self,
+        needs: TileNeeds,
+        devices: Sequence[Device],
+        home: Device,
+        streaming: Streaming,
+        by_device: DeviceExchanges | None,
+        stays: bool,
+    ) -> None:
+        super().__init__(needs, None, devices, home, streaming)
+        self._by_device, self._stays = by_device, stays
+
+    def staying_tiles(self, count: int, left: int) -> int:
+        return super().staying_tiles(count, left) if self._stays else 0
+
+    def chunks(self, count: int) -> int:
+        return 1 if self._by_device else super().chunks(count)
+
+    def _beside(self, count: int, device: Device) -> int:
+        buffers = self._by_device.device_bytes(count) if self._by_device else 0
+        return super()._beside(count, device) + buffers
+
+
+class TransformPasses(StreamedPasses):
+    """The passes of one field after the other."""
+
+    _place = 0
+    by_device: dict[tuple[int, int, bool], DeviceTargets] | None = None
+
+    def of_field(
+        self, engine: SlabEngine, place: int, padded: bool, resident: Sequence[ResidentColumns]
+    ) -> TransformPasses:
+        """Return the passes of the field at a place of an engine's arrays."""
+        result = copy.copy(self)
+        result._host, result._place = engine, place
+        result.fields = replace(
+            self.fields,
+            planes=[one[place : place + 1] for one in engine.planes],
+            columns=[one[place : place + 1] for one in engine.columns],
+            resident=resident,
+            by_device=self.by_device is not None,
+            padded=padded,
+        )
+        return result
+
+    def exchange(
+        self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
+    ) -> SlabExchange:
+        if self.by_device is not None:
+            return SlabExchange(self.by_device[self._place, kx, forward], self.fields.planes[kx])
+        own = range(self._place, self._place + 1)
+        return super().exchange(kx, own, forward, chunk, chunks)
+
+
+class StreamedPlan(Plan):
+    """The parts of a transform on one rank, whose arrays are on the host. Collective.
+
+    At most `limit` bytes are allocated on each device: `InputError` names the smallest limit that
+    would do.
+    """
+
+    residency = "host"
+
+    def __init__(
+        self,
+        arguments: Arguments,
+        devices: Sequence[Device],
+        home: Device,
+        comm: Comm,
+        streaming: Streaming,
+        limit: int,
+    ) -> None:
+        a = self.arguments = arguments
+        self.devices, self._device, self.streaming = list(devices), home, streaming
+        self.workers, rank = a.workers or a.ranks, 0 if comm is None else comm.rank
+        # The rank that does all, or None.
+        alone = _only(a.input_boxes)
+        if alone is None or alone != _only(a.output_boxes):
+            alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
+        given, ends = (a.input_boxes, a.output_boxes), _slab_boxes(a, alone, self.workers)
+        moved = [_differ(one, slab) for one, slab in zip(given, ends, strict=True)]
+        from_device = streaming.from_device and a.ranks > 1
+        self.transport = from_host = make_transport(
+            a.transport, comm, devices[0] if from_device else home
+        )
+        if from_device and any(moved):
+            from_host = make_transport("auto", comm, home)
+        transport = None if alone is not None else self.transport
+        geometry = _geometry(a, rank, alone, self.workers)
+        slab = self.slabs = StreamedSlabs(
+            a, geometry, devices, home, comm, transport, streaming, limit
+        )
+        # Other layouts are redistributed in the memory of the slabs' exchange, if they fit there.
+        memory: tuple[Array, Array] | None = None
+        if from_host is not None and any(moved):
+            need = max(
+                a.fields * box.size * dtype.itemsize
+                for side, dtype in enumerate((a.dtype, a.complex_dtype))
+                for box in (*given[side], *ends[side])
+                if moved[side]
+            )
+            memory = None if from_device else slab.exchange_memory()
+            if memory is None or need > min(one.nbytes for one in memory):
+                memory = (
+                    from_host.pack_buffer((need,), np.uint8),
+                    from_host.empty((need,), np.uint8),
+                )
+        (points, user_points), (modes, user_modes) = (
+            [with_fields(one[side], a.fields) for one in (ends, given)] for side in (0, 1)
+        )
+        parts: list[Link] = [(slab, modes[rank].shape, a.complex_dtype)]
+        if moved[0]:
+            into = Redistribution(home, from_host, user_points, points, rank, a.dtype, memory)
+            parts.insert(0, (into, points[rank].shape, a.dtype))
+        if moved[1]:
+            out = Redistribution(home, from_host, modes, user_modes, rank, a.complex_dtype, memory)
+            parts.append((out, user_modes[rank].shape, a.complex_dtype))
+        # Points and modes of slabs share one memory, unless one rank exchanges nothing.
+        self._connect(parts, 1 if transport else 2)
+
+    @property
+    def goes_both_ways(self) -> bool:
+        """Whether copies in and out can go at once: not if all has to be in before any is out."""
+        return not self.slabs.all_stays or self.arguments.fields > 1
+
+    @property
+    def tiles(self) -> int:
+        """Into how many tiles a pass cuts a field."""
+        return self.slabs.passes.tiles
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes allocated on each device."""
+        return self.slabs.passes.device_bytes
+
+    def describe_parts(self) -> list[str]:
+        """Return a line for each part, and one for the devices, for people."""
+        where = "on the device" if self.slabs.all_stays else "on the host"
+        streaming = self.streaming
+        return [
+            *(part.describe() for part in self.parts),
+            f"{self.device_bytes / 2**20:.4g} MiB of each of {len(self.devices)} devices; between "
+            f"passes the array is {where}; {streaming.copies} copies, "
+            + (f"{streaming.streams} streams" if streaming.streams else "pipelined"),
+        ]
+
+    def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
+        super().record_forward(graph.on(self._device), physical, spectral)
+
+    def record_backward(self, graph: StepGraph, spectral: Array, physical: Array) -> None:
+        super().record_backward(graph.on(self._device), spectral, physical)
+
+
+def _only(boxes: Boxes) -> int | None:
+    """Return the only rank that has anything."""
+    filled = [rank for rank, box in enumerate(boxes) if box.size]
+    return filled[0] if len(filled) == 1 else None
+
+
+def _differ(boxes: Boxes, others: Boxes) -> bool:
+    return any(a != b and (a.size or b.size) for a, b in zip(boxes, others, strict=True))
+
+
+def _slab_boxes(a: Arguments, alone: int | None, workers: int) -> tuple[Boxes, Boxes]:
+    """Return who has what of points and of modes while they are transformed."""
+    result = []
+    for shape, axis in ((a.shape, 0), (a.spectral_shape, 1)):
+        boxes = [whole((0,) * len(shape))] * a.ranks
+        if alone is not None:
+            boxes[alone] = whole(shape)
+        else:
+            boxes[:workers] = slabs(shape, axis, workers)
+        result.append(tuple(boxes))
+    return result[0], result[1]
+
+
+def _geometry(a: Arguments, rank: int, alone: int | None, workers: int) -> SlabGeometry:
+    """Return the slabs of a rank, also those of an array of one or two axes."""
+    ranks = a.ranks
+    if alone is not None:
+        rank, ranks, workers = (0, 1, 1) if rank == alone else (1, 2, 1)
+    if len(a.shape) < 3:
+        z, x = [Modes(1, 1, 0), *a.modes][-2:]
+        return SlabGeometry.of_rows((z, x), rank, ranks, workers)
+    (nz, ny, nx), (z, y, x) = a.shape, a.modes
+    # Rows of modes are not padded: they would be longer than those of the user's array.
+    return SlabGeometry((nz, ny, nx), (z, y, x), rank, ranks, workers=workers)
+
+
+class StreamedSlabs(Part):
+    """The transform between planes and columns of one rank. Collective.
+
+    Without a transport, one rank has all of the array.
+    """
+
+    def __init__(
+        self,
+        a: Arguments,
+        geometry: SlabGeometry,
+        devices: Sequence[Device],
+        home: Device,
+        comm: Comm,
+        transport: Transport | None,
+        streaming: Streaming,
+        limit: int,
+    ) -> None:
+        self._home, self._geometry, self._transport = home, geometry, transport
+        self._fields, dtype = a.fields, a.complex_dtype
+        ny, nx = geometry.plane_points
+        self._ranges = [KxRange(geometry)] if geometry.flat else kx_ranges(geometry, 1, 1)
+        self._point_bytes = a.dtype.itemsize
+
+        def user(device: Device, planes: int) -> UserPoints:
+            return UserPoints.of(device, geometry, 1, dtype, a.real, planes=planes, lanes=1)
+
+        tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + nx)
+        if all(one.kind == "cpu" for one in devices):
+            tables = 0
+        needs = TileNeeds(
+            geometry=geometry,
+            dtype=dtype,
+            inputs=1,
+            products=1,
+            spectral=1,
+            reals=0,
+            constants=tables,
+            plane_bytes=ny * (padded_row(nx) if a.real else nx) * a.dtype.itemsize,
+            user=user,
+            divided=self._ranges,
+        )
+        by_device = None
+        if transport and streaming.from_device:
+            together = streaming.tiles_per_exchange or 1
+            by_device = DeviceExchanges(transport, self._ranges, dtype, together)
+        self.by_device = by_device
+        stays = transport is None and len(devices) == 1
+        tiles = TransformTiles(needs, devices, home, streaming, by_device, stays)
+        tiles.check(comm, limit)
+        # What tiles exchange, or what arrives; one rank may not need memory of its own.
+        self._engine = SlabEngine(
+            home,
+            geometry,
+            a.fields if transport else 0,
+            dtype,
+            None if by_device else transport,
+            self._ranges,
+            store=True,
+            works=False,
+        )
+        self._own: list[Array] = []
+        passes = self.passes = TransformPasses(self._engine, tiles, comm, limit, 0)
+        self.all_stays = passes.resident.tiles > 0
+        self.all_stays &= passes.resident.ky == geometry.columns_shape[1]
+        most = tiles.most(passes.tiles)[1]
+        self._nothing = [
+            ResidentColumns(one.geometry, devices[0], 1, dtype, most, 0) for one in self._ranges
+        ]
+        self.exchanges = int(transport is not None)
+        sent = [one.geometry.plan.off_rank_elements() for one in self._ranges] if transport else []
+        self.wire_elements = a.fields * sum(sent)
+        if by_device:
+            bus = HostDeviceCopier(devices[0], home, "memcpy2D")
+            arrays = self._engine.planes, self._engine.columns
+            passes.by_device = by_device.make(comm, passes.tiles, *arrays, bus)
+        elif transport:
+            # Making an exchange is collective; recording it later is not.
+            for kx, field, forward, chunk in itertools.product(
+                range(len(self._ranges)),
+                range(a.fields),
+                (True, False),
+                range(passes.plane_chunks),
+            ):
+                part = range(field, field + 1)
+                self._engine.exchange(kx, part, forward, chunk, passes.plane_chunks, whole=False)
+
+    def exchange_memory(self) -> tuple[Array, Array] | None:
+        """Return the memory to exchange from and to on the host, as bytes."""
+        return self._engine.exchange_memory() if self._transport else None
+
+    def describe(self) -> str:
+        g = self._geometry
+        planes, columns = g.physical_box.shape, g.spectral_box.shape
+        exchange = "then"
+        if self._transport:
+            where = "between devices" if self.by_device else "from host to host"
+            size = self._engine.buffer_bytes / 2**20
+            exchange = f"exchange {where} ({size:.4g} MiB of the host),"
+        return (
+            f"slabs in {self.passes.tiles} tiles: transforms along x and y of {planes}, {exchange} "
+            f"along z of {columns}"
+        )
+
+    @property
+    def bus_bytes(self) -> tuple[int, int]:
+        """Bytes that cross the bus inward and outward in a forward transform, on this rank."""
+        g, item = self._geometry, self.passes.fields.needs.dtype.itemsize
+        (kz, ky, kx), (ny, nx) = g.spectral_box.shape, g.plane_points
+        points = g.planes * ny * nx * self._point_bytes
+        if g.shape[0] == 1 and not self._transport:
+            return self._fields * points, self._fields * ky * kx * item
+        columns = g.shape[0] * (ky - self.passes.resident.ky) * kx
+        leaving = g.planes * g.spectral_shape[1] * kx
+        if self.by_device or not self._transport:  # from a device goes what arrives there
+            leaving = columns
+        inward = points + columns * item
+        return self._fields * inward, self._fields * (leaving + kz * ky * kx) * item
+
+    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
+        """Record planes -> columns; arrays (fields, ...) on the host."""
+        graph, physical, spectral = graph.on(self.passes.devices[0]), source, target
+        points, modes = self._as_slabs(physical, spectral)
+        passes, shares, skips = self._of_fields(physical, spectral, modes, True)
+
+        def planes(field: int) -> None:
+            one = passes[field]
+            record_from_points(graph, one, points[field : field + 1], 1, one.plane_chunks)
+
+        def columns(field: int) -> None:
+            if not skips:
+                target = modes[field : field + 1]
+                record_columns(graph, passes[field], forward=1, target=target)
+
+        self._record(planes, columns, shares)
+
+    def record_backward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record columns -> planes, times a constant."""
+        graph, physical, spectral = graph.on(self.passes.devices[0]), target, source
+        points, modes = self._as_slabs(physical, spectral)
+        passes, shares, skips = self._of_fields(physical, spectral, modes, False)
+
+        def columns(field: int) -> None:
+            one = passes[field]
+            if not skips:
+                record_columns(graph, one, modes[field : field + 1], chunks=one.plane_chunks)
+
+        def planes(field: int) -> None:
+            one = passes[field]
+            part = points[field : field + 1]
+            record_to_points(graph, one, part, 1, one.plane_chunks, scale)
+
+        self._record(columns, planes, shares)
+
+    def _record(
+        self, first: Callable[[int], None], second: Callable[[int], None], shares: bool
+    ) -> None:
+        """Record both passes field by field, or the first pass of all fields before the second."""
+        for field in range(self._fields):
+            first(field)
+            if not shares:
+                second(field)
+        for field in range(self._fields) if shares else ():
+            second(field)
+
+    def _as_slabs(self, physical: Array, spectral: Array) -> tuple[Array, Array]:
+        """Return arrays as (fields, z, y, x) and (fields, kz, ky, kx), whatever axes they have."""
+        if physical.ndim == 2:
+            physical, spectral = physical[:, None], spectral[:, None]
+        if physical.ndim == 3:
+            physical, spectral = physical[:, :, None], spectral[..., None]
+        return physical, spectral
+
+    def _of_fields(
+        self, physical: Array, spectral: Array, modes: Array, forward: bool
+    ) -> tuple[list[TransformPasses], bool, bool]:
+        """Return the passes of each field, and two facts.
+
+        These are whether fields of both arrays share memory, and whether nothing is done along z.
+        """
+        fields, in_place = self._fields, np.may_share_memory(physical, spectral)
+        padded, shares = has_padding(physical, spectral), fields > 1 and in_place
+        engine, places = self._engine, list(range(fields))
+        skips = False
+        if self._transport is None:
+            engine, skips = self._alone(physical, spectral, modes, forward, shares)
+            places = [place % max(1, len(engine.planes[0])) for place in places]
+        resident = self._nothing if shares or skips else self.passes.residents
+        return [self.passes.of_field(engine, n, padded, resident) for n in places], shares, skips
+
+    def _alone(
+        self, physical: Array, spectral: Array, modes: Array, forward: bool, shares: bool
+    ) -> tuple[SlabEngine, bool]:
+        """Return an engine of one rank, whose working memory is that of the modes if they fit.
+
+        And whether there is nothing to do along z.
+        """
+        g, fields = self._geometry, self._fields
+        fits = modes.shape == (fields, *g.columns_shape) and modes.flags.c_contiguous
+        if fits and len(self._ranges) == 1 and not shares:
+            # Going back in place, planes of points follow those of modes through the memory of
+            # both: where they are longer, they would run into modes that have not been read yet.
+            in_place = np.may_share_memory(physical, spectral)
+            follows = in_place and physical.strides[1] <= spectral.strides[1]
+            skips = g.shape[0] == 1
+            if forward or skips or follows:
+                return self._engine.with_memory([modes]), skips
+        count = fields if shares else 1
+        # Where all columns stay on the device, this memory is never touched.
+        empty = np.empty if self.all_stays and not shares else self._home.empty
+        if not self._own or len(self._own[0]) < count:
+            self._own = [
+                empty((count, math.prod(one.geometry.columns_shape)), modes.dtype)
+                for one in self._ranges
+            ]
+        return self._engine.with_memory(self._own), False
