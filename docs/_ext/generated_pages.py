@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 import typer
+from notebooks import write_notebooks
 from sphinx.application import Sphinx
 
 from slipstream import cli
@@ -33,6 +34,7 @@ def make_pages(app: Sphinx) -> None:
     write("charts_table.md", charts(captions))
     write("validation_table.md", validation(DOCS / "data" / "validation-2cores.json"))
     write("commands_table.md", commands())
+    write_notebooks(DOCS, GENERATED)
 
 
 def draw(name: str, sources: list[Path]) -> str:
