@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
+from notebooks import write_notebooks
 from sphinx.application import Sphinx
 
 from slipstream import cli
@@ -33,6 +33,7 @@ def make_pages(app: Sphinx) -> None:
     write("charts_table.md", charts(captions))
     write("validation_table.md", validation(DOCS / "data" / "validation-2cores.json"))
     write("commands_table.md", commands())
+    write_notebooks(DOCS, GENERATED)
 
 
 def draw(name: str, sources: list[Path]) -> str:
@@ -55,11 +56,11 @@ def write(name: str, text: str) -> None:
 
 
 def charts(captions: str) -> str:
-    """Return the charts with their captions: three lines for each, from the script."""
+    """Return the charts with their captions: four lines for each, from the script."""
     lines = captions.splitlines()
     return "\n".join(
-        f"![{caption}](generated/{name}.png)\n\n{caption} {origin}\n"
-        for name, caption, origin in zip(lines[::3], lines[1::3], lines[2::3], strict=True)
+        f"## {title}\n\n![{caption}](generated/{name}.png)\n\n{caption}\n\n{origin}\n"
+        for title, name, caption, origin in zip(*(lines[n::4] for n in range(4)), strict=True)
     )
 
 
@@ -102,7 +103,10 @@ def validation(path: Path) -> str:
 
 def commands() -> str:
     """Return the commands with their options, from the command line itself."""
-    return "\n".join(described(typer.main.get_command(cli.app), "slipstream"))
+    text = "\n".join(described(typer.main.get_command(cli.app), "slipstream"))
+    if "`--set`" not in text:
+        raise ValueError("the page of commands has no options")
+    return text
 
 
 def described(command: Any, name: str) -> list[str]:
@@ -110,18 +114,25 @@ def described(command: Any, name: str) -> list[str]:
     if hasattr(command, "commands"):
         parts = (described(one, f"{name} {word}") for word, one in command.commands.items())
         return [line for part in parts for line in part]
-    arguments = [one for one in command.params if isinstance(one, click.Argument)]
-    options = [one for one in command.params if isinstance(one, click.Option)]
-    usage = " ".join([name, *(one.make_metavar(click.Context(command)) for one in arguments)])
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option"]
+    usage = " ".join([name, *map(shown_argument, arguments)])
     lines = [f"## `{name}`", "", plain(command.help), "", f"```text\n{usage} [OPTIONS]\n```", ""]
     rows = [one for one in options if not one.hidden and "--help" not in one.opts]
     if rows:
         lines += ["| option | meaning |", "|---|---|"]
         for one in rows:
             names = ", ".join(f"`{word}`" for word in [*one.opts, *one.secondary_opts])
-            lines.append(f"| {names} | {plain(one.help)} |")
+            shown = f" `{one.metavar}`" if one.metavar and not one.is_flag else ""
+            lines.append(f"| {names}{shown} | {plain(one.help)} |")
         lines.append("")
     return lines
+
+
+def shown_argument(one: Any) -> str:
+    """Return an argument as usage shows it, in brackets if it is optional."""
+    name = one.metavar or one.human_readable_name
+    return name if one.required or "[" in name else f"[{name}]"
 
 
 def plain(text: str | None) -> str:

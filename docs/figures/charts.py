@@ -191,5 +191,5 @@ CHARTS = {
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
-    for draw in CHARTS.values():
-        print(*draw(target), sep="\n")
+    for title, draw in CHARTS.items():
+        print(title, *draw(target), sep="\n")

@@ -1,5 +1,6 @@
 """What README, docs, examples and cases show works: all is executed, made small."""
 
+import importlib
 import os
 import re
 import shlex
@@ -221,6 +222,17 @@ def test_links_of_documents_lead_somewhere():
                 path = document.parent / target if target else document
                 assert os.path.exists(path), f"{named(document)}: {target}"
                 assert not anchor or anchor in anchors(path), f"{named(document)}: #{anchor}"
+
+
+def test_notebooks_have_the_code_that_is_tested(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+    made = importlib.import_module("notebooks")
+    for name in made.TUTORIALS:
+        page = DOCS / "tutorials" / f"{name}.md"
+        cells = made.notebook(page)["cells"]
+        code = [one["source"] for one in cells if one["cell_type"] == "code"]
+        assert code == [block.strip("\n") for block in blocks(page, "python")]
+        assert len(cells) > len(code) > 1
 
 
 def test_every_page_is_in_the_contents_of_the_site():

@@ -8,6 +8,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from flows import REPOSITORY
 from slipstream import __version__
@@ -77,3 +78,33 @@ def test_all_files_name_one_version():
         found = re.search(pattern, (REPOSITORY / name).read_text(), re.M)
         assert found and found[1] == __version__, name
     assert json.loads((REPOSITORY / ".zenodo.json").read_text())["version"] == __version__
+
+
+def test_recipes_need_what_the_package_needs():
+    conda = (REPOSITORY / "packaging/conda/meta.yaml").read_text()
+    spack = (REPOSITORY / "packaging/spack/package.py").read_text()
+    for text in PROJECT["dependencies"]:
+        one = Requirement(text)
+        lowest = re.search(r">=([\d.]+)", text)[1]
+        name = {"matplotlib": "matplotlib-base"}.get(one.name, one.name)
+        assert re.search(rf"- {name} >={re.escape(lowest)}\b", conda), text
+        version = re.search(rf'"py-{one.name}@([\d.]+):"', spack)
+        assert version and Version(version[1]) == Version(lowest), text
+
+
+def test_workflow_and_containers_run_what_exists():
+    """The steps are those of `make`, `.ci/run` and pip: their targets, files and extras exist."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    recipes = [
+        *(REPOSITORY / ".github/workflows").glob("*.yml"),
+        *(path for path in (REPOSITORY / "containers").iterdir()),
+        REPOSITORY / "docs/install.md",
+    ]
+    for path in recipes:
+        text = path.read_text()
+        for target in re.findall(r"(?:run: |`)make (\w[\w-]*)", text):
+            assert re.search(rf"^{target}:", makefile, re.M), f"{path.name}: {target}"
+        for extras in re.findall(r"\.\[([\w,]+)\]|EXTRA=\[([\w,]+)\]", text):
+            for extra in "".join(extras).split(","):
+                assert extra in PROJECT["optional-dependencies"], f"{path.name}: {extra}"
+    assert (REPOSITORY / ".ci/run").exists()
