@@ -82,4 +82,4 @@ bench: $(VENV)/.stamp-core
 	$(VENV)/bin/slipstream bench dns
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist docs/generated
