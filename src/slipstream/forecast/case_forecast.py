@@ -12,7 +12,7 @@ from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.noted_lattice import lattice_counter
 from slipstream.forecast.noted_steps import advection_counts, spectral_counts
 from slipstream.forecast.step_price import OutputSize, StepCounts, StepTime, step_time
-from slipstream.running.output_counts import counts_until
+from slipstream.running.output_writer import counts_until
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from slipstream.forecast.published_runs import NOT_COMPARED, Comparison, publish
 from slipstream.forecast.step_price import StepTime
 from slipstream.printable_text import one_line, printable
 from slipstream.report.number_text import counted, quantity
-from slipstream.running.output_counts import files_warning
+from slipstream.running.output_writer import files_warning
 
 # By which fraction a forecast may miss a published figure and still count as right, or as good.
 _TOLERANCE, _GOOD = 0.3, 0.2

@@ -1,10 +1,10 @@
-"""The output folder of one run. No other run writes there, and files of users are never removed.
+"""The folder that a run writes: only this run writes there, and files of users are never removed.
 
-Which names Slipstream has written there is in a record (``.slipstream.json``); only these are ever
-replaced. The output of an earlier run is moved aside, into ``.replaced``, when the new one has made
-its initial state, and goes with the new one's first state. If there is none, it is put back, and
-what the new one has written is in ``failed``. A run that was killed meanwhile leaves either to the
-next.
+A record (``.slipstream.json``) lists the names that Slipstream has written; only these are ever
+replaced. When a new run has made its initial state, the output of the earlier run moves into
+``.replaced``. It is removed with the first state of the new run. If the new run ends without a
+state, the earlier output is put back, and its own output moves into ``failed``. If the new run is
+killed in between, the next run does one or the other.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ OUTPUT_NAMES = (
 # Stores that have gone on with other points.
 _NUMBERED = re.compile(rf"(fields|spectra|{'|'.join(STATISTICS)}){NUMBER_SIGN}[0-9]{{1,6}}\.zarr")
 RECORD_NAME = ".slipstream.json"
-# Where the output of an earlier run is until a new one has a state, and what is only to be removed.
+# The output of an earlier run until the new one has a state, and output that is being removed.
 REPLACED_NAME, DISCARDED_NAME = ".replaced", ".discarded"
 FAILED_NAME = "failed"
 _LONGEST_RECORD = 1 << 20
@@ -176,10 +176,10 @@ def _check_names(path: Path, written: set[str]) -> None:
 
 
 def _written(path: Path) -> set[str]:
-    """Return what Slipstream has written into a folder, by its record; nothing without one."""
+    """Return the names that Slipstream has recorded in a folder; none without a record."""
     try:
         names = json.loads(content_of(path / RECORD_NAME, _LONGEST_RECORD))["written"]
-        # The record may be somebody else's: it is believed where it names files of ours.
+        # The record may come from somebody else: only names that we write are believed.
         return {name for name in names if isinstance(name, str) and is_output_name(name)}
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return set()
@@ -308,17 +308,17 @@ class OutputFolder(RunFolder):
                 flush_folder(self.path)
 
     def go_on(self, aside: Iterable[str] = ()) -> None:
-        """Keep what is there, since the run whose output it is goes on; set aside what cannot."""
+        """Keep the output of the run that goes on; rename the output in `aside`."""
         if self._is_first:
             for name in aside:
                 self._set_damaged_aside(name)
-            # Its record may have been left behind where the folder was copied.
+            # A copy of the folder may lack the record.
             found = {name for name in os.listdir(self.path) if is_output_name(name)}
             self._names = sorted(_written(self.path) | found)
             self._write_record(self._names)
 
     def wrote(self, *names: str) -> None:
-        """Record names in the folder as this run's own, before they are written if possible."""
+        """Record names as written by this run, before they are written if possible."""
         with self._naming:  # a thread may write output
             new = [name for name in names if name not in self._names]
             if self._is_first and new:
@@ -326,7 +326,7 @@ class OutputFolder(RunFolder):
                 self._write_record(self._names)
 
     def keep(self) -> None:
-        """Let go the output of the earlier run: this one has a state of its own."""
+        """Remove the output of the earlier run, since this one has a state."""
         if self._is_first and self._replaced.exists():
             with _failures(self.path):
                 shutil.rmtree(self._discarded, ignore_errors=True)
@@ -335,7 +335,7 @@ class OutputFolder(RunFolder):
             shutil.rmtree(self._discarded, ignore_errors=True)
 
     def release(self) -> None:
-        """Let others in. Without a state of this run's, the output of an earlier one is back."""
+        """Release the lock. If this run has no state, put back the output of the earlier one."""
         if not self._is_first:
             self.close()
             return
@@ -346,17 +346,17 @@ class OutputFolder(RunFolder):
         finally:
             self._lock.release()
             self.close()
-            # What was made for a run that has written nothing.
+            # Folders that were made for a run that has written nothing.
             with contextlib.suppress(OSError):
                 for folder in self._made:
                     folder.rmdir()
 
     def recorded(self) -> set[str]:
-        """Return what runs are known to have written here. On the first rank."""
+        """Return the names that runs have recorded. On the first rank."""
         return _written(self.path)
 
     def is_put_back(self) -> bool:
-        """Return whether, if the run ended now, the output of an earlier one would be put back."""
+        """Return whether earlier output would be put back if the run ended now."""
         return self._is_first and self._replaced.exists()
 
     @property
@@ -368,13 +368,13 @@ class OutputFolder(RunFolder):
         return self.path / DISCARDED_NAME
 
     def _put_back(self) -> None:
-        """Put back what was moved aside for a run that has left no state; its output remains."""
+        """Put back earlier output if the run that replaced it has left no state."""
         shutil.rmtree(self._discarded, ignore_errors=True)
         if self._replaced.is_symlink() or not self._replaced.is_dir():
             return
         earlier = _written(self._replaced)
         if earlier and CHECKPOINTS_NAME in _written(self.path) and any(self.manifests()):
-            self.keep()  # a run that was killed has written a state, but could not do this
+            self.keep()  # the run was killed between its first state and this
             return
         if earlier:
             self._set_failed_aside(sorted(_written(self.path)))
@@ -393,7 +393,7 @@ class OutputFolder(RunFolder):
         flush_folder(self.path)
 
     def _set_damaged_aside(self, name: str) -> None:
-        """Rename something that cannot go on, if it is there; nothing is removed."""
+        """Rename output that cannot go on, if it is there; nothing is removed."""
         path = self.path / name
         if not self.has(name):
             return
@@ -405,11 +405,11 @@ class OutputFolder(RunFolder):
             flush_folder(path.parent)
 
     def _set_failed_aside(self, names: list[str]) -> None:
-        """Move what a failed run has written into a folder of its own, and end its record."""
+        """Move the output of a failed run into ``failed``, and remove its record."""
         failed = self.path / FAILED_NAME
         moved = [name for name in names if os.path.lexists(self.path / name)]
         if moved:
-            # Only our own: what has this name otherwise was refused when the run began.
+            # It is ours: another folder of this name was refused when the run began.
             shutil.rmtree(failed, ignore_errors=True)
             failed.mkdir()
         for name in moved:

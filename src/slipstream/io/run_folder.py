@@ -1,8 +1,8 @@
-"""The folder of one run: the one way into it, for all that reads it or writes to it.
+"""The folder of one run: every reader enters it here; `output_folder.py` adds what a writer needs.
 
-It is entered once, by a descriptor (`held_paths.py`), and looked through before anything in it is
-used: nothing but plain files and folders is accepted, so that no name leads out of it, and nobody
-waits for a pipe. Who changes it *while* it is used is not kept out.
+A folder is opened once, by a descriptor (`held_paths.py`), and walked before anything in it is
+used. Only plain files and folders are accepted, so no name leads out of it and no reader waits for
+a pipe. A process that changes the folder *while* it is used is not kept out.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _DEEPEST = 32
 
 
 class RunFolder:
-    """A run's folder that has been entered.
+    """A run's folder that has been opened and walked. As a context it is closed at the end.
 
-    Everything is read when it is asked for: the run may be under way, and the folder somebody
-    else's.
+    Everything is read on demand: the run may be under way, and the folder may come from somebody
+    else.
 
     Attributes
     ----------
     path : pathlib.Path
-        The folder. Paths below it lead into it also if it is renamed.
+        The folder. Paths below it lead into it even after it is renamed.
 
     Raises
     ------
     InputError
-        If there is no such folder, or something in it is neither a file nor a folder; where it
-        `is_written`, of this user or of the one whose folder it is.
+        If there is no such folder, or something in it is neither a file nor a folder. If it
+        `is_written`, everything must belong to this user or to the owner of the folder.
     """
 
     def __init__(self, folder: str | Path, is_written: bool = False) -> None:
@@ -78,7 +78,7 @@ class RunFolder:
 
     def _enter(self, folder: str | Path) -> None:
         self.path, self._descriptor, close = held_path(folder)
-        # Closed when it is no longer used, at the latest. Its paths are then like others.
+        # Called at the latest when this object is freed. Paths are ordinary paths from then on.
         self.close: Callable[[], object] = weakref.finalize(self, close)
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class RunFolder:
         self.close()
 
     def check(self) -> None:
-        """Refuse the folder if it has anything but files and folders in it."""
+        """Refuse the folder if it holds anything but files and folders."""
         waiting = [(self.path, 0)]
         while waiting:
             folder, depth = waiting.pop()
@@ -100,7 +100,7 @@ class RunFolder:
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append((path, depth + 1))
             except FileNotFoundError:
-                continue  # a run that is under way removes what it does not need
+                continue  # a run that is under way removes old states
             except OSError as error:
                 raise InputError(f"{folder}: cannot be read: {reason_of(error)}") from error
             if depth > _DEEPEST:
@@ -133,30 +133,30 @@ class RunFolder:
         return is_locked(self.path)
 
     def has(self, name: str) -> bool:
-        """Return whether there is something of a name."""
+        """Return whether the folder has an entry of this name."""
         return self.status(name) is not None
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return what the system says of something in it; None if it is not there."""
+        """Return the status of an entry; None if it is not there."""
         with contextlib.suppress(OSError):
             return os.lstat(self.path / name)
         return None
 
     def content(self, name: str, most: int) -> bytes:
-        """Return what is in a file; nothing if it is not there, or longer than that."""
+        """Return the content of a file; empty if it is missing or longer than `most` bytes."""
         with contextlib.suppress(OSError):
             return content_of(self.path / name, most)
         return b""
 
     def names(self) -> list[str]:
-        """Return the names of what is in it."""
+        """Return the names of all entries."""
         try:
             return sorted(os.listdir(self.path))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {reason_of(error)}") from error
 
     def outputs(self, ending: str) -> list[str]:
-        """Return the paths in it of output of a kind: its own first, then what users choose."""
+        """Return the relative paths of output with an ending, chosen output last."""
         found = [one for one in self.names() if one.endswith(ending) and one[0] != "."]
         with contextlib.suppress(OSError):
             chosen = sorted(os.listdir(self.path / OUTPUTS_NAME))
@@ -164,7 +164,7 @@ class RunFolder:
         return found
 
     def states(self) -> list[Path]:
-        """Return the states, the latest first, also those that are damaged."""
+        """Return the states, latest first, damaged ones included."""
         try:
             return generations(self.path / CHECKPOINTS_NAME)
         except (FileNotFoundError, NotADirectoryError):
@@ -175,13 +175,13 @@ class RunFolder:
             ) from error
 
     def manifests(self) -> Iterator[tuple[Path, Manifest]]:
-        """Yield the states whose description is whole, and that, the latest first."""
+        """Yield the states whose manifest is intact, and their manifests, latest first."""
         for path in self.states():
             with contextlib.suppress(Damage, OSError):
                 yield path, read_manifest(path)
 
     def check_is_a_run(self) -> None:
-        """Refuse a folder without anything of a run."""
+        """Refuse a folder that holds neither a case nor a state."""
         if not self.has(CASE_NAME) and not self.states():
             raise InputError(
                 f"{self.path}: holds no output of a run; expected {CASE_NAME}, which runs write, or"
@@ -189,7 +189,7 @@ class RunFolder:
             )
 
     def own_case(self) -> str:
-        """Return the case as the folder has it; an `InputError` if it is none."""
+        """Return the text of ``case.toml``; raise `InputError` if it is not a case."""
         path = self.path / CASE_NAME
         try:
             text = content_of(path, _MOST_CASE).decode()
@@ -201,7 +201,7 @@ class RunFolder:
             raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
 
     def case_text(self) -> str:
-        """Return the case of the folder, or of its last state if that is missing or damaged."""
+        """Return the text of the case; of the last state if ``case.toml`` is missing or damaged."""
         try:
             return self.own_case()
         except InputError:
@@ -219,11 +219,11 @@ class RunFolder:
             raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
 
     def record(self) -> RunRecord:
-        """Return what has run; without segments if an earlier version has written the folder."""
+        """Return ``run.json``; without segments if an earlier version wrote the folder."""
         return read_run_record(self.path)
 
     def series(self, name: str = SERIES_NAME) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the columns of a time series, and their labels; none if it has not begun."""
+        """Return the columns of a time series and their labels; empty if it has not begun."""
         path = self.path / name
         try:
             return read_series(path)
@@ -233,11 +233,11 @@ class RunFolder:
             raise InputError(f"{path}: {reason_of(error)}") from error
 
     def follow(self, name: str = SERIES_NAME) -> SeriesTail:
-        """Return a time series that is read again and again while it is written."""
+        """Return a reader of a time series that is still being written."""
         return SeriesTail(self.path / name)
 
     def store(self, name: str) -> StoredArrays | None:
-        """Return a store of the run, as it is now; None if there is none."""
+        """Return a store as it is now; None if there is none."""
         if not self.has(name):
             return None
         with errors_of_store(self.path / name):
@@ -255,12 +255,12 @@ class RunFolder:
 
     @cached_property
     def _last(self) -> Manifest | None:
-        """The description of the last state that is whole."""
+        """The manifest of the last intact state."""
         return next((said for _, said in self.manifests()), None)
 
     @property
     def last_seals(self) -> Mapping[str, Seal]:
-        """What the last state that is whole knows of the other output."""
+        """The seals of the other output in the last intact state."""
         return (self._last and self._last.seals) or {}
 
     def faults(self, names: Collection[str] | None = None) -> list[str]:
@@ -280,7 +280,7 @@ class RunFolder:
         if self._has_foreign_case():
             found.append(f"{self.path / CASE_NAME}: no part of the run had this case")
         knows_record = self._last is not None and self._last.began is not None
-        with contextlib.suppress(InputError):  # said by who reads it
+        with contextlib.suppress(InputError):  # readers of the record report this
             if knows_record and not self.record().segments:
                 reason = "has no segments" if self.has(RUN_RECORD_NAME) else "is missing"
                 found.append(f"{self.path / RUN_RECORD_NAME}: it {reason}")
@@ -304,34 +304,34 @@ class RunFolder:
             return False
 
     def _bytes(self, name: str) -> int:
-        """Return how many bytes there are in a store, roughly."""
+        """Return the size of a store, roughly, in bytes."""
         try:
             stored = StoredArrays(self.path / name)
             return sum(8 * math.prod(shape) for shape in stored.shapes.values())
-        except Exception:  # it is looked at, and said, by who reads it
+        except Exception:  # readers of the store report this
             return 0
 
     def fault_of(self, name: str, seal: Seal | None) -> str:
-        """Return what is wrong with some output, or nothing."""
+        """Return what is wrong with some output; empty if nothing is."""
         return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:
-        """Return what of the output goes on from a state with these seals; change nothing.
+        """Return which output goes on from a state with these seals; change nothing.
 
-        `recorded` are names that runs are known to have written.
+        `recorded` are the names in ``.slipstream.json``.
         """
         aside = {}
         present = [one for one in self.names() if one.endswith(".zarr") and _is_output(one)]
         for name in sorted({*present, *(seals or {})}):
             if seals is not None and name not in seals:
-                # Begun after the state by a run that was killed, or somebody else's.
+                # Begun by a run that was killed after the state, or not ours.
                 reason = "" if name in recorded else "no run is known to have written it"
             else:
                 reason = self.fault_of(name, None if seals is None else seals[name])
             if reason:
                 aside[name] = reason
             if reason and name.endswith(".csv"):
-                # Its copy would be replaced by one of what comes from now on.
+                # The next segment would replace its copy by one without the rows before.
                 copy = f"{name.removesuffix('.csv')}.zarr"
                 if self.has(copy):
                     aside[copy] = f"it goes with {name}"

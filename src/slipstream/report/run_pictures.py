@@ -38,8 +38,8 @@ from slipstream.report.figure_style import (
     new_figure,
     save_figure,
     set_empty_limits,
+    svg_of,
 )
-from slipstream.report.inline_svg import svg_of
 from slipstream.report.number_text import pi_text, scaled_unit
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.plane_gather import FieldPlane

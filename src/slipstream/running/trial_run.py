@@ -42,8 +42,7 @@ from slipstream.report.console import announce, make_console
 from slipstream.report.number_text import counted, duration
 from slipstream.report.picture_process import PictureProcess
 from slipstream.report.solver_texts import description, pilot_texts
-from slipstream.running.output_counts import counts_until, files_warning
-from slipstream.running.output_writer import OutputWriter
+from slipstream.running.output_writer import OutputWriter, counts_until, files_warning
 from slipstream.running.run_case import begin_pictures
 from slipstream.running.time_loop import Limits, TimeLoop
 from slipstream.simulation.simulation_base import Simulation

@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
+from slipstream.device import RowLaunch, Stream
 from slipstream.equations.fourier_forms import AXES
+from slipstream.fft.slab_engine import (
+    ColumnTile,
+    ColumnUpdate,
+    TileUpdate,
+    record_columns,
+    record_through,
+)
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
+from slipstream.schedule import StepGraph, commit
 from slipstream.spectral.fields_at_points import sum_over_points
 from slipstream.spectral.kept_modes import shells_of, smallest_wavenumber
-from slipstream.spectral.nonlinear_rates import nonlinear_term
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import vorticity
 from slipstream.spectral.spectral_problem import FieldParts
@@ -40,6 +49,87 @@ _BINS = 2 * _BINS_TO_ONE * _FARTHEST
 
 
 # -- of modes --------------------------------------------------------------------------------------
+
+
+def nonlinear_term(flow: SpectralStep) -> Array:
+    """Return what products add to the rate of every mode, in memory of the stage. Collective.
+
+    What an equation adds equally at all points is left out. Where substages shift the grid, it is
+    the mean of both grids: without aliases, as in a step.
+    """
+    grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)
+    for is_shifted in grids:
+        commit(record_nonlinear_term(flow, is_shifted, 1 / len(grids)), "serial").run()
+    flow.device.synchronize()
+    return flow.stage
+
+
+def record_nonlinear_term(
+    flow: SpectralStep, is_shifted: bool = False, weight: float = 1.0
+) -> StepGraph:
+    """Return the graph that sets the stage to the term, times a weight.
+
+    On the grid that is shifted by half a spacing it is added to what the stage has.
+    """
+    graph, model = StepGraph(flow.device), flow.problem.model
+    flow.is_ahead = False
+    transforms, outputs = flow.transforms, len(model.products)
+    if is_shifted:
+
+        def take_shifted(tile: ColumnTile) -> TileUpdate:
+            return _shifted(flow, flow.take_inputs(tile), tile)
+
+        record_columns(graph, transforms, flow.inputs, [take_shifted])
+    else:
+        flow.record_inputs(graph, transforms)
+    record_through(graph, transforms, flow.product_on(False), len(model.inputs), outputs)
+    record_columns(graph, transforms, None, [_update(flow, is_shifted, weight)], outputs)
+    return graph
+
+
+def _shifted(flow: SpectralStep, taken: TileUpdate, tile: ColumnTile) -> TileUpdate:
+    """Return the update that takes the inputs, and then shifts them by half a spacing."""
+    nz, ny, nx = flow.problem.geometry.spectral_box.shape
+    inputs, phases = flow.modes_of(taken.writes[0]), flow.tables.phases
+    x, y, z = phases[:nx], phases[nx : nx + ny][tile.low : tile.high], phases[nx + ny :]
+    factors = x, y[:, None], z[:, None, None]
+    multiply = flow.device.array_module.multiply
+
+    def shift(stream: Stream) -> None:
+        taken.operation(stream)
+        for factor in factors:
+            multiply(inputs, factor, out=inputs)
+
+    return replace(taken, operation=shift)
+
+
+def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate:
+    problem, tables = flow.problem, flow.tables
+    kernel = flow.model_kernel(
+        "nonlinear_rates.hpp",
+        "nonlinear_term",
+        SPHERE=len(problem.numbers) if problem.dealiasing.is_spherical else -1,
+        SHIFTED=is_shifted,
+        ADDS=is_shifted,
+    )
+    nz, _, nx = problem.geometry.spectral_box.shape
+    scale = weight / math.prod(problem.geometry.shape)
+
+    def update(tile: ColumnTile) -> TileUpdate:
+        products, stage = tile.columns, tile.part(flow.stage)
+        operation = kernel.bind(
+            RowLaunch(nz * (tile.high - tile.low), nx),
+            products,
+            stage,
+            tables.wavenumbers,
+            tables.phases,
+            tables.parameters,
+            *flow.mode_layout(tile, stage),
+            scale,
+        )
+        return TileUpdate(operation, [products], [stage], [stage])
+
+    return update
 
 
 def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:

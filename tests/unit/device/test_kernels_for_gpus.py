@@ -38,13 +38,12 @@ from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
-from slipstream.spectral.nonlinear_rates import record_nonlinear_term
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
 from slipstream.spectral.spectrum import energy_spectrum, variances
-from slipstream.spectral.statistics import anisotropic
+from slipstream.spectral.statistics import anisotropic, record_nonlinear_term
 
 ARCHITECTURES = ("sm_80", "sm_90")
 AMD_ARCHITECTURES = ("gfx90a", "gfx942")

@@ -20,7 +20,7 @@ from slipstream.forecast import (
 )
 from slipstream.forecast.machine_description import Storage
 from slipstream.io import FieldStore, write_checkpoint
-from slipstream.running.output_counts import MANY_FILES, files_warning
+from slipstream.running.output_writer import MANY_FILES, files_warning
 from slipstream.simulation import make_simulation
 
 DEVICE = open_device("cpu")

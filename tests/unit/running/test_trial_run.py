@@ -15,8 +15,8 @@ from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.lattice import pilot_flow
 from slipstream.report.solver_texts import description, pilot_texts
-from slipstream.running import output_counts, trial_run
-from slipstream.running.output_counts import counts_until
+from slipstream.running import output_writer, trial_run
+from slipstream.running.output_writer import counts_until
 from slipstream.running.run_case import run_case
 from slipstream.running.trial_run import Trial, check_run, cost_of
 from slipstream.simulation import make_simulation
@@ -109,7 +109,7 @@ def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatc
 
 
 def test_a_run_of_many_files_is_told_what_to_change(tmp_path, monkeypatch):
-    monkeypatch.setattr(output_counts, "MANY_FILES", 20)
+    monkeypatch.setattr(output_writer, "MANY_FILES", 20)
     monkeypatch.setattr(trial_run, "_TELLING", 2)
     _, said = check(small("output.fields_interval=0.01"), tmp_path / "one")
     said = " ".join(said.split())
