@@ -325,8 +325,8 @@ class Flow(Table):
     relaxation_time: Annotated[float, Field(gt=0.5)] = Key(
         1.0,
         "of the even populations, in time steps: viscosity is (relaxation_time - 0.5) / 3. The"
-        " permeability does not depend on it, the time to converge does: in narrow pores 0.6 needs"
-        " far fewer steps",
+        " permeability does not depend on it. The number of steps does: without vectors, 0.6 needs"
+        " far fewer in narrow pores",
     )
     magic: Positive = Key(
         3 / 16,

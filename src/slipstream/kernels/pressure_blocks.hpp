@@ -162,19 +162,29 @@ KERNEL flow_out_of_blocks(const float* RESTRICT couplings, const float* RESTRICT
   const Index cells = planes * rows * columns;
   FOR_ROWS(row, planes * rows) {
     const Index z = row / rows, y = row % rows;
-    FOR_COLUMNS(x, columns) {
-      const Index cell = row * columns + x;
-      const float here = pressure[cell];
+    // The row of blocks that each direction leads to.
+    const float* RESTRICT next[LINKS];
+    UNROLL for (int q = 1; q < DIRECTIONS; ++q) {
+      next[q - 1] = pressure + (wrapped(z, CZ[q], planes) * rows + wrapped(y, CY[q], rows)) * columns;
+    }
+    const float* RESTRICT coupling = couplings + row * columns;
+    const auto relax = [&](Index x, Index before, Index after) {
+      const float here = pressure[row * columns + x];
       float outflow = 0, all = 0;
       UNROLL for (int q = 1; q < DIRECTIONS; ++q) {
-        const Index next = (wrapped(z, CZ[q], planes) * rows + wrapped(y, CY[q], rows)) * columns +
-                           wrapped(x, CX[q], columns);
-        const float coupling = couplings[(q - 1) * cells + cell];
-        outflow += coupling * (here - pressure[next]);
-        all += coupling;
+        const float one = coupling[(q - 1) * cells + x];
+        outflow += one * (here - next[q - 1][CX[q] > 0 ? after : CX[q] < 0 ? before : x]);
+        all += one;
       }
-      const float left = float(share) * b[cell] - outflow;
-      out[cell] = relaxation == 0 ? left : all > 0 ? here + float(relaxation) * left / all : 0.0f;
+      const float left = float(share) * b[row * columns + x] - outflow;
+      const float relaxed = all > 0 ? here + float(relaxation) * left / all : 0.0f;
+      out[row * columns + x] = relaxation == 0 ? left : relaxed;
+    };
+    // The first and the last column apart, so that a CPU loads neighbours of the others at once.
+    FOR_COLUMNS(x, columns - 2) relax(x + 1, x, x + 2);
+    FOR_COLUMNS(end, columns < 2 ? 1 : 2) {
+      const Index x = end ? columns - 1 : 0;
+      relax(x, wrapped(x, -1, columns), wrapped(x, 1, columns));
     }
   }
 }

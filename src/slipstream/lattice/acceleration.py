@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from slipstream.device import RowLaunch
 from slipstream.device.row_sums import group_sums
 from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.pressure_blocks import PressureBlocks
+from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
 
 # Steps between two extrapolations. In fewer, what has been added does not settle; all cost time.
 PERIOD = 10
@@ -284,8 +284,8 @@ def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm) -> int:
 
     They take half of what is free at most; 0 if the flow is better not accelerated.
     """
-    device, sites, one = flow.device, flow.sites.stored, flow.storage
-    need = np.array([vectors_needed(sites, count, one) for count in range(wanted + 1)])
+    device, sites, one, shape = flow.device, flow.sites.stored, flow.storage, flow.subdomain.shape
+    need = np.array([vectors_needed(sites, count, one, shape) for count in range(wanted + 1)])
     mine = device.identity, int(_SHARE * device.memory_free()), need
     everyone = [mine] if comm is None else comm.allgather(mine)
     fits = []
@@ -296,7 +296,7 @@ def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm) -> int:
     return count if count >= min(_FEWEST, wanted) else 0
 
 
-def vectors_needed(sites: int, vectors: int, storage: Storage) -> int:
+def vectors_needed(sites: int, vectors: int, storage: Storage, shape: Sequence[int]) -> int:
     """Return the bytes of an acceleration with so many vectors, on the device."""
     each = storage.real.itemsize + np.dtype(np.float32).itemsize * (1 + 2 * vectors)
-    return sites * _NUMBERS * each if vectors else 0
+    return sites * _NUMBERS * each + blocks_memory(shape, sites) if vectors else 0

@@ -57,10 +57,10 @@ def problem_facts(case: LatticeCase, domain: Domain, found: Connectivity) -> dic
     }
 
 
-def steady_fact(case: LatticeCase, sites: int, storage: Storage) -> Fact:
+def steady_fact(case: LatticeCase, shape: Sequence[int], sites: int, storage: Storage) -> Fact:
     """Return how the steady flow is reached, and the memory for it where a rank has most sites."""
     vectors = case.convergence.vectors if case.ends_early else 0
-    need = vectors_needed(sites, vectors, storage) if vectors else 0
+    need = vectors_needed(sites, vectors, storage, shape)
     return Fact(vectors, bytes=need, period=PERIOD)
 
 

@@ -181,7 +181,7 @@ class LatticeSimulation(Simulation):
         faces = unmatched_text(self.subdomain)
         return {
             **problem_facts(self.case, self.domain, self.found),
-            "steady flow": steady_fact(self.case, most, self._storages[0]),
+            "steady flow": steady_fact(self.case, self.domain.shape, most, self._storages[0]),
             "narrow pores": narrow_fact(self.subdomain),
             **({"faces": Fact(faces)} if faces else {}),
             "storage": self._storage_fact(),

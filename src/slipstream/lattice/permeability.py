@@ -136,8 +136,8 @@ def permeability(
         share of the steps each.
     relaxation_time : float
         Of the even populations, in time steps: viscosity is (relaxation_time - 0.5) / 3. The
-        permeability does not depend on it, the time to converge does: in narrow pores 0.6 needs far
-        fewer steps.
+        permeability does not depend on it. The number of steps does: without vectors, 0.6 needs far
+        fewer in narrow pores.
     magic : float
         Magic parameter: (relaxation_time - 0.5) times the same of the odd populations; with 3/16,
         walls are half way between pore and solid.

@@ -34,7 +34,7 @@ _MOST_BLOCKS = 1 << 22
 # Cells of the coarsest grid at most, whose equation is solved by a matrix.
 _FEW_CELLS = 64
 # By how much a sweep relaxes; what is left of the residual when the equation is taken as solved.
-_RELAXATION, _LEFT, _MOST_CYCLES = 0.7, 0.1, 12
+_RELAXATION, _LEFT, _MOST_CYCLES = 0.7, 0.1, 8
 # Mobility of the fluid in pores, times the viscosity, in squares of voxels: of narrow ones.
 _MOBILITY = 0.45
 # Rows of sites, whose sums are exact, and the size of what is summed.

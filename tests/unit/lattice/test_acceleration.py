@@ -193,7 +193,8 @@ def test_vectors_take_no_more_than_half_of_the_free_memory(tight, monkeypatch):
     simulation = start(DEVICE)
     flow = simulation.flow
     for wanted, room, expected in ((10, 10, 10), (10, 4.5, 4), (10, 2.5, 0), (2, 2, 2), (0, 9, 0)):
-        one, two = (vectors_needed(flow.sites.stored, n, flow.storage) for n in (1, 2))
+        sizes = flow.storage, flow.subdomain.shape
+        one, two = (vectors_needed(flow.sites.stored, n, *sizes) for n in (1, 2))
         free = int(2 * (one + (two - one) * (room - 1)))
         monkeypatch.setattr(flow.device, "memory_free", lambda free=free: free)
         assert vectors_that_fit(wanted, flow, None) == expected

@@ -1,0 +1,106 @@
+"""The pressure of blocks of pores, from which steady flows are extrapolated."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lattice_oracle import subdomain_of, tight_pores
+from slipstream.device import HostDevice
+from slipstream.lattice import Fluid, PoreFlow, Storage
+from slipstream.lattice.d3q19 import D3Q19
+from slipstream.lattice.pressure_blocks import (
+    PressureBlocks,
+    PressureGrids,
+    block_edge,
+    blocks_memory,
+)
+
+DEVICE = HostDevice(threads=1)
+
+
+def driven_out(couplings, pressure):
+    """Return what a pressure drives out of each block."""
+    return sum(
+        coupling * (pressure - np.roll(pressure, -velocity, axis=(0, 1, 2)))
+        for coupling, velocity in zip(couplings, D3Q19.velocities[1:], strict=True)
+    )
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 16), (9, 12, 15), (40, 3, 1), (2, 2, 2)])
+def test_a_wave_has_the_pressure_of_its_eigenvalue(shape):
+    couplings = np.ones((D3Q19.links, *shape), np.float32)
+    phase = 2 * np.pi * np.arange(shape[0]) / shape[0]
+    wave = np.broadcast_to(np.cos(phase)[:, None, None], shape).astype(np.float32)
+    # Ten directions lead to the next plane, or to the one before.
+    eigenvalue = 10 * (1 - np.cos(phase[1]))
+    found = PressureGrids(DEVICE, couplings, D3Q19).solve(wave)
+    left = wave - driven_out(couplings, found)
+    assert np.sum(left**2) <= 0.1**2 * np.sum(wave**2) * 1.001
+    # Pressures are known but for a constant.
+    np.testing.assert_allclose(found - found.mean(), wave / eigenvalue, atol=0.15 / eigenvalue)
+
+
+@pytest.mark.parametrize("porosity", [0.3, 0.6])
+def test_most_of_a_residual_is_balanced_in_disordered_pores(porosity):
+    random = np.random.default_rng(1)
+    couplings = np.zeros((D3Q19.links, 16, 16, 16), np.float32)
+    pore = tight_pores((16, 16, 16), porosity)
+    for coupling, velocity in zip(couplings, D3Q19.velocities[1:], strict=True):
+        coupling[...] = pore & np.roll(pore, -velocity, axis=(0, 1, 2))
+    pressure = random.normal(size=pore.shape) * pore
+    given = driven_out(couplings, pressure).astype(np.float32)
+    found = PressureGrids(DEVICE, couplings, D3Q19).solve(given)
+    left = given - driven_out(couplings, found)
+    assert np.linalg.norm(left) < 0.2 * np.linalg.norm(given)
+
+
+@pytest.mark.parametrize("walls", [(True, True, True), (True, False, True)])
+def test_couplings_count_the_links_between_blocks(walls):
+    pore = tight_pores((7, 8, 9), 0.5)
+    flow = PoreFlow(subdomain_of(pore, walls), Fluid(), Storage(), DEVICE)
+    blocks = PressureBlocks(flow, None)
+    shape, own = (4, 4, 5), flow.subdomain.own[1:-1, 1:-1, 1:-1]
+    expected = np.zeros((D3Q19.links, *shape))
+    for place in zip(*np.nonzero(own), strict=True):
+        for velocity in D3Q19.velocities[1:]:
+            to = np.add(place, velocity)
+            outside = (to < 0) | (to >= own.shape)
+            if np.any(outside & ~np.array(walls)) or not own[tuple(to % own.shape)]:
+                continue
+            by = np.where(outside, velocity, to // 2 - np.array(place) // 2)
+            if by.any():
+                direction = D3Q19.velocities.tolist().index(by.tolist())
+                block = tuple(np.array(place) // 2)
+                expected[(direction - 1, *block)] += 2 if np.abs(velocity).sum() == 1 else 1
+    np.testing.assert_array_equal(blocks._grids._couplings[0], expected / 2)
+
+
+def test_pressures_conserve_mass_and_do_not_depend_on_storage():
+    pore = tight_pores((10, 12, 14), 0.5)
+    residual = np.random.default_rng(0).normal(size=pore.shape).astype(np.float32)
+    found = []
+    for layout, order in itertools.product(("stream", "vector-bundle"), ("raster", "row-tiles")):
+        storage = Storage(layout=layout, order=order)
+        flow = PoreFlow(subdomain_of(pore, (True,) * 3), Fluid(), storage, DEVICE)
+        blocks, own = PressureBlocks(flow, None), flow.subdomain.own[1:-1, 1:-1, 1:-1]
+        numbers = flow.sites.count, flow.sites.stored
+        places = tuple(blocks._places[:, : numbers[0]].astype(int))
+        assert own[places].all() and len(set(zip(*places, strict=True))) == numbers[0]
+        given = np.zeros((4, numbers[1]), np.float32)
+        given[0, : numbers[0]] = (residual - residual[own != 0].mean())[places]
+        changes = np.zeros((1, *given.shape), np.float32)
+        most = float(np.abs(given).max())
+        mean, bound = blocks.solve(given, changes, np.zeros(1), most, flow.fluid, 10)
+        pressure = blocks.pressure[: numbers[0]]
+        assert mean == pytest.approx(pressure.sum(dtype=np.float64), abs=1e-9 * bound)
+        assert np.abs(pressure).max() <= bound
+        field = np.zeros(pore.shape, np.float32)
+        field[places] = pressure
+        found.append((field.tobytes(), mean))
+    assert len(set(found)) == 1
+
+
+def test_blocks_grow_with_the_image():
+    assert [block_edge((n,) * 3) for n in (1, 64, 322, 324, 512, 1300)] == [2, 2, 2, 4, 4, 16]
+    assert blocks_memory((512,) * 3, 0) < 5e8
