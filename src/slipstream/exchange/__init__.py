@@ -17,7 +17,6 @@ from slipstream.exchange.pack_targets import (
     copy_boxes,
     pack_targets,
     packed_exchange,
-    views_of,
 )
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.exchange.transport_registry import (
@@ -68,7 +67,6 @@ __all__ = [
     "part_of",
     "swap_plan",
     "transports_to_try",
-    "views_of",
 ]
 
 

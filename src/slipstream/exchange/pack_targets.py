@@ -58,12 +58,15 @@ class PackTargets:
 
         Of all blocks, or of that for one rank.
         """
-        return [
-            view
-            for block in self.plan.sends
-            if peer is None or block.peer == peer
-            for view in views_of(self.blocks[number][block.peer], block, box)
-        ]
+        views = []
+        for block in self.plan.sends:
+            if peer is not None and block.peer != peer:
+                continue
+            part = box.intersect(block.box)
+            if part.size:
+                values = self.blocks[number][block.peer].reshape(block.box.shape)
+                views.append((part, values[part.slices(block.box)]))
+        return views
 
     def shown_as(self, label: str) -> tuple[str, str]:
         """Return label and category in timelines of nodes that only move data to the blocks."""
@@ -196,14 +199,6 @@ def box_targets(
         [box.of_packed(outgoing) for box in sends],
         [(box.of_packed(incoming), box.of_array(array)) for box in receives],
     )
-
-
-def views_of(values: Array, block: Block, box: Box) -> Views:
-    """Return the part of a block, whose values these are, that is in a box; nothing if none is."""
-    part = box.intersect(block.box)
-    if not part.size:
-        return []
-    return [(part, values.reshape(block.box.shape)[part.slices(block.box)])]
 
 
 def packed_blocks(

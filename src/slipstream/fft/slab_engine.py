@@ -405,20 +405,8 @@ class SlabEngine:
         has_tables = whole is None and self._store is not None
         whole = self._takes_whole if whole is None else whole
         key = kx, fields, forward, chunk, chunks, whole, has_tables
-        if key not in self._exchanges:
-            self._exchanges[key] = self._made(*key)
-        return self._exchanges[key]
-
-    def _made(
-        self,
-        kx: int,
-        fields: range,
-        forward: bool,
-        chunk: int,
-        chunks: int,
-        whole: bool,
-        has_tables: bool,
-    ) -> SlabExchange:
+        if key in self._exchanges:
+            return self._exchanges[key]
         geometry = self.ranges[kx].geometry
         if (kx, chunks) not in self._plans:
             self._plans[kx, chunks] = geometry.plan.split(chunks)
@@ -428,11 +416,14 @@ class SlabEngine:
             plan, all_blocks = plan.reversed(), all_blocks.reversed()
             source, target = target, source
         pairs = list(zip(source, target, strict=True))
-        if whole:
-            return SlabExchange(packed_exchange(self._transport, plan, pairs), source)
-        targets = pack_targets(self._transport, plan, pairs, self._store is not False)
-        if not has_tables:
-            return SlabExchange(targets, source)
+        targets = (
+            packed_exchange(self._transport, plan, pairs)
+            if whole
+            else pack_targets(self._transport, plan, pairs, self._store is not False)
+        )
+        self._exchanges[key] = SlabExchange(targets, source)
+        if whole or not has_tables:
+            return self._exchanges[key]
         # Tables are made for whole blocks; a chunk has a part of each.
         starts = {block.peer: block.offset for block in all_blocks.sends}
         blocks, origin = [], geometry.physical_box.start[0] if forward else 0
@@ -445,7 +436,9 @@ class SlabEngine:
                     shift = block.offset - starts[block.peer]
                     starts[block.peer] = distance // place.itemsize - shift
         rows = geometry.plane_rows(None, starts) if forward else geometry.column_blocks(starts)
-        return SlabExchange(targets, source, RowTables(self.devices[0], rows), blocks)
+        tables = RowTables(self.devices[0], rows)
+        self._exchanges[key] = SlabExchange(targets, source, tables, blocks)
+        return self._exchanges[key]
 
 
 def lane_after_exchange(device: Device) -> str | None:

@@ -156,7 +156,7 @@ def tiled_kernels(real, lengths):
 def library_kernels(real):
     """Return what a GPU asks for where a library transforms: moves of rows."""
     device = NotingGpu(tiled=False)
-    LineTransform(device, "z", 17, np.result_type(real, np.complex64), 5)
+    LineTransform(device, "z", 17, np.result_type(real, np.complex64))
     return set(device.noted)
 
 
