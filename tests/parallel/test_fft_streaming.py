@@ -87,6 +87,10 @@ def test_bricks_stream_too(comm, device, ranks, transports, data):
     )
 
 
+def test_memory_of_an_odd_number_of_reals_is_redistributed_as_complex_numbers_too(comm, device):
+    together(comm, check, comm, device, (5,), "float32", truncation="2/3", residency="host")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -46,6 +46,7 @@ from slipstream.fft.transform_parts import Part, Redistribution
 from slipstream.fft.truncation import Modes
 from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.streaming_options import Streaming
+from slipstream.outofcore.tile_slots import aligned
 from slipstream.schedule import StepGraph
 
 
@@ -150,7 +151,7 @@ class StreamedPlan(Plan):
         memory: tuple[Array, Array] | None = None
         if from_host is not None and any(moved):
             need = max(
-                a.fields * box.size * dtype.itemsize
+                aligned(a.fields * box.size * dtype.itemsize)
                 for side, dtype in enumerate((a.dtype, a.complex_dtype))
                 for box in (*given[side], *ends[side])
                 if moved[side]
