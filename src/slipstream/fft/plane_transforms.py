@@ -115,9 +115,8 @@ class UserPoints:
         real: bool,
         tiled: bool = True,
         planes: int | None = None,
-        lanes: int | None = None,
     ) -> UserPoints:
-        """Return how a pass over `planes` planes (by default all of this rank) works in lanes."""
+        """Return how a pass over `planes` planes (by default all of this rank) works."""
         ny, nx = geometry.plane_points
         alignment = row_alignment(device, complex_dtype)
         row = -(-(nx // 2 + 1 if real else nx) // alignment) * alignment
@@ -127,7 +126,7 @@ class UserPoints:
             share = device.memory_total() // (_USER_BATCH_SHARE_ON_GPU * plane_bytes // 2)
             limit = max(1, share)
         planes = geometry.planes if planes is None else planes
-        batch = max(1, balanced_batch(planes, limit, lanes or device.lanes))
+        batch = max(1, balanced_batch(planes, limit, device.lanes))
         return cls(real, batch, row, tiled)
 
 
