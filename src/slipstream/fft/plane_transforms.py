@@ -96,6 +96,8 @@ class UserPoints:
         share of the memory on a GPU.
     row : int
         Elements from one row of a batch's modes to the next: all modes of x, padded.
+    lanes : int
+        How many batches are transformed at a time.
     tiled : bool
         Whether to use the kernels of Slipstream where the device has them.
     """
@@ -103,6 +105,7 @@ class UserPoints:
     real: bool
     batch: int
     row: int
+    lanes: int
     tiled: bool
 
     @classmethod
@@ -115,8 +118,13 @@ class UserPoints:
         real: bool,
         tiled: bool = True,
         planes: int | None = None,
+        lanes: int | None = None,
     ) -> UserPoints:
-        """Return how a pass over `planes` planes (by default all of this rank) works."""
+        """Return how a pass over `planes` planes works, by default over all of this rank.
+
+        A tile that is streamed is in one lane; by default batches are in all lanes of the device.
+        """
+        lanes = lanes or device.lanes
         ny, nx = geometry.plane_points
         alignment = row_alignment(device, complex_dtype)
         row = -(-(nx // 2 + 1 if real else nx) // alignment) * alignment
@@ -126,8 +134,8 @@ class UserPoints:
             share = device.memory_total() // (_USER_BATCH_SHARE_ON_GPU * plane_bytes // 2)
             limit = max(1, share)
         planes = geometry.planes if planes is None else planes
-        batch = max(1, balanced_batch(planes, limit, device.lanes))
-        return cls(real, batch, row, tiled)
+        batch = max(1, balanced_batch(planes, limit, lanes))
+        return cls(real, batch, row, lanes, tiled)
 
 
 # x, the product and x again: how to launch it, the kernel, and the product.
@@ -185,7 +193,7 @@ class PlanePass:
             BatchArrays(device, size, width, user.row, complex_dtype)
             if user
             else BatchArrays(device, size, width, width, complex_dtype, geometry.row, nx)
-            for _ in range(device.lanes)
+            for _ in range(user.lanes if user else device.lanes)
         ]
         self._ffts: dict[tuple[Any, ...], Operation] = {}
 

@@ -106,7 +106,7 @@ class TileNeeds:
             work = plane_pass_bytes(self.geometry, self.fields, self.dtype, device, planes)
         else:
             user, (ny, _) = self.user(device, planes), self.geometry.plane_points
-            work = device.lanes * user.batch * self.fields * ny * user.row * self.dtype.itemsize
+            work = user.lanes * user.batch * self.fields * ny * user.row * self.dtype.itemsize
         return self.constants + len(streaming.lanes) * work
 
 

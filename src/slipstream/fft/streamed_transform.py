@@ -268,7 +268,7 @@ class StreamedSlabs(Part):
         self._point_bytes = a.dtype.itemsize
 
         def user(device: Device, planes: int) -> UserPoints:
-            return UserPoints.of(device, geometry, 1, dtype, a.real, planes=planes)
+            return UserPoints.of(device, geometry, 1, dtype, a.real, planes=planes, lanes=1)
 
         tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + nx)
         if all(one.kind == "cpu" for one in devices):

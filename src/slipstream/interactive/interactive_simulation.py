@@ -103,8 +103,9 @@ def _check_arguments(
     except TypeError as error:
         accepted = [name for name in signature.parameters if name != "self"]
         unknown = [name for name in options if name not in accepted]
+        # A misspelled argument is also missing: the one that was given comes first.
+        text = f"there is no argument {unknown[0]!r}" if unknown else str(error)
         guess = nearest(unknown[0], accepted) if unknown else ""
-        text = str(error).replace("got an unexpected keyword argument", "there is no argument")
         raise InputError(f"{type(made).__name__}: {text}{guess}") from None
 
 

@@ -106,8 +106,10 @@ class Convergence:
 
 # Extrapolations by which those before are judged; by how much more the error is taken to be.
 _JUDGED, _SAFETY = 20, 2.5
-# By how much round-off may exceed that of the last digit of each number at random.
-_ROUNDED = 1.2
+# What the steps between two extrapolations round off, beside the last digit of each number: half
+# as much as the 20 steps did by which this was first measured. 336 flows in single precision have
+# 0.6 % of their errors above the estimate with either.
+_ROUNDED = 0.6
 # Extrapolations that do not come nearer, after which round-off is taken to be the reason.
 _STUCK = 20
 # Extrapolations from which the flow may depart, before time steps go on alone.

@@ -506,11 +506,12 @@ def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: 
     if finished:
         reason, change = finished, "--set convergence.tolerance=..., a smaller one"
     elif is_reached(case.time.end, time, case):
-        reason, change = f"t = {time:.6g}", f"--set time.end={2 * case.time.end:g}"
+        # The end that was asked for may have passed long ago.
+        reason, change = f"t = {time:.6g}", f"--set time.end={2 * max(case.time.end, time):g}"
     else:
         reason, change = f"time.max_steps = {most}", f"--set time.max_steps={2 * (most or 1)}"
     over = f"{folder} has come to its end ({reason}, step {step})"
-    return f"{over}; go on with {_resume(folder)} {change}"
+    return f"{over}, and nothing is changed; go on with {_resume(folder)} {change}"
 
 
 def _resume(folder: Path) -> str:

@@ -111,6 +111,8 @@ def test_settings_that_can_be_changed_are_keys_of_cases(kind):
     ("kind", "given"),
     [
         (Turbulence, {"points": 8, "viscosity": 0.1, "intial": "abc"}),
+        (Turbulence, {"point": 8, "viscosity": 0.1}),
+        (Flow, {"model": "hd", "point": 8, "viscosity": 0.1}),
         (PorousFlow, {"image": "a.npy", "relaxation_tme": 0.8}),
         (Advection, {"points": 8, "corant": 0.5}),
     ],
