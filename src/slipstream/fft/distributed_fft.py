@@ -131,13 +131,13 @@ class DistributedFFT(KnownAttributes):
     arguments : Arguments
         What was asked for, checked and completed.
     device : Device
-        Who transforms.
+        The device that transforms.
     input_box, output_box : Box
         This rank's part of the physical and of the spectral index space.
     residency : {"device", "host"}
         Where arrays live.
     home : Device
-        Who allocates them.
+        The device that allocates them.
 
     Raises
     ------
