@@ -94,10 +94,11 @@ class DistributedFFT(KnownAttributes):
         axes as physical arrays.
     process_grid : (int, int), optional
         For layout "pencil"; by default the most even grid.
-    input_boxes, output_boxes : sequence of Box, optional
-        One box per rank of the physical and of the spectral index space, in any arrangement that
-        covers it once; they replace layout and order. Boxes may be empty. A pair (start, stop) is
-        accepted as a box.
+    input_boxes : sequence of Box, optional
+        One box per rank of the physical index space, in any arrangement that covers it once; they
+        replace layout. Boxes may be empty. A pair (start, stop) is accepted as a box.
+    output_boxes : sequence of Box, optional
+        The same for the spectral index space; they replace order.
     truncation : None, "2/3", "nyquist" or sequence of int
         Which modes to keep, see `slipstream.fft.truncate`. Others are discarded by `forward`, and
         zero in `backward`; they are neither transformed nor sent. It applies to the Fourier axes: a
@@ -132,8 +133,10 @@ class DistributedFFT(KnownAttributes):
         What was asked for, checked and completed.
     device : Device
         The device that transforms.
-    input_box, output_box : Box
-        This rank's part of the physical and of the spectral index space.
+    input_box : Box
+        This rank's part of the physical index space.
+    output_box : Box
+        This rank's part of the spectral index space.
     residency : {"device", "host"}
         Where arrays live.
     home : Device
