@@ -108,16 +108,17 @@ class DistributedFFT(KnownAttributes):
         modes are those of the smaller grid, without its Nyquist modes. With "3/2", quadratic
         products at the points do not alias into the modes.
     transport : str
-        How ranks exchange, see `slipstream.exchange.chosen_transport`.
+        How ranks exchange: "auto", or one of the transports that `slipstream info` lists. "auto" is
+        shared memory on one node, else NCCL between GPUs, else messages of MPI.
     workers : int, optional
         Number of ranks that transform; the others only send and receive data. Default: all.
     wire : None, "float32" or "bfloat16"
         Narrower type in which data of double precision travel; see `wire_error`.
     tune : {"off", "quick", "full"}
-        Whether to measure the fastest choices on this machine and remember them; see
-        `slipstream.tuner`.
+        Whether to measure the fastest choices on this machine, some or all of them, and remember
+        them in the cache.
     schedule : {"overlap", "serial"}
-        See `slipstream.schedule.commit`.
+        Whether exchanges and copies overlap with transforms; results are the same.
     residency : {"device", "host", "auto"}
         Where arrays are stored. Arrays on the host may be larger than any device; they stream
         through it tile by tile. "auto" is the device if everything fits there.
@@ -125,7 +126,7 @@ class DistributedFFT(KnownAttributes):
         With arrays on the host: limit of a rank's memory on a device, such as "8 GiB"; by default
         most of the free memory.
     streaming : Streaming or mapping, optional
-        How arrays on the host stream, see `slipstream.fft.Streaming`.
+        How arrays on the host stream, see `slipstream.fft.Streaming`; a mapping has its attributes.
 
     Attributes
     ----------
