@@ -26,7 +26,15 @@ def headlines(folder: Path) -> Chart:
     for place, (name, seconds, bound) in enumerate(reversed(rows)):
         family = families.get(name.split()[0], "advection")
         axes.barh(place, 100 * bound / seconds, color=COLOURS[family], height=0.7)
-        axes.text(100 * bound / seconds + 1, place, time_text(seconds), va="center", fontsize=9)
+        axes.text(
+            100 * bound / seconds - 1,
+            place,
+            time_text(seconds),
+            va="center",
+            ha="right",
+            color="white",
+            fontsize=9,
+        )
     axes.set_yticks(range(len(rows)), [name for name, _, _ in reversed(rows)], fontsize=9)
     axes.set(xlim=(0, 108), xlabel="percent of the bound")
     axes.axvline(100, color=GREY, linewidth=1)

@@ -48,8 +48,10 @@ class TimeAverage:
         Root mean square of the distance from the mean.
     correlation_time : float or numpy.ndarray
         Integral correlation time; not-a-number where nothing fluctuates.
-    since, until : float
-        Times of the first and the last sample that count.
+    since : float
+        Time of the first sample that counts.
+    until : float
+        Time of the last sample that counts.
     duration : float
         Time for which the samples stand.
     samples : int
@@ -141,9 +143,11 @@ def time_average(
         Increasing times of the samples.
     values : array_like
         A number, or an array, for each time: shape (times, ...).
-    since, until : float, optional
-        Only samples between these times count. Without `since` the spin-up is found from the
-        record, and left out.
+    since : float, optional
+        Only samples from this time on count (default: the end of the spin-up, which is found from
+        the record).
+    until : float, optional
+        Only samples up to this time count (default: all).
     what : str
         What messages call it.
 

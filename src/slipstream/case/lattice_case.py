@@ -324,14 +324,14 @@ class Flow(Table):
     )
     relaxation_time: Annotated[float, Field(gt=0.5)] = Key(
         1.0,
-        "of the even populations, in time steps: viscosity is (relaxation_time - 0.5) / 3. The"
-        " permeability does not depend on it. The number of steps does: without vectors, 0.6 needs"
-        " far fewer in narrow pores",
+        "relaxation time of the even part of the populations, in time steps, which sets the"
+        " viscosity to (relaxation_time - 0.5) / 3. The permeability does not depend on it. The"
+        " number of steps does: without vectors, 0.6 needs far fewer in narrow pores",
     )
     magic: Positive = Key(
         3 / 16,
-        "magic parameter: (relaxation_time - 0.5) times the same of the odd populations; with 3/16,"
-        " walls are half way between pore and solid",
+        "magic parameter, (relaxation_time - 0.5) * (odd - 0.5), from which the relaxation time of"
+        " the odd part follows; with 3/16, walls are half way between pore and solid",
     )
     force: Drive | None = Key(
         None,

@@ -252,7 +252,10 @@ class Forcing(Table):
         0.0, 'of "random": time after which the pattern is another one; 0 for a constant one'
     )
     injection: Positive | None = Key(
-        None, "energy injected per time, from which the strength of the force follows", example=0.1
+        None,
+        "energy injected per time, from which the strength of the force follows at the beginning of"
+        " each step: over a step it is right to first order in its length",
+        example=0.1,
     )
 
     @model_validator(mode="after")

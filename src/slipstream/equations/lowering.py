@@ -54,9 +54,9 @@ class Lowered:
     vectors : tuple of int
         The first component of each solenoidal vector.
     inputs : tuple of Expr
-        What goes to physical space: sums of values.
+        What is transformed to physical space: sums of values.
     products : tuple of Expr
-        What comes back: expressions of the first value of each input.
+        What is transformed back: expressions of the first value of each input.
     symbols : tuple of Value
         Those first values.
     multipliers : tuple of tuple of Expr

@@ -75,7 +75,7 @@ def hd(
     scalars
         Number of scalars that the flow carries along.
     diffusivity
-        Of the scalars.
+        Diffusivity of the scalars.
     """
     u = Vector("velocity", solenoidal=True)
     momentum = -div(outer(u, u)) + damping(u, viscosity, viscosity_power)

@@ -94,10 +94,11 @@ class DistributedFFT(KnownAttributes):
         axes as physical arrays.
     process_grid : (int, int), optional
         For layout "pencil"; by default the most even grid.
-    input_boxes, output_boxes : sequence of Box, optional
-        One box per rank of the physical and of the spectral index space, in any arrangement that
-        covers it once; they replace layout and order. Boxes may be empty. A pair (start, stop) is
-        accepted as a box.
+    input_boxes : sequence of Box, optional
+        One box per rank of the physical index space, in any arrangement that covers it once; they
+        replace layout. Boxes may be empty. A pair (start, stop) is accepted as a box.
+    output_boxes : sequence of Box, optional
+        The same for the spectral index space; they replace order.
     truncation : None, "2/3", "nyquist" or sequence of int
         Which modes to keep, see `slipstream.fft.truncate`. Others are discarded by `forward`, and
         zero in `backward`; they are neither transformed nor sent. It applies to the Fourier axes: a
@@ -107,16 +108,17 @@ class DistributedFFT(KnownAttributes):
         modes are those of the smaller grid, without its Nyquist modes. With "3/2", quadratic
         products at the points do not alias into the modes.
     transport : str
-        How ranks exchange, see `slipstream.exchange.chosen_transport`.
+        How ranks exchange: "auto", or one of the transports that `slipstream info` lists. "auto" is
+        shared memory on one node, else NCCL between GPUs, else messages of MPI.
     workers : int, optional
         Number of ranks that transform; the others only send and receive data. Default: all.
     wire : None, "float32" or "bfloat16"
         Narrower type in which data of double precision travel; see `wire_error`.
     tune : {"off", "quick", "full"}
-        Whether to measure the fastest choices on this machine and remember them; see
-        `slipstream.tuner`.
+        Whether to measure the fastest choices on this machine, some or all of them, and remember
+        them in the cache.
     schedule : {"overlap", "serial"}
-        See `slipstream.schedule.commit`.
+        Whether exchanges and copies overlap with transforms; results are the same.
     residency : {"device", "host", "auto"}
         Where arrays are stored. Arrays on the host may be larger than any device; they stream
         through it tile by tile. "auto" is the device if everything fits there.
@@ -124,20 +126,22 @@ class DistributedFFT(KnownAttributes):
         With arrays on the host: limit of a rank's memory on a device, such as "8 GiB"; by default
         most of the free memory.
     streaming : Streaming or mapping, optional
-        How arrays on the host stream, see `slipstream.fft.Streaming`.
+        How arrays on the host stream, see `slipstream.fft.Streaming`; a mapping has its attributes.
 
     Attributes
     ----------
     arguments : Arguments
         What was asked for, checked and completed.
     device : Device
-        Who transforms.
-    input_box, output_box : Box
-        This rank's part of the physical and of the spectral index space.
+        The device that transforms.
+    input_box : Box
+        This rank's part of the physical index space.
+    output_box : Box
+        This rank's part of the spectral index space.
     residency : {"device", "host"}
         Where arrays live.
     home : Device
-        Who allocates them.
+        The device that allocates them.
 
     Raises
     ------

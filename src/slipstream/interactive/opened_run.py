@@ -259,9 +259,11 @@ class OpenedRun(KnownAttributes):
             A column of `series`, or an array of `stores`: a spectrum, statistics, a field. Arrays
             are averaged element by element. If several stores have an array of that name, prefix
             the name of the store, as in ``"fields/velocity_x"``.
-        since, until : float, optional
-            Average only output between these times. Without `since` the spin-up is detected and
-            discarded; `TimeAverage.since` is its end.
+        since : float, optional
+            Average only output from this time on (default: the end of the spin-up, which is
+            detected; `TimeAverage.since` has it).
+        until : float, optional
+            Average only output up to this time (default: the last).
 
         Raises
         ------

@@ -327,7 +327,7 @@ class OutputMethods:
         format : {"gif", "mp4"}, optional
             What kind of file (default: what the name of file ends with, or gif).
         file : str or pathlib.Path
-            In a folder that is there; one that has this name is replaced.
+            A file in an existing folder; a file of this name is replaced.
 
         Returns
         -------

@@ -60,12 +60,12 @@ class PorousFlow(InteractiveSimulation):
         Axis along which the fluid flows; "all": along each in turn, for the whole tensor, with a
         share of the steps each.
     relaxation_time : float
-        Of the even populations, in time steps: viscosity is (relaxation_time - 0.5) / 3. The
-        permeability does not depend on it. The number of steps does: without vectors, 0.6 needs far
-        fewer in narrow pores.
+        Relaxation time of the even part of the populations, in time steps, which sets the viscosity
+        to (relaxation_time - 0.5) / 3. The permeability does not depend on it. The number of steps
+        does: without vectors, 0.6 needs far fewer in narrow pores.
     magic : float
-        Magic parameter: (relaxation_time - 0.5) times the same of the odd populations; with 3/16,
-        walls are half way between pore and solid.
+        Magic parameter, (relaxation_time - 0.5) * (odd - 0.5), from which the relaxation time of
+        the odd part follows; with 3/16, walls are half way between pore and solid.
     force : float, optional
         Force per volume along the axis, in lattice units (default: 1e-05, without pressure_drop).
     pressure_drop : float, optional

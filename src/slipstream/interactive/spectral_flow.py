@@ -481,7 +481,7 @@ class Turbulence(Flow):
     scalars : int
         Number of scalars that the flow carries along.
     diffusivity : float
-        Of the scalars.
+        Diffusivity of the scalars.
     length : float, str or sequence of 3 (float or str)
         Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
     step : float, optional

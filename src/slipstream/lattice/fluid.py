@@ -28,10 +28,11 @@ class Fluid:
     Attributes
     ----------
     relaxation_time : float
-        Of the even part; the viscosity is (relaxation_time - 1/2) / 3.
+        Relaxation time of the even part of the populations; the viscosity is
+        (relaxation_time - 1/2) / 3.
     magic : float
-        (relaxation_time - 1/2) times the same of the odd part; with 3/16 walls are half way between
-        solid and pore (Ginzburg and d'Humieres 2003).
+        (relaxation_time - 1/2) * (odd - 1/2), with the relaxation time of the odd part; with 3/16
+        walls are half way between solid and pore (Ginzburg and d'Humieres 2003).
     force : tuple of float
         Force per volume along z, y and x.
     pressure_drop : tuple of float

@@ -43,13 +43,13 @@ def run_checks(
     if known.any():
         least = float(resolution[known].min())
         when = float(time[known][np.argmin(resolution[known])])
-        remark = f"least, at t = {when:.4g}; "
+        remark = f"smallest, at t = {when:.4g}; "
         if least < _RESOLVES:
-            remark += "below 1 the smallest eddies are not resolved: more grid.points"
+            remark += "below 1 the smallest eddies are not resolved: use more grid.points"
         elif least < _RESOLVES_GRADIENTS:
-            remark += "from 1 on energies are resolved, but gradients and intermittency from 1.5 on"
+            remark += "above 1 energies are resolved, but gradients need 1.5"
         else:
-            remark += "from 1.5 on gradients are resolved"
+            remark += "above 1.5 gradients are resolved too"
         is_low = least < _RESOLVES_GRADIENTS
         found.append(Check("resolution, kmax_eta", f"{least:.2f}", remark, is_low))
     # Without inertia the equations are linear, and no speed is too large.

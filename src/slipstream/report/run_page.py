@@ -92,7 +92,7 @@ def run_page(
         [
             _heading(title, folder, record, last, is_running),
             section("Results", facts(_results(last))),
-            section("To be looked at", _warnings(record, checks)),
+            section("Needs attention", _warnings(record, checks)),
             section("Plots", _figures(plots) or _no_plots(folder)),
             section("Checks", _checks(checks)),
             section("Where the time went", _timers(last), _step_timeline(timeline)),

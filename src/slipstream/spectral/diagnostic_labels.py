@@ -12,10 +12,13 @@ _LABELS = {
     "enstrophy": "enstrophy, mean of w.w/2, w = curl {} (non-dimensional)",
     "helicity": "helicity, mean of {}.w (non-dimensional)",
     "divergence": "root mean square of div {} (non-dimensional)",
-    "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity dissipation))",
-    "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
-    "budget_residual": "(dE/dt + dissipation - injection) / dissipation since the row before; "
-    "an error where products conserve energy; not a number in the first row",
+    "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity eps)), with the "
+    "energy E of the velocity and eps = 2 viscosity enstrophy",
+    "kmax_eta": "resolution, largest wavenumber times Kolmogorov length (viscosity^3 / eps)^(1/4), "
+    "eps = 2 viscosity enstrophy; 1 and more resolves",
+    "budget_residual": "residual of the energy budget since the row before, "
+    "(dE/dt + losses - gains) / dissipation; an error where products conserve energy; "
+    "not a number in the first row",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
 # Energies of more fields than these are not told apart in pictures.

@@ -28,8 +28,8 @@ def explanation_of_model(name: str) -> Group:
         called = "whole number" if is_whole else "number"
         lines.append(f"{key} ({called}{'' if default is ... else f', {default}'})")
     parameters = Text(
-        f"parameters: {', '.join(lines) or 'none'}; of those that are 0 by default "
-        "the terms are left out here"
+        f"parameters: {', '.join(lines) or 'none'}; the terms of "
+        "parameters that are 0 by default are not shown"
     )
     return Group(_table(name, models.lowered(name, given)), parameters)
 

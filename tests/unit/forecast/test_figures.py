@@ -101,7 +101,6 @@ def headlines_told(count):
 
 # What was measured without a record: its text is the same wherever it stands.
 PENCILS_ON_TWO = ("13.2", "12.5")
-UNRECORDED = "552fca8 took 145 ms, and 80 ms in single precision"
 
 
 _TABLES = {
@@ -154,7 +153,7 @@ def performance():
     small, large = result("dns-512-r1-h200"), result("dns-1024-r1-h200")
     best, single = figure("DNS 512³: step"), figure("DNS 512³ single: step")
     lines = [headline for count in (1, 2) for headline in headline_rows(count)]
-    lines += [headlines_told(1), headlines_told(2), UNRECORDED]
+    lines += [headlines_told(1), headlines_told(2)]
     # The pencils of that sitting, and what they have taken since.
     for place, way in enumerate(("forward", "backward")):
         before = headline_row(f"FFT 1024³ pencils: {way}", 2)

@@ -108,7 +108,7 @@ def test_mass_is_conserved_to_round_off(precision, most):
     assert abs(simulation.diagnostics()["mass"]) < most
 
 
-def test_errors_are_bounded():
+def test_estimates_are_above_the_error():
     """In more than nine of ten media; see docs/lattice.md for more of them."""
     held, count = 0, 0
     for seed, tolerance in itertools.product(range(8), (1e-1, 1e-3, 1e-5)):

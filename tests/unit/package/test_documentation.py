@@ -45,6 +45,7 @@ SMALLER = {
     "(32, 32, 32), porosity=0.3, radius=5": "(20, 20, 20), porosity=0.5, radius=4",
     "points=64, viscosity=1 / 200": "points=16, viscosity=1 / 20",
     "run(until=100, output": "run(until=30, output",
+    "max_step=0.025": "max_step=0.1",
     "forced.run(until=110)": "forced.run(until=36)",
     "sim.run(until=150)": "sim.run(until=40)",
     "sim.run(until=40)\nk, energy": "sim.run(until=4)\nk, energy",
