@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from slipstream.array_types import Array
@@ -32,3 +34,11 @@ def group_sums(device: Device, table: Array) -> Array:
         row_sum_kernel(device).bind(launch, table, totals, groups, ROWS_OF_GROUP, rows, columns)
     )
     return totals
+
+
+def scale_to_bits(most: float, bits: int) -> float:
+    """Return the power of two by which numbers up to `most` become at most 2^bits; 0 for none.
+
+    Whole numbers that they are rounded to have the same sum in any order.
+    """
+    return math.ldexp(1.0, bits - math.frexp(most)[1]) if most else 0.0

@@ -27,7 +27,7 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import RowLaunch
-from slipstream.device.row_sums import group_sums
+from slipstream.device.row_sums import group_sums, scale_to_bits
 from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
@@ -155,8 +155,11 @@ class Acceleration:
         residual, change, density, number = self._most()
         scales = self._scales
         self._most_change[slot], self._most_residual = change, residual
-        scales[slot], scales[-2] = _scale(change, _BITS // 2), _scale(residual, _BITS // 2)
-        scales[-1] = _scale(density, _BITS)
+        scales[slot], scales[-2] = (
+            scale_to_bits(change, _BITS // 2),
+            scale_to_bits(residual, _BITS // 2),
+        )
+        scales[-1] = scale_to_bits(density, _BITS)
         self._run(
             "multiply_vectors",
             self._residual,
@@ -266,11 +269,6 @@ class Acceleration:
             segments = -(-sites // SEGMENT)
             launch, size = RowLaunch(segments, SEGMENT), (segments, sites, stored)
         flow.device.run(kernel.bind(launch, *arguments, *size))
-
-
-def _scale(most: float, bits: int) -> float:
-    """Return the power of two by which numbers up to `most` become at most 2^bits; 0 for none."""
-    return math.ldexp(1.0, bits - math.frexp(most)[1]) if most else 0.0
 
 
 # The part of the free memory that vectors may take.

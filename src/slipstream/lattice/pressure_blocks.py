@@ -23,6 +23,7 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Device, Kernel, Operation, RowLaunch
+from slipstream.device.row_sums import scale_to_bits
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.population_layout import SEGMENT, Storage
@@ -92,7 +93,7 @@ class PressureBlocks:
         Returns its mean over the sites times their number, and its largest possible size.
         """
         flow, device, comm = self._flow, self._flow.device, self._comm
-        scale = _scale(most)
+        scale = scale_to_bits(most, _BITS)
         sums = device.zeros(self._blocks, np.int64)
         self._run(
             "sum_over_blocks",
@@ -121,7 +122,7 @@ class PressureBlocks:
         weight = 2 * flow.subdomain.velocity_set.weights[-1]
         factor = fluid.viscosity / (_MOBILITY * weight * steps)
         bound = factor * (float(np.abs(found).max(initial=0)) + most)
-        rows, scale = -(-flow.sites.count // _COLUMNS), _scale(bound)
+        rows, scale = -(-flow.sites.count // _COLUMNS), scale_to_bits(bound, _BITS)
         by_row = device.zeros((rows, 1), np.float64)
         if rows:
             kernel = self._kernel("spread_pressure")
@@ -262,11 +263,6 @@ def _kernel(device: Device, name: str, velocity_set: VelocitySet) -> Kernel:
 
 def _product(a: Array, b: Array) -> float:
     return float((a * b).sum(dtype=np.float64))
-
-
-def _scale(most: float) -> float:
-    """Return the power of two by which numbers up to `most` become at most 2^_BITS; 0 for none."""
-    return math.ldexp(1.0, _BITS - math.frexp(most)[1]) if most else 0.0
 
 
 def _table(size: int, edge: int) -> np.ndarray:
