@@ -13,7 +13,8 @@ from slipstream.advection.overlap_strategies import (
 from slipstream.case import AdvectionCase, SpectralCase
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
-from slipstream.exchange.noting_transport import RankPlace, noting_transport
+from slipstream.exchange import RankPlace
+from slipstream.exchange.noting_transport import noting_transport
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_price import (
     NotedSteps,
@@ -55,7 +56,7 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     device = noting_device(machine, ranks)
     described = problem_of_case(case, rank, ranks, device.row_bytes)
     problem = described.problem
-    placement = place_fields(problem, case.run, device, None)
+    placement = place_fields(problem, case.run, device, None, place)
     where, home = placement.residency, device if placement.residency == "device" else device.home
     hint = "" if where == "host" else ", or --set run.residency=auto"
     check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
