@@ -5,8 +5,11 @@ import gc
 import pytest
 
 from flows import MHD, make_case
+from slipstream.advection.advection_simulation import AdvectionSimulation
+from slipstream.case import validate_case
+from slipstream.device import HostDevice
 from slipstream.device.memory_meter import MemoryMeter
-from slipstream.exchange import make_transport
+from slipstream.exchange import RankPlace, make_transport
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -42,3 +45,21 @@ def test_a_spectral_step_takes_what_is_said_before(comm, device, name):
 
     _, found = taken(make)
     assert simulation.placement.fields_bytes == found
+
+
+@pytest.mark.parametrize("strategy", ["auto", "mpi", "gpu-mpi-streams", "gpu-peer", "hybrid"])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_points_of_advection_take_what_is_said_before(comm, device, strategy, precision):
+    """Without the lists of rows that a step has; they are a percent where there are many points."""
+    tables = {"grid": {"points": [20, 14, 22]}, "time": {"end": 1.0}}
+    tables |= {"numerics": {"precision": precision}, "run": {"strategy": strategy, "shell": 2}}
+    case = validate_case({"solver": "advection", **tables})
+    devices = {"cpu": HostDevice(threads=1), "gpu": HostDevice(tiled=True)}
+    simulation = AdvectionSimulation(case, comm, device if strategy == "auto" else devices)
+    problem, rank = simulation.problem, RankPlace.of(comm)
+    _, found = taken(
+        lambda: problem.allocate(rank.rank, lambda name, on: make_transport(name, comm, on))
+    )
+    # By which a GPU's peers tell of failures, in the host's memory.
+    beside = 8 if simulation.transport == "peer" else 0
+    assert sum(problem.memory(rank).values()) == found - beside
