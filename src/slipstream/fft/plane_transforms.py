@@ -568,7 +568,10 @@ def plane_pass_bytes(
     device: Device,
     planes: int | None = None,
 ) -> int:
-    """Return the bytes of working memory of a `PlanePass` on a device, without a `user`."""
+    """Return the bytes of working memory of a `PlanePass` on a device, without a `user`.
+
+    How many planes a tile has is solved for by this, before there is a pass to be noted.
+    """
     planes = batch_planes(geometry, fields, complex_dtype, device, planes)
     return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype)
 
