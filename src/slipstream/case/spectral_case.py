@@ -419,19 +419,18 @@ class Numerics(Table):
         "2/3", "which modes are kept, so that products do not alias"
     )
     integrating_factor: bool = Key(True, "integrate the viscous term exactly")
-    wire: Annotated[str, one_of(WIRES)] | None = Key(
-        None,
-        "precision in which data of double precision travel between ranks (default: their own);"
-        " the column wire_error has what is lost",
-        example="float32",
+    wire: Annotated[str, one_of({"none": "their own precision", **WIRES})] = Key(
+        "none",
+        "precision in which data of double precision travel between ranks; the column wire_error"
+        " has what is lost",
     )
 
     @model_validator(mode="after")
     def _wire_is_narrower(self) -> Self:
-        if self.wire is not None and self.precision != "float64":
+        if self.wire != "none" and self.precision != "float64":
             raise ValueError(
                 f"'wire' = {self.wire!r} narrows double precision; accepted with precision ="
-                f" {self.precision!r}: none"
+                f" {self.precision!r}: 'none'"
             )
         return self
 
@@ -482,10 +481,10 @@ class SpectralCase(Case):
 
     @model_validator(mode="after")
     def _wire_is_between_devices(self) -> Self:
-        if self.numerics.wire is not None and self.run.residency != "device":
+        if self.numerics.wire != "none" and self.run.residency != "device":
             raise ValueError(
                 f"numerics.wire = {self.numerics.wire!r} with run.residency ="
-                f" {self.run.residency!r}; accepted with it: none"
+                f" {self.run.residency!r}; accepted with it: 'none'"
             )
         return self
 

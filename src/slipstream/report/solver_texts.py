@@ -180,7 +180,7 @@ def _columns(fact: Fact, case: Any) -> str:
 
 def _precision(fact: Fact, case: Any) -> str:
     wire = case.numerics.wire
-    return f"{fact.value}, {wire} between ranks" if wire else f"{fact.value}"
+    return f"{fact.value}, {wire} between ranks" if wire != "none" else f"{fact.value}"
 
 
 _SPECTRAL: Mapping[str, _Text] = {
