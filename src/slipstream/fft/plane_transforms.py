@@ -337,6 +337,7 @@ class PlanePass:
             product.outputs,
             product.header,
             self._device.shared_memory_limit,
+            self.geometry.shape[1],
         )
         if tile is None:
             return None
@@ -371,7 +372,7 @@ class PlanePass:
         maxima = product.maxima[plane * ny : (plane + planes) * ny]
         scale = self._real_dtype.type(1)
         operation = kernel.bind(
-            tile.launch(planes * ny),
+            tile.launch(planes * (ny + ny % 2)),
             rows,
             rows,
             self._roots,
