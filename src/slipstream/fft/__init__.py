@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.plane_transforms import (
+    PlaneBatches,
     PlanePass,
     PointOperation,
     PointProduct,
-    plane_pass_bytes,
 )
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.fft.truncation import Modes, truncate
@@ -37,12 +37,12 @@ __all__ = [
     "DistributedFFT",
     "Modes",
     "PendingTransform",
+    "PlaneBatches",
     "PlanePass",
     "PointOperation",
     "PointProduct",
     "SlabGeometry",
     "Streaming",
-    "plane_pass_bytes",
     "redistribute",
     "section",
     "truncate",

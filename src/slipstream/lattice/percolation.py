@@ -21,7 +21,7 @@ from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, split
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.lattice.connected_components import EDGE, PLACE, RunsOfPlane, PoreRuns
+from slipstream.lattice.connected_components import EDGE, PLACE, PoreRuns, RunsOfPlane
 from slipstream.redistribution import redistribute
 
 

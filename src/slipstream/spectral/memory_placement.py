@@ -24,7 +24,8 @@ from slipstream.spectral.kernel_tables import product_of_model
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 if TYPE_CHECKING:
-    from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses, TileNeeds
+    from slipstream.fft.slab_tiles import SlabTiles, TileNeeds
+    from slipstream.fft.streamed_slabs import StreamedPasses
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
     # Only fields on the host need this import.
-    from slipstream.fft.streamed_slabs import SlabTiles
+    from slipstream.fft.slab_tiles import SlabTiles
 
     home, product = home_of(devices[0]), product_of_model(problem.model)
     tiles = SlabTiles(needs_of(problem, streaming.update), product, devices, home, streaming)
@@ -142,7 +143,7 @@ def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
     """Return what a step needs of tiles if modes are advanced on the device, or on the host."""
-    from slipstream.fft.streamed_slabs import TileNeeds
+    from slipstream.fft.slab_tiles import TileNeeds
 
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
@@ -178,7 +179,8 @@ def crossings(
     what each of so many tiles has; without `tiles`, of some that are found for it.
     """
     from slipstream.device.noting_device import NotingDevice
-    from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses
+    from slipstream.fft.slab_tiles import SlabTiles
+    from slipstream.fft.streamed_slabs import StreamedPasses
     from slipstream.simulation.step_walk import traffic_of_step
     from slipstream.spectral.runge_kutta_step import SpectralStep
 

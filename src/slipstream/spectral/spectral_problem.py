@@ -17,7 +17,7 @@ from slipstream.equations.code_generation import array_function, is_separable
 from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
 from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
-from slipstream.fft import SlabGeometry, plane_pass_bytes
+from slipstream.fft import PlaneBatches, SlabGeometry
 from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
@@ -189,7 +189,7 @@ class SpectralProblem:
         states += len(self.forced)
         columns = self.transformed * math.prod(g.columns_shape)
         planes = self.transformed * g.planes_size if g.ranks > 1 else 0
-        chunk = plane_pass_bytes(g, self.transformed, self.complex_dtype, device)
+        chunk = PlaneBatches.of_step(device, g, self.transformed, self.complex_dtype).bytes
         rows = 2 * 8 * g.planes * g.shape[1]
         decay = 0 if self.is_separable else item // 2 * self.decay_size
         return item * (states * math.prod(g.stored_shape) + columns + planes) + chunk + rows + decay
