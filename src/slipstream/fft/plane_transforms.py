@@ -505,7 +505,7 @@ class PlanePass:
                 target.record_close()
 
     def _part(self, modes: Array, of: KxRange) -> Array:
-        return modes if self.geometry.flat else modes[..., of.of_all]
+        return modes if self.geometry.flat else modes[..., of.among_all]
 
     def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
         if self._arrays[0].points is None:

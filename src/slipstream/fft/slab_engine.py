@@ -376,7 +376,7 @@ class SlabEngine:
         late = self.lane_after_exchange if arriving else None
         for number, (low, high) in enumerate(passes.batches()):
             work = graph.on(device, late or graph.lane_of_batch(number, device)[1])
-            part = self.geometry.ranges[kx].of_kept if len(self.columns) > 1 else slice(None)
+            part = self.geometry.ranges[kx].among_kept
             yield ColumnTile(passes, work, columns[:, :, low:high], low, high, part)
 
     def plane_tiles(

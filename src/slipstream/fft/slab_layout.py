@@ -134,7 +134,7 @@ class SlabGeometry(PlaneGeometry):
 
     @property
     def ranges(self) -> Sequence[KxRange]:
-        return [KxRange(self)]
+        return [KxRange(self, slice(0, self.modes[2].count), slice(None))]
 
     @classmethod
     def of_rows(
@@ -250,23 +250,13 @@ def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, h
 class KxRange:
     """A range of the kept modes of x, with a separate exchange.
 
-    Along x, its geometry has the modes of this range only. They begin at index `first` of all
-    modes, and at index `kept` of the modes that a rank with its columns has.
+    Along x, its geometry has the modes of this range only. These are `among_all` modes of a plane,
+    and `among_kept`, the modes that a rank with its columns has.
     """
 
     geometry: SlabGeometry
-    kept: int = 0
-    first: int = 0
-
-    @property
-    def of_kept(self) -> slice:
-        """Where its modes are among the modes of x that a rank has."""
-        return slice(self.kept, self.kept + self.geometry.modes[2].count)
-
-    @property
-    def of_all(self) -> slice:
-        """Where its modes are among all modes of x."""
-        return slice(self.first, self.first + self.geometry.modes[2].count)
+    among_all: slice
+    among_kept: slice
 
 
 def chunk_geometry(
@@ -346,4 +336,5 @@ def _range(
     part = SlabGeometry(
         planes.shape, modes, planes.rank, planes.ranks, row_alignment, planes.workers, ky
     )
-    return KxRange(part, kept, low + x.gap if low >= x.low and x.high else low)
+    first, count = low + x.gap if x.high and low >= x.low else low, high - low
+    return KxRange(part, slice(first, first + count), slice(kept, kept + count))

@@ -161,8 +161,7 @@ class StreamedColumnTile(ColumnTile):
     ) -> None:
         self._graph, self._slot, self._resident = graph, slot, host.resident[kx]
         self._by_device, self._ky = host.by_device, host.ky
-        needs, ranges = host.needs, host.needs.geometry.ranges
-        one = ranges[kx]
+        needs, one = host.needs, host.needs.geometry.ranges[kx]
         self._geometry = one.geometry
         self._on_host = host.columns[kx][:, :, low:high]
         columns = self._resident.columns(low)
@@ -175,7 +174,7 @@ class StreamedColumnTile(ColumnTile):
             columns[:, :, : high - low],
             low,
             high,
-            one.of_kept if len(ranges) > 1 else slice(None),
+            one.among_kept,
         )
         # Parts of fields in the slot: by field; their sources on the host, by the part's id; the
         # ids of parts that have their values.
