@@ -36,7 +36,6 @@ from slipstream.bench.harness import (
     text_of,
     timers_of,
 )
-from slipstream.bench.pictures import plot_timelines
 from slipstream.bench.reference_ffts import (
     Problem,
     Yardstick,
@@ -83,7 +82,6 @@ def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
     if request.residency == "host":
         result, timelines = measure_streaming(request, device, comm)
         first = result["rows"][0]
-        draw = partial(plot_timelines, timelines=timelines, same_axis=True)
         return Outcome(
             "fft of arrays on the host",
             f"transform of arrays on the host, through {device.name}",
@@ -91,7 +89,7 @@ def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
             result,
             print_streaming,
             {way: headline(one, first["bound (s)"]) for way, one in first["seconds"].items()},
-            [(request.timelines, draw)],
+            timelines=timelines,
         )
     result = measure_fft(request, device, comm)
     fractions = result.get("wire bound / time", {})
