@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.device import (
@@ -38,6 +39,7 @@ PointOperation = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 # Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
 BATCH_BYTES = {"cpu": 3 << 19, "gpu": 1 << 31}
+_CACHE_LINE = 64
 # On a CPU a batch of planes of a user's array, points and modes, takes at most this many bytes: it
 # stays in cache.
 _USER_BATCH_BYTES_ON_CPU = 3 << 20
@@ -126,8 +128,7 @@ class UserPoints:
         """
         lanes = lanes or device.lanes
         ny, nx = geometry.plane_points
-        alignment = row_alignment(device, complex_dtype)
-        row = -(-(nx // 2 + 1 if real else nx) // alignment) * alignment
+        row = batch_row(device, nx // 2 + 1 if real else nx, complex_dtype)
         plane_bytes = 2 * fields * ny * row * complex_dtype.itemsize
         limit = max(1, _USER_BATCH_BYTES_ON_CPU // plane_bytes)
         if device.kind != "cpu":
@@ -192,7 +193,15 @@ class PlanePass:
         self._arrays = [
             BatchArrays(device, size, width, user.row, complex_dtype)
             if user
-            else BatchArrays(device, size, width, width, complex_dtype, geometry.row, nx)
+            else BatchArrays(
+                device,
+                size,
+                width,
+                batch_row(device, width, complex_dtype),
+                complex_dtype,
+                geometry.row,
+                nx,
+            )
             for _ in range(user.lanes if user else device.lanes)
         ]
         self._ffts: dict[tuple[Any, ...], Operation] = {}
@@ -434,9 +443,8 @@ class PlanePass:
         if rest.size:
             batch.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
         # Transforms to real numbers may use their source as working memory.
-        batch.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
-        if scale != 1.0:
-            batch.add(self._device.scale(points, scale), [points], [points], "scale", "compute")
+        transform = self._fft(modes, points, False, scale)
+        batch.add(transform, [modes], [modes, points], "fft x", "fft")
 
     def _from_points(
         self,
@@ -486,14 +494,14 @@ class PlanePass:
     def _part(self, modes: Array, of: KxRange) -> Array:
         return modes if self.geometry.flat else modes[..., of.of_all]
 
-    def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
+    def _fft(self, source: Array, target: Array, forward: bool, scale: float = 1.0) -> Operation:
         if self._arrays[0].points is None:
-            return self._device.fft(source, target, 3, forward, self._scratch)
+            return self._device.fft(source, target, 3, forward, self._scratch, scale)
         # Batches of one lane share their memory, and so their plans.
         views = [(address_of(one), one.shape, one.strides) for one in (source, target)]
-        key = forward, *views
+        key = forward, scale, *views
         if key not in self._ffts:
-            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch)
+            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch, scale)
         return self._ffts[key]
 
 
@@ -561,6 +569,20 @@ def row_alignment(device: Device, complex_dtype: np.dtype) -> int:
     return max(1, device.row_bytes // complex_dtype.itemsize)
 
 
+def batch_row(device: Device, width: int, complex_dtype: DTypeLike) -> int:
+    """Return the complex elements from one row of a batch's modes to the next.
+
+    On a CPU, rows begin at lines of the cache, and lie an odd number of lines apart: columns then
+    are in all parts of the nearest cache.
+    """
+    dtype = np.dtype(complex_dtype)
+    if device.row_bytes > 1:
+        alignment = row_alignment(device, dtype)
+        return -(-width // alignment) * alignment
+    line = _CACHE_LINE // dtype.itemsize
+    return (-(-width // line) | 1) * line
+
+
 def plane_pass_bytes(
     geometry: SlabGeometry,
     fields: int,
@@ -570,14 +592,14 @@ def plane_pass_bytes(
 ) -> int:
     """Return the bytes of working memory of a `PlanePass` on a device, without a `user`."""
     planes = batch_planes(geometry, fields, complex_dtype, device, planes)
-    return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype)
+    return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype, device)
 
 
-def _plane_bytes(geometry: SlabGeometry, fields: int, complex_dtype: Any) -> int:
+def _plane_bytes(geometry: SlabGeometry, fields: int, complex_dtype: Any, device: Device) -> int:
     """Return the bytes of the working arrays per plane of a batch."""
     _, ny, nx = geometry.shape
     width = nx // 2 + 1
-    elements = max(width, geometry.row) + width
+    elements = max(batch_row(device, width, complex_dtype), geometry.row) + width
     return fields * ny * elements * np.dtype(complex_dtype).itemsize
 
 
@@ -590,7 +612,9 @@ def batch_planes(
 ) -> int:
     """Return how many planes a batch has on a device, if arrays hold `planes` planes."""
     planes = geometry.planes if planes is None else planes
-    limit = max(1, BATCH_BYTES[device.processor] // _plane_bytes(geometry, fields, complex_dtype))
+    limit = max(
+        1, BATCH_BYTES[device.processor] // _plane_bytes(geometry, fields, complex_dtype, device)
+    )
     planes = balanced_batch(planes, limit, device.lanes)
     # An even number: rows that are transformed in pairs stay together however planes are divided.
     return max(1, min(planes + planes % 2, limit & ~1 or 1))
