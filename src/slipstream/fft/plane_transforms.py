@@ -39,6 +39,7 @@ PointOperation = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 # Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
 BATCH_BYTES = {"cpu": 3 << 19, "gpu": 1 << 31}
+_CACHE_LINE = 64
 # On a CPU a batch of planes of a user's array, points and modes, takes at most this many bytes: it
 # stays in cache.
 _USER_BATCH_BYTES_ON_CPU = 3 << 20
@@ -137,8 +138,7 @@ class PlaneBatches:
         """Return the batches of points in a user's arrays."""
         lanes, planes = lanes or device.lanes, geometry.planes if planes is None else planes
         ny, nx = geometry.plane_points
-        alignment = row_alignment(device, complex_dtype)
-        row = -(-(nx // 2 + 1 if real else nx) // alignment) * alignment
+        row = batch_row(device, nx // 2 + 1 if real else nx, complex_dtype)
         modes_bytes = fields * ny * row * complex_dtype.itemsize
         # The points of a batch stay in a core's cache too.
         limit = _USER_BATCH_BYTES_ON_CPU // (2 * modes_bytes)
@@ -160,8 +160,9 @@ class PlaneBatches:
         """Return the batches of real points that exist in working memory only."""
         lanes, planes = lanes or device.lanes, geometry.planes if planes is None else planes
         _, ny, nx = geometry.shape
-        row = nx // 2 + 1
-        elements = max(row, geometry.row) + row  # modes, and as many pairs of points
+        width = nx // 2 + 1
+        row = batch_row(device, width, np.dtype(complex_dtype))
+        elements = max(row, geometry.row) + width  # modes, and as many pairs of points
         plane_bytes = fields * ny * elements * np.dtype(complex_dtype).itemsize
         limit = max(1, BATCH_BYTES[device.processor] // plane_bytes)
         batch = max(1, balanced_batch(planes, limit, lanes))
@@ -455,9 +456,8 @@ class PlanePass:
         if rest.size:
             batch.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
         # Transforms to real numbers may use their source as working memory.
-        batch.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
-        if scale != 1.0:
-            batch.add(self._device.scale(points, scale), [points], [points], "scale", "compute")
+        transform = self._fft(modes, points, False, scale)
+        batch.add(transform, [modes], [modes, points], "fft x", "fft")
 
     def _from_points(
         self,
@@ -507,14 +507,14 @@ class PlanePass:
     def _part(self, modes: Array, of: KxRange) -> Array:
         return modes if self.geometry.flat else modes[..., of.among_all]
 
-    def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
+    def _fft(self, source: Array, target: Array, forward: bool, scale: float = 1.0) -> Operation:
         if self._arrays[0].points is None:
-            return self._device.fft(source, target, 3, forward, self._scratch)
+            return self._device.fft(source, target, 3, forward, self._scratch, scale)
         # Batches of one lane share their memory, and so their plans.
         views = [(address_of(one), one.shape, one.strides) for one in (source, target)]
-        key = forward, *views
+        key = forward, scale, *views
         if key not in self._ffts:
-            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch)
+            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch, scale)
         return self._ffts[key]
 
 
@@ -580,3 +580,17 @@ class Batch:
 def row_alignment(device: Device, complex_dtype: np.dtype) -> int:
     """Return the complex elements at whose multiples rows of modes are best accessed."""
     return max(1, device.row_bytes // complex_dtype.itemsize)
+
+
+def batch_row(device: Device, width: int, complex_dtype: DTypeLike) -> int:
+    """Return the complex elements from one row of a batch's modes to the next.
+
+    On a CPU, rows begin at lines of the cache, and lie an odd number of lines apart: columns then
+    are in all parts of the nearest cache.
+    """
+    dtype = np.dtype(complex_dtype)
+    if device.row_bytes > 1:
+        alignment = row_alignment(device, dtype)
+        return -(-width // alignment) * alignment
+    line = _CACHE_LINE // dtype.itemsize
+    return (-(-width // line) | 1) * line
