@@ -1,4 +1,4 @@
-"""Print where the time of `permeability` goes: ``python tools/pore_times.py 256 512 --porosity 0.2``.
+"""Print where the time of `permeability` goes: ``tools/pore_times.py 256 512 --porosity 0.2``.
 
 Each size is a sandstone of so many voxels along each axis. The device finishes each phase before
 the next one is timed, so that the phases add up; the total without timers is measured too, last.
