@@ -91,7 +91,8 @@ class PressureBlocks:
         self._grids = None
         if comm is None or comm.rank == 0:
             couplings = xp.asarray(counts, np.float32) * np.float32(1 / edge)
-            self._grids = PressureGrids(device, couplings, flow.subdomain.velocity_set)
+            velocity_set = flow.subdomain.velocity_set
+            self._grids = PressureGrids(device, couplings, velocity_set, flow.policy)
 
     def solve(
         self,
@@ -204,7 +205,13 @@ class PressureGrids:
     left, once an iteration.
     """
 
-    def __init__(self, device: Device, couplings: Array, velocity_set: VelocitySet) -> None:
+    def __init__(
+        self,
+        device: Device,
+        couplings: Array,
+        velocity_set: VelocitySet,
+        policy: str = "overlap",
+    ) -> None:
         self._device, self._velocity_set = device, velocity_set
         self.grids = [self._grid(self._with_ends(couplings))]
         while math.prod(self.grids[-1].shape) > _FEW_CELLS:
@@ -224,7 +231,7 @@ class PressureGrids:
         self._scalars = device.zeros((_SCALARS,), np.float64)
         graph = StepGraph(device)
         self._record_iteration(graph)
-        self._iteration = commit(graph)
+        self._iteration = commit(graph, policy)
 
     def solve(self, given: Array) -> Array:
         """Return the pressure that drives as much out of each block as is given."""
