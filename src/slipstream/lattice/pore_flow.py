@@ -62,6 +62,8 @@ class PoreFlow:
         The first and the second step of a pair.
     steps : int
         Number of steps done.
+    policy : str
+        As given.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class PoreFlow:
                 "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
             )
         self.subdomain, self.storage, self.device = subdomain, storage, device
-        self._policy, self._transport = policy, transport
+        self.policy, self._transport = policy, transport
         self._propagation = PROPAGATIONS[storage.propagation]
         self._directions = subdomain.velocity_set.directions
         self.sites = Sites(
@@ -212,7 +214,7 @@ class PoreFlow:
         # What the drop in pressure adds to the momentum of all sites in a step.
         velocities = self.subdomain.velocity_set.velocities
         self._jump_momentum = change @ velocities[self._inlet_directions]
-        self.pair = [commit(self._record(number), self._policy) for number in (0, 1)]
+        self.pair = [commit(self._record(number), self.policy) for number in (0, 1)]
 
     # -- steps -------------------------------------------------------------------------------
 
