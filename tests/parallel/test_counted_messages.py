@@ -12,8 +12,7 @@ from slipstream.case import validate_case
 from slipstream.decomposition import Box
 from slipstream.device import HostDevice
 from slipstream.device.noting_device import NotingDevice
-from slipstream.exchange import mpi_transport
-from slipstream.exchange.noting_transport import RankPlace
+from slipstream.exchange import RankPlace, mpi_transport
 from slipstream.forecast import load_machine
 from slipstream.forecast.noted_lattice import note_lattice
 from slipstream.forecast.noted_steps import note_advection, note_spectral

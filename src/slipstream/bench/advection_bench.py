@@ -115,7 +115,7 @@ def measure_advection(
     def make(name: str) -> Way:
         solver, tuned = _prepared(request, name, comm)
         copies.add(solver.devices)
-        grids.append(solver.grid)
+        grids.append(solver.problem.grid)
 
         def steps() -> None:
             solver.advance(request.steps)
@@ -163,7 +163,7 @@ def _prepared(
 
     def trial(pair: tuple[int, int | None]) -> Callable[[], None]:
         tried = solver(*pair)
-        tried.set(np.ones(tried.box.shape, tried.dtype))
+        tried.set(np.ones(tried.box.shape, request.dtype))
 
         def step() -> None:
             tried.advance()
@@ -195,7 +195,7 @@ def _row(
     per_step = seconds / request.steps
     rate = np.prod(request.shape, dtype=float) / per_step
     # Each point is read and written once, as the nodes of a step say.
-    moved = 2 * solver.dtype.itemsize * rate
+    moved = 2 * solver.problem.dtype.itemsize * rate
     values = solver.values()
     error = float(np.abs(values - solver.exact(_WIDTH)).max()) if values.size else 0.0
     digest, uncovered = hashlib.sha256(values.tobytes()).hexdigest(), timeline.exposed(*MOVING)
@@ -216,7 +216,7 @@ def _row(
         "digest": digest[:16],
     }
     if len(solver.devices) == 2:
-        row |= {"shell": solver.shell, "seconds by shell and threads": dict(trials)}
+        row |= {"shell": solver.problem.shell, "seconds by shell and threads": dict(trials)}
     return row
 
 

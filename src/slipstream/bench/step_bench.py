@@ -114,7 +114,7 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
     allocated = before - device.memory_free()
     simulation._initialise()
     flow, problem = simulation.flow, simulation.problem
-    memory, points = problem.memory(device), problem.geometry.physical_box.size
+    memory, points = simulation.placement.fields_bytes, problem.geometry.physical_box.size
     flow.set_step_size(1e-6)
     step = commit(flow.record_step(), case.run.schedule)
     alone = commit(flow.record_step(compute=False), case.run.schedule)
@@ -204,9 +204,8 @@ def measure_streamed_step(
         on_every_rank(simulation.comm, simulation._allocate)
         placement, flow, comm = simulation.placement, simulation.flow, simulation.comm
         rates.update(rates or bus_rates(placement.devices, placement.home, comm))
-        memory = simulation.problem.memory(simulation.device) / 2**30
         settings.update(_settings(simulation) | {"memory": simulation.case.run.memory})
-        settings["memory of fields on the host (GiB)"] = memory
+        settings["memory of fields on the host (GiB)"] = placement.fields_bytes / 2**30
         simulation._initialise()
         flow.set_step_size(1e-6)
         placement.run(commit(flow.record_step(), variant.schedule))

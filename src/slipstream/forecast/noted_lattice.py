@@ -19,7 +19,8 @@ from slipstream.case.lattice_case import Image
 from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
-from slipstream.exchange.noting_transport import RankPlace, noting_transport
+from slipstream.exchange import RankPlace
+from slipstream.exchange.noting_transport import noting_transport
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_price import (
     NotedSteps,

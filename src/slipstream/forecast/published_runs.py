@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from slipstream.device.noting_device import NotingDevice
-from slipstream.exchange.noting_transport import RankPlace
+from slipstream.exchange import RankPlace
 from slipstream.forecast.machine_description import Machine, Network, load_machine
 from slipstream.forecast.noted_lattice import note_lattice
 from slipstream.forecast.step_price import StepCounts, StepTime, counts_of, step_time

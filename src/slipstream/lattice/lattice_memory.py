@@ -1,4 +1,9 @@
-"""How much memory a subdomain needs, computed before anything is allocated."""
+"""How much memory a subdomain needs, computed before anything is allocated.
+
+It is a sum over sites and voxels, not what a noted flow allocates as in other families: it chooses
+between ways to store populations, and their links depend on the pores, which of a large image in a
+forecast are only counted.
+"""
 
 from __future__ import annotations
 

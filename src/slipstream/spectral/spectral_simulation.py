@@ -17,7 +17,7 @@ from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport, make_transport
+from slipstream.exchange import make_transport
 from slipstream.field import Field, grid_field
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
@@ -107,7 +107,7 @@ class SpectralSimulation(Simulation):
         ]
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
-        self.transport = chosen_transport(case.run.transport, comm, self.device)
+        self.transport = self.placement.transport
         self.schedule = case.run.schedule
         self._sharing = ranks_per_device(comm, device)
         # Steps of one size that a GPU is given before the host checks their result.
