@@ -155,6 +155,8 @@ class Advection:
         Those of all ranks.
     devices : dict of str to Device
         The devices in use.
+    committed : list of CommittedStep
+        The two steps that take turns, and set one array each.
     steps : int
         Number of steps done.
 
@@ -214,7 +216,7 @@ class Advection:
             rank, lambda name, device: make_transport(name, comm, device)
         )
         steps = [self._points.record(target) for target in (0, 1)]
-        self._steps = [commit(step, problem.strategy.policy) for step in steps]
+        self.committed = [commit(step, problem.strategy.policy) for step in steps]
         self._newest, self.steps = 0, 0
 
     def set(self, values: np.ndarray, steps: int = 0) -> None:
@@ -282,12 +284,12 @@ class Advection:
         steps = whole_number("steps", steps, 0)
         for _ in range(steps):
             self._newest = 1 - self._newest
-            self._steps[self._newest].run(profile)
+            self.committed[self._newest].run(profile)
         self.steps += steps
 
     def synchronize(self) -> None:
         """Wait until all steps are done; a RunError if another rank has not answered."""
-        for step in self._steps:
+        for step in self.committed:
             step.synchronize()
         if self._points.transport is not None:
             self._points.transport.check()
@@ -317,7 +319,7 @@ class Advection:
 
     def timeline(self, forget: bool = False) -> Timeline:
         """Return what ran when in the profiled steps; `forget` clears the record."""
-        return Timeline.merged([step.timeline for step in self._steps], forget)
+        return Timeline.merged([step.timeline for step in self.committed], forget)
 
 
 def gaussian(

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,19 @@ from slipstream.array_types import Comm
 from slipstream.bench.harness import (
     MOVING,
     Outcome,
-    Pictures,
     Way,
+    computed_bytes,
     headline,
     left_out,
     measure_ways,
     number_of,
+    over_ranks,
     read_results,
     seconds_of,
     show_table,
     text_of,
 )
-from slipstream.bench.pictures import plot_advection, plot_timelines
+from slipstream.bench.pictures import plot_advection
 from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import Device, HostDevice
 from slipstream.device.copy_bandwidth import large_copy
@@ -51,20 +51,15 @@ def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
     records = [*read_results("advection", request.beside or [], "--beside"), result]
     title = f"advection, {' x '.join(map(str, request.shape))}, on {device.name}"
 
-    def draw_steps(path: Path, title: str) -> None:
-        plot_timelines(path, f"{title}: one step on rank 0", timelines)
-
-    pictures: Pictures = [
-        (request.plot, partial(plot_advection, results=records)),
-        (request.timelines, draw_steps),
-    ]
+    pictures = [(request.plot, partial(plot_advection, results=records))]
     headlines = {
         row["strategy"]: headline(
             row["seconds per step"], row["seconds per step"] * row["fraction of copy"]
         )
         for row in result["rows"]
     }
-    return Outcome("advection", title, device, result, print_advection, headlines, pictures)
+    show, what = print_advection, "one step on rank 0"
+    return Outcome("advection", title, device, result, show, headlines, pictures, timelines, what)
 
 
 def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
@@ -192,18 +187,14 @@ def _row(
     bandwidths: Mapping[str, float],
     timeline: Timeline,
 ) -> dict[str, Any]:
-    per_step = seconds / request.steps
+    per_step, comm = seconds / request.steps, solver.comm
     rate = np.prod(request.shape, dtype=float) / per_step
-    # Each point is read and written once, as the nodes of a step say.
-    moved = 2 * solver.problem.dtype.itemsize * rate
+    moved = over_ranks(comm, computed_bytes(solver.committed[0]), sum) / per_step
     values = solver.values()
     error = float(np.abs(values - solver.exact(_WIDTH)).max()) if values.size else 0.0
-    digest, uncovered = hashlib.sha256(values.tobytes()).hexdigest(), timeline.exposed(*MOVING)
-    if solver.comm is not None:
-        everyone = solver.comm.allgather((error, digest, uncovered))
-        error = max(one[0] for one in everyone)
-        digest = hashlib.sha256("".join(one[1] for one in everyone).encode()).hexdigest()
-        uncovered = max(one[2] for one in everyone)
+    digest = hashlib.sha256(values.tobytes()).hexdigest()
+    if comm is not None:
+        digest = hashlib.sha256("".join(comm.allgather(digest)).encode()).hexdigest()
     row = {
         "strategy": name,
         "seconds per step": per_step,
@@ -211,8 +202,8 @@ def _row(
         "GF": FLOPS * rate / 1e9,
         "bytes per second": moved,
         "fraction of copy": moved / sum(bandwidths[device] for device in solver.devices),
-        "exposed (s per step)": uncovered,
-        "error": error,
+        "exposed (s per step)": over_ranks(comm, timeline.exposed(*MOVING), max),
+        "error": over_ranks(comm, error, max),
         "digest": digest[:16],
     }
     if len(solver.devices) == 2:

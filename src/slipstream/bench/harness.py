@@ -34,7 +34,7 @@ from slipstream.errors import InputError, RunError
 from slipstream.machine_info import commit_name, facts_to_publish
 from slipstream.report.console import make_console
 from slipstream.report.number_text import quantity
-from slipstream.schedule import Timeline
+from slipstream.schedule import CommittedStep, Timeline
 from slipstream.tuner import medians
 
 # Options that change what is shown or kept, not what is measured.
@@ -77,6 +77,9 @@ class Outcome:
     show: Callable[[str, Mapping[str, Any]], None]
     headlines: Mapping[str, Headline] = field(default_factory=dict)
     pictures: Pictures = ()
+    # What ran when, to be drawn if the request asks for it; what of it, for the title.
+    timelines: Mapping[str, Timeline] = field(default_factory=dict)
+    timelines_of: str = ""
 
 
 Run = Callable[[Any, Device, Comm], Outcome]
@@ -87,6 +90,7 @@ def run_benchmark(name: str, run: Callable[[], Run], request: Request) -> None:
 
     What measures is imported only where it is needed: `run` returns it.
     """
+    request.check_pictures()
     request.check()
     if mpi_launch.should_relaunch(request.ranks):
         raise typer.Exit(mpi_launch.relaunch(request.ranks or 1))
@@ -118,6 +122,11 @@ def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) ->
     for path, draw in outcome.pictures:
         if path is not None:
             draw(path, outcome.title)
+    if timelines := getattr(request, "timelines", None):
+        from slipstream.bench.pictures import plot_timelines
+
+        title = outcome.title + (outcome.timelines_of and f": {outcome.timelines_of}")
+        plot_timelines(timelines, title, outcome.timelines, same_axis=not outcome.timelines_of)
     if request.against is None:
         return
     rows = changes(earlier, outcome.headlines, request.tolerance)
@@ -318,9 +327,14 @@ def timers_of(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def over_ranks(comm: Comm, value: float, combine: Callable[..., float]) -> float:
+def over_ranks(comm: Comm, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
     """Return what `combine`, such as max, makes of the values of all ranks. Collective."""
-    return value if comm is None else combine(comm.allgather(value))
+    return combine([value] if comm is None else comm.allgather(value))
+
+
+def computed_bytes(step: CommittedStep) -> float:
+    """Return the bytes that the kernels of a step must read and write, as its nodes say."""
+    return sum(sum(one.moves) for one in step.nodes if one.category == "compute" and one.moves)
 
 
 class OnFirstRank:

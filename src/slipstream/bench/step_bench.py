@@ -26,10 +26,10 @@ from slipstream.bench.reference_ffts import plain_transforms
 from slipstream.bench.requests import DNSRequest
 from slipstream.bench.streaming_ways import (
     Variant,
-    bus_bound,
     bus_notes,
     measure_streams,
     print_ways,
+    streamed_row,
     streams_of_ghost,
     variants_of,
 )
@@ -230,20 +230,15 @@ def _streamed_row(
 ) -> dict[str, Any]:
     passes, problem = cast(StreamedPasses, simulation.flow.passes), simulation.problem
     sizes = crossings(problem, variant.streaming.update, passes.resident.ky, passes.tiles)
-    ways, bound = bus_bound(variant, sizes, rates, simulation.comm)
-    took = seconds["step"]
-    return {
-        "name": variant.name,
-        "schedule": variant.schedule,
+    row, took = streamed_row(variant, sizes, rates, simulation.comm), seconds["step"]
+    return row | {
         "streaming": variant.streaming.of_step(),
         "tiles": passes.tiles,
         "ky whose columns stay": passes.resident.ky,
         "ky": problem.geometry.columns_shape[1],
         "seconds per step": took,
         "seconds per substage": took / problem.method.substages,
-        "bytes over the bus, in and out": ways,
-        "bound (s)": bound,
-        "of the bound": bound / took,
+        "of the bound": row["bound (s)"] / took,
         "device memory (bytes)": passes.device_bytes,
         "timers (s)": timers_of(timeline),
     }

@@ -16,7 +16,7 @@ from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
 from slipstream.device.memory_meter import MemoryMeter
 from slipstream.errors import InputError
-from slipstream.exchange import NarrowWire, open_matching_device
+from slipstream.exchange import open_matching_device
 from slipstream.fft import spectral_operations
 from slipstream.fft.fft_arguments import Arguments, agreed_arguments
 from slipstream.fft.fft_plan import Plan
@@ -660,10 +660,8 @@ class DistributedFFT(KnownAttributes):
         without a narrow wire, and 1 where all numbers were too small for it.
         """
         transport = self._opened().transport
-        if not isinstance(transport, NarrowWire):
-            return 0.0
         self.device.synchronize()
-        return transport.relative_error(self._comm)
+        return transport.relative_error(self._comm) if transport else 0.0
 
     def describe(self) -> str:
         """Return what this plan does, in lines for people."""

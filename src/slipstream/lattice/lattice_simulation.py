@@ -15,7 +15,7 @@ from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport, make_transport
+from slipstream.exchange import RankPlace, chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, Terms, in_terms_of
@@ -37,7 +37,12 @@ from slipstream.lattice.lattice_checkpoint import (
     read_state,
     state,
 )
-from slipstream.lattice.lattice_memory import check_room, memory_needed, memory_with_output
+from slipstream.lattice.lattice_memory import (
+    Share,
+    check_room,
+    memory_needed,
+    memory_with_output,
+)
 from slipstream.lattice.lattice_report import (
     RankLoad,
     flow_findings,
@@ -143,21 +148,28 @@ class LatticeSimulation(Simulation):
                 image.isolated,
             )
         self.found = self.subdomain.connectivity.without_layers(self.domain.added)
-        self._own_sites = int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1]))
+        crossing = {peer: len(ends) for peer, ends in self.subdomain.neighbours.items()}
+        self._share = Share(
+            int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1])),
+            self.subdomain.box.size,
+            crossing,
+            RankPlace.of(self.comm),
+            self.transport,
+        )
         self._storages = storage_candidates(
             storage_wishes(case.numerics), self.subdomain, self.device, self.comm, self._own_memory
         )
-        load = RankLoad(self._own_sites, len(self.subdomain.neighbours), self.device.identity)
+        load = RankLoad(self._share.sites, len(self.subdomain.neighbours), self.device.identity)
         self._loads = [load] if self.comm is None else self.comm.allgather(load)
         self.sites = sum(one.sites for one in self._loads)
 
     def _own_memory(self, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
-        sites, voxels = self._own_sites, self.subdomain.box.size
+        share, processor = self._share, self.device.processor
         if self.keeps_fields is None:
-            return memory_with_output(sites, voxels, storage, self.device.processor)
-        kept = self.keeps_fields and self.device.kind == "cpu"
-        return memory_needed(sites, voxels, storage) + kept * snapshot_size(sites, storage)
+            return memory_with_output(share, storage, processor)
+        kept = self.keeps_fields and processor == "cpu"
+        return memory_needed(share, storage, processor) + kept * snapshot_size(share.sites, storage)
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need on it, at most. Collective."""

@@ -80,9 +80,12 @@ class Placement:
     def fields_bytes(self) -> int:
         """The bytes that `SpectralStep` allocates where the fields are, without tiles."""
 
-        def make(make_transport: MakeTransport) -> SpectralStep:
+        def make(make_transport: MakeTransport) -> object:
             home = NotingDevice.like(self.home)
-            return SpectralStep(self.problem, home, make_transport(self.transport, home))
+            transport = make_transport(self.transport, home, self.problem.wire)
+            step = SpectralStep(self.problem, home, transport)
+            # The arrays of a narrow wire are made with the exchanges.
+            return step, self.problem.wire and step.record_step()
 
         taken = noted_memory(make, self.rank)
         return taken["host" if self.home.kind == "cpu" else "device"]
