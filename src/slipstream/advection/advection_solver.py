@@ -363,13 +363,14 @@ def gaussian(
         images = range(-most, most + 1)
         factors.append(sum(np.exp(-0.5 * ((away + image) / width) ** 2) for image in images))
     z, y, x = factors
-    return z[:, None, None] * y[None, :, None] * x[None, None, :]
+    values: np.ndarray = z[:, None, None] * y[None, :, None] * x[None, None, :]
+    return values
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
     """Return the type of the values."""
     try:
-        name = np.dtype(dtype).name
+        name: str = np.dtype(dtype).name
     except (TypeError, ValueError, SyntaxError):
         name = repr(dtype)
     if name not in ("float32", "float64"):

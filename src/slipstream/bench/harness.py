@@ -153,7 +153,8 @@ def asked_of(request: Request) -> dict[str, Any]:
     """Return the options of a request that say what is measured, as a record has them."""
     options = {one.name: getattr(request, one.name) for one in fields(request)}
     kept = {name: value for name, value in options.items() if name not in _ASIDE}
-    return json.loads(json.dumps(kept, default=str))
+    recorded: dict[str, Any] = json.loads(json.dumps(kept, default=str))
+    return recorded
 
 
 def write_record(

@@ -117,7 +117,9 @@ def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
         if done.returncode or not record.exists():
             said = (done.stderr or done.stdout).strip().splitlines()
             raise _Failed(said[-1] if said else f"ended with status {done.returncode}")
-        return json.loads(record.read_text(encoding="utf-8"))["headlines"]
+        headlines: dict[str, dict[str, Any]]
+        headlines = json.loads(record.read_text(encoding="utf-8"))["headlines"]
+        return headlines
 
 
 def _figure(command: str, taken: list[Mapping[str, Any]]) -> dict[str, Any]:

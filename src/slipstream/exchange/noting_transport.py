@@ -173,7 +173,8 @@ class _NotedSharedArrays:
     def empty(self, comm: Any, shape: Sequence[int], dtype: Any) -> Array:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         memory = self._device.empty((allocated_bytes(size),), np.uint8)
-        return memory[:size].view(dtype).reshape(shape)
+        array: Array = memory[:size].view(dtype).reshape(shape)
+        return array
 
     def exchange_places(
         self, comm: Any, plan: ExchangePlan, targets: Sequence[Any]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.plane_transforms import (
-    PlaneBatches,
     PlanePass,
     PointOperation,
     PointProduct,
@@ -37,7 +36,6 @@ __all__ = [
     "DistributedFFT",
     "Modes",
     "PendingTransform",
-    "PlaneBatches",
     "PlanePass",
     "PointOperation",
     "PointProduct",

@@ -556,7 +556,8 @@ class Batch:
 
     def points(self, fields: int, low: int, high: int) -> Array:
         """Return the points of local planes `low` to `high`, which exist for this batch only."""
-        return self.arrays.points[:fields, : high - low]
+        points: Array = self.arrays.points[:fields, : high - low]
+        return points
 
     def apply(
         self, function: PointOperation, fields: int, low: int, high: int, label: str, category: str

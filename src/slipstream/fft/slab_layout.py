@@ -84,7 +84,8 @@ class PlaneGeometry:
         # The first rank has the most planes.
         planes = sum(one.plane_boxes[0].size for one in parts)
         boxes = zip(*(one.column_boxes for one in parts), strict=True)
-        return max(planes, *(sum(box.size for box in of_rank) for of_rank in boxes))
+        columns: int = max(sum(box.size for box in of_rank) for of_rank in boxes)
+        return max(planes, columns)
 
     @property
     def off_rank_elements(self) -> int:

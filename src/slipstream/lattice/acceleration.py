@@ -248,7 +248,8 @@ class Acceleration:
         own = own.view(np.float64)
         if self._comm is not None:
             own = np.max(self._comm.allgather(own), axis=0)
-        return np.sqrt(own).tolist()
+        most: list[float] = np.sqrt(own).tolist()
+        return most
 
     def _exact_sums(self) -> list[int]:
         """Return the sums over all rows of all ranks, which are whole numbers."""

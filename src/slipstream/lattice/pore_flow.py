@@ -144,7 +144,8 @@ class PoreFlow:
 
     def _slots(self, ends: np.ndarray) -> np.ndarray:
         numbers = self.sites.numbers(list(ends[:, :3].T))
-        return numbers * self._directions + ends[:, 3]
+        slots: np.ndarray = numbers * self._directions + ends[:, 3]
+        return slots
 
     def _located(self, slots: np.ndarray, wide: Array) -> tuple[Array, Array]:
         """Return the addresses of slots' populations, after pairs and after first steps of AA.
@@ -408,7 +409,8 @@ class PoreFlow:
         A pressure drop acts on the pores of both faces, half on each.
         """
         pushed = self._face_pores * np.array(self.fluid.pressure_drop) / 2
-        return self.sites.count * np.array(self.fluid.force) + pushed
+        force: np.ndarray = self.sites.count * np.array(self.fluid.force) + pushed
+        return force
 
     def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
         """Return velocity (z, y, x) and density at the voxels of the box, shape (4, *box.shape).
