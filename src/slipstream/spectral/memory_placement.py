@@ -77,7 +77,16 @@ class Placement:
 
     @cached_property
     def fields_bytes(self) -> int:
-        """The bytes that `SpectralStep` allocates where the fields are, without tiles."""
+        """The bytes that `SpectralStep` allocates where the fields are, without tiles.
+
+        Those of the state alone, if there is no memory for them: what is noted has tables along the
+        axes, which of such a grid may be too large themselves.
+        """
+        problem = self.problem
+        state = problem.size * math.prod(problem.geometry.stored_shape)
+        state *= problem.complex_dtype.itemsize
+        if state > self.home.memory_total():
+            return state
 
         def make(make_transport: MakeTransport) -> SpectralStep:
             home = NotingDevice.like(self.home)
