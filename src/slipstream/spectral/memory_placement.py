@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses, TileNeeds
 
 
+# Points along an axis.
+_LONG = 1 << 16
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where fields are: on a device, or on the host, from which they stream through devices."""
@@ -79,13 +83,13 @@ class Placement:
     def fields_bytes(self) -> int:
         """The bytes that `SpectralStep` allocates where the fields are, without tiles.
 
-        Those of the state alone, if there is no memory for them: what is noted has tables along the
-        axes, which of such a grid may be too large themselves.
+        Of a grid with a very long axis they are those of the state, if there is no memory even for
+        that: what is noted has tables along the axes, which would take too much themselves.
         """
-        problem = self.problem
-        state = problem.size * math.prod(problem.geometry.stored_shape)
-        state *= problem.complex_dtype.itemsize
-        if state > self.home.memory_total():
+        problem, geometry = self.problem, self.problem.geometry
+        item = problem.complex_dtype.itemsize
+        state = item * problem.size * math.prod(geometry.stored_shape)
+        if max(geometry.shape) > _LONG and state > self.home.memory_total():
             return state
 
         def make(make_transport: MakeTransport) -> SpectralStep:
