@@ -34,6 +34,7 @@ SPECTRAL = {
     "single precision": ("numerics.precision=float32",),
     "shifted": ("numerics.dealiasing=phase-shift", "time.integrator=rk4"),
     "by messages": ("run.transport=mpi-p2p",),
+    "narrow wire": ("numerics.wire=bfloat16",),
 }
 
 
@@ -42,8 +43,9 @@ def test_a_spectral_step_takes_what_is_said_before(comm, device, name):
     simulation = SpectralSimulation(make_case(*BOX, *SPECTRAL[name]), comm, device)
 
     def make():
-        transport = make_transport(simulation.transport, comm, device)
-        return SpectralStep(simulation.problem, device, transport)
+        transport = make_transport(simulation.transport, comm, device, simulation.problem.wire)
+        step = SpectralStep(simulation.problem, device, transport)
+        return step, simulation.problem.wire and step.record_step()
 
     _, found = taken(make)
     assert simulation.placement.fields_bytes == found

@@ -117,6 +117,7 @@ STEPS = {
     "mhd, rk4": (*MHD, "time.integrator=rk4"),
     "serial": ("run.schedule=serial",),
     "single": ("numerics.precision=float32",),
+    "narrow": ("numerics.wire=float32",),
     "together": ("run.transport=mpi",),
     "streamed": ("run.residency=host", "run.streaming={ tiles = 3, resident = false }"),
     "streamed, columns stay": ("run.residency=host", "run.streaming={ tiles = 2 }"),

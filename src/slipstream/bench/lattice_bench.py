@@ -148,7 +148,7 @@ def _sweep(first: _Variant, device: Device, ranks: int) -> Iterator[_Variant]:
         yield stored(f"order {one}", usual, order=one)
     for one in ("aa", "two-lattice"):
         yield stored(one, usual, propagation=one)
-    for one in ("float64", "float32", "mixed"):
+    for one in ("float64", "float32", "mixed", "float16"):
         yield stored(one, usual, precision=one)
     yield dataclasses.replace(first, name="unaligned", aligned=False)
     if ranks > 1:

@@ -185,7 +185,13 @@ class NotingDevice(Device):
         return nothing
 
     def fft(
-        self, source: Array, target: Array, axis: int, forward: bool, scratch: Scratch | None = None
+        self,
+        source: Array,
+        target: Array,
+        axis: int,
+        forward: bool,
+        scratch: Scratch | None = None,
+        scale: float = 1.0,
     ) -> Operation:
         return nothing
 

@@ -38,8 +38,9 @@ def plan(
     axis: int,
     forward: bool,
     kind: str = "fft",
+    scale: float = 1.0,
 ) -> Operation:
-    """Return the transform ``source -> target`` along an axis; see `Device.fft`.
+    """Return the transform ``source -> target`` along an axis, times a constant; see `Device.fft`.
 
     Of another kind than "fft", it is that of `Device.cosine_transform`, which goes forward.
     """
@@ -52,12 +53,14 @@ def plan(
     ]
     is_whole = all(stride % one.itemsize == 0 for one in pair for stride in one.strides)
     if not contiguous or not is_whole:
-        return _through_copies(device, source, target, axis, forward, kind)
+        return _through_copies(device, source, target, axis, forward, kind, scale)
     along = contiguous[-1]
     real = np.zeros(0, source.dtype).real.dtype
     n = (source if forward else target).shape[axis]
     is_real = source.dtype.kind != target.dtype.kind
     is_rows = axis == along
+    if scale != 1.0 and not is_rows:
+        return _through_copies(device, source, target, axis, forward, kind, scale)
     is_half = is_real and is_rows and n % 2 == 0
     name = "fft_rows" if is_rows else "fft_columns"
     size = n // 2 if is_half else n
@@ -68,7 +71,8 @@ def plan(
     for first, second, axes in _parts(pair, {axis, along}):
         sizes = [size for size, _ in axes]
         if is_rows:
-            form = [is_real and not is_half, is_half, _address(turns), *sizes]
+            factor = int(np.float64(scale).view(np.int64))
+            form = [factor, is_real and not is_half, is_half, _address(turns), *sizes]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form = [is_real, *sizes, source.shape[along]]
@@ -79,7 +83,13 @@ def plan(
 
 
 def _through_copies(
-    device: Device, source: Array, target: Array, axis: int, forward: bool, kind: str
+    device: Device,
+    source: Array,
+    target: Array,
+    axis: int,
+    forward: bool,
+    kind: str,
+    scale: float,
 ) -> Operation:
     """Return a transform between contiguous copies."""
     first, last = np.empty(source.shape, source.dtype), np.empty(target.shape, target.dtype)
@@ -88,7 +98,7 @@ def _through_copies(
     def run(stream: Stream) -> None:
         first[...] = source
         transform(stream)
-        target[...] = last
+        target[...] = last if scale == 1.0 else last * last.real.dtype.type(scale)
 
     return run
 

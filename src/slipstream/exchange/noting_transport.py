@@ -24,6 +24,7 @@ from slipstream.exchange.hierarchical_transport import Carriers, Leg, Legs, coun
 from slipstream.exchange.mpi_transport import MessageExchange
 from slipstream.exchange.peer_memory import FLAGS, allocated_bytes
 from slipstream.exchange.peer_transport import PeerTransport
+from slipstream.exchange.reduced_precision_wire import NarrowWire
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
@@ -39,10 +40,15 @@ def _far_transport(device: Device) -> str:
     return "mpi-p2p" if device.kind == "cpu" else "nccl"
 
 
-def noting_transport(name: str, place: RankPlace, device: NotingDevice) -> Transport | None:
+def noting_transport(
+    name: str, place: RankPlace, device: NotingDevice, wire: str | None = None
+) -> Transport | None:
     """Return what notes the exchanges of a transport of this name; None for a single rank."""
     if place.ranks == 1 or name == "none":
         return None
+    if wire is not None:
+        inner = noting_transport(name, place, device)
+        return inner and NarrowWire(inner, device, None, wire)
     if name == "auto":
         name = usual_transport(place, device)
     if name == "peer":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.plane_transforms import (
+    PlaneBatches,
     PlanePass,
     PointOperation,
     PointProduct,
@@ -36,6 +37,7 @@ __all__ = [
     "DistributedFFT",
     "Modes",
     "PendingTransform",
+    "PlaneBatches",
     "PlanePass",
     "PointOperation",
     "PointProduct",

@@ -97,7 +97,7 @@ class UserArrays:
         """Remember an array that will come again."""
         self._seen.append((array_key(array), weakref.ref(self._owner(array))))
 
-    def taken(self, array: Any, name: str) -> Any:
+    def _ours(self, array: Any, name: str) -> Any:
         """Return another library's array, through DLPack, as one of ours in the same memory.
 
         NumPy's and CuPy's arrays, and those on devices that the plan does not use, are unchanged.
@@ -120,7 +120,7 @@ class UserArrays:
 
     def checked(self, array: Any, side: str, name: str) -> Array:
         """Return an array that the plan takes, or raise `InputError`; lists become arrays."""
-        shape, dtype = self._kinds[side]
+        array, (shape, dtype) = self._ours(array, name), self._kinds[side]
         takes = f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
         if isinstance(array, list | tuple) and name != "out":
             try:

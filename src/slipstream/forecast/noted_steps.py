@@ -58,7 +58,7 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     where, home = placement.residency, device if placement.residency == "device" else device.home
     hint = "" if where == "host" else ", or --set run.residency=auto"
     check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
-    transport = noting_transport(case.run.transport, place, home)
+    transport = noting_transport(case.run.transport, place, home, problem.wire)
     step = SpectralStep(problem, home, transport, placement.passes())
     graph = step.record_step(begins=not step.passes.goes_ahead)
     overlap = case.run.schedule == "overlap"

@@ -119,7 +119,7 @@ class PorousFlow(InteractiveSimulation):
     vectors : int
         Number of changes from which the steady flow is extrapolated, which saves most time steps
         (fewer if memory is short); 0: none, to follow the flow in time.
-    precision : {"float64", "float32", "mixed"}
+    precision : {"float64", "float32", "mixed", "float16"}
         Precision of populations and arithmetic.
     restart : str or pathlib.Path, optional
         Output folder of an earlier run, from whose last state to continue.

@@ -11,7 +11,7 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import Case, LatticeCase
-from slipstream.collective import collectively, on_every_rank, sum_over_ranks
+from slipstream.collective import collectively, on_all_ranks, on_every_rank, sum_over_ranks
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -46,9 +46,11 @@ from slipstream.lattice.lattice_memory import (
 from slipstream.lattice.lattice_report import (
     RankLoad,
     flow_findings,
+    half_precision_text,
     mirrored_tensor_text,
     narrow_doubt,
     narrow_fact,
+    no_room_to_measure_text,
     permeability_fact,
     problem_facts,
     ranks_fact,
@@ -56,6 +58,7 @@ from slipstream.lattice.lattice_report import (
     speed_findings,
     steady_fact,
     unmatched_text,
+    unmeasured_text,
 )
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.permeability_result import (
@@ -236,6 +239,8 @@ class LatticeSimulation(Simulation):
         )
         wanted = case.convergence.vectors if case.ends_early else 0
         self._vectors = vectors_that_fit(wanted, self.flow, self.comm)
+        if storage.has_unit and wanted and not self._vectors:
+            raise InputError(no_room_to_measure_text(self.terms))
 
     def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
@@ -247,6 +252,8 @@ class LatticeSimulation(Simulation):
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
         doubt = narrow_doubt(self.subdomain)
         self._warnings += [doubt] if doubt else []
+        if self.storage.has_unit and not self.case.ends_early:
+            self._warnings.append(unmeasured_text(self.terms))
         if folder is not None:
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
@@ -381,6 +388,10 @@ class LatticeSimulation(Simulation):
             ended = self.watch(self, ended)
         if not ended:
             return
+        if ended == ROUND_OFF and self.storage.has_unit:
+            tolerance = self.case.convergence.tolerance
+            text = half_precision_text(self.terms, self.steadiness.residual, tolerance)
+            raise on_all_ranks(InputError(text))
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
             self._follow(self._axes[len(self._over)], began=self.step)

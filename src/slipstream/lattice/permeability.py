@@ -192,7 +192,7 @@ def permeability(
     vectors : int
         Number of changes from which the steady flow is extrapolated, which saves most time steps
         (fewer if memory is short); 0: none, to follow the flow in time.
-    precision : {"float64", "float32", "mixed"}
+    precision : {"float64", "float32", "mixed", "float16"}
         Precision of populations and arithmetic.
     partition : {"bisection", "cartesian"}
         How ranks share the image.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from slipstream.array_types import Comm
 from slipstream.device import Device
@@ -13,7 +14,13 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace, Transport
 
-MakeTransport = Callable[[str, NotingDevice], Transport | None]
+
+class MakeTransport(Protocol):
+    """Makes the transport of a name for a device that notes."""
+
+    def __call__(
+        self, name: str, device: NotingDevice, wire: str | None = None
+    ) -> Transport | None: ...
 
 
 def noted_memory(make: Callable[[MakeTransport], object], rank: RankPlace) -> dict[str, int]:
@@ -22,13 +29,15 @@ def noted_memory(make: Callable[[MakeTransport], object], rank: RankPlace) -> di
     What does so is made on a `NotingDevice`, with the transports of a name that `make` asks for.
     """
 
-    def make_transport(name: str, device: NotingDevice) -> Transport | None:
+    def make_transport(
+        name: str, device: NotingDevice, wire: str | None = None
+    ) -> Transport | None:
         if name == "none" or rank.ranks == 1:
             return None
         # A single rank imports no transport.
         from slipstream.exchange.noting_transport import noting_transport
 
-        return noting_transport(name, rank, device)
+        return noting_transport(name, rank, device, wire)
 
     meter = MemoryMeter()
     with meter:

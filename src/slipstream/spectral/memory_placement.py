@@ -27,7 +27,8 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 if TYPE_CHECKING:
-    from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses, TileNeeds
+    from slipstream.fft.slab_tiles import SlabTiles, TileNeeds
+    from slipstream.fft.streamed_slabs import StreamedPasses
 
 
 # Points along an axis.
@@ -92,9 +93,12 @@ class Placement:
         if max(geometry.shape) > _LONG and state > self.home.memory_total():
             return state
 
-        def make(make_transport: MakeTransport) -> SpectralStep:
+        def make(make_transport: MakeTransport) -> object:
             home = NotingDevice.like(self.home)
-            return SpectralStep(self.problem, home, make_transport(self.transport, home))
+            transport = make_transport(self.transport, home, self.problem.wire)
+            step = SpectralStep(self.problem, home, transport)
+            # The arrays of a narrow wire are made with the exchanges.
+            return step, self.problem.wire and step.record_step()
 
         taken = noted_memory(make, self.rank)
         return taken["host" if self.home.kind == "cpu" else "device"]
@@ -185,7 +189,7 @@ def place(
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
     # Only fields on the host need this import.
-    from slipstream.fft.streamed_slabs import SlabTiles
+    from slipstream.fft.slab_tiles import SlabTiles
 
     home, product = home_of(devices[0]), product_of_model(problem.model)
     tiles = SlabTiles(needs_of(problem, streaming.update), product, devices, home, streaming)
@@ -195,7 +199,7 @@ def place(
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
     """Return what a step needs of tiles if modes are advanced on the device, or on the host."""
-    from slipstream.fft.streamed_slabs import TileNeeds
+    from slipstream.fft.slab_tiles import TileNeeds
 
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
@@ -230,7 +234,8 @@ def crossings(
     the host, as `update` says; columns of `resident` ky stay on the device. That is a multiple of
     what each of so many tiles has; without `tiles`, of some that are found for it.
     """
-    from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses
+    from slipstream.fft.slab_tiles import SlabTiles
+    from slipstream.fft.streamed_slabs import StreamedPasses
     from slipstream.simulation.step_walk import traffic_of_step
 
     geometry = problem.geometry

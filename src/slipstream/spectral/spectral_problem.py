@@ -49,6 +49,7 @@ class SpectralProblem:
     real_dtype: np.dtype
     forced: tuple[int, ...] = ()  # the component that each pattern of force drives
     dealiasing: Dealiasing = DEALIASING["2/3"]
+    wire: str | None = None  # the precision of data between ranks, if lower
 
     @property
     def complex_dtype(self) -> np.dtype:
