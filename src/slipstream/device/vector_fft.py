@@ -153,6 +153,40 @@ def bind_lines(
     return _call(kernel, length, source[0], target[0], arguments, (source, target))
 
 
+def bind_products(
+    device: Device,
+    modes: Array,
+    n: int,
+    product: dict[str, Any],
+    maxima: Array,
+    parameters: Array,
+) -> Operation:
+    """Return modes of rows -> `n` points -> product -> modes, in place, by `vector_product.hpp`.
+
+    Modes are (fields, planes, rows, those kept), and lie at equal distances from row to row.
+    `product` are the constants of its kernel.
+    """
+    _, planes, rows, kept = modes.shape
+    is_half, real = n % 2 == 0, modes.real.dtype.name
+    size = n // 2 if is_half else n
+    constants = {"REAL": REAL_NAMES[real], **_fixed(size), **product}
+    kernel = device.kernel("vector_product.hpp", "product_of_rows", **constants)
+    turns, length = _roots(n, real), _length(size, real, "fft")
+    steps = modes.strides[0] // modes.itemsize, modes.strides[2] // modes.itemsize
+    table = np.array([n, is_half, kept, planes * rows, *steps, _address(turns)], np.int64)
+    call = kernel.bind(RowLaunch(1, 1), modes, maxima, parameters, table, length.plan)
+    if isinstance(call, HostCall):  # not where nothing runs
+        call.kept = modes, maxima, parameters, table, length, turns
+    return call
+
+
+def _fixed(n: int) -> dict[str, Any]:
+    """Return the constants of a length that has a program of its own."""
+    if n not in _FIXED:
+        return {}
+    return {"N": n, "RADICES": _radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
+
+
 def _call(
     kernel: Kernel,
     length: _Length,
@@ -178,10 +212,8 @@ def _kernel(
 ) -> tuple[Kernel, _Length]:
     """Return the kernel for transforms of `n` points, and what it has to know of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
-    length, n = _length(n, real, kind), period(kind, n)
-    if n in _FIXED:
-        constants |= {"N": n, "RADICES": _radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
-    return device.kernel("vector_fft.hpp", name, **constants), length
+    constants |= _fixed(period(kind, n))
+    return device.kernel("vector_fft.hpp", name, **constants), _length(n, real, kind)
 
 
 class _Length:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,12 +21,12 @@ from numpy.typing import DTypeLike
 from slipstream.array_types import Array
 from slipstream.device import (
     Device,
-    Kernel,
     Operation,
     RowLaunch,
     Scratch,
     address_of,
     gpu_fft_launch,
+    vector_fft,
 )
 from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
@@ -169,8 +170,8 @@ class PlaneBatches:
         return cls(planes, batch, lanes, row, lanes * batch * plane_bytes)
 
 
-# x, the product and x again: how to launch it, the kernel, and the product.
-_FusedKernel: TypeAlias = tuple[gpu_fft_launch.TiledKernel, Kernel, PointProduct]
+# Binds x, the product and x again to rows of modes, of which the first plane is given.
+_FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, Array]]
 
 
 class PlanePass:
@@ -348,21 +349,21 @@ class PlanePass:
         self, product: PointProduct | None, inputs: int, outputs: int
     ) -> _FusedKernel | None:
         """Return the kernel for x, the product and x again, if the device has one."""
-        if not self.line.of_gpus:
-            return None
         product = product or self._no_product(inputs, outputs)
-        tile = gpu_fft_launch.fused_product(
-            self.geometry.shape[2],
-            self._real_dtype,
-            product.inputs,
-            product.outputs,
-            product.header,
-            self._device.shared_memory_limit,
-            self.geometry.shape[1],
-        )
-        if tile is None:
+        if self.line.of_gpus:
+            tile = gpu_fft_launch.fused_product(
+                self.geometry.shape[2],
+                self._real_dtype,
+                product.inputs,
+                product.outputs,
+                product.header,
+                self._device.shared_memory_limit,
+                self.geometry.shape[1],
+            )
+            return None if tile is None else partial(self._bind_tiled, tile, product)
+        if self._device.kind != "cpu" or self.geometry.flat:
             return None
-        return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
+        return partial(self._bind_vectors, product)
 
     def _record_fused(
         self,
@@ -376,18 +377,38 @@ class PlanePass:
     ) -> None:
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
         # The working array of modes for every y, with stored rows.
-        shape = max(inputs, outputs), high - low, self.geometry.shape[1], self.geometry.row
-        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)
+        row = self.geometry.row
+        if not self.line.of_gpus:
+            row = batch_row(self._device, row, batch.arrays.memory.dtype)
+        shape = max(inputs, outputs), high - low, self.geometry.shape[1], row
+        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)[..., : self.geometry.row]
         inward, outward = rows[:inputs], rows[:outputs]
         self._load(batch, sources, inward, low, high)
-        operation, maxima = self._bind_through(fused, rows, low)
+        operation, maxima = fused(rows, low)
         batch.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
         self._store(batch, targets, outward, low, high, is_last)
 
-    def _bind_through(
-        self, fused: _FusedKernel, rows: Array, plane: int
+    def _bind_vectors(
+        self, product: PointProduct, rows: Array, plane: int
     ) -> tuple[Operation, Array]:
-        tile, kernel, product = fused
+        """Bind a CPU's kernel."""
+        _, planes, ny, _ = rows.shape
+        maxima = product.maxima[plane * ny : (plane + planes) * ny]
+        operation = vector_fft.bind_products(
+            self._device,
+            rows[..., : self._active],
+            self.geometry.shape[2],
+            product.constants(),
+            maxima,
+            product.parameters,
+        )
+        return operation, maxima
+
+    def _bind_tiled(
+        self, tile: gpu_fft_launch.TiledKernel, product: PointProduct, rows: Array, plane: int
+    ) -> tuple[Operation, Array]:
+        """Bind a GPU's kernel."""
+        kernel = self._device.kernel(tile.header, tile.name, **tile.constants)
         _, planes, ny, _ = rows.shape
         field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize
         maxima = product.maxima[plane * ny : (plane + planes) * ny]

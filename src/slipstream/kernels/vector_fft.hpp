@@ -530,10 +530,8 @@ struct Rows {
     if (n + lane_count <= size) {
       UNROLL for (int i = 0; i < lane_count; ++i) v[i] = load(row[i] + n, Vector{});
     } else {
-      for (int i = 0; i < lane_count; ++i) {
-        v[i] = Vector{};
-        for (int k = 0; k < size - n; ++k) v[i][k] = row[i][n + k];
-      }
+      const Lanes some = bits(0, int(size - n));
+      UNROLL for (int i = 0; i < lane_count; ++i) v[i] = load_lanes(Vector{}, row[i] + n, some);
     }
     transpose(v);
   }
@@ -544,9 +542,8 @@ struct Rows {
       UNROLL for (int i = 0; i < lane_count; ++i) store(row[i] + n, v[i]);
       return;
     }
-    const int numbers = int(size - n < lane_count ? size - n : lane_count);
-    for (int i = 0; i < count; ++i)
-      for (int k = 0; k < numbers; ++k) row[i][n + k] = v[i][k];
+    const Lanes some = bits(0, int(size - n < lane_count ? size - n : lane_count));
+    for (int i = 0; i < count; ++i) store_lanes(row[i] + n, v[i], some);
   }
   // As `size` complex, or real, numbers.
   INLINE void load_complex(Values* RESTRICT tile, Index size) const {

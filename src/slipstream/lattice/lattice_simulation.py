@@ -20,6 +20,7 @@ from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, Terms, in_terms_of
 from slipstream.lattice.acceleration import vectors_that_fit
+from slipstream.lattice.coarse_start import begin_coarsely
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
@@ -108,6 +109,8 @@ class LatticeSimulation(Simulation):
     steps_per_axis: int | None = None
     # Whether the fields of each axis are kept, or only sums; None if they are written.
     keeps_fields: bool | None = None
+    # How many times larger the voxels are than those of the image that somebody asked for.
+    coarsening = 1
 
     case: LatticeCase
     domain: Domain
@@ -245,9 +248,11 @@ class LatticeSimulation(Simulation):
     def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
         self._over: list[AxisRecord] = []
+        # Permeabilities of larger voxels, by axes.
+        self._coarse: dict[int, float] = {}
         self._follow(self._axes[0], began=0)
-        self.flow.rest()
         folder = self.restart
+        self._begin(is_new=folder is None)
         if len(self._axes) > 1 and self.case.image.mirror:
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
         doubt = narrow_doubt(self.subdomain)
@@ -260,6 +265,13 @@ class LatticeSimulation(Simulation):
             self._warnings += checkpoint.warnings
             on_every_rank(self.comm, lambda: self._restart_from(checkpoint, earlier, folder))
             self._judge()
+
+    def _begin(self, is_new: bool = True) -> None:
+        """Begin the flow along this axis, from rest or from that through larger voxels."""
+        self.flow.rest()
+        wants = self.case.convergence.coarse_start and not self.case.flow.inertia
+        if wants and is_new and self._vectors:
+            self._coarse[self._axis] = begin_coarsely(self, self._axis)
 
     def _follow(self, axis: int, began: int) -> None:
         """Drive the flow along an axis from step `began` on, until it is steady."""
@@ -331,7 +343,7 @@ class LatticeSimulation(Simulation):
 
     def copy_state(self, other: LatticeSimulation) -> None:
         """Copy the time and state of another simulation of the same case. Collective."""
-        self._over = list(other._over)
+        self._over, self._coarse = list(other._over), dict(other._coarse)
         self._follow(other._axis, other._began)
         self.flow.copy_state(other.flow)
         self.step, self.time, self.finished = other.step, other.time, other.finished
@@ -343,6 +355,7 @@ class LatticeSimulation(Simulation):
             **super().kept(),
             "over": list(self._over),
             "axis": (self._axis, self._began),
+            "coarse": dict(self._coarse),
             "finished": self.finished,
             "steadiness": self.steadiness.kept(),
             "flow": self.flow.kept(),
@@ -353,6 +366,7 @@ class LatticeSimulation(Simulation):
         super().restore(kept)
         self._over = list(kept["over"])
         self._follow(*kept["axis"])
+        self._coarse = dict(kept["coarse"])
         self.flow.restore(kept["flow"])
         self.finished = kept["finished"]
         self.steadiness.restore(kept["steadiness"])
@@ -395,7 +409,7 @@ class LatticeSimulation(Simulation):
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
             self._follow(self._axes[len(self._over)], began=self.step)
-            self.flow.rest()
+            self._begin()
             return
         tolerance, self.finished = self.case.convergence.tolerance, ended
         if ended == CONVERGED:
@@ -513,6 +527,7 @@ class LatticeSimulation(Simulation):
             converged=ended == CONVERGED,
             ended=ended,
             residual=self.steadiness.residual,
+            resolution_error=self.resolution_error(axis),
             steps=means.steps,
             history=self.steadiness.history,
             fields=FlowFields(snapshot, self.comm, voxel_size, units),
@@ -520,6 +535,14 @@ class LatticeSimulation(Simulation):
             _units=units,
             _comm=self.comm,
         )
+
+    def resolution_error(self, axis: int) -> float:
+        """Return how far the permeability along the present axis is from that of larger voxels.
+
+        Relative; NaN if that is not known. Collective.
+        """
+        mine = self.steadiness.means().permeability
+        return abs(self._coarse.get(axis, math.nan) / mine - 1) if mine else math.nan
 
     @property
     def residual(self) -> float:
@@ -563,6 +586,7 @@ class LatticeSimulation(Simulation):
         tortuosity = self.axis_flow("", keep_fields=False).tortuosity
         return {
             **flow_findings(records, tensor, voxel_size, self._is_steady()),
+            **self._resolution_fact(axis),
             "tortuosity": Fact(tortuosity, along=along),
             "drag on walls": Fact(drag, along=along, share=drag / drive),
             **{
@@ -576,6 +600,10 @@ class LatticeSimulation(Simulation):
             "storage": self._storage_fact(),
             **speed_findings(self.flow, self.comm, self.sites, steps, seconds, devices),
         }
+
+    def _resolution_fact(self, axis: int) -> dict[str, Fact]:
+        error = self.resolution_error(axis)
+        return {} if math.isnan(error) else {"resolution error": Fact(error, along=AXES[axis])}
 
     def labels(self) -> dict[str, str]:
         """Return the long names of the diagnostics."""

@@ -81,7 +81,7 @@ class PressureBlocks:
         edge = block_edge(shape)
         self._image, self._blocks = shape, tuple(-(-n // edge) for n in shape)
         self._tables = device.array(np.concatenate([_table(n, edge) for n in shape]), np.int32)
-        self._places = _places_of_sites(flow)
+        self._places = places_of_sites(flow)
         self.pressure = device.zeros((flow.sites.stored,), np.float32)
         counts = device.zeros((flow.subdomain.velocity_set.links // 2, *self._blocks), np.uint32)
         sizes = (edge, *shape, *self._blocks)
@@ -251,7 +251,8 @@ class PressureGrids:
         """Return values of blocks with the last one of each row before it, and the first behind."""
         xp = self._device.array_module
         parts = values[..., -1:], values, values[..., :1]
-        return xp.concatenate(parts, axis=-1).astype(np.float32)
+        joined: Array = xp.concatenate(parts, axis=-1)
+        return joined.astype(np.float32)
 
     def _grid(self, couplings: Array) -> _Grid:
         device, places = self._device, couplings.shape[1:]
@@ -376,7 +377,7 @@ def _table(size: int, edge: int) -> np.ndarray:
     return np.concatenate([places[-1:], places, places[:1]])
 
 
-def _places_of_sites(flow: PoreFlow) -> Array:
+def places_of_sites(flow: PoreFlow) -> Array:
     """Return the places of all sites in the image, along z, y and x, on the device."""
     device, sites, box = flow.device, flow.sites, flow.subdomain.box
     xp, (depth, height, width) = device.array_module, sites.box_shape
