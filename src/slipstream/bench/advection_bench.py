@@ -22,12 +22,9 @@ from slipstream.bench.harness import (
     headline,
     left_out,
     measure_ways,
-    number_of,
     over_ranks,
     read_results,
-    seconds_of,
     show_table,
-    text_of,
 )
 from slipstream.bench.pictures import plot_advection
 from slipstream.bench.requests import AdvectionRequest
@@ -219,12 +216,12 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
     show_table(
         title,
         {
-            "strategy": text_of("strategy"),
-            "Gpoint/s": number_of("Gpoint/s"),
-            "GF": number_of("GF", ".4g"),
-            "of copy": number_of("fraction of copy", ".2f"),
-            "exposed": seconds_of("exposed (s per step)"),
-            "error": number_of("error", ".2e"),
+            "strategy": "strategy",
+            "Gpoint/s": "Gpoint/s|.3g",
+            "GF": "GF|.4g",
+            "of copy": "fraction of copy|.2f",
+            "exposed": "exposed (s per step)|s",
+            "error": "error|.2e",
         },
         rows,
         [

@@ -27,13 +27,10 @@ from slipstream.bench.harness import (
     Outcome,
     Way,
     headline,
-    number_of,
     over_ranks,
     print_figures,
     quietest,
-    seconds_of,
     show_table,
-    text_of,
     timers_of,
 )
 from slipstream.bench.reference_ffts import (
@@ -271,9 +268,9 @@ def print_fft(title: str, result: Mapping[str, Any]) -> None:
         {"name": name, "pair": one["forward"] + one["backward"], **one}
         for name, one in result["comparison"].items()
     ]
-    columns: dict[str, Column] = {"": text_of("name")}
-    columns |= {key: seconds_of(key) for key in ("forward", "backward", "pair")}
-    columns |= {_PAIRS[key]: number_of(key) for key in _PAIRS if any(key in row for row in rows)}
+    columns: dict[str, Column] = {"": "name"}
+    columns |= {key: f"{key}|s" for key in ("forward", "backward", "pair")}
+    columns |= {_PAIRS[key]: f"{key}|.3g" for key in _PAIRS if any(key in row for row in rows)}
     show_table("forward and backward, and pairs of both", columns, rows, result["notes"])
 
 

@@ -131,9 +131,9 @@ def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) ->
         return
     rows = changes(earlier, outcome.headlines, request.tolerance)
     columns: dict[str, Column] = {
-        "figure": text_of("figure"),
-        "before": seconds_of("before"),
-        "now": seconds_of("now"),
+        "figure": "figure",
+        "before": "before|s",
+        "now": "now|s",
         "now / before": lambda row: f"{row['now'] / row['before']:.3f}",
         "": lambda row: "worse" if row["is worse"] else "",
     }
@@ -370,22 +370,17 @@ def wait_idly(comm: Comm) -> None:
 
 # -- tables ---------------------------------------------------------------------------------
 
-Column = Callable[[Mapping[str, Any]], object]
+# What a row shows in a column: a name of what it has, perhaps with a format behind a bar ("s" for
+# seconds with their unit); or a function of the row.
+Column = str | Callable[[Mapping[str, Any]], object]
 
 
-def text_of(key: str) -> Column:
-    """Return a column of what rows have by a name."""
-    return lambda row: row[key]
-
-
-def number_of(key: str, form: str = ".3g") -> Column:
-    """Return a column of numbers in a format."""
-    return lambda row: format(row[key], form)
-
-
-def seconds_of(key: str) -> Column:
-    """Return a column of seconds, with their unit."""
-    return lambda row: quantity(row[key], "s")
+def cell(row: Mapping[str, Any], column: Column) -> str:
+    """Return what a row shows in a column."""
+    if not isinstance(column, str):
+        return str(column(row))
+    name, _, form = column.partition("|")
+    return quantity(row[name], "s") if form == "s" else format(row[name], form)
 
 
 def show_table(
@@ -407,7 +402,7 @@ def show_table(
         else:
             table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        cells = (Text(str(cell(row))) for cell in columns.values())
+        cells = (Text(cell(row, column)) for column in columns.values())
         table.add_row(*cells, end_section=row.get("ends group", False))
     console = make_console()
     # Lines too long for a screen, but whole.

@@ -20,11 +20,8 @@ from slipstream.bench.harness import (
     Way,
     computed_bytes,
     measure_ways,
-    number_of,
     over_ranks,
-    seconds_of,
     show_table,
-    text_of,
 )
 from slipstream.bench.requests import LatticeRequest
 from slipstream.decomposition import Box
@@ -151,7 +148,7 @@ def _sweep(first: _Variant, device: Device, ranks: int) -> Iterator[_Variant]:
         yield stored(f"order {one}", usual, order=one)
     for one in ("aa", "two-lattice"):
         yield stored(one, usual, propagation=one)
-    for one in ("float64", "float32", "mixed"):
+    for one in ("float64", "float32", "mixed", "float16"):
         yield stored(one, usual, precision=one)
     yield dataclasses.replace(first, name="unaligned", aligned=False)
     if ranks > 1:
@@ -245,15 +242,15 @@ def print_lattice(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each variant, and what the rates mean."""
     ranks = result["ranks"]
     columns: dict[str, Column] = {
-        "": text_of("name"),
+        "": "name",
         "MLUPS": lambda row: _rate(row["MLUPS"]),
-        "of\ncopy": number_of("fraction of copy, pair", ".2f"),
+        "of\ncopy": "fraction of copy, pair|.2f",
         "MLUPS\neven/odd": lambda row: " / ".join(map(_rate, row["MLUPS of the two steps"])),
         "bytes\neven/odd": lambda row: " / ".join(f"{x:.0f}" for x in row["bytes per update"]),
         "of copy\neven/odd": lambda row: " / ".join(f"{x:.2f}" for x in row["fraction of copy"]),
     }
     if ranks > 1:
-        columns["exposed"] = seconds_of("exposed (s per step)")
+        columns["exposed"] = "exposed (s per step)|s"
     first = result["rows"][0]
     notes = (
         "MLUPS: million sites updated per second, by all ranks, in pairs of steps and in even and "

@@ -17,9 +17,7 @@ from slipstream.bench.harness import (
     Way,
     headline,
     measure_ways,
-    number_of,
     print_figures,
-    seconds_of,
     timers_of,
 )
 from slipstream.bench.reference_ffts import plain_transforms
@@ -247,8 +245,8 @@ def _streamed_row(
 def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
     """Print the times of each way to stream, and the bound by the bus."""
     columns: dict[str, Column] = {
-        "step": seconds_of("seconds per step"),
-        "of bus\nbound": number_of("of the bound", ".2f"),
+        "step": "seconds per step|s",
+        "of bus\nbound": "of the bound|.2f",
     }
     first = result["rows"][0]
     exposed = ", ".join(

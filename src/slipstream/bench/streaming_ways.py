@@ -21,10 +21,8 @@ from slipstream.bench.harness import (
     Way,
     left_out,
     measure_ways,
-    number_of,
     over_ranks,
     show_table,
-    text_of,
 )
 from slipstream.byte_sizes import bytes_text
 from slipstream.fft import Streaming
@@ -121,11 +119,11 @@ def print_ways(
     def part(name: str) -> Column:
         return lambda row: quantity(row[timers][name], "s") if name in row[timers] else ""
 
-    shown: dict[str, Column] = {"": text_of("name")}
+    shown: dict[str, Column] = {"": "name"}
     # Records of earlier versions say "pencils".
     shown["tiles"] = lambda row: np.max(row.get("tiles") or row["pencils"])
     shown |= columns
-    shown["times\nsynchr."] = number_of("synchronous / this", ".2f")
+    shown["times\nsynchr."] = "synchronous / this|.2f"
     shown |= {name: part(name) for name in parts}
     show_table(title, shown, result["rows"], [*notes, *left_out(result)])
 

@@ -28,11 +28,14 @@ from slipstream.device.device_interface import (
     Stream,
 )
 from slipstream.device.memory_meter import note_owned
+from slipstream.errors import InputError
 
 # Where memory is: of the device, of the host, of other ranks of the node; or a core's cache.
 DEVICE, HOST, PEER, CACHE = range(4)
 # Addresses that no processor maps: whoever touches one by mistake gets no memory of another array.
 _FIRST_ADDRESS, _ZONE_BITS, _ALIGNMENT = 1 << 62, 56, 4096
+# NumPy has no arrays of more.
+_MOST_BYTES = (1 << 63) - 1
 
 
 class _Address:
@@ -73,6 +76,8 @@ class NotedMemory:
         shape, dtype = tuple(map(int, shape)), np.dtype(dtype)
         address = self._used[place]
         size = math.prod(shape) * dtype.itemsize
+        if size > _MOST_BYTES:
+            raise InputError(f"an array of shape {shape} is larger than any memory")
         self._used[place] += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
         if place == PEER:
             self._starts.append(address)
@@ -180,7 +185,13 @@ class NotingDevice(Device):
         return nothing
 
     def fft(
-        self, source: Array, target: Array, axis: int, forward: bool, scratch: Scratch | None = None
+        self,
+        source: Array,
+        target: Array,
+        axis: int,
+        forward: bool,
+        scratch: Scratch | None = None,
+        scale: float = 1.0,
     ) -> Operation:
         return nothing
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,12 +21,12 @@ from numpy.typing import DTypeLike
 from slipstream.array_types import Array
 from slipstream.device import (
     Device,
-    Kernel,
     Operation,
     RowLaunch,
     Scratch,
     address_of,
     gpu_fft_launch,
+    vector_fft,
 )
 from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
@@ -39,6 +40,7 @@ PointOperation = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 # Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
 BATCH_BYTES = {"cpu": 3 << 19, "gpu": 1 << 31}
+_CACHE_LINE = 64
 # On a CPU a batch of planes of a user's array, points and modes, takes at most this many bytes: it
 # stays in cache.
 _USER_BATCH_BYTES_ON_CPU = 3 << 20
@@ -137,8 +139,7 @@ class PlaneBatches:
         """Return the batches of points in a user's arrays."""
         lanes, planes = lanes or device.lanes, geometry.planes if planes is None else planes
         ny, nx = geometry.plane_points
-        alignment = row_alignment(device, complex_dtype)
-        row = -(-(nx // 2 + 1 if real else nx) // alignment) * alignment
+        row = batch_row(device, nx // 2 + 1 if real else nx, complex_dtype)
         modes_bytes = fields * ny * row * complex_dtype.itemsize
         # The points of a batch stay in a core's cache too.
         limit = _USER_BATCH_BYTES_ON_CPU // (2 * modes_bytes)
@@ -160,16 +161,17 @@ class PlaneBatches:
         """Return the batches of real points that exist in working memory only."""
         lanes, planes = lanes or device.lanes, geometry.planes if planes is None else planes
         _, ny, nx = geometry.shape
-        row = nx // 2 + 1
-        elements = max(row, geometry.row) + row  # modes, and as many pairs of points
+        width = nx // 2 + 1
+        row = batch_row(device, width, np.dtype(complex_dtype))
+        elements = max(row, geometry.row) + width  # modes, and as many pairs of points
         plane_bytes = fields * ny * elements * np.dtype(complex_dtype).itemsize
         limit = max(1, BATCH_BYTES[device.processor] // plane_bytes)
         batch = max(1, balanced_batch(planes, limit, lanes))
         return cls(planes, batch, lanes, row, lanes * batch * plane_bytes)
 
 
-# x, the product and x again: how to launch it, the kernel, and the product.
-_FusedKernel: TypeAlias = tuple[gpu_fft_launch.TiledKernel, Kernel, PointProduct]
+# Binds x, the product and x again to rows of modes, of which the first plane is given.
+_FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, Array]]
 
 
 class PlanePass:
@@ -347,21 +349,21 @@ class PlanePass:
         self, product: PointProduct | None, inputs: int, outputs: int
     ) -> _FusedKernel | None:
         """Return the kernel for x, the product and x again, if the device has one."""
-        if not self.line.of_gpus:
-            return None
         product = product or self._no_product(inputs, outputs)
-        tile = gpu_fft_launch.fused_product(
-            self.geometry.shape[2],
-            self._real_dtype,
-            product.inputs,
-            product.outputs,
-            product.header,
-            self._device.shared_memory_limit,
-            self.geometry.shape[1],
-        )
-        if tile is None:
+        if self.line.of_gpus:
+            tile = gpu_fft_launch.fused_product(
+                self.geometry.shape[2],
+                self._real_dtype,
+                product.inputs,
+                product.outputs,
+                product.header,
+                self._device.shared_memory_limit,
+                self.geometry.shape[1],
+            )
+            return None if tile is None else partial(self._bind_tiled, tile, product)
+        if self._device.kind != "cpu" or self.geometry.flat:
             return None
-        return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
+        return partial(self._bind_vectors, product)
 
     def _record_fused(
         self,
@@ -375,18 +377,38 @@ class PlanePass:
     ) -> None:
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
         # The working array of modes for every y, with stored rows.
-        shape = max(inputs, outputs), high - low, self.geometry.shape[1], self.geometry.row
-        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)
+        row = self.geometry.row
+        if not self.line.of_gpus:
+            row = batch_row(self._device, row, batch.arrays.memory.dtype)
+        shape = max(inputs, outputs), high - low, self.geometry.shape[1], row
+        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)[..., : self.geometry.row]
         inward, outward = rows[:inputs], rows[:outputs]
         self._load(batch, sources, inward, low, high)
-        operation, maxima = self._bind_through(fused, rows, low)
+        operation, maxima = fused(rows, low)
         batch.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
         self._store(batch, targets, outward, low, high, is_last)
 
-    def _bind_through(
-        self, fused: _FusedKernel, rows: Array, plane: int
+    def _bind_vectors(
+        self, product: PointProduct, rows: Array, plane: int
     ) -> tuple[Operation, Array]:
-        tile, kernel, product = fused
+        """Bind a CPU's kernel."""
+        _, planes, ny, _ = rows.shape
+        maxima = product.maxima[plane * ny : (plane + planes) * ny]
+        operation = vector_fft.bind_products(
+            self._device,
+            rows[..., : self._active],
+            self.geometry.shape[2],
+            product.constants(),
+            maxima,
+            product.parameters,
+        )
+        return operation, maxima
+
+    def _bind_tiled(
+        self, tile: gpu_fft_launch.TiledKernel, product: PointProduct, rows: Array, plane: int
+    ) -> tuple[Operation, Array]:
+        """Bind a GPU's kernel."""
+        kernel = self._device.kernel(tile.header, tile.name, **tile.constants)
         _, planes, ny, _ = rows.shape
         field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize
         maxima = product.maxima[plane * ny : (plane + planes) * ny]
@@ -455,9 +477,8 @@ class PlanePass:
         if rest.size:
             batch.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
         # Transforms to real numbers may use their source as working memory.
-        batch.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
-        if scale != 1.0:
-            batch.add(self._device.scale(points, scale), [points], [points], "scale", "compute")
+        transform = self._fft(modes, points, False, scale)
+        batch.add(transform, [modes], [modes, points], "fft x", "fft")
 
     def _from_points(
         self,
@@ -507,14 +528,14 @@ class PlanePass:
     def _part(self, modes: Array, of: KxRange) -> Array:
         return modes if self.geometry.flat else modes[..., of.among_all]
 
-    def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
+    def _fft(self, source: Array, target: Array, forward: bool, scale: float = 1.0) -> Operation:
         if self._arrays[0].points is None:
-            return self._device.fft(source, target, 3, forward, self._scratch)
+            return self._device.fft(source, target, 3, forward, self._scratch, scale)
         # Batches of one lane share their memory, and so their plans.
         views = [(address_of(one), one.shape, one.strides) for one in (source, target)]
-        key = forward, *views
+        key = forward, scale, *views
         if key not in self._ffts:
-            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch)
+            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch, scale)
         return self._ffts[key]
 
 
@@ -581,3 +602,17 @@ class Batch:
 def row_alignment(device: Device, complex_dtype: np.dtype) -> int:
     """Return the complex elements at whose multiples rows of modes are best accessed."""
     return max(1, device.row_bytes // complex_dtype.itemsize)
+
+
+def batch_row(device: Device, width: int, complex_dtype: DTypeLike) -> int:
+    """Return the complex elements from one row of a batch's modes to the next.
+
+    On a CPU, rows begin at lines of the cache, and lie an odd number of lines apart: columns then
+    are in all parts of the nearest cache.
+    """
+    dtype = np.dtype(complex_dtype)
+    if device.row_bytes > 1:
+        alignment = row_alignment(device, dtype)
+        return -(-width // alignment) * alignment
+    line = _CACHE_LINE // dtype.itemsize
+    return (-(-width // line) | 1) * line

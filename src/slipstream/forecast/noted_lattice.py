@@ -130,7 +130,7 @@ def _outputs(shape: Sequence[int], sites: Sequence[int], storage: Storage) -> di
     ends = [0, *itertools.accumulate(padded_sizes(sites))]
     parts = [Box((low,), (high,)) for low, high in itertools.pairwise(ends)]
     # Beside the populations the voxel of each site, and a table of eight numbers for each rank.
-    voxels_and_populations = [8, *[storage.dtype.itemsize] * D3Q19.directions]
+    voxels_and_populations = [8, *[storage.values.itemsize] * D3Q19.directions]
     state = output_size((ends[-1],), parts, voxels_and_populations)
     return {
         "fields": output_size(shape, slabs(shape, 0, len(sites)), [*[item] * 5, 1]),

@@ -360,6 +360,10 @@ _RESULTS: Mapping[str, _Row] = {
     **dict.fromkeys([f"tensor, {axis}" for axis in "xyz"], _tensor_row),
     "distance from steady": _distance,
     "Mach number": ("{0:.2g}", "largest"),
+    "resolution error": (
+        "{0:.2g}",
+        "from the permeability of voxels twice as large, along {along}",
+    ),
     "tortuosity": ("{0:.4g}", "mean speed over mean velocity along {along}"),
     "drag on walls": ("{0:.5g}", "along {along}, {share:.2%} of what drives the flow"),
     "Darcy velocity": ("{0:.5g} {unit}", "superficial, along {along}"),

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from slipstream.fft.streamed_slabs import StreamedPasses
 
 
+# Points along an axis.
+_LONG = 1 << 16
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where fields are: on a device, or on the host, from which they stream through devices."""
@@ -78,7 +82,16 @@ class Placement:
 
     @cached_property
     def fields_bytes(self) -> int:
-        """The bytes that `SpectralStep` allocates where the fields are, without tiles."""
+        """The bytes that `SpectralStep` allocates where the fields are, without tiles.
+
+        Of a grid with a very long axis they are those of the state, if there is no memory even for
+        that: what is noted has tables along the axes, which would take too much themselves.
+        """
+        problem, geometry = self.problem, self.problem.geometry
+        item = problem.complex_dtype.itemsize
+        state = item * problem.size * math.prod(geometry.stored_shape)
+        if max(geometry.shape) > _LONG and state > self.home.memory_total():
+            return state
 
         def make(make_transport: MakeTransport) -> object:
             home = NotingDevice.like(self.home)
