@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
-from slipstream.collective import sum_over_ranks
+from slipstream.array_types import Array, Comm
+from slipstream.collective import largest, sum_over_ranks
 from slipstream.device import RowLaunch
 from slipstream.device.row_sums import group_sums, scale_to_bits
 from slipstream.lattice.population_layout import SEGMENT, Storage
@@ -33,7 +33,7 @@ from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
 
 # Steps between two extrapolations. In fewer, what has been added does not settle; all cost time.
-PERIOD = 10
+PERIOD = 6
 # Sites of a row, whose sums are exact; products of vectors are at most 2^_BITS.
 _COLUMNS, _BITS = 4096, 34
 _NUMBERS = 4  # of a site: density and momentum
@@ -85,7 +85,7 @@ class Acceleration:
         self._residual_changes, self._changes = (device.zeros(shape, np.float32) for _ in range(2))
         self._rows = -(-flow.sites.count // _COLUMNS)
         self._largest = device.zeros((self._rows, 4), np.int64)
-        self._sums = device.zeros((self._rows, 2 * vectors + 2), np.float64)
+        self._sums = device.zeros((self._rows, 2 * vectors + 3), np.float64)
         self._blocks = PressureBlocks(flow, comm)
         # How often the residual has grown. Then the changes are forgotten, and time steps go on.
         self.rejections = 0
@@ -99,7 +99,8 @@ class Acceleration:
         self._products = np.zeros((self._vectors, self._vectors))
         self._density = np.zeros(self._vectors)  # sums over the changes of it
         self._most_density = np.zeros(self._vectors)
-        self._scales = np.zeros(self._vectors + 2)  # 0 of what is not known
+        # Of changes, the residual, a density and the numbers; 0 of what is not known.
+        self._scales = np.zeros(self._vectors + 3)
         self._most_change = np.zeros(self._vectors)  # of the residual
         self._most_residual = 0.0  # 0 where the flow has no residual yet
         self._values = np.zeros(self._vectors)  # changes of the quantity that is followed
@@ -124,6 +125,20 @@ class Acceleration:
                 device.run(device.copy(getattr(self, name), value))
             else:
                 setattr(self, name, copy.deepcopy(value))
+
+    def add(self, numbers: Array) -> None:
+        """Add density and momentum to all sites, less the mean density, and begin from there."""
+        device, comm, flow = self._flow.device, self._comm, self._flow
+        density, xp = numbers[0, : flow.sites.count], device.array_module
+        most = largest(comm, float(xp.abs(density).max()) if self._rows else 0.0)
+        scale = scale_to_bits(most, _BITS // 2)
+        whole = xp.rint(density * np.float64(scale)).astype(np.int64)
+        mass = sum_over_ranks(comm, np.array([int(whole.sum())]))[0] / (scale or 1.0)
+        weights = np.zeros(self._vectors)
+        weights[0] = -1
+        device.run(device.copy(self._changes[0], numbers))
+        self._add_correction(weights, 0.0, mass / self._total)
+        self.begin()
 
     def measure(self, value: float) -> Extrapolation | None:
         """Take the residual of the steps since `go_on`, and the value of a linear quantity.
@@ -155,13 +170,13 @@ class Acceleration:
         residual, change, density, number = self._most()
         scales = self._scales
         self._most_change[slot], self._most_residual = change, residual
-        scales[slot], scales[-2] = (
-            scale_to_bits(change, _BITS // 2),
-            scale_to_bits(residual, _BITS // 2),
+        scales[slot], scales[-3], scales[-1] = (
+            scale_to_bits(one, _BITS // 2) for one in (change, residual, number)
         )
-        scales[-1] = scale_to_bits(density, _BITS)
+        scales[-2] = scale_to_bits(density, _BITS)
         self._run(
             "multiply_vectors",
+            self._before,
             self._residual,
             self._residual_changes,
             self._changes[slot],
@@ -169,13 +184,17 @@ class Acceleration:
             self._sums,
             slot,
         )
-        *pairs, square, mass = self._exact_sums()
+        *pairs, square, mass, numbers = self._exact_sums()
         sizes = np.array([1 / one if one else 0.0 for one in scales])
-        with_change = np.array(pairs[::2], float) * sizes[:-2] * sizes[slot]
-        with_residual = np.array(pairs[1::2], float) * sizes[:-2] * sizes[-2]
-        norm = math.sqrt(square) * float(sizes[-2])
+        with_change = np.array(pairs[::2], float) * sizes[:-3] * sizes[slot]
+        with_residual = np.array(pairs[1::2], float) * sizes[:-3] * sizes[-3]
+        norm = math.sqrt(square) * float(sizes[-3])
         digit = float(np.finfo(flow.storage.dtype).eps)
         round_off = number * math.sqrt(self._total) * digit
+        if flow.storage.has_unit:
+            # The worst is too much to assume of so large a digit.
+            round_off = math.sqrt(numbers) * float(sizes[-1]) * digit
+            digit /= math.sqrt(self._total)
         # With inertia there may be no steady state, which shows in residuals that grow at all.
         growth = 1.0 if flow.fluid.inertia else _GROWTH
         if self._last is not None and norm > max(growth * self._last[1], round_off):
@@ -184,7 +203,7 @@ class Acceleration:
             return Extrapolation(norm, norm, value, round_off, digit)
         if self._last is not None:
             self._products[slot] = self._products[:, slot] = with_change
-            self._density[slot], self._most_density[slot] = mass * sizes[-1], density
+            self._density[slot], self._most_density[slot] = mass * sizes[-2], density
             self._values[slot] = value - self._last[0]
             self._filled = [one for one in self._filled if one != slot] + [slot]
         self._weights[:] = 0
@@ -209,23 +228,20 @@ class Acceleration:
             mean, bound = blocks.solve(*vectors, weights, left, flow.fluid, PERIOD)
             most += bound
         # The density of a flow with inertia has to stay positive.
-        limits = flow.fluid.inertia and most > _MOST_DENSITY
-        share = _MOST_DENSITY / most if limits else 1.0
+        limits = flow.fluid.inertia and most * flow.unit > _MOST_DENSITY
+        share = _MOST_DENSITY / (most * flow.unit) if limits else 1.0
         weights = weights * share
         self._began, self._fluid = flow.steps, flow.fluid
         if self._filled and self._filled[-1] == self._slot:
             self._slot = (self._slot + 1) % self._vectors
-        self._run(
-            "add_correction",
-            flow.populations_on_device,
-            self._changes,
-            flow.device.array(weights),
-            blocks.pressure,
-            share if solves else 0.0,
-            (share * mean - float(weights @ self._density)) / self._total,
-            self._changes[self._slot],
-            self._before,
-        )
+        mean = (share * mean - float(weights @ self._density)) / self._total
+        self._add_correction(weights, share if solves else 0.0, mean)
+
+    def _add_correction(self, weights: np.ndarray, share: float, mean: float) -> None:
+        flow, given = self._flow, self._flow.device.array(weights)
+        arrays = self._changes, given, self._blocks.pressure
+        results = self._changes[self._slot], self._before
+        self._run("add_correction", flow.populations_on_device, *arrays, share, mean, *results)
 
     def _solve(self, with_residual: np.ndarray) -> np.ndarray:
         """Return the weights of the changes that leave the smallest residual."""
@@ -243,7 +259,8 @@ class Acceleration:
         own = own.view(np.float64)
         if self._comm is not None:
             own = np.max(self._comm.allgather(own), axis=0)
-        return np.sqrt(own).tolist()
+        most: list[float] = np.sqrt(own).tolist()
+        return most
 
     def _exact_sums(self) -> list[int]:
         """Return the sums over all rows of all ranks, which are whole numbers."""
