@@ -48,6 +48,7 @@ from slipstream.lattice.lattice_report import (
     permeability_fact,
     problem_facts,
     ranks_fact,
+    resolution_doubt,
     round_off_text,
     speed_findings,
     steady_fact,
@@ -383,6 +384,8 @@ class LatticeSimulation(Simulation):
             ended = self.watch(self, ended)
         if not ended:
             return
+        doubt = resolution_doubt(self.resolution_error(self._axis), AXES[self._axis])
+        self._warnings += [doubt] if doubt and self.coarsening == 1 else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
             self._follow(self._axes[len(self._over)], began=self.step)
