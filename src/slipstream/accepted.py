@@ -207,6 +207,7 @@ STRATEGIES: Names = {
 LATTICE_PRECISIONS: Names = {
     **PRECISIONS,
     "mixed": "stores float32, computes float64",
+    "float16": "stores float16, computes float32",
 }
 PROPAGATIONS: Names = {
     "two-lattice": "from one array to another",

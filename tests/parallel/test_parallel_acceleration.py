@@ -17,6 +17,7 @@ pytestmark = pytest.mark.several_ranks
         (Storage("two-lattice", "vector-collision", "row-tiles"), {"pressure_drop": 1e-4}),
         (Storage(precision="mixed"), {"partition": "cartesian", "isolated": "keep"}),
         (Storage(precision="float32"), {"axis": "all", "tolerance": 1e-2}),
+        (Storage(precision="float16"), {"pressure_drop": 1e-4, "tolerance": 1e-1}),
         (Storage(), {"inertia": True, "force": 1e-4, "vectors": 4}),
         (Storage(), {"coarse_start": True, "axis": "all", "tolerance": 1e-2}),
     ],

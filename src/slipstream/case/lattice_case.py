@@ -45,7 +45,7 @@ MOST_VECTORS = 30
 _FORCE = 1e-5
 # By precision: the least distance from the steady flow that can be asked for. Round-off, which adds
 # up over the steps that a flow takes to settle, leaves none smaller.
-LEAST_TOLERANCES = {"float64": 1e-12, "float32": 1e-6, "mixed": 1e-6}
+LEAST_TOLERANCES = {"float64": 1e-12, "float32": 1e-6, "mixed": 1e-6, "float16": 1e-4}
 
 # Keys of each sample, and their defaults; None for those that have none and need not be given.
 _REQUIRED = object()
@@ -558,6 +558,18 @@ class LatticeCase(Case):
                 f" with numerics.precision = {least}, or 0 for never",
                 f"tolerance is {tolerance!r}, below the floor of round-off; accepted with"
                 f" precision = {least}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _half_precision_is_measured(self) -> Self:
+        """Refuse half precision where no extrapolation measures its error."""
+        unmeasured = self.convergence.tolerance and not self.convergence.vectors
+        if self.numerics.precision == "float16" and unmeasured:
+            least = "at least 1, which measure its error"
+            raise Refusal(
+                f"convergence.vectors is 0; accepted with numerics.precision = 'float16': {least}",
+                f"vectors is 0; accepted with precision = 'float16': {least}",
             )
         return self
 

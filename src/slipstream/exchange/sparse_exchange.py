@@ -20,6 +20,8 @@ from slipstream.exchange.pack_targets import pack_targets
 from slipstream.exchange.transport_base import Transport
 from slipstream.schedule import StepGraph
 
+# Types of elements: half precision is only moved.
+_ELEMENTS = {**REAL_NAMES, "float16": "unsigned short"}
 # Numbers that one row of threads gathers for one neighbour.
 _ROW = 1024
 
@@ -72,7 +74,7 @@ class _Swap:
     ) -> None:
         self._device, self._plan, self._array = device, plan, array
         self._addresses = addresses
-        self._constants = {"REAL": "double", "STORED": REAL_NAMES[np.dtype(array.dtype).name]}
+        self._constants = {"REAL": "double", "STORED": _ELEMENTS[np.dtype(array.dtype).name]}
         self._incoming = transport.empty((plan.receive_size,), array.dtype)
         outgoing = transport.pack_buffer((plan.send_size,), array.dtype)
         self._targets = pack_targets(

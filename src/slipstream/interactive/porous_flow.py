@@ -122,7 +122,7 @@ class PorousFlow(InteractiveSimulation):
     coarse_start : bool
         Whether Stokes flow begins from that through voxels twice and four times as large, which
         also tells how well the pores are resolved; a restart begins from its state.
-    precision : {"float64", "float32", "mixed"}
+    precision : {"float64", "float32", "mixed", "float16"}
         Precision of populations and arithmetic.
     restart : str or pathlib.Path, optional
         Output folder of an earlier run, from whose last state to continue.

@@ -7,7 +7,7 @@ KERNEL add_to_populations(Stored* f, const Index* RESTRICT addresses, const doub
   FOR_ROWS(r, (count + SEGMENT - 1) / SEGMENT) {
     FOR_COLUMNS(c, SEGMENT) {
       const Index i = r * SEGMENT + c;
-      if (i < count) f[addresses[i]] += Stored(change[i]);
+      if (i < count) f[addresses[i]] = Stored(Number(f[addresses[i]]) + Number(change[i]));
     }
   }
 }

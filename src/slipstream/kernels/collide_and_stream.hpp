@@ -71,9 +71,9 @@ INLINE void advance_sites(const Stored* source, Stored* target, const Links& lin
 KERNEL advance(const Stored* source, Stored* target, const Link* wide, const Link* flags,
                const unsigned short* offsets, const int* bases, const Link* exceptions,
                const Link* segments, Index first, Index count, Index sites, double even, double odd,
-               double x, double y, double z) {
+               double x, double y, double z, double unit) {
   const Links links = {wide, flags, offsets, bases, exceptions};
-  const Collision collision = {Real(even), Real(odd), Real(x), Real(y), Real(z)};
+  const Collision collision = {Real(even), Real(odd), Real(x), Real(y), Real(z), Real(unit)};
   FOR_BLOCKS(block, (count + SEGMENTS - 1) / SEGMENTS) {
     FOR_TILE_VECTORS(i, SEGMENTS, lane, SEGMENT, LANES) {
       const Index number = block * SEGMENTS + i;

@@ -8,7 +8,7 @@
 
 #ifndef SLIPSTREAM_GPU
 
-#if STORED_BYTES == 4 && REAL_BYTES == 4
+#if REAL_BYTES == 4
 using StripLanes = unsigned short;
 #else
 using StripLanes = unsigned char;
@@ -85,12 +85,12 @@ INLINE Population load_strip(const Stored* f, const Strip& strip, int q, Index s
     result = load_packed((Elements)load_some(own, strip.bound[q - 1]), linked, strip.open[q - 1]);
   else
     result = (Elements)load_some(strip.walls >> (q - 1) & 1 ? own : linked, strip.all);
-  return __builtin_convertvector(result, Vector);
+  return widened(result);
 }
 
 template <bool MIXED>
 INLINE void store_strip(Stored* f, const Strip& strip, int q, Index sites, Population population) {
-  const Elements value = __builtin_convertvector(population, Elements);
+  const Elements value = narrowed(population);
   Stored* linked = f + address(opposite(q), strip.base[q - 1], sites);
   Stored* own = f + address(q, strip.site, sites);
   if (MIXED) {
@@ -103,7 +103,7 @@ INLINE void store_strip(Stored* f, const Strip& strip, int q, Index sites, Popul
 
 INLINE Population load_own(const Stored* f, int q, const Strip& strip, Index sites) {
   const Elements own = (Elements)load_some(f + address(q, strip.site, sites), strip.all);
-  return __builtin_convertvector(own, Vector);
+  return widened(own);
 }
 
 template <bool MIXED>
@@ -115,7 +115,7 @@ INLINE void advance_strip(const Stored* source, Stored* target, const Strip& str
     f[q] = PROPAGATION == AA_ODD ? load_strip<MIXED>(source, strip, q, sites)
                                  : load_own(source, q, strip, sites);
   collide(f, collision);
-  store_some(target + address(0, strip.site, sites), strip.all, __builtin_convertvector(f[0], Elements));
+  store_some(target + address(0, strip.site, sites), strip.all, narrowed(f[0]));
   UNROLL for (int q = 1; q < DIRECTIONS; ++q)
     store_strip<MIXED>(target, strip, opposite(q), sites, f[q]);
 }
@@ -123,9 +123,9 @@ INLINE void advance_strip(const Stored* source, Stored* target, const Strip& str
 // Advance strips[list[first ... first + count - 1]], or these very strips where there is no list.
 KERNEL advance_strips(const Stored* source, Stored* target, const Strip* strips, const Link* list,
                       Index first, Index count, Index sites, double even, double odd, double x,
-                      double y, double z) {
+                      double y, double z, double unit) {
   static_assert(LAYOUT == STREAM, "strips are vectors in memory");
-  const Collision collision = {Real(even), Real(odd), Real(x), Real(y), Real(z)};
+  const Collision collision = {Real(even), Real(odd), Real(x), Real(y), Real(z), Real(unit)};
   FOR_ROWS(number, count) {
     // Rows in pores are too short, and directions too many, for a processor to foresee all of them.
     const Index ahead = number + STRIPS_AHEAD < count ? number + STRIPS_AHEAD : number;

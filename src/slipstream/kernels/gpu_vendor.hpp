@@ -39,6 +39,22 @@ INLINE Index system_load_acquire(const Index* source) {
 
 INLINE int thread_number() { return threadIdx.x; }
 
+// Numbers of half precision, by their bits.
+union HalfBits {
+  unsigned short bits;
+  _Float16 value;
+};
+INLINE float half_to_float(unsigned short bits) {
+  HalfBits half;
+  half.bits = bits;
+  return half.value;
+}
+INLINE unsigned short float_to_half(float value) {
+  HalfBits half;
+  half.value = _Float16(value);
+  return half.bits;
+}
+
 // A counter of 100 MHz on gfx90a and gfx942.
 INLINE Index gpu_nanoseconds() { return 10 * Index(__builtin_amdgcn_s_memrealtime()); }
 
@@ -74,6 +90,18 @@ INLINE int thread_number() {
   __builtin_assume(0 <= number && number < THREADS);
 #endif
   return number;
+}
+
+// Numbers of half precision, by their bits.
+INLINE float half_to_float(unsigned short bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+INLINE unsigned short float_to_half(float value) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
 }
 
 INLINE Index gpu_nanoseconds() {

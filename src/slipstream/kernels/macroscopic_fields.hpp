@@ -10,11 +10,11 @@ INLINE void load_site(const Stored* f, Index site, Index sites, Real* population
 }
 
 // Over rows of sites: sums of velocity (z, y, x) and of density, the mass that came through links in the
-// last step (z, y, x), and the largest square of a velocity. That mass is the mean of the momentum, the
+// last step (z, y, x), and the largest square of a velocity in the populations' unit. That mass is the mean of the momentum, the
 // force included, before and after the step: walls turn around what does not come through links.
 KERNEL sum_sites(const Stored* f, const Link* RESTRICT walls, double* RESTRICT sums,
                  Index* RESTRICT fastest, Index rows, Index columns, Index count, Index sites, double fx,
-                 double fy, double fz) {
+                 double fy, double fz, double unit) {
   FOR_ROWS(row, rows) {
     double x = 0, y = 0, z = 0, density = 0, through_x = 0, through_y = 0, through_z = 0;
     Index largest = 0;
@@ -44,7 +44,7 @@ KERNEL sum_sites(const Stored* f, const Link* RESTRICT walls, double* RESTRICT s
                             row_sum(through_z), row_sum(through_y), row_sum(through_x)};
     largest = row_maximum(largest);
     if (FIRST_COLUMN) {
-      for (int i = 0; i < 7; ++i) sums[row * 7 + i] = total[i];
+      for (int i = 0; i < 7; ++i) sums[row * 7 + i] = unit * total[i];
       fastest[row] = largest;
     }
   }
@@ -53,7 +53,8 @@ KERNEL sum_sites(const Stored* f, const Link* RESTRICT walls, double* RESTRICT s
 // Velocity (z, y, x) and density at all voxels of rows, zero (and one) where there is no pore.
 KERNEL write_fields(const Stored* f, const unsigned char* RESTRICT voxels,
                     const Index* RESTRICT first, const Index* RESTRICT rows, Index row_count,
-                    Index columns, Index sites, double fx, double fy, double fz, Real* RESTRICT fields) {
+                    Index columns, Index sites, double fx, double fy, double fz, double unit,
+                    Real* RESTRICT fields) {
   const Index field = row_count * columns;
   FOR_ROWS(r, row_count) {
     const unsigned char* RESTRICT pore = voxels + rows[r] * (columns + 2) + 1;
@@ -68,10 +69,10 @@ KERNEL write_fields(const Stored* f, const unsigned char* RESTRICT voxels,
             m = moments(in);
             m = {m.density, m.x + Real(fx / 2), m.y + Real(fy / 2), m.z + Real(fz / 2)};
           }
-          to[c] = m.z;
-          to[c + field] = m.y;
-          to[c + 2 * field] = m.x;
-          to[c + 3 * field] = 1 + m.density;
+          to[c] = Real(unit) * m.z;
+          to[c + field] = Real(unit) * m.y;
+          to[c + 2 * field] = Real(unit) * m.x;
+          to[c + 3 * field] = 1 + Real(unit) * m.density;
         });
   }
 }

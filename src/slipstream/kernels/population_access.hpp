@@ -2,14 +2,14 @@
 // it has come to.
 #include "bounce_back.hpp"
 
-// The equilibrium of a density one and a momentum, or this momentum added to what there is.
-KERNEL set_momentum(Stored* RESTRICT f, Index segments, Index sites, Index adds, double x, double y,
+// The equilibrium of a density one and a momentum, or this momentum added to so much of what there is.
+KERNEL set_momentum(Stored* RESTRICT f, Index segments, Index sites, double share, double x, double y,
                     double z) {
   FOR_ROWS(segment, segments) {
     FOR_COLUMNS(lane, SEGMENT) {
       for (int q = 0; q < DIRECTIONS; ++q) {
         Stored& population = f[address(q, segment * SEGMENT + lane, sites)];
-        const double before = adds ? double(population) : 0;
+        const double before = share ? share * double(population) : 0;
         population = Stored(before + 3 * weight(q) * along<double>(q, x, y, z));
       }
     }
@@ -46,24 +46,25 @@ KERNEL locate_slots(const Link* wide, const Index* RESTRICT slots, Index count, 
   }
 }
 
-// Copy the populations of some slots into an array, or from it: a checkpoint has them in an order of
-// its own.
+// Copy the populations of some sites into an array, or from it, out of the unit or into it: a checkpoint
+// has them in an order of its own.
 KERNEL take_populations(const Stored* f, const Index* RESTRICT order, Index rows, Index columns,
-                        Index count, Index sites, Index direction, Stored* RESTRICT values) {
+                        Index count, Index sites, Index direction, double unit,
+                        Number* RESTRICT values) {
   FOR_ROWS(r, rows) {
     FOR_COLUMNS(c, columns) {
       const Index i = r * columns + c;
-      if (i < count) values[i] = f[address(int(direction), order[i], sites)];
+      if (i < count) values[i] = Number(unit) * Number(f[address(int(direction), order[i], sites)]);
     }
   }
 }
 
 KERNEL put_populations(Stored* f, const Index* RESTRICT order, Index rows, Index columns, Index count,
-                       Index sites, Index direction, const Stored* RESTRICT values) {
+                       Index sites, Index direction, double unit, const Number* RESTRICT values) {
   FOR_ROWS(r, rows) {
     FOR_COLUMNS(c, columns) {
       const Index i = r * columns + c;
-      if (i < count) f[address(int(direction), order[i], sites)] = values[i];
+      if (i < count) f[address(int(direction), order[i], sites)] = Stored(values[i] / Number(unit));
     }
   }
 }

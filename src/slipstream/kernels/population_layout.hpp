@@ -1,15 +1,11 @@
 // Where populations lie in memory.
 //
 // Populations are stored as deviations from those of a fluid at rest with density one, which keeps
-// the digits of slow flows. Constants: LAYOUT (one of the five below), REAL for arithmetic, STORED
-// for storage.
+// the digits of slow flows, and in a unit of the flow's (`PoreFlow.unit`). Constants: LAYOUT (one of the
+// five below), REAL for arithmetic, STORED and STORED_BYTES for storage.
 #pragma once
 #include "velocity_set.hpp"
-
-#ifndef STORED
-#define STORED REAL
-#endif
-using Stored = STORED;
+#include "stored_numbers.hpp"
 
 // All layouts are bundles of directions: a bundle holds, site by site or vector by vector of sites,
 // its directions one after the other.
@@ -40,15 +36,10 @@ INLINE void store_population(Stored* at, Real value) { *at = Stored(value); }
 
 #else
 
-typedef Stored StoredVector __attribute__((vector_size(sizeof(Stored) * lanes_of<Vector>)));
-typedef Stored StoredAnywhere
+typedef StoredBits StoredAnywhere
     __attribute__((vector_size(sizeof(Stored) * lanes_of<Vector>), aligned(sizeof(Stored))));
 
-INLINE Vector load_population(const Stored* at) {
-  return __builtin_convertvector(*(const StoredAnywhere*)at, Vector);
-}
-INLINE void store_population(Stored* at, Vector value) {
-  *(StoredAnywhere*)at = __builtin_convertvector(value, StoredVector);
-}
+INLINE Vector load_population(const Stored* at) { return widened(*(const StoredAnywhere*)at); }
+INLINE void store_population(Stored* at, Vector value) { *(StoredAnywhere*)at = narrowed(value); }
 
 #endif

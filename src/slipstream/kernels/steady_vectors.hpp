@@ -95,15 +95,16 @@ INLINE double inner_product(const float* RESTRICT a, const float* RESTRICT b, In
 
 // Products over rows, of which `scales` make numbers of at most 2^34 that are rounded to whole ones: their
 // sums have the same bits in any order. For each of the kept changes its products with the newest one
-// and with the residual; then the residual's with itself, and the density of `change`.
-KERNEL multiply_vectors(const float* RESTRICT residual, const float* RESTRICT residual_changes,
+// and with the residual; then the residual's with itself, the density of `change`, and of half precision the
+// square of the numbers before.
+KERNEL multiply_vectors(const Real* RESTRICT before, const float* RESTRICT residual, const float* RESTRICT residual_changes,
                         const float* RESTRICT change, const double* RESTRICT scales,
                         double* RESTRICT sums, Index newest, Index rows, Index columns, Index count,
                         Index sites) {
   const Index size = NUMBERS * sites;
   FOR_ROWS(row, rows) {
     const Index first = row * columns, here = count - first < columns ? count - first : columns;
-    double* RESTRICT out = sums + row * (2 * VECTORS + 2);
+    double* RESTRICT out = sums + row * (2 * VECTORS + 3);
     for (int j = 0; j < VECTORS; ++j) {
       const float* RESTRICT one = residual_changes + j * size;
       const double with_change = scales[j] * scales[newest], with_residual = scales[j] * scales[VECTORS];
@@ -129,9 +130,16 @@ KERNEL multiply_vectors(const float* RESTRICT residual, const float* RESTRICT re
     }
     square = row_sum(square);
     density = row_sum(density);
+    double numbers = 0;
+#if STORED_BYTES == 2
+    const double of_numbers = scales[VECTORS + 2] * scales[VECTORS + 2];
+    FOR_COLUMNS_SUM(c, here, numbers) numbers += rint(of_numbers * square_of(before, first + c, sites));
+    numbers = row_sum(numbers);
+#endif
     if (FIRST_COLUMN) {
       out[2 * VECTORS] = square;
       out[2 * VECTORS + 1] = density;
+      out[2 * VECTORS + 2] = numbers;
     }
   }
 }

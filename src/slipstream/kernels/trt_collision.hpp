@@ -2,9 +2,9 @@
 #pragma once
 #include "moments.hpp"
 
-// Relaxation rates of the even and odd parts, and the force on a site.
+// Relaxation rates of the even and odd parts, the force on a site, in units of the populations, and that unit.
 struct Collision {
-  Real even, odd, x, y, z;
+  Real even, odd, x, y, z, unit;
 };
 
 // The two-relaxation-time collision of Ginzburg, Verhaeghe and d'Humieres (2008), with a force that
@@ -18,7 +18,7 @@ INLINE void collide(V* f, Collision by) {
 #if INERTIA
   const V ux = m.x + half * by.x, uy = m.y + half * by.y, uz = m.z + half * by.z;
   const V square = ux * ux + uy * uy + uz * uz, power = ux * by.x + uy * by.y + uz * by.z;
-  common = common - Real(1.5) * by.even * square - 3 * kept * power;
+  common = common - Real(1.5) * by.even * by.unit * square - 3 * kept * by.unit * power;
 #endif
   f[0] = fused(all_lanes(1 - by.even, V{}), f[0], Real(weight(0)) * common);
   UNROLL for (int q = 1; q < DIRECTIONS; q += 2) {
@@ -27,7 +27,8 @@ INLINE void collide(V* f, Collision by) {
     V balance = w * common;
 #if INERTIA
     const V speed = along(q, ux, uy, uz);
-    balance = balance + Real(4.5) * w * by.even * speed * speed + 3 * kept * push * speed;
+    balance = balance + Real(4.5) * w * by.even * by.unit * speed * speed +
+              3 * kept * push * by.unit * speed;
 #endif
     const V current = fused(all_lanes(3 * w * by.odd, V{}), along(q, m.x, m.y, m.z),
                             all_lanes(push, V{}));

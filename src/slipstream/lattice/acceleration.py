@@ -85,7 +85,7 @@ class Acceleration:
         self._residual_changes, self._changes = (device.zeros(shape, np.float32) for _ in range(2))
         self._rows = -(-flow.sites.count // _COLUMNS)
         self._largest = device.zeros((self._rows, 4), np.int64)
-        self._sums = device.zeros((self._rows, 2 * vectors + 2), np.float64)
+        self._sums = device.zeros((self._rows, 2 * vectors + 3), np.float64)
         self._blocks = PressureBlocks(flow, comm)
         # How often the residual has grown. Then the changes are forgotten, and time steps go on.
         self.rejections = 0
@@ -99,7 +99,8 @@ class Acceleration:
         self._products = np.zeros((self._vectors, self._vectors))
         self._density = np.zeros(self._vectors)  # sums over the changes of it
         self._most_density = np.zeros(self._vectors)
-        self._scales = np.zeros(self._vectors + 2)  # 0 of what is not known
+        # Of changes, the residual, a density and the numbers; 0 of what is not known.
+        self._scales = np.zeros(self._vectors + 3)
         self._most_change = np.zeros(self._vectors)  # of the residual
         self._most_residual = 0.0  # 0 where the flow has no residual yet
         self._values = np.zeros(self._vectors)  # changes of the quantity that is followed
@@ -169,13 +170,13 @@ class Acceleration:
         residual, change, density, number = self._most()
         scales = self._scales
         self._most_change[slot], self._most_residual = change, residual
-        scales[slot], scales[-2] = (
-            scale_to_bits(change, _BITS // 2),
-            scale_to_bits(residual, _BITS // 2),
+        scales[slot], scales[-3], scales[-1] = (
+            scale_to_bits(one, _BITS // 2) for one in (change, residual, number)
         )
-        scales[-1] = scale_to_bits(density, _BITS)
+        scales[-2] = scale_to_bits(density, _BITS)
         self._run(
             "multiply_vectors",
+            self._before,
             self._residual,
             self._residual_changes,
             self._changes[slot],
@@ -183,13 +184,17 @@ class Acceleration:
             self._sums,
             slot,
         )
-        *pairs, square, mass = self._exact_sums()
+        *pairs, square, mass, numbers = self._exact_sums()
         sizes = np.array([1 / one if one else 0.0 for one in scales])
-        with_change = np.array(pairs[::2], float) * sizes[:-2] * sizes[slot]
-        with_residual = np.array(pairs[1::2], float) * sizes[:-2] * sizes[-2]
-        norm = math.sqrt(square) * float(sizes[-2])
+        with_change = np.array(pairs[::2], float) * sizes[:-3] * sizes[slot]
+        with_residual = np.array(pairs[1::2], float) * sizes[:-3] * sizes[-3]
+        norm = math.sqrt(square) * float(sizes[-3])
         digit = float(np.finfo(flow.storage.dtype).eps)
         round_off = number * math.sqrt(self._total) * digit
+        if flow.storage.has_unit:
+            # The worst is too much to assume of so large a digit.
+            round_off = math.sqrt(numbers) * float(sizes[-1]) * digit
+            digit /= math.sqrt(self._total)
         # With inertia there may be no steady state, which shows in residuals that grow at all.
         growth = 1.0 if flow.fluid.inertia else _GROWTH
         if self._last is not None and norm > max(growth * self._last[1], round_off):
@@ -198,7 +203,7 @@ class Acceleration:
             return Extrapolation(norm, norm, value, round_off, digit)
         if self._last is not None:
             self._products[slot] = self._products[:, slot] = with_change
-            self._density[slot], self._most_density[slot] = mass * sizes[-1], density
+            self._density[slot], self._most_density[slot] = mass * sizes[-2], density
             self._values[slot] = value - self._last[0]
             self._filled = [one for one in self._filled if one != slot] + [slot]
         self._weights[:] = 0
@@ -223,8 +228,8 @@ class Acceleration:
             mean, bound = blocks.solve(*vectors, weights, left, flow.fluid, PERIOD)
             most += bound
         # The density of a flow with inertia has to stay positive.
-        limits = flow.fluid.inertia and most > _MOST_DENSITY
-        share = _MOST_DENSITY / most if limits else 1.0
+        limits = flow.fluid.inertia and most * flow.unit > _MOST_DENSITY
+        share = _MOST_DENSITY / (most * flow.unit) if limits else 1.0
         weights = weights * share
         self._began, self._fluid = flow.steps, flow.fluid
         if self._filled and self._filled[-1] == self._slot:
@@ -254,7 +259,8 @@ class Acceleration:
         own = own.view(np.float64)
         if self._comm is not None:
             own = np.max(self._comm.allgather(own), axis=0)
-        return np.sqrt(own).tolist()
+        most: list[float] = np.sqrt(own).tolist()
+        return most
 
     def _exact_sums(self) -> list[int]:
         """Return the sums over all rows of all ranks, which are whole numbers."""

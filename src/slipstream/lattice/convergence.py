@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
+from slipstream.collective import on_all_ranks
 from slipstream.errors import RunError
 from slipstream.lattice.acceleration import PERIOD, Acceleration, Extrapolation
 from slipstream.lattice.darcy import FlowSums, Means, darcy_permeability, sum_up
@@ -136,6 +137,8 @@ class IterationError:
         self._errors: list[float] = []
         # The largest change of the quantity by a residual, so far.
         self._reach = 0.0
+        # The least relative error, whatever the residual, and the share of it in the last estimate.
+        self._floor, self._floor_share = 0.0, 0.0
 
     def add(self, value: float, found: Extrapolation) -> float:
         """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
@@ -156,6 +159,7 @@ class IterationError:
             raw = abs(found.value - value) + reach * found.expected_norm + floor
             known = [(other, one) for other, _, one in before if 0 < one < math.inf]
             factor = max([1.0, *(abs(found.value - other) / one for other, one in known)])
+            self._floor, self._floor_share = _SAFETY * floor / abs(value), floor / raw
         self._raw.append(raw)
         error = _SAFETY * factor * raw / abs(value) if value else math.inf
         self._errors.append(error)
@@ -173,6 +177,12 @@ class IterationError:
         if len(errors) <= 2 * _STUCK or self._found[-1].norm > self._found[-1].round_off:
             return False
         return min(errors[-_STUCK:]) > min(errors[:-_STUCK]) / 2
+
+    @property
+    def is_beyond_reach(self) -> bool:
+        """Whether round-off alone, which most of the estimate is, exceeds the tolerance."""
+        is_most = len(self._errors) > _STUCK // 2 and self._floor_share > 0.5
+        return is_most and self._floor > self.tolerance
 
     def looks_left(self) -> float:
         """Return how many more values it takes until it has converged; infinity if unknown."""
@@ -231,6 +241,8 @@ class Steadiness:
     @property
     def is_stuck(self) -> bool:
         """Whether round-off keeps the flow from coming nearer to the steady one."""
+        if self._flow.storage.has_unit and self._error.is_beyond_reach:
+            return True
         return self._vectors > 0 and self._error.is_stuck
 
     def begin_from(self, numbers: Array) -> None:
@@ -306,6 +318,14 @@ class Steadiness:
 
     def _give_up(self) -> None:
         """Go on by time steps alone, as a flow does that has no steady state."""
+        if self._flow.storage.has_unit:
+            raise on_all_ranks(
+                RunError(
+                    f"the flow had no steady state near that could be extrapolated at step"
+                    f" {self._flow.steps}, by which the error of float16 is measured; accepted:"
+                    " another precision, or a tolerance of 0"
+                )
+            )
         self._vectors, self._acceleration, self._is_due = 0, None, False
         self._convergence = Convergence(self._convergence.tolerance)
         self.residual = 1.0

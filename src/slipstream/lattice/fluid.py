@@ -93,10 +93,12 @@ class Fluid:
         odd = 0.5 + self.magic / (self.relaxation_time - 0.5)
         return 1 / self.relaxation_time, 1 / odd
 
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        """The kernels' arguments: relaxation rates, even and odd, and the force along x, y, z."""
-        return (*self.relaxation_rates, *(float(along) for along in self.force[::-1]))
+    def numbers(self, unit: float = 1.0) -> tuple[float, ...]:
+        """Return the kernels' arguments for populations in a unit, a power of two.
+
+        They are the relaxation rates, even and odd, the force along x, y and z, and the unit.
+        """
+        return (*self.relaxation_rates, *(along / unit for along in self.force[::-1]), unit)
 
 
 def fluid_of(case: LatticeCase) -> Fluid:

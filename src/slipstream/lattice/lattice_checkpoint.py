@@ -63,7 +63,7 @@ def state(flow: PoreFlow, comm: Comm) -> Iterator[Field]:
     del voxels
     directions = subdomain.velocity_set.directions
     for direction in range(directions):
-        values = np.zeros(sizes[rank], flow.storage.dtype)
+        values = np.zeros(sizes[rank], flow.storage.values)
         for low in range(0, count, _SITES_AT_ONCE):
             numbers = np.arange(low, min(low + _SITES_AT_ONCE, count))
             values[numbers] = flow.populations(numbers, direction)

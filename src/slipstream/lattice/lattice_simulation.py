@@ -11,11 +11,11 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import Case, LatticeCase
-from slipstream.collective import collectively, on_every_rank, sum_over_ranks
+from slipstream.collective import collectively, on_all_ranks, on_every_rank, sum_over_ranks
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport, make_transport
+from slipstream.exchange import RankPlace, chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, Terms, in_terms_of
@@ -38,13 +38,20 @@ from slipstream.lattice.lattice_checkpoint import (
     read_state,
     state,
 )
-from slipstream.lattice.lattice_memory import check_room, memory_needed, memory_with_output
+from slipstream.lattice.lattice_memory import (
+    Share,
+    check_room,
+    memory_needed,
+    memory_with_output,
+)
 from slipstream.lattice.lattice_report import (
     RankLoad,
     flow_findings,
+    half_precision_text,
     mirrored_tensor_text,
     narrow_doubt,
     narrow_fact,
+    no_room_to_measure_text,
     permeability_fact,
     problem_facts,
     ranks_fact,
@@ -53,6 +60,7 @@ from slipstream.lattice.lattice_report import (
     speed_findings,
     steady_fact,
     unmatched_text,
+    unmeasured_text,
 )
 from slipstream.lattice.percolation import Connectivity
 from slipstream.lattice.permeability_result import (
@@ -147,21 +155,28 @@ class LatticeSimulation(Simulation):
                 image.isolated,
             )
         self.found = self.subdomain.connectivity.without_layers(self.domain.added)
-        self._own_sites = int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1]))
+        crossing = {peer: len(ends) for peer, ends in self.subdomain.neighbours.items()}
+        self._share = Share(
+            int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1])),
+            self.subdomain.box.size,
+            crossing,
+            RankPlace.of(self.comm),
+            self.transport,
+        )
         self._storages = storage_candidates(
             storage_wishes(case.numerics), self.subdomain, self.device, self.comm, self._own_memory
         )
-        load = RankLoad(self._own_sites, len(self.subdomain.neighbours), self.device.identity)
+        load = RankLoad(self._share.sites, len(self.subdomain.neighbours), self.device.identity)
         self._loads = [load] if self.comm is None else self.comm.allgather(load)
         self.sites = sum(one.sites for one in self._loads)
 
     def _own_memory(self, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
-        sites, voxels = self._own_sites, self.subdomain.box.size
+        share, processor = self._share, self.device.processor
         if self.keeps_fields is None:
-            return memory_with_output(sites, voxels, storage, self.device.processor)
-        kept = self.keeps_fields and self.device.kind == "cpu"
-        return memory_needed(sites, voxels, storage) + kept * snapshot_size(sites, storage)
+            return memory_with_output(share, storage, processor)
+        kept = self.keeps_fields and processor == "cpu"
+        return memory_needed(share, storage, processor) + kept * snapshot_size(share.sites, storage)
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need on it, at most. Collective."""
@@ -228,6 +243,8 @@ class LatticeSimulation(Simulation):
         )
         wanted = case.convergence.vectors if case.ends_early else 0
         self._vectors = vectors_that_fit(wanted, self.flow, self.comm)
+        if storage.has_unit and wanted and not self._vectors:
+            raise InputError(no_room_to_measure_text(self.terms))
 
     def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
@@ -241,6 +258,8 @@ class LatticeSimulation(Simulation):
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
         doubt = narrow_doubt(self.subdomain)
         self._warnings += [doubt] if doubt else []
+        if self.storage.has_unit and not self.case.ends_early:
+            self._warnings.append(unmeasured_text(self.terms))
         if folder is not None:
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
@@ -384,6 +403,10 @@ class LatticeSimulation(Simulation):
             ended = self.watch(self, ended)
         if not ended:
             return
+        if ended == ROUND_OFF and self.storage.has_unit:
+            tolerance = self.case.convergence.tolerance
+            text = half_precision_text(self.terms, self.steadiness.residual, tolerance)
+            raise on_all_ranks(InputError(text))
         doubt = resolution_doubt(self.resolution_error(self._axis), AXES[self._axis])
         self._warnings += [doubt] if doubt and self.coarsening == 1 else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:

@@ -85,7 +85,7 @@ class Units(ABC):
     ) -> Operation:
         """Return the operation that advances `count` units, from `first` on, of a list or of all.
 
-        `numbers` are those of `Fluid.numbers`.
+        `numbers` are what `Fluid.numbers` returns.
         """
         constants = {**self._constants, "PROPAGATION": step.kernel_name, "INERTIA": inertia}
         kernel = self._device.kernel(self._header, self._name, **constants)
@@ -121,10 +121,7 @@ class Strips(Units):
 
     def __init__(self, sites: Sites, storage: Storage, wide: Array) -> None:
         super().__init__(sites, storage)
-        self._constants |= {
-            "STORED_BYTES": storage.dtype.itemsize,
-            "REAL_BYTES": storage.real.itemsize,
-        }
+        self._constants["REAL_BYTES"] = storage.real.itemsize
         blocks = -(-self._stored // _STRIP_BLOCK)
         counts, words = np.zeros(blocks, np.int64), np.zeros(1, np.int64)
 

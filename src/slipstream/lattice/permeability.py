@@ -196,7 +196,7 @@ def permeability(
     coarse_start : bool
         Whether Stokes flow begins from that through voxels twice and four times as large, which
         also tells how well the pores are resolved; a restart begins from its state.
-    precision : {"float64", "float32", "mixed"}
+    precision : {"float64", "float32", "mixed", "float16"}
         Precision of populations and arithmetic.
     partition : {"bisection", "cartesian"}
         How ranks share the image.

@@ -97,7 +97,9 @@ PRECISIONS = {
     "float64": Precision("float64", "float64"),
     "float32": Precision("float32", "float32"),
     "mixed": Precision("float32", "float64"),
+    "float16": Precision("float16", "float32"),
 }
+_STORED_NAMES = {**REAL_NAMES, "float16": "Half"}  # in ``stored_numbers.hpp``
 # The choices that affect speed only.
 TUNED = ("propagation", "layout", "order", "encoding")
 
@@ -123,8 +125,9 @@ class Storage:
     encoding : {"compact", "wide", "strips"}
         Of links: 20 bytes a site, or 72; or for vectors of sites, on a CPU and in layout "stream"
         only.
-    precision : {"float64", "float32", "mixed"}
-        Of storage and arithmetic; mixed stores float32 and computes with float64.
+    precision : {"float64", "float32", "mixed", "float16"}
+        Of storage and arithmetic; mixed stores float32 and computes with float64, float16 stores
+        float16 and computes with float32.
 
     Raises
     ------
@@ -165,12 +168,23 @@ class Storage:
         return np.dtype(PRECISIONS[self.precision].real)
 
     @property
+    def has_unit(self) -> bool:
+        """Whether the range of stored numbers is so small that they need a unit."""
+        return self.dtype == np.float16
+
+    @property
+    def values(self) -> np.dtype:
+        """Type of populations in states and on the host, which has all stored numbers exactly."""
+        return np.result_type(self.dtype, np.float32)
+
+    @property
     def constants(self) -> dict[str, object]:
         """Compile-time constants of kernels that read or write populations."""
         return {
             "LAYOUT": LAYOUTS[self.layout],
             "REAL": REAL_NAMES[self.real.name],
-            "STORED": REAL_NAMES[self.dtype.name],
+            "STORED": _STORED_NAMES[self.dtype.name],
+            "STORED_BYTES": self.dtype.itemsize,
         }
 
     def bytes_per_update(

@@ -7,8 +7,9 @@ lattices; after a pair every population is stored with the site at which it has 
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from slipstream.schedule import StepGraph, Timeline, commit
 
 # Sites that one row of threads sums over.
 _SUM_COLUMNS = 4096
+# The exponent of how large pressures may be in their unit.
+_LARGE = 6
 
 
 class PoreFlow:
@@ -64,6 +67,9 @@ class PoreFlow:
         Number of steps done.
     policy : str
         As given.
+    unit : float
+        What a stored 1 stands for, a power of two: 1 but in half precision, where it suits the
+        drive.
     """
 
     def __init__(
@@ -124,6 +130,7 @@ class PoreFlow:
             policy,
         )
         self.steps = 0
+        self.unit = 1.0
         # Whether the populations are what a step under the present drive has left.
         self._has_stepped = False
         self._set_drive(fluid)
@@ -137,7 +144,8 @@ class PoreFlow:
 
     def _slots(self, ends: np.ndarray) -> np.ndarray:
         numbers = self.sites.numbers(list(ends[:, :3].T))
-        return numbers * self._directions + ends[:, 3]
+        slots: np.ndarray = numbers * self._directions + ends[:, 3]
+        return slots
 
     def _located(self, slots: np.ndarray, wide: Array) -> tuple[Array, Array]:
         """Return the addresses of slots' populations, after pairs and after first steps of AA.
@@ -189,8 +197,11 @@ class PoreFlow:
                 f"pressure_drop {fluid.pressure_drop} falls along other axes than when the flow was"
                 " made; accepted: along the same ones, or none"
             )
-        before = self.fluid
+        before, unit = self.fluid, self.unit
         self._set_drive(fluid)
+        if self.unit != unit:
+            self.synchronize()
+            self._set_momentum(np.zeros(3), share=unit / self.unit)
         self._keep_velocity(before)
 
     def continue_from(self, steps: int, earlier: Fluid) -> None:
@@ -205,12 +216,15 @@ class PoreFlow:
         self._has_stepped = False
         self.synchronize()
         change = np.subtract(self.fluid.force, before.force)
-        self._set_momentum(-change[::-1] / 2, adds=True)
+        self._set_momentum(-change[::-1] / 2, share=1.0)
 
     def _set_drive(self, fluid: Fluid) -> None:
         self.fluid = fluid
+        if self.storage.has_unit:
+            self.unit = _unit(fluid, self.subdomain.shape) or self.unit
         change = self._inlet_weights @ np.array(fluid.pressure_drop, float)
-        self._jump = self.device.array(change) if np.any(fluid.pressure_drop) else None
+        has_jump = np.any(fluid.pressure_drop)
+        self._jump = self.device.array(change / self.unit) if has_jump else None
         # What the drop in pressure adds to the momentum of all sites in a step.
         velocities = self.subdomain.velocity_set.velocities
         self._jump_momentum = change @ velocities[self._inlet_directions]
@@ -220,7 +234,7 @@ class PoreFlow:
 
     def _record(self, number: int) -> StepGraph:
         """Record the first or the second step of a pair."""
-        graph = self._step.record(number, self.fluid)
+        graph = self._step.record(number, self.fluid, self.unit)
         if self._jump is not None:
             self._add_jump(graph, number)
         return graph
@@ -294,18 +308,27 @@ class PoreFlow:
         self.synchronize()
         other.synchronize()
         self.device.run(self.device.copy(self._arrays[0], other._arrays[0]))
+        if self.unit != other.unit:
+            self._set_momentum(np.zeros(3), share=other.unit / self.unit)
         self.steps, self._has_stepped = other.steps, other._has_stepped
 
     def kept(self) -> dict[str, Any]:
         """Return the populations on the host, and how many steps have led to them."""
         self.synchronize()
         populations = np.array(self.device.to_host(self._arrays[0]))
-        return {"populations": populations, "steps": self.steps, "stepped": self._has_stepped}
+        return {
+            "populations": populations,
+            "unit": self.unit,
+            "steps": self.steps,
+            "stepped": self._has_stepped,
+        }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Take over what a flow with the same subdomain, fluid and storage has kept."""
         self.synchronize()
         self.device.run(self.device.copy(self._arrays[0], kept["populations"]))
+        if self.unit != kept["unit"]:
+            self._set_momentum(np.zeros(3), share=kept["unit"] / self.unit)
         self.synchronize()
         self.steps, self._has_stepped = kept["steps"], kept["stepped"]
 
@@ -322,11 +345,11 @@ class PoreFlow:
         The velocity includes half of the force, so the populations' momentum is minus that.
         """
         self.synchronize()
-        self._set_momentum(-np.array(self.fluid.force[::-1], float) / 2, adds=False)
+        self._set_momentum(-np.array(self.fluid.force[::-1], float) / 2, share=0.0)
         self.steps, self._has_stepped = 0, False
 
-    def _set_momentum(self, momentum: np.ndarray, adds: bool) -> None:
-        """Give all sites the equilibrium of a momentum along x, y and z, or add it to theirs."""
+    def _set_momentum(self, momentum: np.ndarray, share: float) -> None:
+        """Give all sites the equilibrium of a momentum (x, y, z), and a share of what they have."""
         segments = self.sites.stored // SEGMENT
         if segments:
             self._run(
@@ -336,8 +359,8 @@ class PoreFlow:
                 self._arrays[0],
                 segments,
                 self.sites.stored,
-                int(adds),
-                *map(float, momentum),
+                share,
+                *(float(along) / self.unit for along in momentum),
             )
 
     def sums(self) -> tuple[np.ndarray, float]:
@@ -370,7 +393,7 @@ class PoreFlow:
             _SUM_COLUMNS,
             self.sites.count,
             self.sites.stored,
-            *self.fluid.numbers[2:],
+            *self.fluid.numbers(self.unit)[2:],
         )
         square = self.device.to_host(fastest).max().view(np.float64)
         sums = self.device.to_host(by_row).sum(axis=0)
@@ -378,7 +401,7 @@ class PoreFlow:
             sums[4:] -= self._jump_momentum / 2
         else:
             sums[4:] = sums[:3]
-        return sums, float(np.sqrt(square))
+        return sums, float(np.sqrt(square)) * self.unit
 
     def driving_force(self) -> np.ndarray:
         """Return the force along z, y and x on this rank's pores.
@@ -386,7 +409,8 @@ class PoreFlow:
         A pressure drop acts on the pores of both faces, half on each.
         """
         pushed = self._face_pores * np.array(self.fluid.pressure_drop) / 2
-        return self.sites.count * np.array(self.fluid.force) + pushed
+        force: np.ndarray = self.sites.count * np.array(self.fluid.force) + pushed
+        return force
 
     def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
         """Return velocity (z, y, x) and density at the voxels of the box, shape (4, *box.shape).
@@ -425,7 +449,7 @@ class PoreFlow:
                 len(rows),
                 width,
                 sites.stored,
-                *self.fluid.numbers[2:],
+                *self.fluid.numbers(self.unit)[2:],
                 result,
             )
         return result
@@ -446,6 +470,7 @@ class PoreFlow:
             count,
             self.sites.stored,
             direction,
+            self.unit,
             values,
         )
 
@@ -453,7 +478,7 @@ class PoreFlow:
         """Return the populations of one direction at some sites, given by number."""
         order, direction = self._checked_order(order, direction)
         self.synchronize()
-        values = self.device.zeros((len(order),), self.storage.dtype)
+        values = self.device.zeros((len(order),), self.storage.values)
         self._copy("take_populations", order, direction, values)
         return self.device.to_host(values)
 
@@ -467,7 +492,7 @@ class PoreFlow:
                 f"shape {order.shape}"
             )
         self.synchronize()
-        given = self.device.array(values.astype(self.storage.dtype))
+        given = self.device.array(values.astype(self.storage.values))
         self._copy("put_populations", order, direction, given)
 
     def _checked_order(self, order: Any, direction: Any) -> tuple[np.ndarray, int]:
@@ -485,6 +510,17 @@ class PoreFlow:
         return numbers.astype(np.int64), whole_number(
             "direction", direction, 0, self._directions - 1
         )
+
+
+def _unit(fluid: Fluid, shape: Sequence[int]) -> float:
+    """Return a unit in which half precision holds what a drive does; 0 if nothing drives.
+
+    The most that pressure can vary is near 2^6 in it: velocities may be a thousand times as large,
+    or a million times smaller with all digits.
+    """
+    forces, drops = map(np.abs, (fluid.force, fluid.pressure_drop))
+    most = float(np.max(forces * shape + drops))
+    return 2.0 ** (math.frexp(most)[1] - 1 - _LARGE) if most else 0.0
 
 
 def _checked_planes(planes: Any, depth: int) -> tuple[int, int]:

@@ -65,11 +65,12 @@ class PoreStep:
             self._swap = SparseExchange(device, plan, swapped.places, targets, transport)
         self.tokens = [device.zeros((device.lanes,), np.float64) for _ in range(2)]
 
-    def record(self, number: int, fluid: Fluid) -> StepGraph:
-        """Record the first or the second step of a pair."""
+    def record(self, number: int, fluid: Fluid, unit: float = 1.0) -> StepGraph:
+        """Record the first or the second step of a pair, of populations in a unit."""
+        drive = fluid.inertia, fluid.numbers(unit)
         graph = StepGraph(self._device)
         if self._swap is None or self._policy == "serial":
-            self._advance(graph, number, fluid, None, "all sites", self.tokens)
+            self._advance(graph, number, drive, None, "all sites", self.tokens)
             if self._swap is not None:
                 self._swap.record(graph, number, self.tokens[0], "populations")
         else:
@@ -78,21 +79,21 @@ class PoreStep:
             is_inner = np.ones(units.count, bool)
             is_inner[edge] = False
             inner = np.flatnonzero(is_inner)
-            self._advance(graph, number, fluid, edge, "edge sites", self.tokens[:1])
+            self._advance(graph, number, drive, edge, "edge sites", self.tokens[:1])
             self._swap.record(graph, number, self.tokens[0], "populations")
-            self._advance(graph, number, fluid, inner, "inner sites", self.tokens[1:])
+            self._advance(graph, number, drive, inner, "inner sites", self.tokens[1:])
         return graph
 
     def _advance(
         self,
         graph: StepGraph,
         number: int,
-        fluid: Fluid,
+        drive: tuple[bool, tuple[float, ...]],
         chosen: np.ndarray | None,
         label: str,
         tokens: Sequence[Array],
     ) -> None:
-        kind = self._kinds[number]
+        kind, (inertia, numbers) = self._kinds[number], drive
         units = self._links.units(kind)
         count = units.count if chosen is None else len(chosen)
         listed = None if chosen is None else self._device.array(chosen, np.uint32)
@@ -103,9 +104,7 @@ class PoreStep:
             for first in range(low, high, step):
                 some = min(step, high - first)
                 graph.add(
-                    units.advance(
-                        kind, fluid.inertia, source, target, listed, first, some, fluid.numbers
-                    ),
+                    units.advance(kind, inertia, source, target, listed, first, some, numbers),
                     writes=[token[lane : lane + 1] for token in tokens],
                     label=label,
                     category="compute",

@@ -251,7 +251,8 @@ class PressureGrids:
         """Return values of blocks with the last one of each row before it, and the first behind."""
         xp = self._device.array_module
         parts = values[..., -1:], values, values[..., :1]
-        return xp.concatenate(parts, axis=-1).astype(np.float32)
+        joined: Array = xp.concatenate(parts, axis=-1)
+        return joined.astype(np.float32)
 
     def _grid(self, couplings: Array) -> _Grid:
         device, places = self._device, couplings.shape[1:]

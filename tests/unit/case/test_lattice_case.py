@@ -196,7 +196,7 @@ def test_case_says_how_it_ends():
         ("convergence.interval='a'", ["convergence.interval", "whole number"]),
         ("convergence.tolerance=-1", ["convergence.tolerance", "at least 0"]),
         ("convergence.tolerance=1", ["convergence.tolerance", "less than 1"]),
-        ("numerics.precision=float16", ["numerics.precision", "float64, float32, mixed"]),
+        ("numerics.precision=float8", ["numerics.precision", "float64, float32, mixed, float16"]),
         ("numerics.layout=streams", ["numerics.layout", "did you mean 'stream'"]),
         ("numerics.encoding=dense", ["numerics.encoding", "wide, compact, strips"]),
         ("run.partition=metis", ["run.partition", "bisection, cartesian"]),

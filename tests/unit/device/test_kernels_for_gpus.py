@@ -178,13 +178,13 @@ def advection_kernels(real):
 
 def storages(real):
     """Return a storage of each layout, of which some are of each propagation and encoding."""
-    mixed = real == "float64"
+    shorter = {"float64": "mixed", "float32": "float16"}[real]
     for number, layout in enumerate(LAYOUTS):
         propagation = ("aa", "two-lattice")[number % 2]
         encoding = ("compact", "wide")[number // 2 % 2]
         yield Storage(propagation, layout, "raster", encoding, real)
-    for layout in tuple(LAYOUTS)[::3] if mixed else ():
-        yield Storage("aa", layout, "raster", "compact", "mixed")
+    for layout in tuple(LAYOUTS)[::3]:
+        yield Storage("aa", layout, "raster", "compact", shorter)
 
 
 def lattice_kernels(real):
@@ -205,7 +205,8 @@ def lattice_kernels(real):
         acceleration._blocks.solve(*vectors, np.zeros(3), 1.0, fluid, PERIOD)
         flow.set_populations(np.arange(3), 1, flow.populations(np.arange(3), 1))
     PressureGrids(device, np.ones((D3Q19.links // 2, 5, 5, 5), np.float32), D3Q19, "serial")
-    swap_kernels(device, np.dtype(real))
+    for dtype in (real, "float16"):
+        swap_kernels(device, np.dtype(dtype))
     return set(device.noted)
 
 

@@ -140,6 +140,26 @@ def test_a_tolerance_below_the_floor_of_a_flow_is_told(tight, precision):
     assert simulation.finished.startswith("round-off leaves")
 
 
+def test_half_precision_is_refused_where_its_error_exceeds_the_tolerance(tight):
+    exact = permeability(tight, tolerance=1e-9, **PLAIN)
+    found = permeability(tight, tolerance=0.2, storage=Storage(precision="float16"))
+    assert abs(found.k / exact.k - 1) < found.iteration_error <= 0.2
+    message = (
+        "precision: 'float16' leaves the permeability an estimated .* from steady, above {}"
+        " = 0.001; accepted: float32, mixed, float64, or a tolerance of at least [0-9.]*$"
+    )
+    with pytest.raises(InputError, match=f"^{message.format('tolerance')}"):
+        permeability(tight, tolerance=1e-3, storage=Storage(precision="float16"))
+    case = lattice_flows.CASE.replace("porosity = 0.4", "porosity = 0.25")
+    settings = ["time.end=6000", "convergence.vectors=10", "numerics.precision=float16"]
+    simulation = start(DEVICE, *settings, "convergence.tolerance=1e-3", case=case)
+    with pytest.raises(InputError, match=rf"^numerics.{message.format('convergence.tolerance')}"):
+        advance(simulation, 6000)
+    assert simulation.step < 1000
+    simulation = start(DEVICE, *settings, "convergence.tolerance=0", case=case)
+    assert "nothing measures what that changes" in " ".join(simulation.warnings())
+
+
 def test_a_copy_goes_on_with_the_same_bits():
     settings = ("time.end=400", "convergence.vectors=4", "convergence.tolerance=1e-7")
     first, copy = (start(DEVICE, *settings) for _ in range(2))

@@ -47,7 +47,7 @@ PERIODICITIES = list(itertools.product((False, True), repeat=3))
 SLOW = Fluid(0.8, force=(1e-3, 2e-3, -1e-3))
 FAST = Fluid(0.7, 1 / 8, force=(1e-3, 2e-3, -1e-3), inertia=True)
 # Populations are up to 0.01, and a few roundings of that size are made in each of six steps.
-TOLERANCE = {"float64": 1e-16, "float32": 5e-8, "mixed": 5e-9}
+TOLERANCE = {"float64": 1e-16, "float32": 5e-8, "mixed": 5e-9, "float16": 4e-6}
 
 
 def storages():
@@ -294,9 +294,11 @@ def test_isolated_pores_and_axes_of_a_voxel_or_two(flow_of, device, image, perio
 
 
 class OlderProcessor(HostDevice):
-    """Compiles for processors with shorter vectors, of which they cannot store some lanes."""
+    """Compiles steps for processors with shorter vectors, of which they cannot store some lanes."""
 
     def kernel(self, header, name, **constants):
+        if not header.startswith("collide_and_stream"):
+            return super().kernel(header, name, **constants)
         text = kernels.source(header, constants)
         kernel = HostKernel(text, name)
         # The library of this processor may have been loaded already, for the same text.
@@ -305,15 +307,71 @@ class OlderProcessor(HostDevice):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="of these processors only")
-def test_strips_on_older_processors(monkeypatch):
-    monkeypatch.setenv("CXX", "g++ -mno-avx512f")
-    image, storage = random_pores((5, 6, 70), 0.8), Storage(encoding="strips")
+@pytest.mark.parametrize(
+    ("lacking", "precision"),
+    [
+        ("-mno-avx512f", "float64"),
+        # Conversions of half precision: without packing, of shorter vectors, and by whole numbers.
+        ("-mno-avx512vbmi2", "float16"),
+        ("-mno-avx512f", "float16"),
+        ("-mno-avx512f -mno-f16c", "float16"),
+    ],
+)
+def test_strips_on_older_processors(monkeypatch, lacking, precision):
+    monkeypatch.setenv("CXX", f"g++ {lacking}")
+    image, storage = random_pores((5, 6, 70), 0.8), Storage(encoding="strips", precision=precision)
     flow = PoreFlow(subdomain_of(image, (True,) * 3), SLOW, storage, OlderProcessor())
     start = random_populations(image)
     set_populations(flow, start)
     flow.advance(4)
     wanted = advanced(start, image, SLOW, (True,) * 3, 4)
-    np.testing.assert_allclose(populations_of(flow), wanted, rtol=0, atol=1e-16)
+    found = populations_of(flow)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE[precision])
+    check_bits(found, "older", precision)
+
+
+# -- half precision ------------------------------------------------------------------------------
+
+HALF = Storage(precision="float16")
+
+
+def test_half_precision_rounds_in_a_unit_that_suits_the_drive(flow_of):
+    """To nearest, ties to even, gradually to zero, and to infinity what is too large."""
+    for force in (1e-12, 1e-5, 1e6):
+        flow = flow_of(np.ones((4, 4, 16), np.uint8), (True,) * 3, Fluid(force=(0, 0, force)), HALF)
+        # Of the largest force times the length, in which pressures are 2^6 to 2^7.
+        assert 64 <= 16 * force / flow.unit < 128
+        sizes = np.geomspace(1e-8, 1e5, 240, dtype=np.float32)
+        ties = 2048 + np.arange(16, dtype=np.float32)
+        values = np.concatenate([sizes[::2], -sizes[1::2]])[: 256 - len(ties)]
+        values = np.concatenate([values, ties])
+        order = np.arange(len(values))
+        with np.errstate(over="ignore"):
+            wanted = values.astype(np.float16).astype(np.float32) * np.float32(flow.unit)
+        flow.set_populations(order, 3, values * np.float32(flow.unit))
+        np.testing.assert_array_equal(flow.populations(order, 3), wanted)
+
+
+def test_fluid_at_rest_stays_so_in_half_precision(flow_of):
+    flow = flow_of(IMAGE, (True,) * 3, Fluid(0.8), HALF)
+    flow.advance(20)
+    assert (populations_of(flow) == 0).all()
+
+
+def test_another_drive_changes_the_unit_but_no_population(flow_of):
+    flow = flow_of(IMAGE, (True,) * 3, SLOW, HALF)
+    flow.advance(4)
+    before, unit, kept = populations_of(flow), flow.unit, flow.kept()
+    flow.drive(Fluid(0.8, force=(1e-3, 2e-3, -1e-3), pressure_drop=(0.0, 0.0, 0.0)))
+    assert flow.unit == unit
+    stronger = Fluid(0.8, force=tuple(8 * one for one in SLOW.force))
+    flow.drive(stronger)
+    assert flow.unit == 8 * unit
+    wanted = before + resting(IMAGE, stronger) - resting(IMAGE, SLOW)
+    np.testing.assert_allclose(populations_of(flow), wanted, rtol=0, atol=TOLERANCE["float16"])
+    flow.drive(SLOW)
+    flow.restore(kept)
+    np.testing.assert_array_equal(populations_of(flow), before)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -368,6 +426,7 @@ def test_bytes_per_update_count_populations_twice_and_links_where_they_are_used(
     assert Storage().bytes_per_update(20.0) == (304, 324)
     assert Storage("two-lattice").bytes_per_update(72.0) == (376, 376)
     assert Storage(precision="mixed").bytes_per_update(20.0) == (152, 172)
+    assert Storage(precision="float16").bytes_per_update(20.0) == (76, 96)
 
 
 @pytest.mark.parametrize(("encoding", "least", "most"), [("wide", 72, 72), ("compact", 20, 20.5)])
