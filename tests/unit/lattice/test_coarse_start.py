@@ -16,6 +16,7 @@ from slipstream.lattice.coarse_start import _interpolated, coarse_pores
 DEVICE = HostDevice(threads=1)
 PLAIN = {"storage": Storage(), "device": DEVICE}
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:the permeability along . is .* away"),
     pytest.mark.filterwarnings("ignore:.* of the pore voxels are in pores"),
     pytest.mark.filterwarnings("ignore:pore faces solid"),
 ]
@@ -49,6 +50,13 @@ def test_the_flow_is_the_same_and_tells_how_far_larger_voxels_are_off(sandstone,
         assert found.resolution_error == pytest.approx(expected, abs=1e-2)
     else:
         assert 0 < found.resolution_error < 1
+
+
+def test_a_permeability_far_from_that_of_larger_voxels_is_doubted():
+    image = np.asarray(make_sample("sandstone", (16, 16, 16), porosity=0.5, radius=2))
+    with pytest.warns(RuntimeWarning, match=r"along z is \d+% away from that of voxels twice as"):
+        found = permeability(image, coarse_start=True, **PLAIN)
+    assert f"{found.resolution_error:.1%} away" in repr(found)
 
 
 def test_a_flow_begins_at_rest_where_larger_voxels_close_all_paths():
