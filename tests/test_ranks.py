@@ -107,6 +107,7 @@ ON = {
     # What each kind of kernels does on several ranks, however many.
     "parallel_simulation": ("2", "3 tiled"),
     "changed_settings": ("2",),
+    "counted_memory": ("2",),
     # On a single rank they have a CPU's kernels, too.
     "changed_settings::test_steps_after_a_change_have_the_bits_of_a_run_with_it": ("3 tiled",),
     "wrong_kinds": ("2",),

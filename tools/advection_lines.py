@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, cast
 
 from slipstream.advection import STRATEGIES, overlap_strategies
-from slipstream.advection.device_regions import DeviceRegion
+from slipstream.advection.stencil import DeviceRegion
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 from slipstream.exchange import HaloExchange

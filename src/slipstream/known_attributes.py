@@ -60,7 +60,8 @@ def _is_new(owner: object, name: str) -> bool:
 
 
 def _declared(kind: type) -> Mapping[str, Any]:
-    return vars(kind).get("__annotations__", {})
+    declared: Mapping[str, Any] = vars(kind).get("__annotations__", {})
+    return declared
 
 
 def _refusal(owner: KnownAttributes, name: str) -> str:

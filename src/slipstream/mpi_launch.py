@@ -272,7 +272,7 @@ def leave(comm: Comm, status: int, message: str) -> int:
         if comm.rank != 0:
             _say(f"rank {comm.rank}: {message}")
         comm.Abort(status)
-    return comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0)
+    return int(comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0))
 
 
 def abort(comm: Communicator, message: str) -> None:

@@ -122,9 +122,10 @@ def sample_weights(times: np.ndarray) -> np.ndarray:
     """
     if len(times) < 2:
         return np.zeros(len(times))
-    gaps = np.diff(times)
+    gaps: np.ndarray = np.diff(times)
     ends = np.concatenate([gaps[:1], gaps, gaps[-1:]])
-    return (ends[:-1] + ends[1:]) / 2
+    weights: np.ndarray = (ends[:-1] + ends[1:]) / 2
+    return weights
 
 
 def time_average(
@@ -280,7 +281,8 @@ def cell_averages(times: np.ndarray, values: np.ndarray, cells: int) -> np.ndarr
     places = np.linspace(0, edges[-1], cells + 1)
     index = np.clip(np.searchsorted(edges, places, "right") - 1, 0, len(weights) - 1)
     at = integral[index] + (places - edges[index])[:, None] * values[index]
-    return np.diff(at, axis=0) / (edges[-1] / cells)
+    means: np.ndarray = np.diff(at, axis=0) / (edges[-1] / cells)
+    return means
 
 
 def _statistics(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -12,12 +12,12 @@ from slipstream.case import validate_case
 from slipstream.decomposition import Box
 from slipstream.device import HostDevice
 from slipstream.device.noting_device import NotingDevice
-from slipstream.exchange import mpi_transport
-from slipstream.exchange.noting_transport import RankPlace
+from slipstream.exchange import RankPlace, mpi_transport
 from slipstream.forecast import load_machine
 from slipstream.forecast.noted_lattice import note_lattice
 from slipstream.forecast.noted_steps import note_advection, note_spectral
 from slipstream.lattice.domain_decomposition import crossing_links
+from slipstream.lattice.lattice_memory import Share
 from slipstream.simulation.step_walk import traffic_of
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -117,6 +117,7 @@ STEPS = {
     "mhd, rk4": (*MHD, "time.integrator=rk4"),
     "serial": ("run.schedule=serial",),
     "single": ("numerics.precision=float32",),
+    "narrow": ("numerics.wire=float32",),
     "together": ("run.transport=mpi",),
     "streamed": ("run.residency=host", "run.streaming={ tiles = 3, resident = false }"),
     "streamed, columns stay": ("run.residency=host", "run.streaming={ tiles = 2 }"),
@@ -192,9 +193,8 @@ def test_steps_of_the_lattice_send_what_is_noted_for_them(comm, sent, partition,
     place = RankPlace(comm.rank, comm.size, comm.size)
     device = NotingDevice("cpu")
     run = case.run
-    noted = note_lattice(
-        flow.sites.count, links, flow.storage, place, device, run.transport, run.schedule
-    )
+    share = Share(flow.sites.count, flow.subdomain.box.size, links, place, run.transport)
+    noted = note_lattice(share, flow.storage, device, run.schedule)
     assert noted_messages(noted) == sent
     check_totals(noted, sent)
     # Each step reads and writes as much as is noted for it.

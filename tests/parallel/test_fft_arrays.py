@@ -384,6 +384,6 @@ def test_plans_of_one_process_run_steps_of_one_kind(comm, device_kind, transport
                 fft = DistributedFFT(
                     (8, 8, 8), comm=comm, device=kind, transport=transport, schedule=schedule
                 )
-                step, _ = fft._prepared(True, fft.empty_input(), fft.empty_output(), None)
+                step, *_ = fft._prepared(True, fft.empty_input(), fft.empty_output(), None)
                 steps.append(step)
             assert len({type(step) for step in steps}) == 1

@@ -255,6 +255,7 @@ def test_slabs_have_the_bits_of_those_on_a_cpu(comm, device, layout):
         ((24, 20, 18), {"truncation": "2/3"}),
         ((13, 17, 11), {"fields": 2}),
         ((12, 10, 9), {"dtype": "complex64", "norm": "ortho"}),
+        ((12, 10, 9), {"dtype": "complex128", "truncation": "2/3"}),
     ):
         options = {"layout": layout, "dtype": "float64", **options}
         here = DistributedFFT(shape, comm=comm, device=device, **options)
@@ -263,12 +264,33 @@ def test_slabs_have_the_bits_of_those_on_a_cpu(comm, device, layout):
         points[...] = random + (1j * random[::-1] if points.dtype.kind == "c" else 0)
         modes = here.forward(points)
         expected = modes.tobytes(), here.backward(modes.copy()).tobytes()
-        for streaming in ({}, {"tiles": 3}, {"exchange": "device"}):
+        for streaming in (
+            {},
+            {"tiles": 3},
+            {"exchange": "device", "tiles": 5, "tiles_per_exchange": 2},
+        ):
             there = DistributedFFT(
                 shape, comm=comm, device=device, residency="host", streaming=streaming, **options
             )
             found = there.forward(points.copy())
             assert (found.tobytes(), there.backward(found.copy()).tobytes()) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_pencils_take_the_exchanges_of_those_on_a_device(comm, device, ranks, dtype):
+    shape = (12, 10, 9)
+    for grid in (None, (1, ranks), (ranks, 1)):
+        options = {"layout": "pencil", "process_grid": grid, "truncation": "2/3", "dtype": dtype}
+        oracle, results = Oracle(shape, dtype, truncation="2/3"), []
+        for residency in ("device", "host"):
+            fft = DistributedFFT(shape, comm=comm, device=device, residency=residency, **options)
+            modes = fft.forward(oracle.input(fft))
+            oracle.assert_modes(fft, modes)
+            oracle.assert_points(fft, fft.backward(oracle.output(fft)))
+            results.append((fft.exchanges, HostDevice().array(modes).tobytes()))
+        assert results[0][0] == results[1][0]
+        if device.kind == "cpu" and not device.tiled_transforms():
+            assert results[0] == results[1]
 
 
 def test_only_other_tiles_give_other_roundings(comm, device):

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.several_ranks
         (Storage(precision="float32"), {"axis": "all", "tolerance": 1e-2}),
         (Storage(precision="float16"), {"pressure_drop": 1e-4, "tolerance": 1e-1}),
         (Storage(), {"inertia": True, "force": 1e-4, "vectors": 4}),
+        (Storage(), {"coarse_start": True, "axis": "all", "tolerance": 1e-2}),
     ],
 )
 def test_every_number_of_ranks_gives_the_same_flow(comm, device, storage, options):
@@ -27,6 +28,7 @@ def test_every_number_of_ranks_gives_the_same_flow(comm, device, storage, option
     found = permeability(sample, storage=storage, device=device, comm=comm, **options)
     assert found.steps == alone.steps
     assert found.k == pytest.approx(alone.k, rel=1e-12 if storage.precision == "float64" else 1e-6)
+    assert found.resolution_error == pytest.approx(alone.resolution_error, nan_ok=True)
     for axis, flow in found.flows.items():
         for name in ("velocity_z", "density"):
             whole = flow.fields.gather(name).data

@@ -96,7 +96,7 @@ def test_process_grid_is_given_in_the_order_of_the_points(comm, device, ranks):
     for grid in factorisations(ranks, 3):
         shared = advance(start(device, f"run.grid={list(grid)}", comm=comm), 5)
         assert f" x {grid[2]} (x, y, z)" in description(shared)["ranks"] or ranks == 1
-        assert shared.solver.grid == tuple(reversed(grid))
+        assert shared.solver.problem.grid == tuple(reversed(grid))
         assert_same_bits(shared, alone)
 
 

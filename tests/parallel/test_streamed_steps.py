@@ -227,7 +227,7 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
     none = largest(comm, streamed.flow.passes.device_bytes)
     expected = modes_of(advance(streamed, 3))
     # On a CPU the fields themselves are in the same memory.
-    fields = streamed.problem.memory(device) if device.kind == "cpu" else 0
+    fields = streamed.placement.fields_bytes if device.kind == "cpu" else 0
     fields = largest(comm, fields)
     kept = []
     for memory in (none, none + fields + (24 << 10), none + fields + (1 << 24)):
@@ -312,7 +312,7 @@ def test_device_is_taken_where_fields_fit_there(comm, device):
     assert "room" in description(roomy)["residency"]
     assert "residency" not in description(in_core(device, "grid.points=48"))
     assert step_description(roomy) == {}
-    need = largest(comm, roomy.problem.memory(device))
+    need = largest(comm, roomy.placement.fields_bytes)
     settings = ("grid.points=48", "run.residency=auto", f"run.memory={need * 3 // 4}")
     small = start(device, *settings, comm=comm)
     assert small.placement.residency == "host"

@@ -13,7 +13,7 @@ from fft_cases import plan_on_host, usual_transports
 from fft_oracle import Oracle
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport
-from slipstream.fft import streamed_slabs
+from slipstream.fft import slab_tiles
 from slipstream.fft.streamed_slabs import StreamedPasses
 from slipstream.outofcore.host_device_copy import COPIES
 from slipstream.schedule import POLICIES
@@ -60,7 +60,7 @@ def test_too_little_memory_is_told_without_planning(comm, device, monkeypatch, s
     """Planning these transforms for every possible number of tiles would take minutes."""
     if device.kind != "cpu":
         pytest.skip("libraries of GPUs say what memory they need when they plan")
-    monkeypatch.setattr(streamed_slabs, "SlabWorker", None)
+    monkeypatch.setattr(slab_tiles, "SlabWorker", None)
     # Arrays that the host has no memory for are refused before.
     with pytest.raises(InputError, match="memory 1000 B on each device is too little|GiB are free"):
         plan_on_host(comm, device, shape, memory="1 kB", **options)
@@ -114,7 +114,9 @@ def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, m
             said = fft.streamed.device_bytes
             exchanges = fft.streamed.slabs.by_device
             if exchanges:
-                assert said > sum(array.nbytes for pair in exchanges.buffers for array in pair)
+                assert said > sum(
+                    one.nbytes for pairs in exchanges.buffers for pair in pairs for one in pair
+                )
             if device.kind == "cuda" and fft.transport != "peer":
                 assert sum(taken) <= said
             assert said <= 24 << 20

@@ -1,10 +1,12 @@
 """Count the functions of Slipstream that an array crosses: in a `DistributedFFT`, or in a step.
 
 Run it on as many ranks as you like; what the first one enters is shown. With "step", it is what one
-time step of turbulence enters, and how many modules it has loaded:
+time step of turbulence enters, and how many modules it has loaded; with "permeability", what that
+of a small image enters:
 
     mpiexec -n 4 python tests/support/functions_crossed.py [POINTS]
     python tests/support/functions_crossed.py step
+    python tests/support/functions_crossed.py permeability
 
 Each function with a name is counted once a phase, however often it is called, but for what is done
 once in a process: compilers and planners have served a plan before. Then the time of a replay on
@@ -19,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+
+import numpy as np
 
 import slipstream
 
@@ -97,17 +101,34 @@ def step(points: int = 16) -> tuple[int, Crossed]:
     """
     simulation = slipstream.Turbulence(points=points, viscosity=0.05, initial="taylor-green")
     simulation.step()
-    modules = sum(name.partition(".")[0] == "slipstream" for name in sys.modules)
+    modules = modules_loaded()
     crossed = Crossed()
     with crossed:
         simulation.step()
     return modules, crossed
 
 
-if __name__ == "__main__" and sys.argv[1:] == ["step"]:
-    modules, crossed = step()
-    print(f"a step: {modules} modules, {len(crossed)} functions, {crossed.calls.total()} calls")
-    print(crossed)
+def permeability(points: int = 16) -> tuple[int, Crossed]:
+    """Return how many modules the permeability of a channel loads, and what the second enters."""
+    pores = np.ones((points,) * 3, np.uint8)
+    pores[:, 0] = pores[:, -1] = 0
+    slipstream.permeability(pores, axis="x")
+    modules = modules_loaded()
+    crossed = Crossed()
+    with crossed:
+        slipstream.permeability(pores, axis="x")
+    return modules, crossed
+
+
+def modules_loaded() -> int:
+    """Return how many modules of Slipstream this process has loaded."""
+    return sum(name.partition(".")[0] == "slipstream" for name in sys.modules)
+
+
+if __name__ == "__main__" and sys.argv[1:] in (["step"], ["permeability"]):
+    modules, crossed = {"step": step, "permeability": permeability}[sys.argv[1]]()
+    counts = f"{modules} modules, {len(crossed)} functions, {crossed.calls.total()} calls"
+    print(f"{sys.argv[1]}: {counts}\n{crossed}")
 elif __name__ == "__main__":
     from mpi4py import MPI
 

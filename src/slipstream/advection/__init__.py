@@ -5,8 +5,7 @@ and back to where it began, by a scheme that needs all 26 neighbours of a point.
 programs is one line here: see `overlap_strategies`.
 """
 
-from slipstream.advection.advection_solver import Advection
-from slipstream.advection.exact_solution import gaussian
+from slipstream.advection.advection_solver import Advection, gaussian
 from slipstream.advection.overlap_strategies import STRATEGIES
 from slipstream.advection.stencil import FLOPS
 

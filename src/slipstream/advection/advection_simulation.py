@@ -13,9 +13,9 @@ from slipstream.advection.advection_solver import (
     Advection,
     AdvectionProblem,
     checked_grid,
+    gaussian,
     open_devices,
 )
-from slipstream.advection.exact_solution import compare, gaussian
 from slipstream.advection.overlap_strategies import (
     automatic_strategy,
     check_device,
@@ -23,10 +23,11 @@ from slipstream.advection.overlap_strategies import (
 )
 from slipstream.array_types import Comm
 from slipstream.case import AdvectionCase
-from slipstream.collective import collectively, on_every_rank
+from slipstream.collective import collectively, on_every_rank, sum_over_ranks
+from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import open_matching_device
+from slipstream.exchange import RankPlace, open_matching_device
 from slipstream.field import Field, grid_field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.printable_text import shown
@@ -49,6 +50,10 @@ PICTURES = PictureChoice(
     planes=(PlaneChoice("tracer", "tracer.png", "plane through the peak"),),
     short_labels={"error_max": "largest error", "error_rms": "error, root mean square"},
 )
+
+
+# Points that are compared with the exact solution at once, while they are in cache.
+_POINTS_AT_A_TIME = 1 << 17
 
 
 class AdvectionSimulation(Simulation):
@@ -74,8 +79,7 @@ class AdvectionSimulation(Simulation):
         super().__init__(case, comm, list(self.devices.values())[-1])
         self.problem = advection_problem(case, self.schedule, self.ranks, self.devices)
         self.transport = self.problem.strategy.transport if self.ranks > 1 else "none"
-        self._shape, self.boxes = self.problem.shape, self.problem.boxes
-        self._box = self.boxes[self.rank]
+        self._shape, self._box = self.problem.shape, self.problem.boxes[self.rank]
         width, fewest = case.initial.width, min(self._shape)
         if width * fewest < 1:
             raise InputError(
@@ -85,6 +89,7 @@ class AdvectionSimulation(Simulation):
         self._sharing = {
             name: ranks_per_device(comm, device) for name, device in self.devices.items()
         }
+        self._needed = self.problem.memory(RankPlace.of(comm), with_output=True)
 
     # -- before the run ----------------------------------------------------------------------
 
@@ -103,23 +108,14 @@ class AdvectionSimulation(Simulation):
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of each device need on it, output included."""
-        needed = self.problem.memory(self.rank, with_output=True)
-        return [(self.devices[name], self._sharing[name] * need) for name, need in needed.items()]
+        return [
+            (self.devices[name], self._sharing[name] * need) for name, need in self._needed.items()
+        ]
 
     def _allocate(self) -> None:
         """Allocate the field and record the steps. Collective."""
         self._check_memory()
-        of = self.problem
-        self.solver = Advection(
-            of.shape,
-            of.courant,
-            self.schedule,
-            of.dtype,
-            self.comm,
-            of.grid,
-            of.shell,
-            devices=self.devices,
-        )
+        self.solver = Advection.of(self.problem, self.comm)
 
     def _initialise(self) -> None:
         """Set the Gaussian, or the checkpoint to go on from."""
@@ -132,8 +128,12 @@ class AdvectionSimulation(Simulation):
             self.restored = checkpoint
             self._warnings += checkpoint.warnings
             values = on_every_rank(self.comm, lambda: self._read(checkpoint, earlier, folder))
-        self._set_time(self.step)
-        self.solver.set(values, self.step)
+        self._set(values, self.step)
+
+    def _set(self, values: np.ndarray, step: int) -> None:
+        """Set this rank's points, after so many steps."""
+        self._set_time(step)
+        self.solver.set(values, step)
 
     def _read(self, checkpoint: Checkpoint, earlier: AdvectionCase, folder: str) -> np.ndarray:
         """Read this rank's points of an earlier run's last state, and take over its step."""
@@ -158,8 +158,7 @@ class AdvectionSimulation(Simulation):
 
     def copy_state(self, other: AdvectionSimulation) -> None:
         """Take over time and field of another simulation of the same case. Collective."""
-        self._set_time(other.step)
-        self.solver.set(other.solver.values(), other.step)
+        self._set(other.solver.values(), other.step)
 
     def kept(self) -> dict[str, Any]:
         """Return the tracer."""
@@ -168,8 +167,7 @@ class AdvectionSimulation(Simulation):
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on from what a simulation of the same case has kept."""
         super().restore(kept)
-        self._set_time(self.step)
-        self.solver.set(kept["tracer"], self.step)
+        self._set(kept["tracer"], self.step)
 
     # -- stepping ----------------------------------------------------------------------------
 
@@ -207,7 +205,26 @@ class AdvectionSimulation(Simulation):
 
     def diagnostics(self) -> dict[str, float]:
         """Return means over the box, and errors; see `LABELS` for what they are."""
-        return compare(self.solver, self.case.initial.width)
+        values, sums, largest = self.solver.values(), np.zeros(3), 0.0
+        width = self.case.initial.width
+        start, stop = self._box.start, self._box.stop
+        depth = max(1, _POINTS_AT_A_TIME // max(1, math.prod(self._box.shape[1:])))
+        for low in range(start[0], stop[0] if self._box.size else start[0], depth):
+            box = Box((low, *start[1:]), (min(low + depth, stop[0]), *stop[1:]))
+            layer = values[box.slices(self._box)].astype(np.float64, copy=False)
+            error = layer - self.solver.exact(width, box)
+            sums += layer.sum(), np.vdot(layer, layer) / 2, np.vdot(error, error)
+            # Unlike Python's, NumPy's maximum propagates NaN.
+            largest = np.maximum(largest, np.abs(error).max())
+        if self.comm is not None:
+            largest = np.max(self.comm.allgather(largest))
+        mass, energy, squares = sum_over_ranks(self.comm, sums) / self.case.points
+        return {
+            "mass": float(mass),
+            "energy": float(energy),
+            "error_max": float(largest),
+            "error_rms": math.sqrt(squares),
+        }
 
     def labels(self) -> dict[str, str]:
         """Return the long names of the diagnostics."""
@@ -232,7 +249,7 @@ class AdvectionSimulation(Simulation):
         """Return where the points are."""
         lines = {axis: np.arange(n) / n for axis, n in zip("zyx", self._shape, strict=True)}
         nz, ny, nx = self._shape
-        return Layout((nz, ny, nx), tuple(self.boxes), lines)
+        return Layout((nz, ny, nx), tuple(self.problem.boxes), lines)
 
     def point_values(self, of: Any, where: str) -> PointValues:
         """Return what makes the values of the tracer."""
@@ -248,20 +265,20 @@ def advection_problem(
     case: AdvectionCase, strategy: str, ranks: int, devices: Mapping[str, Device]
 ) -> AdvectionProblem:
     """Return what a case asks of so many ranks, by the strategy of a name."""
-    grid, shape = case.run.grid, tuple(reversed(case.grid.points_xyz))
+    nz, ny, nx = reversed(case.grid.points_xyz)
+    cz, cy, cx = reversed(case.flow.courant_xyz)
+    grid = case.run.grid
     if grid is not None and math.prod(grid) != ranks:
         raise InputError(
             f"run.grid: {list(grid)} is for {math.prod(grid)} ranks; accepted: three numbers "
             f"whose product is the number of ranks, {ranks}"
         )
-    nz, ny, nx = shape
-    cz, cy, cx = reversed(case.flow.courant_xyz)
     return AdvectionProblem(
         (nz, ny, nx),
         (cz, cy, cx),
         checked_strategy(strategy, ranks, "run.strategy"),
         np.dtype(case.numerics.precision),
-        checked_grid(grid and tuple(reversed(grid)), ranks, shape),
+        checked_grid(grid and grid[::-1], ranks, (nz, ny, nx)),
         case.run.shell,
         devices,
     )
@@ -276,26 +293,22 @@ def _strategy_and_devices(
     for must not contradict.
     """
     name, ranks = case.run.strategy, 1 if comm is None else comm.size
+    strategy = None if name == "auto" else checked_strategy(name, ranks, "run.strategy")
     if isinstance(device, str):
         kind = wanted_device(case, device)
-        if name != "auto":
-            strategy = checked_strategy(name, ranks, "run.strategy")
+        if strategy is not None:
             on_every_rank(comm, lambda: check_device(name, kind))
-            if kind != "hip":
-                return name, open_devices(strategy, {}, None, comm)
-        device = open_matching_device(kind, comm)
-    given = device
-    if isinstance(given, Device):
-        given = {given.processor: given}
+        # Devices of a strategy that is named are opened below, but for AMD's.
+        device = open_matching_device(kind, comm) if strategy is None or kind == "hip" else {}
+    given = {device.processor: device} if isinstance(device, Device) else device
     are_devices = isinstance(given, Mapping) and all(
         isinstance(one, Device) for one in given.values()
     )
-    # Of a strategy that is named, those not given are opened.
-    if not are_devices or (name == "auto" and not given):
+    if not are_devices or (strategy is None and not given):
         raise InputError(
             f"device {shown(given)}; accepted: {', '.join(['auto', *DEVICES])}, an open device, or"
             " open devices by the names 'cpu' and 'gpu'"
         )
-    if name == "auto":
+    if strategy is None:
         return automatic_strategy(comm, next(iter(given.values()))), dict(given)
-    return name, open_devices(checked_strategy(name, ranks, "run.strategy"), given, None, comm)
+    return name, open_devices(strategy, given, None, comm)

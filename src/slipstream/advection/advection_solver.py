@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from slipstream.advection.device_regions import DeviceRegion, Region, record_copies
-from slipstream.advection.exact_solution import gaussian
 from slipstream.advection.overlap_strategies import (
     Strategy,
     checked_strategy,
     place,
     record_step,
 )
-from slipstream.advection.stencil import check_courant
-from slipstream.argument_checks import three_counts, whole_number
+from slipstream.advection.stencil import DeviceRegion, check_courant, record_copies
+from slipstream.argument_checks import is_finite, three_counts, three_numbers, whole_number
 from slipstream.array_types import Comm
 from slipstream.collective import check_agreement, collectively, on_every_rank
 from slipstream.decomposition import Box, grid_boxes, process_grid
 from slipstream.device import Device, HostDevice, open_device
+from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
-from slipstream.exchange import HaloExchange, HaloPlan, Transport, local_rank, make_transport
+from slipstream.exchange import (
+    HaloExchange,
+    HaloPlan,
+    RankPlace,
+    Transport,
+    local_rank,
+    make_transport,
+)
 from slipstream.schedule import StepGraph, Timeline, commit
-from slipstream.simulation.device_memory import check_memory, ranks_per_device
+from slipstream.simulation.device_memory import check_memory, noted_memory, ranks_per_device
 
 # Cost of a point of a face normal to z, y and x: each point of the last has its own cache line.
 _FACE_COSTS = (1.0, 1.0, 8.0)
@@ -50,45 +56,24 @@ class AdvectionProblem:
         """The points of each rank."""
         return grid_boxes(self.shape, self.grid)
 
-    @property
-    def divided(self) -> tuple[int, ...]:
-        """1 for axes that ranks divide, else 0."""
-        return tuple(int(ranks > 1) for ranks in self.grid)
-
-    def place(self, rank: int) -> dict[str, Region]:
-        """Return which device of a rank advances what; the first has what other ranks read."""
-        box, dtype = self.boxes[rank], self.dtype
-        return place(self.strategy, self.devices, box, self.divided, dtype, self.shell)
-
-    def memory(self, rank: int, with_output: bool = False) -> dict[str, int]:
-        """Return the bytes that a rank needs on each of its devices."""
-        needed, box, item = dict.fromkeys(self.devices, 0), self.boxes[rank], self.dtype.itemsize
-        regions = self.place(rank)
-        for name, region in regions.items():
-            needed[name] += region.bytes(self.dtype)
-        # Two halos, packed both ways on the device that has the points which other ranks read.
-        halo = box.grown(self.divided).size - box.size if box.size else 0
-        needed[next(iter(regions))] += 4 * halo * item
-        if with_output and "cpu" in needed:
-            # Where the device is the host, so are the initial values, and those that are written.
-            needed["cpu"] += box.size * (8 if item == 8 else 8 + item)
-        return needed
-
-    def record_steps(
-        self, rank: int, make_transport: Callable[[Device, str], Transport | None]
-    ) -> RecordedSteps:
-        """Allocate the points of a rank, and record its steps. Collective if `make_transport` is.
+    def allocate(self, rank: int, make_transport: Callable[[str, Any], Transport | None]) -> Points:
+        """Allocate the points of a rank. Collective if `make_transport` is.
 
         That makes a transport of a name for the device whose points other ranks read.
         """
-        placed, ranks = self.place(rank), len(self.boxes)
-        outermost = next(iter(placed))
+        divided = tuple(int(ranks > 1) for ranks in self.grid)
+        placed = [
+            place(self.strategy, self.devices, box, divided, self.dtype, self.shell)
+            for box in self.boxes
+        ]
+        mine, outermost = placed[rank], next(iter(placed[rank]))
         device = self.devices[outermost]
-        transport = make_transport(device, self.strategy.transport if ranks > 1 else "none")
+        name = self.strategy.transport if len(placed) > 1 else "none"
+        transport = make_transport(name, device)
 
         def empty(name: str) -> Callable[..., Any]:
             """Return what allocates memory that whatever moves this device's data can access."""
-            if name == "cpu" and len(placed) == 2:
+            if name == "cpu" and len(mine) == 2:
                 return self.devices["gpu"].pinned
             if transport is not None and name == outermost:
                 return transport.empty
@@ -96,25 +81,45 @@ class AdvectionProblem:
 
         regions = {
             name: DeviceRegion(self.devices[name], region, self.dtype, self.courant, empty(name))
-            for name, region in placed.items()
+            for name, region in mine.items()
         }
         halos = None
         if transport is not None:
-            layouts = [next(iter(self.place(one).values())).layout for one in range(ranks)]
-            plan = HaloPlan.make(self.boxes, self.shape, self.divided, rank)
+            layouts = [next(iter(one.values())).layout for one in placed]
+            plan = HaloPlan.make(self.boxes, self.shape, divided, rank)
             halos = HaloExchange(device, plan, layouts, regions[outermost].arrays, transport)
-        graphs = [record_step(self.strategy, regions, halos, target) for target in (0, 1)]
-        return RecordedSteps(regions, halos, transport, graphs)
+        return Points(self.strategy, regions, halos, transport)
+
+    def memory(self, rank: RankPlace, with_output: bool = False) -> dict[str, int]:
+        """Return the bytes that a rank allocates on each of its devices.
+
+        They are those of points and halos that are only noted. Lists of rows, which a step has too,
+        are a percent of that at most, and would take as much to be made as for a step.
+        """
+        kinds, places = {"cpu": "cpu", "gpu": "cuda"}, {"cpu": "host", "gpu": "device"}
+        devices = {name: NotingDevice.like(one, kinds[name]) for name, one in self.devices.items()}
+        noted = replace(self, devices=devices)
+        taken = noted_memory(lambda make_transport: noted.allocate(rank.rank, make_transport), rank)
+        needed = {name: taken[places[name]] for name in devices}
+        if with_output and "cpu" in needed:
+            # Where the device is the host, so are the initial values, and those that are written.
+            item = self.dtype.itemsize
+            needed["cpu"] += self.boxes[rank.rank].size * (8 if item == 8 else 8 + item)
+        return needed
 
 
 @dataclass(frozen=True)
-class RecordedSteps:
-    """The two steps of a rank that take turns, and what they work on."""
+class Points:
+    """The points of a rank, on one device or on two, and the exchange of their halos."""
 
+    strategy: Strategy
     regions: Mapping[str, DeviceRegion]
     halos: HaloExchange | None
     transport: Transport | None
-    graphs: list[StepGraph]
+
+    def record(self, target: int) -> StepGraph:
+        """Record the step that sets the array of this number from the other one."""
+        return record_step(self.strategy, self.regions, self.halos, target)
 
 
 class Advection:
@@ -150,6 +155,8 @@ class Advection:
         Those of all ranks.
     devices : dict of str to Device
         The devices in use.
+    committed : list of CommittedStep
+        The two steps that take turns, and set one array each.
     steps : int
         Number of steps done.
 
@@ -172,33 +179,44 @@ class Advection:
         threads: int | None = None,
         devices: Mapping[str, Device] | None = None,
     ) -> None:
-        rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+        ranks = 1 if comm is None else comm.size
         counts = three_counts(shape)
         if counts is None:
             raise InputError(f"shape is {shape}; accepted: three positive numbers z, y, x")
-        self.shape, self.courant = counts, check_courant(courant)
-        self.dtype, self.comm = _checked_dtype(dtype), comm
-        self.strategy, self.shell = checked_strategy(strategy, ranks), _checked_shell(shell)
-        self.grid = checked_grid(grid, ranks, self.shape)
-        asked: dict[str, Any] = {"shape": self.shape, "courant": self.courant}
-        asked |= {"dtype": self.dtype, "grid": self.grid, "shell": self.shell}
-        check_agreement(comm, {**asked, "strategy": strategy})
-        self.devices = open_devices(self.strategy, devices or {}, threads, comm)
-        problem = AdvectionProblem(**asked, strategy=self.strategy, devices=self.devices)
-        self.boxes = problem.boxes
-        self.box = self.boxes[rank]
-        needed = problem.memory(rank)
-        needs = [
-            (device, ranks_per_device(comm, device) * needed[name])
-            for name, device in self.devices.items()
-        ]
-        check_memory(comm, needs, "shape: this grid")
-        recorded = problem.record_steps(
-            rank, lambda device, name: make_transport(name, comm, device)
+        problem = AdvectionProblem(
+            counts,
+            check_courant(courant),
+            checked_strategy(strategy, ranks),
+            _checked_dtype(dtype),
+            checked_grid(grid, ranks, counts),
+            _checked_shell(shell),
+            {},
         )
-        self._regions, self._halos = recorded.regions, recorded.halos
-        self._transport = recorded.transport
-        self._steps = [commit(graph, self.strategy.policy) for graph in recorded.graphs]
+        check_agreement(comm, {**vars(problem), "strategy": strategy})
+        opened = open_devices(problem.strategy, devices or {}, threads, comm)
+        problem = replace(problem, devices=opened)
+        needed = problem.memory(RankPlace.of(comm))
+        needs = [(one, ranks_per_device(comm, one) * needed[name]) for name, one in opened.items()]
+        check_memory(comm, needs, "shape: this grid")
+        self._allocate(problem, comm)
+
+    @classmethod
+    def of(cls, problem: AdvectionProblem, comm: Comm) -> Advection:
+        """Return the advection of a problem that has been checked. Collective."""
+        self = cls.__new__(cls)
+        self._allocate(problem, comm)
+        return self
+
+    def _allocate(self, problem: AdvectionProblem, comm: Comm) -> None:
+        self.problem, self.comm, self.boxes = problem, comm, problem.boxes
+        self.shape, self.devices = problem.shape, problem.devices
+        rank = 0 if comm is None else comm.rank
+        self.box = self.boxes[rank]
+        self._points = problem.allocate(
+            rank, lambda name, device: make_transport(name, comm, device)
+        )
+        steps = [self._points.record(target) for target in (0, 1)]
+        self.committed = [commit(step, problem.strategy.policy) for step in steps]
         self._newest, self.steps = 0, 0
 
     def set(self, values: np.ndarray, steps: int = 0) -> None:
@@ -218,20 +236,21 @@ class Advection:
         """
         values, steps = on_every_rank(self.comm, lambda: self._checked_values(values, steps))
         self.synchronize()
-        for one in self._regions.values():
+        regions, halos = self._points.regions, self._points.halos
+        for one in regions.values():
             box = one.region.layout.box
-            mine = np.ascontiguousarray(values[box.slices(self.box)], self.dtype)
+            mine = np.ascontiguousarray(values[box.slices(self.box)], self.problem.dtype)
             one.device.run(one.device.copy(one.view(0, box), mine))
             one.device.synchronize()
-        if self._halos is not None:
+        if halos is not None:
             if self.comm is not None:
                 self.comm.Barrier()  # no rank still reads a halo, and all have set their values
-            graph = StepGraph(next(iter(self._regions.values())).device)
-            self._halos.record(graph, 0)
+            graph = StepGraph(next(iter(regions.values())).device)
+            halos.record(graph, 0)
             commit(graph, "serial").run()
-        if len(self._regions) == 2:
+        if len(regions) == 2:
             graph = StepGraph(self.devices["gpu"])
-            record_copies(graph, self._regions["cpu"], self._regions["gpu"], 0)
+            record_copies(graph, regions["cpu"], regions["gpu"], 0)
             commit(graph, "serial").run()
         self._newest, self.steps = 0, steps
 
@@ -265,21 +284,21 @@ class Advection:
         steps = whole_number("steps", steps, 0)
         for _ in range(steps):
             self._newest = 1 - self._newest
-            self._steps[self._newest].run(profile)
+            self.committed[self._newest].run(profile)
         self.steps += steps
 
     def synchronize(self) -> None:
         """Wait until all steps are done; a RunError if another rank has not answered."""
-        for step in self._steps:
+        for step in self.committed:
             step.synchronize()
-        if self._transport is not None:
-            self._transport.check()
+        if self._points.transport is not None:
+            self._points.transport.check()
 
     def values(self) -> np.ndarray:
         """Return this rank's points as a new array of shape ``box.shape``."""
         self.synchronize()
-        result = np.empty(self.box.shape, self.dtype)
-        for one in self._regions.values():
+        result = np.empty(self.box.shape, self.problem.dtype)
+        for one in self._points.regions.values():
             for box in one.region.boxes:
                 result[box.slices(self.box)] = one.device.to_host(one.view(self._newest, box))
         return result
@@ -294,21 +313,64 @@ class Advection:
         box : Box, optional
             The points wanted, by global index; this rank's if not given.
         """
-        travelled = [
-            self.steps * courant / points
-            for courant, points in zip(self.courant, self.shape, strict=True)
-        ]
-        return gaussian(box or self.box, self.shape, travelled, width)
+        shape, courant = self.problem.shape, self.problem.courant
+        travelled = [self.steps * one / points for one, points in zip(courant, shape, strict=True)]
+        return gaussian(box or self.box, shape, travelled, width)
 
     def timeline(self, forget: bool = False) -> Timeline:
         """Return what ran when in the profiled steps; `forget` clears the record."""
-        return Timeline.merged([step.timeline for step in self._steps], forget)
+        return Timeline.merged([step.timeline for step in self.committed], forget)
+
+
+def gaussian(
+    box: Box, shape: Sequence[int], travelled: Sequence[float], width: float
+) -> np.ndarray:
+    """Return a periodic Gaussian, which began in the middle of the box of all points.
+
+    Parameters
+    ----------
+    box : Box
+        The points wanted, by global index z, y, x.
+    shape : sequence of int
+        Number of points along each axis; the edges of the whole box have length 1.
+    travelled : sequence of float
+        How far it has moved along each axis, in edges.
+    width : float
+        Standard deviation, in edges.
+
+    Returns
+    -------
+    numpy.ndarray
+        Values of shape ``box.shape``, float64; about 1 at the peak.
+
+    Raises
+    ------
+    InputError
+        If an argument is not accepted.
+    """
+    if not isinstance(box, Box) or len(box.shape) != 3:
+        raise InputError(f"box is {box!r}; accepted: a Box of three axes")
+    if not (is_finite(width) and width > 0):
+        raise InputError(f"width is {width!r}; accepted: a number more than 0")
+    counts, distances = three_counts(shape), three_numbers("travelled", travelled)
+    if counts is None:
+        raise InputError(f"shape is {shape!r}; accepted: three positive numbers z, y, x")
+    factors: list[Any] = []
+    # Periodic images further away than this are below rounding.
+    most = 1 + math.ceil(9 * width)
+    for start, stop, points, distance in zip(box.start, box.stop, counts, distances, strict=True):
+        away = (np.arange(start, stop) / points - 0.5 - distance) % 1.0
+        images = range(-most, most + 1)
+        factors.append(sum(np.exp(-0.5 * ((away + image) / width) ** 2) for image in images))
+    z, y, x = factors
+    values: np.ndarray = z[:, None, None] * y[None, :, None] * x[None, None, :]
+    return values
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
     """Return the type of the values."""
     try:
-        name = np.dtype(dtype).name
+        name: str = np.dtype(dtype).name
     except (TypeError, ValueError, SyntaxError):
         name = repr(dtype)
     if name not in ("float32", "float64"):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.advection.device_regions import DeviceRegion, Region, padded, record_copies
+from slipstream.advection.stencil import DeviceRegion, Region, padded, record_copies
 from slipstream.array_types import Comm
 from slipstream.decomposition import Box
 from slipstream.device import Device, cuda_device_count

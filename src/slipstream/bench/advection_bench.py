@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,16 @@ from slipstream.array_types import Comm
 from slipstream.bench.harness import (
     MOVING,
     Outcome,
-    Pictures,
     Way,
+    computed_bytes,
     headline,
     left_out,
     measure_ways,
-    number_of,
+    over_ranks,
     read_results,
-    seconds_of,
     show_table,
-    text_of,
 )
-from slipstream.bench.pictures import plot_advection, plot_timelines
+from slipstream.bench.pictures import plot_advection
 from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import Device, HostDevice
 from slipstream.device.copy_bandwidth import large_copy
@@ -51,20 +48,15 @@ def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
     records = [*read_results("advection", request.beside or [], "--beside"), result]
     title = f"advection, {' x '.join(map(str, request.shape))}, on {device.name}"
 
-    def draw_steps(path: Path, title: str) -> None:
-        plot_timelines(path, f"{title}: one step on rank 0", timelines)
-
-    pictures: Pictures = [
-        (request.plot, partial(plot_advection, results=records)),
-        (request.timelines, draw_steps),
-    ]
+    pictures = [(request.plot, partial(plot_advection, results=records))]
     headlines = {
         row["strategy"]: headline(
             row["seconds per step"], row["seconds per step"] * row["fraction of copy"]
         )
         for row in result["rows"]
     }
-    return Outcome("advection", title, device, result, print_advection, headlines, pictures)
+    show, what = print_advection, "one step on rank 0"
+    return Outcome("advection", title, device, result, show, headlines, pictures, timelines, what)
 
 
 def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
@@ -115,7 +107,7 @@ def measure_advection(
     def make(name: str) -> Way:
         solver, tuned = _prepared(request, name, comm)
         copies.add(solver.devices)
-        grids.append(solver.grid)
+        grids.append(solver.problem.grid)
 
         def steps() -> None:
             solver.advance(request.steps)
@@ -163,7 +155,7 @@ def _prepared(
 
     def trial(pair: tuple[int, int | None]) -> Callable[[], None]:
         tried = solver(*pair)
-        tried.set(np.ones(tried.box.shape, tried.dtype))
+        tried.set(np.ones(tried.box.shape, request.dtype))
 
         def step() -> None:
             tried.advance()
@@ -192,18 +184,14 @@ def _row(
     bandwidths: Mapping[str, float],
     timeline: Timeline,
 ) -> dict[str, Any]:
-    per_step = seconds / request.steps
+    per_step, comm = seconds / request.steps, solver.comm
     rate = np.prod(request.shape, dtype=float) / per_step
-    # Each point is read and written once, as the nodes of a step say.
-    moved = 2 * solver.dtype.itemsize * rate
+    moved = over_ranks(comm, computed_bytes(solver.committed[0]), sum) / per_step
     values = solver.values()
     error = float(np.abs(values - solver.exact(_WIDTH)).max()) if values.size else 0.0
-    digest, uncovered = hashlib.sha256(values.tobytes()).hexdigest(), timeline.exposed(*MOVING)
-    if solver.comm is not None:
-        everyone = solver.comm.allgather((error, digest, uncovered))
-        error = max(one[0] for one in everyone)
-        digest = hashlib.sha256("".join(one[1] for one in everyone).encode()).hexdigest()
-        uncovered = max(one[2] for one in everyone)
+    digest = hashlib.sha256(values.tobytes()).hexdigest()
+    if comm is not None:
+        digest = hashlib.sha256("".join(comm.allgather(digest)).encode()).hexdigest()
     row = {
         "strategy": name,
         "seconds per step": per_step,
@@ -211,12 +199,12 @@ def _row(
         "GF": FLOPS * rate / 1e9,
         "bytes per second": moved,
         "fraction of copy": moved / sum(bandwidths[device] for device in solver.devices),
-        "exposed (s per step)": uncovered,
-        "error": error,
+        "exposed (s per step)": over_ranks(comm, timeline.exposed(*MOVING), max),
+        "error": over_ranks(comm, error, max),
         "digest": digest[:16],
     }
     if len(solver.devices) == 2:
-        row |= {"shell": solver.shell, "seconds by shell and threads": dict(trials)}
+        row |= {"shell": solver.problem.shell, "seconds by shell and threads": dict(trials)}
     return row
 
 
@@ -228,12 +216,12 @@ def print_advection(title: str, result: Mapping[str, Any]) -> None:
     show_table(
         title,
         {
-            "strategy": text_of("strategy"),
-            "Gpoint/s": number_of("Gpoint/s"),
-            "GF": number_of("GF", ".4g"),
-            "of copy": number_of("fraction of copy", ".2f"),
-            "exposed": seconds_of("exposed (s per step)"),
-            "error": number_of("error", ".2e"),
+            "strategy": "strategy",
+            "Gpoint/s": "Gpoint/s|.3g",
+            "GF": "GF|.4g",
+            "of copy": "fraction of copy|.2f",
+            "exposed": "exposed (s per step)|s",
+            "error": "error|.2e",
         },
         rows,
         [

@@ -31,7 +31,8 @@ class Benchmark:
 
     def run(self) -> Run:
         """Import and return what measures."""
-        return importlib.import_module(f"slipstream.bench.{self.module}").run
+        run: Run = importlib.import_module(f"slipstream.bench.{self.module}").run
+        return run
 
 
 BENCHMARKS = {

@@ -21,8 +21,6 @@ from slipstream.array_types import Comm, Communicator
 from slipstream.bench.harness import (
     Outcome,
     headline,
-    number_of,
-    seconds_of,
     show_table,
     wait_idly,
 )
@@ -162,9 +160,9 @@ def print_exchange(title: str, result: Mapping[str, Any]) -> None:
             "pattern": lambda row: row["pattern"] if row["is first"] else "",
             "transport": lambda row: row["transport"] if row["is first"] else "",
             "message": lambda row: bytes_text(row["bytes"]),
-            "time": seconds_of("seconds"),
-            "GB/s per rank": number_of("GB/s per rank"),
-            "of limit": number_of("fraction of the limit", ".2f"),
+            "time": "seconds|s",
+            "GB/s per rank": "GB/s per rank|.3g",
+            "of limit": "fraction of the limit|.2f",
             **counted,
         },
         [row for group in groups.values() for row in group],

@@ -27,16 +27,12 @@ from slipstream.bench.harness import (
     Outcome,
     Way,
     headline,
-    number_of,
     over_ranks,
     print_figures,
     quietest,
-    seconds_of,
     show_table,
-    text_of,
     timers_of,
 )
-from slipstream.bench.pictures import plot_timelines
 from slipstream.bench.reference_ffts import (
     Problem,
     Yardstick,
@@ -46,10 +42,10 @@ from slipstream.bench.reference_ffts import (
 from slipstream.bench.requests import TransformRequest
 from slipstream.bench.streaming_ways import (
     Variant,
-    bus_bound,
     bus_notes,
     measure_streams,
     print_ways,
+    streamed_row,
     streams_of_ghost,
     variants_of,
 )
@@ -83,7 +79,6 @@ def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
     if request.residency == "host":
         result, timelines = measure_streaming(request, device, comm)
         first = result["rows"][0]
-        draw = partial(plot_timelines, timelines=timelines, same_axis=True)
         return Outcome(
             "fft of arrays on the host",
             f"transform of arrays on the host, through {device.name}",
@@ -91,7 +86,7 @@ def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
             result,
             print_streaming,
             {way: headline(one, first["bound (s)"]) for way, one in first["seconds"].items()},
-            [(request.timelines, draw)],
+            timelines=timelines,
         )
     result = measure_fft(request, device, comm)
     fractions = result.get("wire bound / time", {})
@@ -125,24 +120,10 @@ class FixedTransforms:
         self.plan = plan
         self.points, self.back = plan.empty_input(), plan.empty_input()
         self.modes = plan.empty_output()
-        self._fill()
+        _fill(plan, self.points)
         for _ in range(_WARM_UP):
             self.forward()
             self.backward()
-
-    def _fill(self) -> None:
-        """Set random numbers that depend on the position only, not on the ranks."""
-        plan = self.plan
-        part, dtype, fields = plan.input_box, plan.arguments.dtype, plan.arguments.fields
-        _, ny, nx = plan.shape
-        batch = self.points.reshape(fields, *part.shape)
-        for field, plane in itertools.product(range(fields), range(part.shape[0])):
-            generator = np.random.default_rng((field, part.start[0] + plane))
-            values = generator.random((ny, nx)) - 0.5
-            if dtype.kind == "c":
-                values = values + 1j * (generator.random((ny, nx)) - 0.5)
-            mine = np.ascontiguousarray(values[part.slices()[1:]].astype(dtype))
-            plan.device.run(plan.device.copy(batch[field, plane], mine))
 
     def forward(self) -> None:
         """Transform points to modes."""
@@ -160,8 +141,7 @@ class FixedTransforms:
         for mine, exact in zip(modes, self.modes, strict=True):
             for place, array in enumerate((mine - exact, exact)):
                 squares[place] += float(module.sum(module.abs(array) ** 2, dtype="float64"))
-        if comm is not None:
-            squares = sum(comm.allgather(squares))
+        squares = over_ranks(comm, squares, sum)
         return float(math.sqrt(squares[0] / squares[1])) if squares[1] else 0.0
 
 
@@ -227,7 +207,7 @@ def _profile(ours: FixedTransforms, comm: Comm) -> dict[str, Any]:
     for way in DIRECTIONS:
         timeline = quietest(partial(_profiled, ours, way))
         totals = timeline.totals()
-        names = set(totals) if comm is None else set.union(*comm.allgather(set(totals)))
+        names = over_ranks(comm, set(totals), lambda every: set.union(*every))
         result[f"timers of {way} (s)"] = {
             name: over_ranks(comm, totals.get(name, 0.0), statistics.fmean)
             for name in sorted(names)
@@ -288,9 +268,9 @@ def print_fft(title: str, result: Mapping[str, Any]) -> None:
         {"name": name, "pair": one["forward"] + one["backward"], **one}
         for name, one in result["comparison"].items()
     ]
-    columns: dict[str, Column] = {"": text_of("name")}
-    columns |= {key: seconds_of(key) for key in ("forward", "backward", "pair")}
-    columns |= {_PAIRS[key]: number_of(key) for key in _PAIRS if any(key in row for row in rows)}
+    columns: dict[str, Column] = {"": "name"}
+    columns |= {key: f"{key}|s" for key in ("forward", "backward", "pair")}
+    columns |= {_PAIRS[key]: f"{key}|.3g" for key in _PAIRS if any(key in row for row in rows)}
     show_table("forward and backward, and pairs of both", columns, rows, result["notes"])
 
 
@@ -331,7 +311,6 @@ def measure_streaming(
 
     def way(variant: Variant, rates: dict[str, float]) -> Way:
         plan = make(streaming=variant.streaming, schedule=variant.schedule)
-        factors = _factors(plan)
         if not arrays:
             settings["plan"] = plan.describe()
             if request.in_place:
@@ -339,13 +318,13 @@ def measure_streaming(
             else:
                 arrays.extend((plan.empty_input(), plan.empty_output()))
             rates.update(bus_rates(cast(StreamedPlan, plan.streamed).devices, plan.home, comm))
-            _fill(plan, arrays[0], factors)
+            _fill(plan, arrays[0])
         plan.remember(*arrays)
         points, modes = arrays
         plan.forward(points, modes)
         first = modes if plan.arguments.fields == 1 else modes[0]
+        factors, whole = _factors(plan), request.truncation is None
         error = _error_of_samples(plan, first, factors, comm)
-        whole = request.truncation is None
         parseval = _error_of_squares(plan, first, factors, comm) if whole else None
         plan.backward(modes, points)  # from here on the points are there again after each pair
         actions: dict[str, Callable[[], object]] = {
@@ -371,18 +350,13 @@ def _streamed_row(
     timeline: Timeline,
 ) -> dict[str, Any]:
     streamed = cast(StreamedPlan, plan.streamed)
-    ways, bound = bus_bound(variant, streamed.slabs.bus_bytes, rates, comm)
-    if not streamed.goes_both_ways:
-        bound = ways[0] / rates["in"] + ways[1] / rates["out"]
-    return {
-        "name": variant.name,
-        "schedule": variant.schedule,
+    row = streamed_row(variant, streamed.slabs.bus_bytes, rates, comm, streamed.goes_both_ways)
+    bound = row["bound (s)"]
+    return row | {
         "streaming": streamed.streaming.of_transform(),
         "tiles": streamed.tiles,
         "seconds": dict(seconds),
         "pair (s)": sum(seconds.values()),
-        "bytes over the bus, in and out": ways,
-        "bound (s)": bound,
         "of the bound": {name: bound / one for name, one in seconds.items()},
         "device memory (bytes)": streamed.device_bytes,
         **errors,
@@ -390,30 +364,34 @@ def _streamed_row(
     }
 
 
-def _factors(plan: DistributedFFT) -> Factors:
-    """Return random functions of each axis: the field is the sum of their products."""
-    generator = np.random.default_rng(0)
-    dtype = plan.arguments.dtype
-    result: Factors = []
-    for _ in range(_TERMS):
-        own = [generator.standard_normal(n) for n in plan.shape]
-        result.append([one.astype(np.result_type(dtype, np.float32)) for one in own])
-    return result
+def _factors(plan: DistributedFFT, field: int = 0) -> Factors:
+    """Return random functions of each axis: a field is the sum of their products."""
+    generator = np.random.default_rng(field)
+    dtype = np.result_type(plan.arguments.dtype, np.float32)
+    return [[generator.standard_normal(n).astype(dtype) for n in plan.shape] for _ in range(_TERMS)]
 
 
-def _fill(plan: DistributedFFT, points: Array, factors: Factors) -> None:
-    z, y, x = plan.input_box.slices()
-    batch = points if plan.arguments.fields > 1 else points[None]
-    planes = [np.multiply.outer(own[1][y], own[2][x]) for own in factors]
+def _fill(plan: DistributedFFT, points: Array) -> None:
+    """Set fields that depend on the position only, not on the ranks."""
+    fields, (z, y, x) = plan.arguments.fields, plan.input_box.slices()
+    batch, on_host = points.reshape(fields, *plan.input_box.shape), isinstance(points, np.ndarray)
 
-    def fill(place: int) -> None:
-        for target in batch:
-            np.multiply(planes[0], factors[0][0][z.start + place], out=target[place])
-            for plane, own in zip(planes[1:], factors[1:], strict=True):
-                target[place] += own[0][z.start + place] * plane
+    def fill(target: Array, terms: list[tuple[np.ndarray, np.ndarray]], place: int) -> None:
+        values = sum(along[z.start + place] * plane for along, plane in terms)
+        if on_host:
+            target[place] = values
+        else:
+            plan.device.run(plan.device.copy(target[place], values))
 
-    with ThreadPoolExecutor() as threads:  # large arrays take minutes otherwise
-        list(threads.map(fill, range(z.stop - z.start)))
+    for field, target in enumerate(batch):
+        factors = _factors(plan, field)
+        terms = [(own[0], np.multiply.outer(own[1][y], own[2][x])) for own in factors]
+        put, places = partial(fill, target, terms), range(len(target))
+        if on_host:  # large arrays take minutes otherwise
+            with ThreadPoolExecutor() as threads:
+                list(threads.map(put, places))
+        else:
+            list(map(put, places))
 
 
 def _error_of_samples(plan: DistributedFFT, modes: Array, factors: Factors, comm: Comm) -> float:

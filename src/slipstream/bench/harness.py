@@ -34,7 +34,7 @@ from slipstream.errors import InputError, RunError
 from slipstream.machine_info import commit_name, facts_to_publish
 from slipstream.report.console import make_console
 from slipstream.report.number_text import quantity
-from slipstream.schedule import Timeline
+from slipstream.schedule import CommittedStep, Timeline
 from slipstream.tuner import medians
 
 # Options that change what is shown or kept, not what is measured.
@@ -77,6 +77,9 @@ class Outcome:
     show: Callable[[str, Mapping[str, Any]], None]
     headlines: Mapping[str, Headline] = field(default_factory=dict)
     pictures: Pictures = ()
+    # What ran when, to be drawn if the request asks for it; what of it, for the title.
+    timelines: Mapping[str, Timeline] = field(default_factory=dict)
+    timelines_of: str = ""
 
 
 Run = Callable[[Any, Device, Comm], Outcome]
@@ -87,6 +90,7 @@ def run_benchmark(name: str, run: Callable[[], Run], request: Request) -> None:
 
     What measures is imported only where it is needed: `run` returns it.
     """
+    request.check_pictures()
     request.check()
     if mpi_launch.should_relaunch(request.ranks):
         raise typer.Exit(mpi_launch.relaunch(request.ranks or 1))
@@ -118,13 +122,18 @@ def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) ->
     for path, draw in outcome.pictures:
         if path is not None:
             draw(path, outcome.title)
+    if timelines := getattr(request, "timelines", None):
+        from slipstream.bench.pictures import plot_timelines
+
+        title = outcome.title + (outcome.timelines_of and f": {outcome.timelines_of}")
+        plot_timelines(timelines, title, outcome.timelines, same_axis=not outcome.timelines_of)
     if request.against is None:
         return
     rows = changes(earlier, outcome.headlines, request.tolerance)
     columns: dict[str, Column] = {
-        "figure": text_of("figure"),
-        "before": seconds_of("before"),
-        "now": seconds_of("now"),
+        "figure": "figure",
+        "before": "before|s",
+        "now": "now|s",
         "now / before": lambda row: f"{row['now'] / row['before']:.3f}",
         "": lambda row: "worse" if row["is worse"] else "",
     }
@@ -144,7 +153,8 @@ def asked_of(request: Request) -> dict[str, Any]:
     """Return the options of a request that say what is measured, as a record has them."""
     options = {one.name: getattr(request, one.name) for one in fields(request)}
     kept = {name: value for name, value in options.items() if name not in _ASIDE}
-    return json.loads(json.dumps(kept, default=str))
+    recorded: dict[str, Any] = json.loads(json.dumps(kept, default=str))
+    return recorded
 
 
 def write_record(
@@ -318,9 +328,14 @@ def timers_of(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def over_ranks(comm: Comm, value: float, combine: Callable[..., float]) -> float:
+def over_ranks(comm: Comm, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
     """Return what `combine`, such as max, makes of the values of all ranks. Collective."""
-    return value if comm is None else combine(comm.allgather(value))
+    return combine([value] if comm is None else comm.allgather(value))
+
+
+def computed_bytes(step: CommittedStep) -> float:
+    """Return the bytes that the kernels of a step must read and write, as its nodes say."""
+    return sum(sum(one.moves) for one in step.nodes if one.category == "compute" and one.moves)
 
 
 class OnFirstRank:
@@ -355,22 +370,17 @@ def wait_idly(comm: Comm) -> None:
 
 # -- tables ---------------------------------------------------------------------------------
 
-Column = Callable[[Mapping[str, Any]], object]
+# What a row shows in a column: a name of what it has, perhaps with a format behind a bar ("s" for
+# seconds with their unit); or a function of the row.
+Column = str | Callable[[Mapping[str, Any]], object]
 
 
-def text_of(key: str) -> Column:
-    """Return a column of what rows have by a name."""
-    return lambda row: row[key]
-
-
-def number_of(key: str, form: str = ".3g") -> Column:
-    """Return a column of numbers in a format."""
-    return lambda row: format(row[key], form)
-
-
-def seconds_of(key: str) -> Column:
-    """Return a column of seconds, with their unit."""
-    return lambda row: quantity(row[key], "s")
+def cell(row: Mapping[str, Any], column: Column) -> str:
+    """Return what a row shows in a column."""
+    if not isinstance(column, str):
+        return str(column(row))
+    name, _, form = column.partition("|")
+    return quantity(row[name], "s") if form == "s" else format(row[name], form)
 
 
 def show_table(
@@ -392,7 +402,7 @@ def show_table(
         else:
             table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        cells = (Text(str(cell(row))) for cell in columns.values())
+        cells = (Text(cell(row, column)) for column in columns.values())
         table.add_row(*cells, end_section=row.get("ends group", False))
     console = make_console()
     # Lines too long for a screen, but whole.

@@ -19,12 +19,11 @@ from typing import Any
 
 from slipstream.array_types import Comm
 from slipstream.bench.harness import (
+    Column,
     Headline,
     Outcome,
     left_out,
-    seconds_of,
     show_table,
-    text_of,
 )
 from slipstream.bench.requests import HeadlinesRequest
 from slipstream.device import Device, gpu_count
@@ -117,7 +116,9 @@ def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
         if done.returncode or not record.exists():
             said = (done.stderr or done.stdout).strip().splitlines()
             raise _Failed(said[-1] if said else f"ended with status {done.returncode}")
-        return json.loads(record.read_text(encoding="utf-8"))["headlines"]
+        headlines: dict[str, dict[str, Any]]
+        headlines = json.loads(record.read_text(encoding="utf-8"))["headlines"]
+        return headlines
 
 
 def _figure(command: str, taken: list[Mapping[str, Any]]) -> dict[str, Any]:
@@ -139,9 +140,9 @@ def _figure(command: str, taken: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 def print_headlines(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each figure."""
-    columns = {
-        "figure": text_of("name"),
-        "median": seconds_of("seconds"),
+    columns: dict[str, Column] = {
+        "figure": "name",
+        "median": "seconds|s",
         "bound": lambda row: quantity(row["bound (s)"], "s") if row["bound (s)"] else "",
         "fraction\nof the bound": lambda row: _percent(row["fraction of the bound"]),
         "spread of\nprocesses": lambda row: _percent(row["spread of processes"]),

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,11 @@ from slipstream.bench.harness import (
     Headline,
     Outcome,
     Way,
+    computed_bytes,
     measure_ways,
-    number_of,
-    seconds_of,
+    over_ranks,
     show_table,
-    text_of,
 )
-from slipstream.bench.pictures import plot_timelines
 from slipstream.bench.requests import LatticeRequest
 from slipstream.decomposition import Box
 from slipstream.device import Device
@@ -49,16 +46,12 @@ def run(request: LatticeRequest, device: Device, comm: Comm) -> Outcome:
     title = f"lattice Boltzmann, {request.sample} {shape}, on {device.name}"
     # A sweep on several ranks has both of these, which are worth comparing.
     compared = {name: one for name, one in timelines.items() if name in ("serial", "overlap")}
-
-    def draw(path: Path, title: str) -> None:
-        plot_timelines(path, f"{title}: two steps on rank 0", compared or timelines)
-
     first, sites = result["rows"][0], result["pore sites"]
     step = sites / first["MLUPS"] / 1e6
     bound = step * first["fraction of copy, pair"]
     headlines = {"step": Headline(step, first["spread of repetitions"], bound)}
-    pictures = [(request.timelines, draw)]
-    return Outcome("lattice", title, device, result, print_lattice, headlines, pictures)
+    show, drawn = print_lattice, (compared or timelines, "two steps on rank 0")
+    return Outcome("lattice", title, device, result, show, headlines, (), *drawn)
 
 
 @dataclass(frozen=True)
@@ -129,7 +122,7 @@ def measure_lattice(
         "voxels (z, y, x)": request.shape,
         "parameters": dict(request.parameters),
         "porosity": subdomain.connectivity.porosity,
-        "pore sites": mine if comm is None else comm.allreduce(mine),
+        "pore sites": over_ranks(comm, mine, sum),
         "ranks": ranks,
         "transport": "none" if transport is None else transport.name,
         "making, analysing and dividing the image (s)": handed_out,
@@ -202,12 +195,11 @@ def _way(
         bandwidth = max(moved / seconds[kind] for kind, (_, moved) in copies.items())
         exposed = timeline.exposed(*MOVING) / 2
         mine = flow.sites.count, len(subdomain.neighbours), exposed, setting_up
-        everyone = [mine] if comm is None else comm.allgather(mine)
+        everyone = over_ranks(comm, mine, list)
         counts, neighbours, uncovered, set_up = (list(one) for one in zip(*everyone, strict=True))
         sites, ranks = sum(counts), len(counts)
         steps = [seconds[f"step {number}"] for number in (0, 1)]
-        # What the nodes of both steps move, site by site.
-        bytes_ = variant.storage.bytes_per_update(flow.links.bytes_per_site)
+        bytes_ = [computed_bytes(one) / max(1, flow.sites.stored) for one in flow.pair]
         rates = [sites / one for one in steps]
         pair = 2 * _PAIRS * sites / seconds["pairs"]
         bandwidth *= ranks
@@ -220,7 +212,7 @@ def _way(
             "MLUPS per device": pair / ranks / 1e6,
             "spread of repetitions": getattr(seconds["pairs"], "spread", 0.0),
             "MLUPS of the two steps": [rate / 1e6 for rate in rates],
-            "bytes per update": list(bytes_),
+            "bytes per update": bytes_,
             "copy bandwidth (B/s)": bandwidth,
             "fraction of copy": [
                 rate * size / bandwidth for rate, size in zip(rates, bytes_, strict=True)
@@ -250,15 +242,15 @@ def print_lattice(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each variant, and what the rates mean."""
     ranks = result["ranks"]
     columns: dict[str, Column] = {
-        "": text_of("name"),
+        "": "name",
         "MLUPS": lambda row: _rate(row["MLUPS"]),
-        "of\ncopy": number_of("fraction of copy, pair", ".2f"),
+        "of\ncopy": "fraction of copy, pair|.2f",
         "MLUPS\neven/odd": lambda row: " / ".join(map(_rate, row["MLUPS of the two steps"])),
         "bytes\neven/odd": lambda row: " / ".join(f"{x:.0f}" for x in row["bytes per update"]),
         "of copy\neven/odd": lambda row: " / ".join(f"{x:.2f}" for x in row["fraction of copy"]),
     }
     if ranks > 1:
-        columns["exposed"] = seconds_of("exposed (s per step)")
+        columns["exposed"] = "exposed (s per step)|s"
     first = result["rows"][0]
     notes = (
         "MLUPS: million sites updated per second, by all ranks, in pairs of steps and in even and "

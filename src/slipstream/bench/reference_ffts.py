@@ -131,7 +131,7 @@ def plain_transforms(
 
 def plain_bytes(device: Device, shape: tuple[int, int, int], dtype: Any) -> int:
     """Return the memory that `plain_transforms` needs."""
-    size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    size: int = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
     # Points and modes; on a GPU also the result of the way back, and cuFFT's work area.
     return (4 if device.kind != "cpu" else 2) * size
 

@@ -123,8 +123,11 @@ def _choice(
     return _option(default, help.format(listed(values)), *names, **settings)
 
 
+_PICTURE = "FILE.png"
+
+
 def _picture(help: str) -> Any:
-    return _option(None, help, metavar="FILE.png")
+    return _option(None, help, metavar=_PICTURE)
 
 
 def _points(default: Shape, what: str = "Points") -> Any:
@@ -160,6 +163,12 @@ class Request:
 
     def check(self) -> None:
         """Refuse what cannot be, before ranks are started."""
+
+    def check_pictures(self) -> None:
+        """Refuse files that cannot be pictures."""
+        for one in fields(self):
+            if one.metadata["option"].metavar == _PICTURE:
+                check_format(getattr(self, one.name), f"--{one.name}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +290,6 @@ class ExchangeRequest(Request):
         for name in self.transports if self.sizes else ():
             if name not in names:
                 raise InputError(f"transport {name!r} is unknown; accepted: {', '.join(names)}")
-        check_format(self.plot)
 
 
 @dataclass(frozen=True)
@@ -317,7 +325,6 @@ class TransformRequest(TileRequest):
     def check(self) -> None:
         others = {"--in-place": self.in_place, "--timelines": self.timelines is not None}
         self.check_residency(others)
-        check_format(self.timelines, "--timelines")
 
     def settings(self) -> dict[str, Any]:
         """Return what a record says of the transform."""
@@ -361,8 +368,6 @@ class AdvectionRequest(Request):
             raise InputError("--all and --strategies exclude each other")
         from slipstream.bench.harness import read_results
 
-        check_format(self.plot)
-        check_format(self.timelines, "--timelines")
         read_results("advection", self.beside or [], "--beside")
 
 
@@ -407,4 +412,3 @@ class LatticeRequest(Request):
 
     def check(self) -> None:
         _ = self.parameters
-        check_format(self.timelines, "--timelines")

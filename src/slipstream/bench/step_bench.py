@@ -17,19 +17,17 @@ from slipstream.bench.harness import (
     Way,
     headline,
     measure_ways,
-    number_of,
     print_figures,
-    seconds_of,
     timers_of,
 )
 from slipstream.bench.reference_ffts import plain_transforms
 from slipstream.bench.requests import DNSRequest
 from slipstream.bench.streaming_ways import (
     Variant,
-    bus_bound,
     bus_notes,
     measure_streams,
     print_ways,
+    streamed_row,
     streams_of_ghost,
     variants_of,
 )
@@ -114,7 +112,7 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
     allocated = before - device.memory_free()
     simulation._initialise()
     flow, problem = simulation.flow, simulation.problem
-    memory, points = problem.memory(device), problem.geometry.physical_box.size
+    memory, points = simulation.placement.fields_bytes, problem.geometry.physical_box.size
     flow.set_step_size(1e-6)
     step = commit(flow.record_step(), case.run.schedule)
     alone = commit(flow.record_step(compute=False), case.run.schedule)
@@ -204,9 +202,8 @@ def measure_streamed_step(
         on_every_rank(simulation.comm, simulation._allocate)
         placement, flow, comm = simulation.placement, simulation.flow, simulation.comm
         rates.update(rates or bus_rates(placement.devices, placement.home, comm))
-        memory = simulation.problem.memory(simulation.device) / 2**30
         settings.update(_settings(simulation) | {"memory": simulation.case.run.memory})
-        settings["memory of fields on the host (GiB)"] = memory
+        settings["memory of fields on the host (GiB)"] = placement.fields_bytes / 2**30
         simulation._initialise()
         flow.set_step_size(1e-6)
         placement.run(commit(flow.record_step(), variant.schedule))
@@ -231,20 +228,15 @@ def _streamed_row(
 ) -> dict[str, Any]:
     passes, problem = cast(StreamedPasses, simulation.flow.passes), simulation.problem
     sizes = crossings(problem, variant.streaming.update, passes.resident.ky, passes.tiles)
-    ways, bound = bus_bound(variant, sizes, rates, simulation.comm)
-    took = seconds["step"]
-    return {
-        "name": variant.name,
-        "schedule": variant.schedule,
+    row, took = streamed_row(variant, sizes, rates, simulation.comm), seconds["step"]
+    return row | {
         "streaming": variant.streaming.of_step(),
         "tiles": passes.tiles,
         "ky whose columns stay": passes.resident.ky,
         "ky": problem.geometry.columns_shape[1],
         "seconds per step": took,
         "seconds per substage": took / problem.method.substages,
-        "bytes over the bus, in and out": ways,
-        "bound (s)": bound,
-        "of the bound": bound / took,
+        "of the bound": row["bound (s)"] / took,
         "device memory (bytes)": passes.device_bytes,
         "timers (s)": timers_of(timeline),
     }
@@ -253,8 +245,8 @@ def _streamed_row(
 def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
     """Print the times of each way to stream, and the bound by the bus."""
     columns: dict[str, Column] = {
-        "step": seconds_of("seconds per step"),
-        "of bus\nbound": number_of("of the bound", ".2f"),
+        "step": "seconds per step|s",
+        "of bus\nbound": "of the bound|.2f",
     }
     first = result["rows"][0]
     exposed = ", ".join(

@@ -21,10 +21,8 @@ from slipstream.bench.harness import (
     Way,
     left_out,
     measure_ways,
-    number_of,
     over_ranks,
     show_table,
-    text_of,
 )
 from slipstream.byte_sizes import bytes_text
 from slipstream.fft import Streaming
@@ -90,12 +88,22 @@ def measure_streams(
     return {"bus (GB/s)": bus, "rows": found.rows, "left out": found.left_out}, found
 
 
-def bus_bound(
-    variant: Variant, sizes: Iterable[float], rates: Mapping[str, float], comm: Comm
-) -> tuple[list[float], float]:
-    """Return the bytes in and out of each device, the most of a rank, and the bound in seconds."""
+def streamed_row(
+    variant: Variant,
+    sizes: Iterable[float],
+    rates: Mapping[str, float],
+    comm: Comm,
+    goes_both_ways: bool = True,
+) -> dict[str, Any]:
+    """Return what rows of all variants have: the bytes in and out of each device, and the bound."""
     ways = [over_ranks(comm, one, max) / variant.streaming.devices for one in sizes]
-    return ways, max(ways) / rates["both"]
+    both, one_by_one = max(ways) / rates["both"], ways[0] / rates["in"] + ways[1] / rates["out"]
+    return {
+        "name": variant.name,
+        "schedule": variant.schedule,
+        "bytes over the bus, in and out": ways,
+        "bound (s)": both if goes_both_ways else one_by_one,
+    }
 
 
 def print_ways(
@@ -111,11 +119,11 @@ def print_ways(
     def part(name: str) -> Column:
         return lambda row: quantity(row[timers][name], "s") if name in row[timers] else ""
 
-    shown: dict[str, Column] = {"": text_of("name")}
+    shown: dict[str, Column] = {"": "name"}
     # Records of earlier versions say "pencils".
     shown["tiles"] = lambda row: np.max(row.get("tiles") or row["pencils"])
     shown |= columns
-    shown["times\nsynchr."] = number_of("synchronous / this", ".2f")
+    shown["times\nsynchr."] = "synchronous / this|.2f"
     shown |= {name: part(name) for name in parts}
     show_table(title, shown, result["rows"], [*notes, *left_out(result)])
 

@@ -314,7 +314,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
     """Return `data` with the overrides, without the keys that these displace."""
-    merged = _copied(data)
+    merged: dict[str, Any] = _copied(data)
     for key in given:
         for displaced in model.displaces.get(key, ()):
             if _removed(merged, displaced):

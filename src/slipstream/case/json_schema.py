@@ -51,7 +51,8 @@ def schema_of_cases(solver: str | None = None) -> dict[str, Any]:
     )
     schema.pop("discriminator", None)  # OpenAPI's, which editors do not know
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Case of Slipstream"}
-    return _as_draft_7({**schema, **head})
+    draft: dict[str, Any] = _as_draft_7({**schema, **head})
+    return draft
 
 
 class _GenerateCaseSchema(GenerateJsonSchema):

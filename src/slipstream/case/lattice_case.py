@@ -438,6 +438,11 @@ class Convergence(Table):
         "number of changes from which the steady flow is extrapolated, which saves most time steps"
         " (fewer if memory is short); 0: none, to follow the flow in time",
     )
+    coarse_start: bool = Key(
+        False,
+        "whether Stokes flow begins from that through voxels twice and four times as large, which"
+        " also tells how well the pores are resolved; a restart begins from its state",
+    )
 
 
 class Numerics(Table):

@@ -26,6 +26,7 @@ from slipstream.accepted import (
     RESIDENCIES,
     TRANSPORTS,
     UPDATES,
+    WIRES,
 )
 from slipstream.byte_sizes import bytes_of
 from slipstream.case.common_tables import Case, ExchangingRun, Grid, Initial, Output, Time
@@ -418,6 +419,20 @@ class Numerics(Table):
         "2/3", "which modes are kept, so that products do not alias"
     )
     integrating_factor: bool = Key(True, "integrate the viscous term exactly")
+    wire: Annotated[str, one_of({"none": "their own precision", **WIRES})] = Key(
+        "none",
+        "precision in which data of double precision travel between ranks; the column wire_error"
+        " has what is lost",
+    )
+
+    @model_validator(mode="after")
+    def _wire_is_narrower(self) -> Self:
+        if self.wire != "none" and self.precision != "float64":
+            raise ValueError(
+                f"'wire' = {self.wire!r} narrows double precision; accepted with precision ="
+                f" {self.precision!r}: 'none'"
+            )
+        return self
 
 
 _PLANE = {"axis": "z", "position": 1.0}
@@ -463,6 +478,15 @@ class SpectralCase(Case):
         from slipstream.equations import models
 
         return _case_of_function(models.find(name))
+
+    @model_validator(mode="after")
+    def _wire_is_between_devices(self) -> Self:
+        if self.numerics.wire != "none" and self.run.residency != "device":
+            raise ValueError(
+                f"numerics.wire = {self.numerics.wire!r} with run.residency ="
+                f" {self.run.residency!r}; accepted with it: 'none'"
+            )
+        return self
 
     def with_own_code(self, data: dict[str, Any], source: str) -> dict[str, Any]:
         equation = data.get("equation")

@@ -353,8 +353,9 @@ class HostDevice(Device):
         axis: int,
         forward: bool,
         scratch: Scratch | None = None,
+        scale: float = 1.0,
     ) -> Operation:
-        return vector_fft.plan(self, source, target, axis, forward)
+        return vector_fft.plan(self, source, target, axis, forward, scale=scale)
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
         return LanePrograms(self, lanes)

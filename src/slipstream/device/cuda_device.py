@@ -265,10 +265,25 @@ class CudaDevice(Device):
         return lambda stream: target.fill(value)
 
     def fft(
-        self, source: Array, target: Array, axis: int, forward: bool, scratch: Scratch | None = None
+        self,
+        source: Array,
+        target: Array,
+        axis: int,
+        forward: bool,
+        scratch: Scratch | None = None,
+        scale: float = 1.0,
     ) -> Operation:
         with self.context, self._memory_for("cuFFT's work area"):
-            return strided_plan(source, target, axis, forward, cast(CufftScratch | None, scratch))
+            plan = strided_plan(source, target, axis, forward, cast(CufftScratch | None, scratch))
+        if scale == 1.0:
+            return plan
+        multiply = self.scale(target, scale)
+
+        def run(stream: Stream) -> None:
+            plan(stream)
+            multiply(stream)
+
+        return run
 
     def fft_scratch(self) -> CufftScratch:
         return CufftScratch()

@@ -232,9 +232,15 @@ class Device(ABC):
 
     @abstractmethod
     def fft(
-        self, source: Array, target: Array, axis: int, forward: bool, scratch: Scratch | None = None
+        self,
+        source: Array,
+        target: Array,
+        axis: int,
+        forward: bool,
+        scratch: Scratch | None = None,
+        scale: float = 1.0,
     ) -> Operation:
-        """Return the unnormalised one-dimensional transform along `axis`, all other axes batched.
+        """Return the unnormalised transform along `axis`, all other axes batched, times a constant.
 
         Real to complex if `source` is real, complex to real if `target` is, else complex. The
         arrays may be strided views. A complex-to-real transform may overwrite its source. Complex

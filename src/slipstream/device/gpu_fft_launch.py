@@ -124,8 +124,13 @@ def fused_product(
     outputs: int,
     product_header: str,
     limit: int = SHARED_LIMIT,
+    rows: int = 0,
 ) -> TiledKernel | None:
-    """Return the kernel for rows of `n` points; None if `n` is unsupported or does not fit."""
+    """Return the kernel for planes of `rows` rows of `n` points.
+
+    None if `n` is unsupported or does not fit. It is launched for an even number of rows of each
+    plane.
+    """
     real = np.dtype(real_dtype)
     radices = factorise(n, budget=24, first=2, last=inputs)
     if radices is None:
@@ -161,6 +166,7 @@ def fused_product(
         "INPUTS": inputs,
         "OUTPUTS": outputs,
         "GROUP": group,
+        "ODD_ROWS": rows if rows % 2 else 0,
         "PAIRS": pairs,
         "PRODUCT_HEADER": f'"{product_header}"',
     }

@@ -2,7 +2,8 @@
 
 Its arrays have shapes, types and addresses, so that dependencies between nodes are found as ever,
 but there is no memory at these addresses. One rank of thousands is so recorded on any machine, as
-it would be on a GPU or on a CPU. Graphs on such a device keep what their nodes access.
+it would be on a GPU or on a CPU. Graphs on such a device keep what their nodes access, and a
+`MemoryMeter` counts what is allocated on it as on any other device.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from slipstream.device.device_interface import (
     Scratch,
     Stream,
 )
+from slipstream.device.memory_meter import note_owned
+from slipstream.errors import InputError
 
 # Where memory is: of the device, of the host, of other ranks of the node; or a core's cache.
 DEVICE, HOST, PEER, CACHE = range(4)
 # Addresses that no processor maps: whoever touches one by mistake gets no memory of another array.
 _FIRST_ADDRESS, _ZONE_BITS, _ALIGNMENT = 1 << 62, 56, 4096
+# NumPy has no arrays of more.
+_MOST_BYTES = (1 << 63) - 1
 
 
 class _Address:
@@ -64,16 +69,23 @@ class NotedMemory:
         self._starts: list[int] = []
         self._owners: list[int] = []
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, place: int, owner: int = 0) -> NotedArray:
-        """Return an array at addresses that no other one has."""
+    def empty(
+        self, shape: tuple[int, ...], dtype: Any, place: int, owner: int | None = None
+    ) -> NotedArray:
+        """Return an array at addresses that no other one has; another rank may be its owner."""
         shape, dtype = tuple(map(int, shape)), np.dtype(dtype)
         address = self._used[place]
         size = math.prod(shape) * dtype.itemsize
+        if size > _MOST_BYTES:
+            raise InputError(f"an array of shape {shape} is larger than any memory")
         self._used[place] += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
         if place == PEER:
             self._starts.append(address)
-            self._owners.append(owner)
-        return np.asarray(_Address(address, shape, dtype)).view(NotedArray)
+            self._owners.append(owner or 0)
+        memory = _Address(address, shape, dtype)
+        if owner is None:
+            note_owned(memory, "device" if place == DEVICE else "host", size)
+        return np.asarray(memory).view(NotedArray)
 
     def owner_of(self, array: Array) -> int:
         """Return the rank whose memory an array in the place `PEER` is in."""
@@ -118,7 +130,7 @@ class NotingDevice(Device):
         self.kind = kind
         self.memory = memory or NotedMemory()
         self.lanes, self.inline = lanes, kind == "cpu" and lanes == 1
-        self.row_bytes = 1 if kind == "cpu" else 128
+        self.row_bytes, self._is_tiled = (1, False) if kind == "cpu" else (128, True)
         self.name, self.identity = f"a {kind} that only notes", kind
         self.default_stream = InlineStream()
         self._bytes = bytes_free
@@ -126,6 +138,13 @@ class NotingDevice(Device):
         self.home: NotingDevice = self
         if kind != "cpu":
             self.home = NotingDevice("cpu", host_bytes, memory=self.memory)
+
+    @classmethod
+    def like(cls, device: Device, kind: str | None = None) -> NotingDevice:
+        """Return a device on which the same is allocated as on another, perhaps of another kind."""
+        noting = cls(kind or device.kind, lanes=device.lanes)
+        noting.row_bytes, noting._is_tiled = device.row_bytes, device.tiled_transforms()
+        return noting
 
     def alike(self) -> NotingDevice:
         """Return another device of the same rank, such as this."""
@@ -147,7 +166,9 @@ class NotingDevice(Device):
 
     def array(self, values: Any, dtype: Any = None) -> np.ndarray:
         # Tables are small, and some are looked into.
-        return np.array(values, dtype=dtype, order="C")
+        table = np.array(values, dtype=dtype, order="C")
+        note_owned(table, "device" if self._place == DEVICE else "host", table.nbytes)
+        return table
 
     def stream(self, urgent: bool = False) -> Stream:
         return InlineStream()
@@ -164,7 +185,13 @@ class NotingDevice(Device):
         return nothing
 
     def fft(
-        self, source: Array, target: Array, axis: int, forward: bool, scratch: Scratch | None = None
+        self,
+        source: Array,
+        target: Array,
+        axis: int,
+        forward: bool,
+        scratch: Scratch | None = None,
+        scale: float = 1.0,
     ) -> Operation:
         return nothing
 
@@ -172,7 +199,7 @@ class NotingDevice(Device):
         return nothing
 
     def tiled_transforms(self) -> bool:
-        return self.kind != "cpu"
+        return self._is_tiled
 
     def memory_total(self) -> int:
         return self.memory_free()

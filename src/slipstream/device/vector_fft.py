@@ -38,8 +38,9 @@ def plan(
     axis: int,
     forward: bool,
     kind: str = "fft",
+    scale: float = 1.0,
 ) -> Operation:
-    """Return the transform ``source -> target`` along an axis; see `Device.fft`.
+    """Return the transform ``source -> target`` along an axis, times a constant; see `Device.fft`.
 
     Of another kind than "fft", it is that of `Device.cosine_transform`, which goes forward.
     """
@@ -52,12 +53,14 @@ def plan(
     ]
     is_whole = all(stride % one.itemsize == 0 for one in pair for stride in one.strides)
     if not contiguous or not is_whole:
-        return _through_copies(device, source, target, axis, forward, kind)
+        return _through_copies(device, source, target, axis, forward, kind, scale)
     along = contiguous[-1]
     real = np.zeros(0, source.dtype).real.dtype
     n = (source if forward else target).shape[axis]
     is_real = source.dtype.kind != target.dtype.kind
     is_rows = axis == along
+    if scale != 1.0 and not is_rows:
+        return _through_copies(device, source, target, axis, forward, kind, scale)
     is_half = is_real and is_rows and n % 2 == 0
     name = "fft_rows" if is_rows else "fft_columns"
     size = n // 2 if is_half else n
@@ -68,7 +71,8 @@ def plan(
     for first, second, axes in _parts(pair, {axis, along}):
         sizes = [size for size, _ in axes]
         if is_rows:
-            form = [is_real and not is_half, is_half, _address(turns), *sizes]
+            factor = int(np.float64(scale).view(np.int64))
+            form = [factor, is_real and not is_half, is_half, _address(turns), *sizes]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form = [is_real, *sizes, source.shape[along]]
@@ -79,7 +83,13 @@ def plan(
 
 
 def _through_copies(
-    device: Device, source: Array, target: Array, axis: int, forward: bool, kind: str
+    device: Device,
+    source: Array,
+    target: Array,
+    axis: int,
+    forward: bool,
+    kind: str,
+    scale: float,
 ) -> Operation:
     """Return a transform between contiguous copies."""
     first, last = np.empty(source.shape, source.dtype), np.empty(target.shape, target.dtype)
@@ -88,7 +98,7 @@ def _through_copies(
     def run(stream: Stream) -> None:
         first[...] = source
         transform(stream)
-        target[...] = last
+        target[...] = last if scale == 1.0 else last * last.real.dtype.type(scale)
 
     return run
 
@@ -143,6 +153,40 @@ def bind_lines(
     return _call(kernel, length, source[0], target[0], arguments, (source, target))
 
 
+def bind_products(
+    device: Device,
+    modes: Array,
+    n: int,
+    product: dict[str, Any],
+    maxima: Array,
+    parameters: Array,
+) -> Operation:
+    """Return modes of rows -> `n` points -> product -> modes, in place, by `vector_product.hpp`.
+
+    Modes are (fields, planes, rows, those kept), and lie at equal distances from row to row.
+    `product` are the constants of its kernel.
+    """
+    _, planes, rows, kept = modes.shape
+    is_half, real = n % 2 == 0, modes.real.dtype.name
+    size = n // 2 if is_half else n
+    constants = {"REAL": REAL_NAMES[real], **_fixed(size), **product}
+    kernel = device.kernel("vector_product.hpp", "product_of_rows", **constants)
+    turns, length = _roots(n, real), _length(size, real, "fft")
+    steps = modes.strides[0] // modes.itemsize, modes.strides[2] // modes.itemsize
+    table = np.array([n, is_half, kept, planes * rows, *steps, _address(turns)], np.int64)
+    call = kernel.bind(RowLaunch(1, 1), modes, maxima, parameters, table, length.plan)
+    if isinstance(call, HostCall):  # not where nothing runs
+        call.kept = modes, maxima, parameters, table, length, turns
+    return call
+
+
+def _fixed(n: int) -> dict[str, Any]:
+    """Return the constants of a length that has a program of its own."""
+    if n not in _FIXED:
+        return {}
+    return {"N": n, "RADICES": _radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
+
+
 def _call(
     kernel: Kernel,
     length: _Length,
@@ -168,10 +212,8 @@ def _kernel(
 ) -> tuple[Kernel, _Length]:
     """Return the kernel for transforms of `n` points, and what it has to know of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
-    length, n = _length(n, real, kind), period(kind, n)
-    if n in _FIXED:
-        constants |= {"N": n, "RADICES": _radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
-    return device.kernel("vector_fft.hpp", name, **constants), length
+    constants |= _fixed(period(kind, n))
+    return device.kernel("vector_fft.hpp", name, **constants), _length(n, real, kind)
 
 
 class _Length:

@@ -7,7 +7,7 @@ graph. A single rank imports no transport, and nothing of exchanges that it does
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from slipstream.exchange.communicators import local_rank, open_matching_device
+from slipstream.exchange.communicators import RankPlace, local_rank, open_matching_device
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
 from slipstream.exchange.pack_targets import (
     ArrayBox,
@@ -51,6 +51,7 @@ __all__ = [
     "HaloPlan",
     "NarrowWire",
     "PackTargets",
+    "RankPlace",
     "SparseExchange",
     "Transport",
     "Views",

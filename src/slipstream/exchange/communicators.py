@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TypeVar
 
 from slipstream.accepted import DEVICES
@@ -45,6 +46,37 @@ def node_numbers(comm: Communicator) -> tuple[int, ...]:
 def one_node(comm: Communicator) -> bool:
     """Return whether all ranks are on one node. Collective."""
     return max(node_numbers(comm)) == 0
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """Which of how many ranks this is, and how many ranks a node has."""
+
+    rank: int
+    ranks: int
+    ranks_of_node: int
+
+    @classmethod
+    def of(cls, comm: Comm) -> RankPlace:
+        """Return this rank's; all nodes are taken to have as many ranks as its own. Collective."""
+        if comm is None:
+            return cls(0, 1, 1)
+        nodes = node_numbers(comm)
+        return cls(comm.rank, comm.size, nodes.count(nodes[comm.rank]))
+
+    @property
+    def node(self) -> int:
+        """The number of its node."""
+        return self.rank // self.ranks_of_node
+
+    def is_near(self, peer: int) -> bool:
+        """Return whether a rank is on the same node."""
+        return peer // self.ranks_of_node == self.node
+
+    @property
+    def is_one_node(self) -> bool:
+        """Whether all ranks are on one node."""
+        return self.ranks <= self.ranks_of_node
 
 
 def local_rank(comm: Comm) -> int:

@@ -110,13 +110,17 @@ def part_of(array: Array, block: Block) -> Array:
 
 def ranges_of(blocks: Iterable[Block]) -> list[tuple[int, int]]:
     """Return the ranges of elements that blocks cover, neighbours as one."""
-    ranges: list[list[int]] = []
-    for block in blocks:
-        if ranges and ranges[-1][1] == block.offset:
-            ranges[-1][1] += block.count
-        else:
-            ranges.append([block.offset, block.offset + block.count])
-    return [(low, high) for low, high in ranges]
+    return joined((block.offset, block.offset + block.count) for block in blocks)
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in order, neighbours as one."""
+    found: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if found and found[-1][1] == low:
+            low = found.pop()[0]
+        found.append((low, high))
+    return found
 
 
 def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Array]:

@@ -8,6 +8,7 @@ aggregate), all ranks are taken to be like this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,36 +18,15 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.device import Device, Stream, address_of
 from slipstream.device.noting_device import HOST, PEER, NotingDevice, place_of
+from slipstream.exchange.communicators import RankPlace
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of, ranges_of, views_of_ranges
 from slipstream.exchange.hierarchical_transport import Carriers, Leg, Legs, counts_of
 from slipstream.exchange.mpi_transport import MessageExchange
-from slipstream.exchange.peer_memory import FLAGS
+from slipstream.exchange.peer_memory import FLAGS, allocated_bytes
 from slipstream.exchange.peer_transport import PeerTransport
+from slipstream.exchange.reduced_precision_wire import NarrowWire
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
-
-
-@dataclass(frozen=True)
-class RankPlace:
-    """Which of how many ranks is noted, and how many ranks a node has."""
-
-    rank: int
-    ranks: int
-    ranks_of_node: int
-
-    @property
-    def node(self) -> int:
-        """The number of its node."""
-        return self.rank // self.ranks_of_node
-
-    def is_near(self, peer: int) -> bool:
-        """Return whether a rank is on the same node."""
-        return peer // self.ranks_of_node == self.node
-
-    @property
-    def is_one_node(self) -> bool:
-        """Whether all ranks are on one node."""
-        return self.ranks <= self.ranks_of_node
 
 
 def usual_transport(place: RankPlace, device: Device) -> str:
@@ -60,10 +40,15 @@ def _far_transport(device: Device) -> str:
     return "mpi-p2p" if device.kind == "cpu" else "nccl"
 
 
-def noting_transport(name: str, place: RankPlace, device: NotingDevice) -> Transport | None:
+def noting_transport(
+    name: str, place: RankPlace, device: NotingDevice, wire: str | None = None
+) -> Transport | None:
     """Return what notes the exchanges of a transport of this name; None for a single rank."""
     if place.ranks == 1 or name == "none":
         return None
+    if wire is not None:
+        inner = noting_transport(name, place, device)
+        return inner and NarrowWire(inner, device, None, wire)
     if name == "auto":
         name = usual_transport(place, device)
     if name == "peer":
@@ -167,8 +152,10 @@ class _Flags:
     def __init__(self, place: RankPlace, device: NotingDevice) -> None:
         self.memories: list[Any] = [None] * place.ranks
         for rank in range(place.ranks):
-            if place.is_near(rank):
-                self.memories[rank] = device.pinned((8 * FLAGS,), np.uint8)
+            if rank == place.rank:
+                self.memories[rank] = device.empty((8 * FLAGS,), np.uint8)
+            elif place.is_near(rank):
+                self.memories[rank] = device.memory.empty((8 * FLAGS,), np.uint8, HOST, rank)
 
 
 class _NotedSharedArrays:
@@ -184,7 +171,10 @@ class _NotedSharedArrays:
         self.flags, self.flags_used = _Flags(self._place, self._device), 0
 
     def empty(self, comm: Any, shape: Sequence[int], dtype: Any) -> Array:
-        return self._device.empty(tuple(shape), dtype)
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = self._device.empty((allocated_bytes(size),), np.uint8)
+        array: Array = memory[:size].view(dtype).reshape(shape)
+        return array
 
     def exchange_places(
         self, comm: Any, plan: ExchangePlan, targets: Sequence[Any]

@@ -13,11 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Array, Communicator
+from slipstream.array_types import Array, Comm
 from slipstream.decomposition import split
 from slipstream.device import Device, Kernel, RowLaunch, address_of
 from slipstream.errors import InputError
-from slipstream.exchange.exchange_plan import Block, ExchangePlan, ranges_of
+from slipstream.exchange.exchange_plan import (
+    Block,
+    ExchangePlan,
+    joined,
+    ranges_of,
+    views_of_ranges,
+)
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
@@ -34,9 +40,10 @@ class NarrowWire(Transport):
     """Exchanges complex128 arrays over another transport, in fewer bits.
 
     `wire` is the precision of the real and imaginary parts on their way; `InputError` if unknown.
+    Without ranks to agree with (`comm` is None) exchanges can only be noted.
     """
 
-    def __init__(self, inner: Transport, device: Device, comm: Communicator, wire: str) -> None:
+    def __init__(self, inner: Transport, device: Device, comm: Comm, wire: str) -> None:
         if wire not in WIRES:
             raise InputError(f"wire {wire!r} is unknown; accepted: {', '.join(WIRES)}")
         super().__init__(device)
@@ -88,7 +95,8 @@ class NarrowWire(Transport):
         keys = [(address_of(array), array.nbytes) for array in arrays]
         # All ranks make an array or none, and one cannot tell its empty arrays by their addresses.
         missing = [key[1] > 0 and key not in self._narrow_arrays for key in keys]
-        missing = self._comm.allreduce(np.array(missing, int))
+        if self._comm is not None:
+            missing = self._comm.allreduce(np.array(missing, int))
         result = []
         for array, key, absent in zip(arrays, keys, missing, strict=True):
             narrow = self._narrow_arrays.get(key)
@@ -112,13 +120,15 @@ class NarrowWire(Transport):
         totals[(totals[:, 1] == 0) & (totals[:, 2] > 0), :2] = np.nextafter(0, 1)
         return totals[:, :2]
 
-    def relative_error(self, comm: Communicator | None = None) -> float:
+    def relative_error(self, comm: Comm = None) -> float:
         """Return the largest error of an exchange, relative to what was sent in it. Collective.
 
         It is the root of the ratio of `error_sums` over some ranks, by default those of the
         transport; 0 if nothing was sent.
         """
-        sums = (comm or self._comm).allreduce(self.error_sums())
+        sums, comm = self.error_sums(), comm or self._comm
+        if comm is not None:
+            sums = comm.allreduce(sums)
         sent = sums[sums[:, 1] != 0]
         return float(np.sqrt(sent[:, 0] / sent[:, 1]).max(initial=0.0))
 
@@ -150,47 +160,50 @@ class NarrowExchange(Exchange):
         self._transport, self._narrow = transport, narrow
         self._inner = transport.inner.prepare(plan, narrow)
         lanes = self.device.lanes
-        self._leaving, self._arriving = _chunks(self.sends, lanes), _chunks(self.receives, lanes)
-        rows = len(pairs) * sum(_rows(low, high) for low, high in self._leaving)
-        self.sums = self.device.zeros((rows, 3), np.float64)
+        self._leaving, self._arriving = _parts(self.sends, lanes), _parts(self.receives, lanes)
+        self._rows = sum(map(len, self._leaving))
+        self.sums = self.device.zeros((len(pairs) * self._rows, 3), np.float64)
 
     def messages(self) -> list[tuple[int, int]]:
         return self._inner.messages()
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
-        row = 0
-        for (wide, _), (narrow, _) in zip(self.pairs, self._narrow, strict=True):
-            for number, (low, high) in enumerate(self._leaving):
-                sums = self.sums[row : row + _rows(low, high)]
-                row += len(sums)
-                narrowed = wide[low:high], narrow[low:high], sums
-                self._add(graph, self._transport.narrow, narrowed, True, f"{label}: narrow", number)
+        narrow, widen = self._transport.narrow, self._transport.widen
+        sums = self.sums.reshape(len(self.pairs), self._rows, 3)
+        for (wide, _), (thin, _), of_pair in zip(self.pairs, self._narrow, sums, strict=True):
+            done = 0
+            for number, rows in enumerate(self._leaving):
+                found = of_pair[done : done + len(rows)]
+                done += len(rows)
+                self._add(graph, narrow, (wide, thin), rows, f"{label}: narrow", number, found)
         self._inner.record_close(graph, label)
-        for (_, wide), (_, narrow) in zip(self.pairs, self._narrow, strict=True):
-            for number, (low, high) in enumerate(self._arriving):
-                widened = narrow[low:high], wide[low:high]
-                self._add(graph, self._transport.widen, widened, False, f"{label}: widen", number)
+        for (_, wide), (_, thin) in zip(self.pairs, self._narrow, strict=True):
+            for number, rows in enumerate(self._arriving):
+                self._add(graph, widen, (thin, wide), rows, f"{label}: widen", number)
 
     def _add(
         self,
         graph: StepGraph,
         kernel: Kernel,
-        arrays: tuple[Array, ...],
-        reduces: bool,
+        arrays: tuple[Array, Array],
+        rows: np.ndarray,
         label: str,
         number: int,
+        *sums: Array,
     ) -> None:
-        count = arrays[0].size
-        rows = _rows(0, count)
-        bound = kernel.bind(RowLaunch(rows, _ROW, reduces), *arrays, rows, _ROW, count)
+        launch = RowLaunch(len(rows), _ROW, reduces=bool(sums))
+        places = self.device.array(rows)
+        bound = kernel.bind(launch, *arrays, *sums, places, len(rows))
 
-        def operation(stream: Any, keep_alive: Any = self) -> None:
+        def operation(stream: Any, keep_alive: Any = (self, places)) -> None:
             bound(stream)
 
+        ranges = joined((first, first + count) for first, count in rows.tolist())
+        read, written = (views_of_ranges(array, ranges) for array in arrays)
         graph.add(
             operation,
-            reads=arrays[:1],
-            writes=arrays[1:],
+            reads=read,
+            writes=[*written, *sums],
             label=label,
             category="pack",
             lane=graph.lane_of_batch(number)[1],
@@ -198,15 +211,12 @@ class NarrowExchange(Exchange):
         )
 
 
-def _chunks(blocks: Sequence[Block], lanes: int) -> list[tuple[int, int]]:
-    """Return the ranges that blocks cover, neighbours as one, divided by rows among lanes."""
-    return [
-        (start + low * _ROW, min(stop, start + high * _ROW))
+def _parts(blocks: Sequence[Block], lanes: int) -> list[np.ndarray]:
+    """Return first element and length of rows that cover blocks, divided among lanes."""
+    rows = [
+        (first, min(_ROW, stop - first))
         for start, stop in ranges_of(blocks)
-        for low, high in split(_rows(start, stop), lanes)
-        if low < high
+        for first in range(start, stop, _ROW)
     ]
-
-
-def _rows(low: int, high: int) -> int:
-    return -(-(high - low) // _ROW)
+    table = np.array(rows, np.int64).reshape(-1, 2)
+    return [table[low:high] for low, high in split(len(rows), lanes) if low < high]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from slipstream.accepted import DEVICES
-from slipstream.array_types import Array
+from slipstream.array_types import Array, Comm
 from slipstream.collective import RankFailed, described
 from slipstream.device import Device
 from slipstream.errors import RunError
@@ -142,6 +142,10 @@ class Transport(ABC):
     def pack_buffer_bytes(self, size: int) -> int:
         """Return how many bytes of device memory a `pack_buffer` of `size` bytes takes."""
         return self.allocated_bytes(size)
+
+    def relative_error(self, comm: Comm = None) -> float:
+        """Return how much data lose on their way, relative to their size. Collective."""
+        return 0.0
 
     def check(self) -> None:
         """Raise `RunError` if a rank or its device has given up an exchange."""

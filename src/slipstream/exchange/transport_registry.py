@@ -106,17 +106,24 @@ def can_store(name: str) -> bool:
     return transport_class(name).can_store
 
 
-def make_transport(name: str, comm: Comm, device: Device) -> Transport | None:
+def make_transport(
+    name: str, comm: Comm, device: Device, wire: str | None = None
+) -> Transport | None:
     """Make the transport of a name; None for "none", nothing to exchange. Collective.
 
-    Raises what `chosen_transport` does. A communicator that is not from `slipstream.collective.own`
-    is duplicated.
+    With a `wire`, data travel in that precision. A communicator that is not from
+    `slipstream.collective.own` is duplicated. Raises what `chosen_transport` does.
     """
     chosen = name if name == "none" else chosen_transport(name, comm, device)
     if chosen == "none":
         return None
     owned = cast("OwnCommunicator", own(comm, f"transport {chosen}"))
-    return transport_class(chosen).make(owned, device)
+    transport = transport_class(chosen).make(owned, device)
+    if wire is None:
+        return transport
+    from slipstream.exchange.reduced_precision_wire import NarrowWire
+
+    return NarrowWire(transport, device, owned, wire)
 
 
 def make_far_transport(comm: OwnCommunicator, device: Device) -> Transport:

@@ -13,7 +13,6 @@ from slipstream.fft.plane_transforms import (
     PlanePass,
     PointOperation,
     PointProduct,
-    plane_pass_bytes,
 )
 from slipstream.fft.slab_layout import SlabGeometry
 from slipstream.fft.truncation import Modes, truncate
@@ -42,7 +41,6 @@ __all__ = [
     "PointProduct",
     "SlabGeometry",
     "Streaming",
-    "plane_pass_bytes",
     "redistribute",
     "section",
     "truncate",

@@ -13,8 +13,10 @@ from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
 from slipstream.schedule import StepGraph
 
-# Working set of one batch in bytes; see `batches`. A GPU takes all columns together.
+# Bytes of one batch; see `batches`. A GPU takes all columns together. On a CPU a step's batch
+# comes, changes and leaves, so it stays in a core's cache; a transform's passes once: it is larger.
 BATCH_BYTES = {"cpu": 1 << 20, "gpu": 1 << 62}
+_TRANSFORM_BATCH_BYTES = 1 << 22
 
 
 class ColumnPass:
@@ -49,7 +51,10 @@ class ColumnPass:
         offset = np.where(kept, self._ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
         self._in_place = RowTables(device, (offset, np.full_like(offset, row)))
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
-        limit = max(1, BATCH_BYTES[device.processor] // max(1, row_bytes))
+        most = BATCH_BYTES[device.processor]
+        if columns is not None:  # a transform by itself
+            most = max(most, _TRANSFORM_BATCH_BYTES)
+        limit = max(1, most // max(1, row_bytes))
         self._batch = max(1, balanced_batch(self._ky, limit, device.lanes))
         # Only GPUs leave columns to a library, all of them in one batch.
         self._work: Any = None

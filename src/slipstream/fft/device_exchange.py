@@ -16,7 +16,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box
 from slipstream.exchange import ExchangePlan, PackTargets, Transport, Views, pack_targets, part_of
-from slipstream.fft.slab_layout import KxRange, SlabGeometry
+from slipstream.fft.slab_layout import KxRange, PlaneGeometry, SlabGeometry
 from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.tile_slots import aligned
 from slipstream.schedule import StepGraph
@@ -76,26 +76,28 @@ class DeviceExchanges:
     """The exchanges of a transform between devices. Collective.
 
     `together` tiles of a field are exchanged together. `buffers` are those of the groups that are
-    exchanged at the same time: memory to send from, and to receive in.
+    exchanged at the same time, for each range of kx: memory to send from, and to receive in.
     """
 
     def __init__(
         self,
         transport: Transport,
-        ranges: Sequence[KxRange],
+        geometry: PlaneGeometry,
         dtype: np.dtype,
         together: int,
     ) -> None:
-        self.transport, self._ranges, self._dtype = transport, ranges, dtype
+        self.transport, self._geometry, self._dtype = transport, geometry, dtype
         self._together = together
-        self.buffers: list[tuple[Array, Array]] = []
-        self._sizes: dict[int, tuple[int, int]] = {}
+        self.buffers: list[list[tuple[Array, Array]]] = []
+        self._sizes: dict[int, list[tuple[int, int]]] = {}
 
     def device_bytes(self, tiles: int) -> int:
         """Return the bytes of a device that buffers take if a field is cut into `tiles` tiles."""
-        sent, received = self._most(tiles)
         transport = self.transport
-        return _AT_ONCE * (transport.pack_buffer_bytes(sent) + transport.allocated_bytes(received))
+        return _AT_ONCE * sum(
+            transport.pack_buffer_bytes(sent) + transport.allocated_bytes(received)
+            for sent, received in self._most(tiles)
+        )
 
     def make(
         self,
@@ -111,25 +113,33 @@ class DeviceExchanges:
         """
         self.buffers = on_every_rank(comm, lambda: self._empty(tiles))
         result = {}
-        for kx, one in enumerate(self._ranges):
+        for kx, one in enumerate(self._geometry.ranges):
             for field in range(len(planes[kx])):
                 own = planes[kx][field], columns[kx][field]
                 for forward in (True, False):
                     groups = [
                         self._group(
-                            one.geometry, last, plan, self.buffers[number % _AT_ONCE], own, forward
+                            one.geometry,
+                            last,
+                            plan,
+                            self.buffers[kx][number % _AT_ONCE],
+                            own,
+                            forward,
                         )
                         for number, (last, plan) in enumerate(self._plans(one, forward, tiles))
                     ]
                     result[field, kx, forward] = DeviceTargets(groups, bus)
         return result
 
-    def _empty(self, tiles: int) -> list[tuple[Array, Array]]:
-        """Return memory in which some groups are sent and received."""
-        transport, (sent, received) = self.transport, self._most(tiles)
+    def _empty(self, tiles: int) -> list[list[tuple[Array, Array]]]:
+        """Return memory in which some groups of each range are sent and received."""
+        transport = self.transport
         return [
-            (transport.pack_buffer((sent,), np.uint8), transport.empty((received,), np.uint8))
-            for _ in range(_AT_ONCE)
+            [
+                (transport.pack_buffer((sent,), np.uint8), transport.empty((received,), np.uint8))
+                for _ in range(_AT_ONCE)
+            ]
+            for sent, received in self._most(tiles)
         ]
 
     def _group(
@@ -173,15 +183,16 @@ class DeviceExchanges:
             last = boxes[g.rank].stop[axis] - sources[g.rank].start[axis]
             yield last, ExchangePlan.redistribution(boxes, targets, g.rank)
 
-    def _most(self, tiles: int) -> tuple[int, int]:
-        """Return the bytes that a group sends and receives at most, going either way."""
+    def _most(self, tiles: int) -> list[tuple[int, int]]:
+        """Return the bytes that a group of each range sends and receives at most, either way."""
         if tiles not in self._sizes:
-            sizes = [(0, 0)]
-            for one in self._ranges:
-                for forward in (True, False):
-                    for _, plan in self._plans(one, forward, tiles):
-                        counts = plan.send_size, sum(block.count for block in plan.receives)
-                        sent, received = (aligned(n * self._dtype.itemsize) for n in counts)
-                        sizes.append((sent, received))
-            self._sizes[tiles] = max(s for s, _ in sizes), max(r for _, r in sizes)
+            self._sizes[tiles] = []
+            for one in self._geometry.ranges:
+                plans = [plan for way in (True, False) for _, plan in self._plans(one, way, tiles)]
+                most = (
+                    max(plan.send_size for plan in plans),
+                    max(sum(block.count for block in plan.receives) for plan in plans),
+                )
+                sent, received = (aligned(count * self._dtype.itemsize) for count in most)
+                self._sizes[tiles].append((sent, received))
         return self._sizes[tiles]

@@ -287,4 +287,5 @@ def _back(result: np.ndarray, like: Array) -> Array:
     import cupy
 
     with cupy.cuda.Device(like.device.id):
-        return cupy.asarray(result)
+        there: Array = cupy.asarray(result)
+        return there

@@ -16,7 +16,7 @@ from slipstream.decomposition import Box
 from slipstream.device import Device, Stream
 from slipstream.device.memory_meter import MemoryMeter
 from slipstream.errors import InputError
-from slipstream.exchange import NarrowWire, open_matching_device
+from slipstream.exchange import open_matching_device
 from slipstream.fft import spectral_operations
 from slipstream.fft.fft_arguments import Arguments, agreed_arguments
 from slipstream.fft.fft_plan import Plan
@@ -489,7 +489,7 @@ class DistributedFFT(KnownAttributes):
             This rank's modes. Odd derivatives of Nyquist modes are zero.
         """
         self._opened()
-        u_hat = self._arrays.checked(self._arrays.taken(u_hat, "u_hat"), "output", "u_hat")
+        u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.derivative(self, u_hat, axis, order, lengths)
 
     @_refusing
@@ -516,13 +516,13 @@ class DistributedFFT(KnownAttributes):
         to ``forward(u)``, its gradient with respect to `u`. Complex numbers are pairs of real ones:
         ``Re sum(conj(a) forward(u))`` equals ``Re sum(conj(forward_adjoint(a)) u)``.
         """
-        u_hat = self._arrays.checked(self._arrays.taken(u_hat, "u_hat"), "output", "u_hat")
+        u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.forward_adjoint(self, u_hat)
 
     @_refusing
     def backward_adjoint(self, u: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `backward`, applied to points, as `forward_adjoint`. Collective."""
-        u = self._arrays.checked(self._arrays.taken(u, "u"), "input", "u")
+        u = self._arrays.checked(u, "input", "u")
         return spectral_operations.backward_adjoint(self, u)
 
     def empty_input(self) -> npt.NDArray[Any]:
@@ -660,10 +660,8 @@ class DistributedFFT(KnownAttributes):
         without a narrow wire, and 1 where all numbers were too small for it.
         """
         transport = self._opened().transport
-        if not isinstance(transport, NarrowWire):
-            return 0.0
         self.device.synchronize()
-        return transport.relative_error(self._comm)
+        return transport.relative_error(self._comm) if transport else 0.0
 
     def describe(self) -> str:
         """Return what this plan does, in lines for people."""
@@ -702,10 +700,7 @@ class DistributedFFT(KnownAttributes):
                 if type(source) is self._array_type is type(out):
                     step = self._steps[forward].find(source, out)
                 if step is None:
-                    if out is not None:
-                        out = self._arrays.taken(out, "out")
-                    source = self._arrays.taken(source, "u" if forward else "u_hat")
-                    step, result = self._prepared(forward, source, out, stream)
+                    step, result, out = self._prepared(forward, source, out, stream)
                 if self._transport:
                     self._transport.check()
                 if profile:
@@ -739,9 +734,9 @@ class DistributedFFT(KnownAttributes):
         self._opened()
         arrays, sides = self._arrays, ("input", "output") if forward else ("output", "input")
         name = "u" if forward else "u_hat"
-        source = arrays.checked(arrays.taken(source, name), sides[0], name)
+        source = arrays.checked(source, sides[0], name)
         if out is not None:
-            arrays.checked(arrays.taken(out, "out"), sides[1], "out")
+            arrays.checked(out, sides[1], "out")
         if self.device.kind == "cpu":
             call = functools.partial(self._run, forward, source, out, stream)
             return PendingTransform(self._turns.start(call), None, None)
@@ -752,8 +747,8 @@ class DistributedFFT(KnownAttributes):
 
     def _prepared(
         self, forward: bool, source: Any, out: Any, stream: Stream | None
-    ) -> tuple[CommittedStep, Array]:
-        """Return the step of a transform, and the array that has its result.
+    ) -> tuple[CommittedStep, Array, Array | None]:
+        """Return the step of a transform, the array that has its result, and the one it is for.
 
         The user's arrays are used in place where possible, else the plan's own, to which the source
         is copied.
@@ -783,7 +778,7 @@ class DistributedFFT(KnownAttributes):
             steps.add(used, result, step, used is not source and result is not target)
         if used is not source:
             arrays.copy(used, source, stream or self.device.default_stream)
-        return step, out if result is target else result
+        return step, result, target
 
     def _opened(self) -> Plan:
         if self._plan is None:

@@ -286,7 +286,7 @@ def _modes(
 
 def _checked_dtype(dtype: Any) -> np.dtype:
     try:
-        found = np.dtype(dtype)
+        found: np.dtype | None = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
         found = None
     if found is None or found.name not in FFT_DTYPES or not found.isnative:

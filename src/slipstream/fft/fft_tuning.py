@@ -47,7 +47,7 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
     default = Choices(name, a.workers or a.ranks, slab)
     if a.tune == "off":
         return default
-    return tuner.tuned(
+    best: Choices = tuner.tuned(
         transform_key(a, device),
         partial(_from_record, ranks=a.ranks, comm=comm, device=device),
         partial(_candidates, a, device, comm, default),
@@ -55,6 +55,7 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
         comm,
         a.tune,
     )
+    return best
 
 
 def _candidates(

@@ -52,14 +52,16 @@ class PendingTransform(KnownAttributes):
         if self._event is not None:
             self._event.synchronize()
         if self._started is None:
-            return self._result
+            result: npt.NDArray[Any] = self._result
+            return result
         if self._process != os.getpid() and not self._started.done():
             raise RunError(
                 "this transform was begun before the process was forked, and its thread is gone; "
                 "begin it again"
             )
         try:
-            return self._started.result(timeout)
+            outcome: npt.NDArray[Any] = self._started.result(timeout)
+            return outcome
         except NotYet:
             if self._started.done():
                 raise

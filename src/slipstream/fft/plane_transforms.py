@@ -12,23 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.device import (
     Device,
-    Kernel,
     Operation,
     RowLaunch,
     Scratch,
     address_of,
     gpu_fft_launch,
+    vector_fft,
 )
 from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
-from slipstream.fft.slab_layout import KxRange, SlabGeometry
+from slipstream.fft.slab_layout import KxRange, PlaneGeometry, planes_of_run
 from slipstream.fft.strided_fft import RealRows
 from slipstream.schedule import StepGraph
 
@@ -38,6 +40,7 @@ PointOperation = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 # Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
 BATCH_BYTES = {"cpu": 3 << 19, "gpu": 1 << 31}
+_CACHE_LINE = 64
 # On a CPU a batch of planes of a user's array, points and modes, takes at most this many bytes: it
 # stays in cache.
 _USER_BATCH_BYTES_ON_CPU = 3 << 20
@@ -84,93 +87,118 @@ class PackedPlanes:
 
 
 @dataclass(frozen=True)
-class UserPoints:
-    """How a pass works if the points are in a user's arrays, and not made batch by batch.
+class PlaneBatches:
+    """The batches in which a pass transforms planes.
+
+    The points are in a user's arrays (`of_user`), or exist for one batch at a time (`of_step`).
+    Both take the batches of `planes` planes, by default all of a rank, in all lanes of a device or
+    in some: a tile that is streamed is in one.
 
     Attributes
     ----------
-    real : bool
-        Whether the points are real.
+    planes : int
+        How many planes the packed arrays have.
     batch : int
         How many planes are transformed together: as many as fit a core's cache on a CPU, or a
         share of the memory on a GPU.
-    row : int
-        Elements from one row of a batch's modes to the next: all modes of x, padded.
     lanes : int
         How many batches are transformed at a time.
+    row : int
+        Elements from one row of a batch's modes to the next.
+    bytes : int
+        Working memory of all lanes.
+    real : bool
+        Whether the points are real.
     tiled : bool
         Whether to use the kernels of Slipstream where the device has them.
+    are_given : bool
+        Whether the points are in a user's arrays.
     """
 
-    real: bool
+    planes: int
     batch: int
-    row: int
     lanes: int
-    tiled: bool
+    row: int
+    bytes: int
+    real: bool = True
+    tiled: bool = True
+    are_given: bool = False
 
     @classmethod
-    def of(
+    def of_user(
         cls,
         device: Device,
-        geometry: SlabGeometry,
+        geometry: PlaneGeometry,
         fields: int,
         complex_dtype: np.dtype,
         real: bool,
         tiled: bool = True,
         planes: int | None = None,
         lanes: int | None = None,
-    ) -> UserPoints:
-        """Return how a pass over `planes` planes works, by default over all of this rank.
-
-        A tile that is streamed is in one lane; by default batches are in all lanes of the device.
-        """
-        lanes = lanes or device.lanes
+    ) -> PlaneBatches:
+        """Return the batches of points in a user's arrays."""
+        lanes, planes = lanes or device.lanes, geometry.planes if planes is None else planes
         ny, nx = geometry.plane_points
-        alignment = row_alignment(device, complex_dtype)
-        row = -(-(nx // 2 + 1 if real else nx) // alignment) * alignment
-        plane_bytes = 2 * fields * ny * row * complex_dtype.itemsize
-        limit = max(1, _USER_BATCH_BYTES_ON_CPU // plane_bytes)
+        row = batch_row(device, nx // 2 + 1 if real else nx, complex_dtype)
+        modes_bytes = fields * ny * row * complex_dtype.itemsize
+        # The points of a batch stay in a core's cache too.
+        limit = _USER_BATCH_BYTES_ON_CPU // (2 * modes_bytes)
         if device.kind != "cpu":
-            share = device.memory_total() // (_USER_BATCH_SHARE_ON_GPU * plane_bytes // 2)
-            limit = max(1, share)
-        planes = geometry.planes if planes is None else planes
+            limit = device.memory_total() // (_USER_BATCH_SHARE_ON_GPU * modes_bytes)
+        batch = max(1, balanced_batch(planes, max(1, limit), lanes))
+        return cls(planes, batch, lanes, row, lanes * batch * modes_bytes, real, tiled, True)
+
+    @classmethod
+    def of_step(
+        cls,
+        device: Device,
+        geometry: PlaneGeometry,
+        fields: int,
+        complex_dtype: DTypeLike,
+        planes: int | None = None,
+        lanes: int | None = None,
+    ) -> PlaneBatches:
+        """Return the batches of real points that exist in working memory only."""
+        lanes, planes = lanes or device.lanes, geometry.planes if planes is None else planes
+        _, ny, nx = geometry.shape
+        width = nx // 2 + 1
+        row = batch_row(device, width, np.dtype(complex_dtype))
+        elements = max(row, geometry.row) + width  # modes, and as many pairs of points
+        plane_bytes = fields * ny * elements * np.dtype(complex_dtype).itemsize
+        limit = max(1, BATCH_BYTES[device.processor] // plane_bytes)
         batch = max(1, balanced_batch(planes, limit, lanes))
-        return cls(real, batch, row, lanes, tiled)
+        return cls(planes, batch, lanes, row, lanes * batch * plane_bytes)
 
 
-# x, the product and x again: how to launch it, the kernel, and the product.
-_FusedKernel: TypeAlias = tuple[gpu_fft_launch.TiledKernel, Kernel, PointProduct]
+# Binds x, the product and x again to rows of modes, of which the first plane is given.
+_FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, Array]]
 
 
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
-    One call handles at most `fields` fields. Packed arrays hold `planes` planes (by default all of
-    this rank) of each range of kx (by default one range). Without `user` points are real, and exist
-    for one batch at a time.
+    One call handles at most `fields` fields. By default points exist for one batch at a time.
     """
 
     def __init__(
         self,
         device: Device,
-        geometry: SlabGeometry,
+        geometry: PlaneGeometry,
         fields: int,
         complex_dtype: Any,
-        planes: int | None = None,
+        batches: PlaneBatches | None = None,
         scratch: Scratch | None = None,
-        ranges: Sequence[KxRange] | None = None,
-        user: UserPoints | None = None,
     ) -> None:
+        own = batches or PlaneBatches.of_step(device, geometry, fields, complex_dtype)
         self._device, self.geometry, self._scratch = device, geometry, scratch
-        self._held = geometry.planes if planes is None else planes
-        self._ranges = [KxRange(geometry)] if ranges is None else ranges
+        self._held, self.batch, self._ranges = own.planes, own.batch, geometry.ranges
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
         (ny, nx), x = geometry.plane_points, geometry.x_modes
-        tiled, geometries = user is None or user.tiled, [one.geometry for one in self._ranges]
+        geometries = [one.geometry for one in self._ranges]
         self._lines = [
             SharedRows(x)
             if geometry.flat
-            else LineTransform(device, "y", ny, complex_dtype, tiled, scratch)
+            else LineTransform(device, "y", ny, complex_dtype, own.tiled, scratch)
             for _ in geometries
         ]
         self._runs = [one.packed_runs(self._held) for one in geometries]
@@ -178,22 +206,16 @@ class PlanePass:
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
-        if user and user.real and tiled and device.tiled_transforms():
+        if own.are_given and own.real and own.tiled and device.tiled_transforms():
             supported = RealRows.supports(device, nx, self._real_dtype)
             self._rows = RealRows(device, nx, self._real_dtype) if supported else None
         # The modes of x that a library transforms, and where they are that are not kept.
-        width = nx if user and not user.real else nx // 2 + 1
+        width = nx // 2 + 1 if own.real else nx
         self._active, self._rest = x.count, slice(x.low, width - x.high)
-        if user:
-            self.batch = user.batch
-        else:
-            self.batch = batch_planes(geometry, fields, complex_dtype, device, self._held)
-        size = fields, self.batch, ny
+        size, rest = (fields, self.batch, ny), () if own.are_given else (geometry.row, nx)
         self._arrays = [
-            BatchArrays(device, size, width, user.row, complex_dtype)
-            if user
-            else BatchArrays(device, size, width, width, complex_dtype, geometry.row, nx)
-            for _ in range(user.lanes if user else device.lanes)
+            BatchArrays(device, size, width, own.row, complex_dtype, *rest)
+            for _ in range(own.lanes)
         ]
         self._ffts: dict[tuple[Any, ...], Operation] = {}
 
@@ -209,10 +231,10 @@ class PlanePass:
         record_close: Callable[[], None] | None = None,
     ) -> PackedPlanes:
         """Return the planes (fields, planes_size) of a range of kx, packed in this rank's order."""
-        runs, of_run = self._runs[number], self.geometry.planes_of_run
+        runs = self._runs[number]
 
         def accessed(low: int, high: int) -> list[Array]:
-            return [of_run(array, run, self._held, low, high) for run in runs]
+            return [planes_of_run(array, run, self._held, low, high) for run in runs]
 
         return PackedPlanes(array, self._tables[number], accessed, record_close)
 
@@ -327,20 +349,21 @@ class PlanePass:
         self, product: PointProduct | None, inputs: int, outputs: int
     ) -> _FusedKernel | None:
         """Return the kernel for x, the product and x again, if the device has one."""
-        if not self.line.of_gpus:
-            return None
         product = product or self._no_product(inputs, outputs)
-        tile = gpu_fft_launch.fused_product(
-            self.geometry.shape[2],
-            self._real_dtype,
-            product.inputs,
-            product.outputs,
-            product.header,
-            self._device.shared_memory_limit,
-        )
-        if tile is None:
+        if self.line.of_gpus:
+            tile = gpu_fft_launch.fused_product(
+                self.geometry.shape[2],
+                self._real_dtype,
+                product.inputs,
+                product.outputs,
+                product.header,
+                self._device.shared_memory_limit,
+                self.geometry.shape[1],
+            )
+            return None if tile is None else partial(self._bind_tiled, tile, product)
+        if self._device.kind != "cpu" or self.geometry.flat:
             return None
-        return tile, self._device.kernel(tile.header, tile.name, **tile.constants), product
+        return partial(self._bind_vectors, product)
 
     def _record_fused(
         self,
@@ -354,24 +377,44 @@ class PlanePass:
     ) -> None:
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
         # The working array of modes for every y, with stored rows.
-        shape = max(inputs, outputs), high - low, self.geometry.shape[1], self.geometry.row
-        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)
+        row = self.geometry.row
+        if not self.line.of_gpus:
+            row = batch_row(self._device, row, batch.arrays.memory.dtype)
+        shape = max(inputs, outputs), high - low, self.geometry.shape[1], row
+        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)[..., : self.geometry.row]
         inward, outward = rows[:inputs], rows[:outputs]
         self._load(batch, sources, inward, low, high)
-        operation, maxima = self._bind_through(fused, rows, low)
+        operation, maxima = fused(rows, low)
         batch.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
         self._store(batch, targets, outward, low, high, is_last)
 
-    def _bind_through(
-        self, fused: _FusedKernel, rows: Array, plane: int
+    def _bind_vectors(
+        self, product: PointProduct, rows: Array, plane: int
     ) -> tuple[Operation, Array]:
-        tile, kernel, product = fused
+        """Bind a CPU's kernel."""
+        _, planes, ny, _ = rows.shape
+        maxima = product.maxima[plane * ny : (plane + planes) * ny]
+        operation = vector_fft.bind_products(
+            self._device,
+            rows[..., : self._active],
+            self.geometry.shape[2],
+            product.constants(),
+            maxima,
+            product.parameters,
+        )
+        return operation, maxima
+
+    def _bind_tiled(
+        self, tile: gpu_fft_launch.TiledKernel, product: PointProduct, rows: Array, plane: int
+    ) -> tuple[Operation, Array]:
+        """Bind a GPU's kernel."""
+        kernel = self._device.kernel(tile.header, tile.name, **tile.constants)
         _, planes, ny, _ = rows.shape
         field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize
         maxima = product.maxima[plane * ny : (plane + planes) * ny]
         scale = self._real_dtype.type(1)
         operation = kernel.bind(
-            tile.launch(planes * ny),
+            tile.launch(planes * (ny + ny % 2)),
             rows,
             rows,
             self._roots,
@@ -434,9 +477,8 @@ class PlanePass:
         if rest.size:
             batch.add(self._device.fill(rest, 0), [], [rest], "pad modes", "pack")
         # Transforms to real numbers may use their source as working memory.
-        batch.add(self._fft(modes, points, False), [modes], [modes, points], "fft x", "fft")
-        if scale != 1.0:
-            batch.add(self._device.scale(points, scale), [points], [points], "scale", "compute")
+        transform = self._fft(modes, points, False, scale)
+        batch.add(transform, [modes], [modes, points], "fft x", "fft")
 
     def _from_points(
         self,
@@ -484,16 +526,16 @@ class PlanePass:
                 target.record_close()
 
     def _part(self, modes: Array, of: KxRange) -> Array:
-        return modes if self.geometry.flat else modes[..., of.of_all]
+        return modes if self.geometry.flat else modes[..., of.among_all]
 
-    def _fft(self, source: Array, target: Array, forward: bool) -> Operation:
+    def _fft(self, source: Array, target: Array, forward: bool, scale: float = 1.0) -> Operation:
         if self._arrays[0].points is None:
-            return self._device.fft(source, target, 3, forward, self._scratch)
+            return self._device.fft(source, target, 3, forward, self._scratch, scale)
         # Batches of one lane share their memory, and so their plans.
         views = [(address_of(one), one.shape, one.strides) for one in (source, target)]
-        key = forward, *views
+        key = forward, scale, *views
         if key not in self._ffts:
-            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch)
+            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch, scale)
         return self._ffts[key]
 
 
@@ -535,7 +577,8 @@ class Batch:
 
     def points(self, fields: int, low: int, high: int) -> Array:
         """Return the points of local planes `low` to `high`, which exist for this batch only."""
-        return self.arrays.points[:fields, : high - low]
+        points: Array = self.arrays.points[:fields, : high - low]
+        return points
 
     def apply(
         self, function: PointOperation, fields: int, low: int, high: int, label: str, category: str
@@ -561,36 +604,15 @@ def row_alignment(device: Device, complex_dtype: np.dtype) -> int:
     return max(1, device.row_bytes // complex_dtype.itemsize)
 
 
-def plane_pass_bytes(
-    geometry: SlabGeometry,
-    fields: int,
-    complex_dtype: Any,
-    device: Device,
-    planes: int | None = None,
-) -> int:
-    """Return the bytes of working memory of a `PlanePass` on a device, without a `user`."""
-    planes = batch_planes(geometry, fields, complex_dtype, device, planes)
-    return device.lanes * planes * _plane_bytes(geometry, fields, complex_dtype)
+def batch_row(device: Device, width: int, complex_dtype: DTypeLike) -> int:
+    """Return the complex elements from one row of a batch's modes to the next.
 
-
-def _plane_bytes(geometry: SlabGeometry, fields: int, complex_dtype: Any) -> int:
-    """Return the bytes of the working arrays per plane of a batch."""
-    _, ny, nx = geometry.shape
-    width = nx // 2 + 1
-    elements = max(width, geometry.row) + width
-    return fields * ny * elements * np.dtype(complex_dtype).itemsize
-
-
-def batch_planes(
-    geometry: SlabGeometry,
-    fields: int,
-    complex_dtype: Any,
-    device: Device,
-    planes: int | None = None,
-) -> int:
-    """Return how many planes a batch has on a device, if arrays hold `planes` planes."""
-    planes = geometry.planes if planes is None else planes
-    limit = max(1, BATCH_BYTES[device.processor] // _plane_bytes(geometry, fields, complex_dtype))
-    planes = balanced_batch(planes, limit, device.lanes)
-    # An even number: rows that are transformed in pairs stay together however planes are divided.
-    return max(1, min(planes + planes % 2, limit & ~1 or 1))
+    On a CPU, rows begin at lines of the cache, and lie an odd number of lines apart: columns then
+    are in all parts of the nearest cache.
+    """
+    dtype = np.dtype(complex_dtype)
+    if device.row_bytes > 1:
+        alignment = row_alignment(device, dtype)
+        return -(-width // alignment) * alignment
+    line = _CACHE_LINE // dtype.itemsize
+    return (-(-width // line) | 1) * line

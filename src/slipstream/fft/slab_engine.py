@@ -37,6 +37,7 @@ tiles and exchanges.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -60,12 +61,12 @@ from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.plane_transforms import (
     PackedPlanes,
+    PlaneBatches,
     PlanePass,
     PointOperation,
     PointProduct,
-    UserPoints,
 )
-from slipstream.fft.slab_layout import KxRange, SlabGeometry
+from slipstream.fft.slab_layout import PlaneGeometry
 from slipstream.schedule import StepGraph
 
 # Chunks of planes in which products are sent: the first travel while the last are computed.
@@ -132,7 +133,7 @@ def _leaving_planes(
     for chunk, (first, last) in enumerate(split(passes.geometry.planes, chunks)):
         exchanges = [
             passes.exchange(kx, range(fields), True, chunk, chunks)
-            for kx in range(len(passes.ranges))
+            for kx in range(len(passes.geometry.ranges))
         ]
         for one in exchanges:
             one.targets.record_open(graph, "transpose")
@@ -186,14 +187,16 @@ def _record_column_tiles(
     """Record a pass that sends all of its source together, by columns from field `first` on."""
     fields = range(first, first if source is None else first + len(source))
     part = slice(fields.start, fields.stop)
-    exchanges: list[list[SlabExchange]] = []
-    for kx in range(len(passes.ranges)):
-        leaving = [
+    exchanges = [
+        [
             passes.exchange(kx, fields, False, chunk, chunks)
             for chunk in range(0 if source is None else chunks)
         ]
-        for one in leaving:
-            one.targets.record_open(graph, "transpose")
+        for kx in range(len(passes.geometry.ranges))
+    ]
+    for one in itertools.chain(*exchanges):
+        one.targets.record_open(graph, "transpose")
+    for kx, leaving in enumerate(exchanges):
         for tile in passes.column_tiles(graph, kx, arriving=forward > 0):
             if forward:
                 tile.record_forward(forward, target)
@@ -203,22 +206,20 @@ def _record_column_tiles(
                 tile.record_backward(source, part, leaving)
             stays = leaving or updates or target is not None
             tile.record_out(0 if stays else forward)
-        if leaving:
+        if leaving and not passes.geometry.apart:
             leaving[0].targets.record_close(graph, "transpose")
-        exchanges.append(leaving[1:])
     # The first chunks of all ranges leave before the later ones. Passes transform them while the
-    # later ones travel.
-    for of_chunk in zip(*exchanges, strict=True):
-        for one in of_chunk:
+    # later ones travel. A rank that has the columns of one range lets others have theirs first.
+    for chunk, of_chunk in enumerate(zip(*exchanges, strict=True)):
+        for one in of_chunk if chunk or passes.geometry.apart else ():
             one.targets.record_close(graph, "transpose")
 
 
 class Passes(Protocol):
     """Gives the tiles and exchanges of passes, and so hides whether fields are on the device."""
 
-    geometry: SlabGeometry
-    # The ranges of kx. Each has separate columns.
-    ranges: Sequence[KxRange]
+    # The planes of this rank, and the ranges of kx: each has separate columns.
+    geometry: PlaneGeometry
     # The devices on which passes run.
     devices: list[Device]
     # Whether the last pass of a step should also begin the next step.
@@ -258,9 +259,8 @@ class Passes(Protocol):
 class SlabEngine:
     """Working arrays of a rank, exchanges between them, and the passes over them in place.
 
-    It transforms at most `fields` fields together, and may divide kx into `ranges`. Without a
-    `user` it makes the points of one batch of planes at a time, in working memory. With a `user`
-    the points are in the user's arrays.
+    It transforms at most `fields` fields together, in `batches` of planes. By default the points
+    of one batch exist at a time, in working memory.
 
     Without `store`, exchanges send whole working arrays. With `store`, passes write blocks where
     the exchange needs them: into the memory of other ranks if `store` is true and the transport
@@ -272,9 +272,9 @@ class SlabEngine:
     columns : list of array, shape (fields, nz, ky of this rank, row)
         Where forward transforms leave their modes, by range of kx: all nz of them, unnormalised.
         Modes that truncation discards are undefined.
-    planes : list of array, shape (fields, at least planes_size)
-        Packed planes. They share the memory of the columns on one rank, and where other ranks store
-        everything that this rank receives.
+    planes : list of array, shape (fields, planes_size)
+        Packed planes, by range of kx. They share the memory of the columns on one rank, and where
+        other ranks store everything that this rank receives.
     """
 
     goes_ahead = False
@@ -282,34 +282,29 @@ class SlabEngine:
     def __init__(
         self,
         device: Device,
-        geometry: SlabGeometry,
+        geometry: PlaneGeometry,
         fields: int,
         complex_dtype: DTypeLike,
         transport: Transport | None,
-        ranges: Sequence[KxRange] | None = None,
-        user: UserPoints | None = None,
+        batches: PlaneBatches | None = None,
         store: bool | None = None,
         works: bool = True,
     ) -> None:
         self.geometry, self.devices, self._transport = geometry, [device], transport
-        self.ranges = [KxRange(geometry)] if ranges is None else ranges
         self._store, self._takes_whole = store, store is None or transport is None
         self.sends_field_by_field = store is None and transport is not None
         self.plane_chunks = PLANE_CHUNKS if transport else 1
         self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
-        self.columns: list[Array] = []
-        self.planes: list[Array] = []
-        # The arrays that exchanges connect: planes, and columns as allocated.
-        self._ends: list[tuple[Array, Array]] = []
-        self.buffer_bytes = 0
-        for one in self.ranges:
-            self._allocate(one.geometry, fields, complex_dtype)
+        self._memory = self._allocated(fields, np.dtype(complex_dtype))
+        self.planes, self.columns = self._parts()
+        self.buffer_bytes = sum({id(one): one.nbytes for one in self._memory}.values())
         if not works:
             return
-        if user is None:
-            for array in {id(one): one for pair in self._ends for one in pair}.values():
+        if batches is None:
+            batches = PlaneBatches.of_step(device, geometry, fields, complex_dtype)
+            for array in {id(one): one for one in self._memory}.values():
                 device.run(device.fill(array, 0))
         self._column_passes = [
             ColumnPass(
@@ -317,50 +312,55 @@ class SlabEngine:
                 one.geometry,
                 fields,
                 complex_dtype,
-                columns=one.geometry.modes[2].count if user else None,
-                tiled=user is None or user.tiled,
+                columns=one.geometry.modes[2].count if batches.are_given else None,
+                tiled=batches.tiled,
                 stored=not self._takes_whole,
             )
-            for one in self.ranges
+            for one in geometry.ranges
         ]
         self.buffer_bytes += sum(one.work_bytes for one in self._column_passes)
-        self._plane_pass = PlanePass(
-            device, geometry, fields, complex_dtype, ranges=self.ranges, user=user
-        )
+        self._plane_pass = PlanePass(device, geometry, fields, complex_dtype, batches)
 
-    def _allocate(self, geometry: SlabGeometry, fields: int, complex_dtype: DTypeLike) -> None:
-        """Allocate the working arrays of a range of kx. Collective."""
-        transport, dtype = self._transport, np.dtype(complex_dtype)
+    def _allocated(self, fields: int, dtype: np.dtype) -> tuple[Array, Array]:
+        """Return memory for the planes, and for the columns, of all ranges. Collective."""
+        transport, parts = self._transport, [one.geometry for one in self.geometry.ranges]
         empty = transport.empty if transport else self.devices[0].empty
-        columns_size = math.prod(geometry.columns_shape)
-        sizes = geometry.planes_size, columns_size
-        if self._store is not None:
-            sizes = geometry.field_size, geometry.field_size
-        arrays = [empty((fields, sizes[1]), dtype)]
+        sizes = [self.geometry.field_size] * 2
+        if self._store is None:
+            sizes = [
+                sum(one.planes_size for one in parts),
+                sum(math.prod(one.columns_shape) for one in parts),
+            ]
+        columns = empty((fields, sizes[1]), dtype)
         # If every block is stored at its receiver, one array is enough: no two steps run at a time.
-        stores = self._store and transport and not transport.pack_buffer_bytes(arrays[0].nbytes)
-        if transport and not stores:
-            arrays.append(empty((fields, sizes[0]), dtype))
-        self.buffer_bytes += sum(one.nbytes for one in arrays)
-        self._ends.append((arrays[-1], arrays[0]))
-        self.planes.append(arrays[-1])
-        part = arrays[0][:, :columns_size]
-        self.columns.append(part.reshape(fields, *geometry.columns_shape))
+        stores = self._store and transport and not transport.pack_buffer_bytes(columns.nbytes)
+        planes = columns if stores or not transport else empty((fields, sizes[0]), dtype)
+        return planes, columns
+
+    def _parts(self) -> tuple[list[Array], list[Array]]:
+        """Return the planes and the columns of each range, one after the other in their memory."""
+        (packed, stored), planes, columns = self._memory, [], []
+        low = start = 0
+        for one in self.geometry.ranges:
+            high, stop = (
+                low + one.geometry.planes_size,
+                start + math.prod(one.geometry.columns_shape),
+            )
+            planes.append(packed[:, low:high])
+            columns.append(stored[:, start:stop].reshape(len(stored), *one.geometry.columns_shape))
+            low, start = high, stop
+        return planes, columns
 
     def exchange_memory(self) -> tuple[Array, Array]:
-        """Return the memory that exchanges of the first range leave, and arrive in, as bytes."""
-        source, target = (one.reshape(-1).view(np.uint8) for one in self._ends[0])
+        """Return the memory that exchanges leave, and arrive in, as bytes."""
+        source, target = (one.reshape(-1).view(np.uint8) for one in self._memory)
         return source, target
 
-    def with_memory(self, arrays: Sequence[Array]) -> SlabEngine:
-        """Return this engine of a single rank with other working arrays, one for each range."""
+    def with_memory(self, memory: Array) -> SlabEngine:
+        """Return this engine of a single rank with other working memory, (fields, ...)."""
         result = copy.copy(self)
-        result.planes = [one.reshape(len(one), -1) for one in arrays]
-        result.columns = [
-            array.reshape(len(array), *one.geometry.columns_shape)
-            for array, one in zip(arrays, self.ranges, strict=True)
-        ]
-        result._ends = [(one, one) for one in result.planes]
+        result._memory = (memory.reshape(len(memory), -1),) * 2
+        result.planes, result.columns = result._parts()
         result._exchanges = {}
         return result
 
@@ -376,7 +376,7 @@ class SlabEngine:
         late = self.lane_after_exchange if arriving else None
         for number, (low, high) in enumerate(passes.batches()):
             work = graph.on(device, late or graph.lane_of_batch(number, device)[1])
-            part = self.ranges[kx].of_kept if len(self.ranges) > 1 else slice(None)
+            part = self.geometry.ranges[kx].among_kept
             yield ColumnTile(passes, work, columns[:, :, low:high], low, high, part)
 
     def plane_tiles(
@@ -407,11 +407,13 @@ class SlabEngine:
         key = kx, fields, forward, chunk, chunks, whole, has_tables
         if key in self._exchanges:
             return self._exchanges[key]
-        geometry = self.ranges[kx].geometry
+        geometry = self.geometry.ranges[kx].geometry
         if (kx, chunks) not in self._plans:
             self._plans[kx, chunks] = geometry.plan.split(chunks)
         plan, all_blocks = self._plans[kx, chunks][chunk], geometry.plan
-        source, target = (one[fields.start : fields.stop] for one in self._ends[kx])
+        own = slice(fields.start, fields.stop)
+        source, target = self.planes[kx][own], self.columns[kx][own]
+        target = target.reshape(len(target), -1)
         if not forward:
             plan, all_blocks = plan.reversed(), all_blocks.reversed()
             source, target = target, source

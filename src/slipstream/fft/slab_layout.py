@@ -21,13 +21,14 @@ and its modes along x take the place of ky, in rows of one element: there is no 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from slipstream.decomposition import Box, slabs, split
+from slipstream.decomposition import Box, slabs, split, whole
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
@@ -35,14 +36,17 @@ from slipstream.fft.truncation import Modes
 NOT_KEPT = -(2**62)
 
 
-class SlabGeometry:
-    """Boxes, exchange plan and row tables of one rank.
+class PlaneGeometry:
+    """The planes of one rank, and the ranges of kx in which they are exchanged.
 
     Ranks may have no planes, or no modes; those after the first `workers` ranks have none. Rows of
     modes are stored with `row` elements, a multiple of `row_alignment`: what lies beyond the kept
     modes is undefined. The attributes `plane_points` and `x_modes` are the points (y, x) of a plane
-    and the modes of its rows; `flat` is whether the array has two axes.
+    and the modes of its rows; `flat` is whether the array has two axes. `planes` is the number of
+    z planes of this rank. With `apart`, ranges belong to different ranks.
     """
+
+    apart = False
 
     def __init__(
         self,
@@ -58,22 +62,80 @@ class SlabGeometry:
         self.plane_points, self.x_modes, self.flat = shape[1:], modes[2], False
         self.spectral_shape = tuple(m.count for m in modes)
         self.physical_boxes = self._slabs(shape, 0)
-        self.spectral_boxes = self._slabs(self.spectral_shape, 1)
         self.physical_box = self.physical_boxes[rank]
-        self.spectral_box = self.spectral_boxes[rank]
+        self.planes = self.physical_box.shape[0]
         self.row = -(-modes[2].count // row_alignment) * row_alignment
+        self._ranges: list[KxRange] = []
+
+    @property
+    def ranges(self) -> Sequence[KxRange]:
+        """The ranges of kx."""
+        return self._ranges
+
+    def _slabs(self, shape: tuple[int, ...], axis: int) -> tuple[Box, ...]:
+        nothing = Box((0,) * len(shape), (0,) * len(shape))
+        filled = slabs(shape, axis, self.workers)
+        return (*filled, *[nothing] * (self.ranks - self.workers))
+
+    @cached_property
+    def field_size(self) -> int:
+        """Elements that hold one field in either layout, on every rank."""
+        parts = [one.geometry for one in self.ranges]
+        # The first rank has the most planes.
+        planes = sum(one.plane_boxes[0].size for one in parts)
+        boxes = zip(*(one.column_boxes for one in parts), strict=True)
+        columns: int = max(sum(box.size for box in of_rank) for of_rank in boxes)
+        return max(planes, columns)
+
+    @property
+    def off_rank_elements(self) -> int:
+        """Complex elements of one field that this rank sends to others."""
+        return sum(one.geometry.plan.off_rank_elements() for one in self.ranges)
+
+    @cached_property
+    def most_ky(self) -> int:
+        """The largest number of ky that a rank has of a range."""
+        return max(box.shape[1] for one in self.ranges for box in one.geometry.column_boxes)
+
+
+class SlabGeometry(PlaneGeometry):
+    """Boxes, exchange plan and row tables of one rank, for one range of kx.
+
+    `ky` are the first of each rank's ky, and the one after its last; by default all ranks have as
+    many.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        modes: tuple[Modes, Modes, Modes],
+        rank: int = 0,
+        ranks: int = 1,
+        row_alignment: int = 1,
+        workers: int | None = None,
+        ky: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        super().__init__(shape, modes, rank, ranks, row_alignment, workers)
         mixed = (shape[0], self.spectral_shape[1], self.row)
         self.plane_boxes = self._slabs(mixed, 0)
-        self.column_boxes = self._slabs(mixed, 1)
-        # Number of z planes of this rank, and of complex elements of one field in their layout.
-        self.planes, self.planes_size = self.physical_box.shape[0], self.plane_boxes[rank].size
+        self.column_boxes, self.spectral_boxes = (
+            self._slabs(sizes, 1)
+            if ky is None
+            else tuple(whole(sizes).with_range(1, low, high) for low, high in ky)
+            for sizes in (mixed, self.spectral_shape)
+        )
+        self.spectral_box = self.spectral_boxes[rank]
+        # Number of complex elements of one field in the layout of planes.
+        self.planes_size = self.plane_boxes[rank].size
         # Shape (nz, ky of this rank, row) of one field in the columns layout, and of this rank's
         # spectral array in memory.
-        ky = self.spectral_box.shape[1]
-        self.columns_shape: tuple[int, int, int] = (shape[0], ky, self.row)
-        self.stored_shape: tuple[int, int, int] = (self.spectral_shape[0], ky, self.row)
-        # Elements that hold one field in either layout, on every rank: the first has the most.
-        self.field_size = max(self.plane_boxes[0].size, self.column_boxes[0].size)
+        count = self.spectral_box.shape[1]
+        self.columns_shape: tuple[int, int, int] = (shape[0], count, self.row)
+        self.stored_shape: tuple[int, int, int] = (self.spectral_shape[0], count, self.row)
+
+    @property
+    def ranges(self) -> Sequence[KxRange]:
+        return [KxRange(self, slice(0, self.modes[2].count), slice(None))]
 
     @classmethod
     def of_rows(
@@ -86,11 +148,6 @@ class SlabGeometry:
         result = cls((z.size, x.count, 1), (z, along_ky, single), rank, ranks, 1, workers)
         result.plane_points, result.x_modes, result.flat = (1, x.size), x, True
         return result
-
-    def _slabs(self, shape: tuple[int, ...], axis: int) -> tuple[Box, ...]:
-        nothing = Box((0,) * len(shape), (0,) * len(shape))
-        filled = slabs(shape, axis, self.workers)
-        return (*filled, *[nothing] * (self.ranks - self.workers))
 
     @cached_property
     def plan(self) -> ExchangePlan:
@@ -166,18 +223,6 @@ class SlabGeometry:
                 joins = True
         return runs
 
-    @staticmethod
-    def planes_of_run(
-        packed: Any, run: tuple[int, int, int], held: int, low: int, high: int
-    ) -> Any:
-        """Return planes of a run of blocks, (fields, blocks, elements), of arrays (fields, all).
-
-        The arrays hold `held` planes.
-        """
-        start, size, count = run
-        part = packed[:, start : start + count * held * size]
-        return part.reshape(len(packed), count, held * size)[:, :, low * size : high * size]
-
     def packed_size(self, planes: int) -> int:
         """Return the number of complex elements of `planes` packed planes of one field."""
         return planes * self.spectral_shape[1] * self.row
@@ -192,56 +237,105 @@ class SlabGeometry:
         return offset, pitch
 
 
+def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, high: int) -> Any:
+    """Return planes of a run of blocks, (fields, blocks, elements), of arrays (fields, all).
+
+    The arrays hold `held` planes; for runs see `SlabGeometry.packed_runs`.
+    """
+    start, size, count = run
+    part = packed[:, start : start + count * held * size]
+    return part.reshape(len(packed), count, held * size)[:, :, low * size : high * size]
+
+
 @dataclass(frozen=True)
 class KxRange:
     """A range of the kept modes of x, with a separate exchange.
 
-    Along x, its geometry has the modes of this range only. They begin at index `kept` of the kept
-    modes, and at index `first` of all modes.
+    Along x, its geometry has the modes of this range only. These are `among_all` modes of a plane,
+    and `among_kept`, the modes that a rank with its columns has.
     """
 
     geometry: SlabGeometry
-    kept: int = 0
-    first: int = 0
-
-    @property
-    def of_kept(self) -> slice:
-        """Where its modes are among the kept modes of x."""
-        return slice(self.kept, self.kept + self.geometry.modes[2].count)
-
-    @property
-    def of_all(self) -> slice:
-        """Where its modes are among all modes of x."""
-        return slice(self.first, self.first + self.geometry.modes[2].count)
+    among_all: slice
+    among_kept: slice
 
 
-def kx_ranges(geometry: SlabGeometry, chunks: int, row_alignment: int) -> list[KxRange]:
-    """Divide the kept modes of x into `chunks` ranges, or into `chunks` ranges of each sign.
+def chunk_geometry(
+    shape: tuple[int, int, int],
+    modes: tuple[Modes, Modes, Modes],
+    rank: int,
+    ranks: int,
+    row_alignment: int = 1,
+    workers: int | None = None,
+    chunks: int = 1,
+) -> PlaneGeometry:
+    """Return slabs whose kept modes of x are divided into `chunks` ranges, or so many of each sign.
 
     No range contains a gap: if truncation leaves one between the signs, they are divided apart.
     """
-    z, y, x = geometry.modes
-    sides = [(0, 0, x.low), (x.low, x.low + x.gap, x.high)]
-    if x.high and not x.gap:
-        sides = [(0, 0, x.count)]
-    result = []
-    for kept, first, size in sides:
-        for low, high in split(-(-size // row_alignment), chunks):
-            start, count = (
-                low * row_alignment,
-                min(high * row_alignment, size) - low * row_alignment,
-            )
-            if count == x.count:
-                return [KxRange(geometry)]
-            if count > 0:
-                modes = z, y, Modes(count, count, 0)
-                part = SlabGeometry(
-                    geometry.shape,
-                    modes,
-                    geometry.rank,
-                    geometry.ranks,
-                    row_alignment,
-                    geometry.workers,
-                )
-                result.append(KxRange(part, kept + start, first + start))
+    bounds = [
+        low + min(stop * row_alignment, high - low)
+        for low, high in _without_gap(modes[2])
+        for _, stop in split(-(-(high - low) // row_alignment), chunks)
+    ]
+    parts = [(low, high) for low, high in itertools.pairwise([0, *bounds]) if low < high]
+    if len(parts) == 1:
+        return SlabGeometry(shape, modes, rank, ranks, row_alignment, workers)
+    result = PlaneGeometry(shape, modes, rank, ranks, row_alignment, workers)
+    result._ranges = [_range(result, *part, part[0], row_alignment) for part in parts]
     return result
+
+
+def pencil_geometry(
+    shape: tuple[int, int, int],
+    modes: tuple[Modes, Modes, Modes],
+    rank: int,
+    ranks: int,
+    boxes: Sequence[Box],
+    workers: int | None = None,
+) -> PlaneGeometry | None:
+    """Return planes whose modes go to boxes of any ky and of some ranges of kx, one for each rank.
+
+    None if ranges of kx overlap, or if boxes divide kz.
+    """
+    (nz, _, nx), filled = (m.count for m in modes), [box for box in boxes if box.size]
+    ends = sorted({(box.start[2], box.stop[2]) for box in filled})
+    covers = [0, *(high for _, high in ends)] == [*(low for low, _ in ends), nx]
+    if not covers or any(box.shape[0] != nz for box in filled):
+        return None
+    result = PlaneGeometry(shape, modes, rank, ranks, workers=workers)
+    result.apart = len(ends) > 1
+    for start, stop in ends:
+        mine = [(box.start[2], box.stop[2]) == (start, stop) for box in boxes]
+        ky = [
+            (box.start[1], box.stop[1]) if own and box.size else (0, 0)
+            for own, box in zip(mine, boxes, strict=True)
+        ]
+        for low, high in _without_gap(modes[2]):
+            low, high = max(low, start), min(high, stop)
+            if low < high:
+                result._ranges.append(_range(result, low, high, low - start, 1, ky))
+    return result
+
+
+def _without_gap(x: Modes) -> list[tuple[int, int]]:
+    """Return the kept modes of x as ranges between which others are not kept."""
+    return [(0, x.low), (x.low, x.count)] if x.high and x.gap else [(0, x.count)]
+
+
+def _range(
+    planes: PlaneGeometry,
+    low: int,
+    high: int,
+    kept: int,
+    row_alignment: int,
+    ky: Sequence[tuple[int, int]] | None = None,
+) -> KxRange:
+    """Return the range of the kept modes of x from `low` to `high`."""
+    z, y, x = planes.modes
+    modes = z, y, Modes(high - low, high - low, 0)
+    part = SlabGeometry(
+        planes.shape, modes, planes.rank, planes.ranks, row_alignment, planes.workers, ky
+    )
+    first, count = low + x.gap if x.high and low >= x.low else low, high - low
+    return KxRange(part, slice(first, first + count), slice(kept, kept + count))

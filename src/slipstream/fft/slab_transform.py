@@ -26,14 +26,14 @@ from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.exchange import Transport
 from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.plane_transforms import UserPoints, row_alignment
+from slipstream.fft.plane_transforms import PlaneBatches, row_alignment
 from slipstream.fft.slab_engine import (
     SlabEngine,
     record_columns,
     record_from_points,
     record_to_points,
 )
-from slipstream.fft.slab_layout import SlabGeometry, kx_ranges
+from slipstream.fft.slab_layout import chunk_geometry
 from slipstream.fft.transform_parts import Part
 from slipstream.schedule import StepGraph
 
@@ -77,24 +77,25 @@ class SlabTransform(Part):
         fields, complex_dtype = arguments.fields, arguments.complex_dtype
         width = nx // 2 + 1 if arguments.real else nx
         alignment = row_alignment(device, complex_dtype)
-        geometry = SlabGeometry((nz, ny, nx), (z, y, x), rank, ranks, alignment)
-        ranges = kx_ranges(geometry, options.kx_chunks, alignment)
+        geometry = chunk_geometry(
+            (nz, ny, nx), (z, y, x), rank, ranks, alignment, chunks=options.kx_chunks
+        )
         self._whole = options.whole and ranks == 1
         self._whole &= arguments.spectral_shape == (nz, ny, width)
-        user = UserPoints.of(device, geometry, fields, complex_dtype, arguments.real, options.tiled)
-        self._engine = SlabEngine(
-            device, geometry, fields, complex_dtype, transport, ranges, user, options.store
+        batches = PlaneBatches.of_user(
+            device, geometry, fields, complex_dtype, arguments.real, options.tiled
         )
-        batches = device.lanes * user.batch * fields * ny * user.row * complex_dtype.itemsize
-        self.buffer_bytes = self._engine.buffer_bytes + batches
+        self._engine = SlabEngine(
+            device, geometry, fields, complex_dtype, transport, batches, options.store
+        )
+        self.buffer_bytes = self._engine.buffer_bytes + batches.bytes
         self.exchanges = int(transport is not None)
         # Complex elements of all fields that this rank sends to others in one transform.
-        sent = [one.geometry.plan.off_rank_elements() for one in ranges] if transport else []
-        self.wire_elements = fields * sum(sent)
+        self.wire_elements = fields * geometry.off_rank_elements if transport else 0
         # Making an exchange is collective; recording it later is not.
         made = [
             self._engine.exchange(kx, range(fields), forward, chunk, options.plane_chunks)
-            for kx in range(len(ranges))
+            for kx in range(len(geometry.ranges))
             for forward in (True, False)
             for chunk in range(options.plane_chunks)
         ]
@@ -104,7 +105,7 @@ class SlabTransform(Part):
         if not self.exchanges:
             return "transforms along x, y, z" + (" (forward: one plan)" if self._whole else "")
         how = "stored by the transforms" if self._stores else "copied"
-        division = f"{len(self._engine.ranges)} x {self._options.plane_chunks} chunks"
+        division = f"{len(self._engine.geometry.ranges)} x {self._options.plane_chunks} chunks"
         return f"slab transform: x, y, exchange ({division}, {how}), z"
 
     def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:

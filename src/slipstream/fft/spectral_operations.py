@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from slipstream.argument_checks import is_finite, whole_number
 from slipstream.array_types import Array
@@ -54,7 +55,7 @@ def derivative(
     axis: int,
     order: int,
     lengths: float | Sequence[float] | None,
-) -> Any:
+) -> npt.NDArray[Any]:
     """Return the modes of a derivative."""
     a, count = fft.arguments, len(fft.arguments.shape)
     if not isinstance(axis, int | np.integer) or axis not in {
@@ -80,7 +81,7 @@ def derivative(
     return _scaled(fft, u_hat, factor.real if order % 2 == 0 else factor)
 
 
-def product(fft: DistributedFFT, *modes: Array) -> Any:
+def product(fft: DistributedFFT, *modes: Array) -> npt.NDArray[Any]:
     """Return the modes of the product of some fields at the points."""
     if not modes:
         raise InputError("product of no fields; accepted: one or more arrays of modes")
@@ -90,7 +91,7 @@ def product(fft: DistributedFFT, *modes: Array) -> Any:
     return fft.forward(result)
 
 
-def convolution(fft: DistributedFFT, u: Array, v: Array) -> Any:
+def convolution(fft: DistributedFFT, u: Array, v: Array) -> npt.NDArray[Any]:
     """Return the periodic convolution of two fields along the transformed axes."""
     a = fft.arguments
     if set(a.kinds) != {"fft"}:
@@ -102,7 +103,7 @@ def convolution(fft: DistributedFFT, u: Array, v: Array) -> Any:
     return fft.backward(modes)
 
 
-def forward_adjoint(fft: DistributedFFT, u_hat: Array) -> Any:
+def forward_adjoint(fft: DistributedFFT, u_hat: Array) -> npt.NDArray[Any]:
     """Return the adjoint of the forward transform, applied to modes."""
     forward, backward = fft.arguments.factors
     points_weight, modes_weight = _weights(fft)
@@ -110,7 +111,7 @@ def forward_adjoint(fft: DistributedFFT, u_hat: Array) -> Any:
     return _scaled(fft, fft.backward(inner), points_weight * (forward / backward))
 
 
-def backward_adjoint(fft: DistributedFFT, u: Array) -> Any:
+def backward_adjoint(fft: DistributedFFT, u: Array) -> npt.NDArray[Any]:
     """Return the adjoint of the backward transform, applied to points."""
     forward, backward = fft.arguments.factors
     points_weight, modes_weight = _weights(fft)
@@ -167,11 +168,12 @@ def _lengths(
     return given
 
 
-def _scaled(fft: DistributedFFT, array: Array, factor: np.ndarray) -> Array:
+def _scaled(fft: DistributedFFT, array: Array, factor: np.ndarray) -> npt.NDArray[Any]:
     """Return an array times factors, on its own device and in its own precision."""
     wanted = np.zeros(0, array.dtype).real.dtype
     if factor.dtype.kind == "c":
         wanted = np.result_type(wanted, np.complex64)
     if not isinstance(array, np.ndarray):
         factor = fft.device.array_module.asarray(factor)
-    return array * factor.astype(wanted)
+    scaled: npt.NDArray[Any] = array * factor.astype(wanted)
+    return scaled

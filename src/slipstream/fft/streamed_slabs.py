@@ -13,30 +13,20 @@ on the host; that is the alternative here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array, Comm
-from slipstream.byte_sizes import bytes_text
-from slipstream.collective import largest, on_every_rank
-from slipstream.decomposition import Box, split
+from slipstream.decomposition import Box
 from slipstream.device import Device, address_of
 from slipstream.errors import InputError
 from slipstream.exchange import PackTargets
-from slipstream.fft.column_transforms import ColumnPass
-from slipstream.fft.padded_rows import padded_row, whole_rows
-from slipstream.fft.plane_transforms import (
-    PlanePass,
-    PointProduct,
-    UserPoints,
-    plane_pass_bytes,
-)
+from slipstream.fft.padded_rows import whole_rows
+from slipstream.fft.plane_transforms import PointProduct
 from slipstream.fft.slab_engine import (
-    PLANE_CHUNKS,
     ColumnTile,
     ColumnUpdate,
     Passes,
@@ -45,135 +35,10 @@ from slipstream.fft.slab_engine import (
     SlabExchange,
     TileUpdate,
 )
-from slipstream.fft.slab_layout import KxRange, SlabGeometry
-from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, tile_counts, too_little
-from slipstream.outofcore.streaming_options import Streaming
-from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlots, aligned
+from slipstream.fft.slab_layout import SlabGeometry, planes_of_run
+from slipstream.fft.slab_tiles import SlabTiles, SlabWorker, TileNeeds, placed_points
+from slipstream.outofcore.tile_slots import Slot
 from slipstream.schedule import StepGraph
-
-
-@dataclass(frozen=True)
-class TileNeeds:
-    """The numbers that decide how much memory the tiles of a step take."""
-
-    geometry: SlabGeometry
-    dtype: np.dtype
-    inputs: int  # fields that go to physical space
-    products: int  # fields that come back
-    spectral: int  # other complex fields that the update of a range of ky accesses
-    reals: int  # real ones
-    constants: int  # bytes of other arrays, on every device
-    # The points of a transform are in a user's arrays: bytes of a plane, and how a pass works on
-    # some planes on a device.
-    plane_bytes: int = 0
-    user: Callable[[Device, int], UserPoints] | None = None
-    # The ranges of kx, which have separate columns; one by default.
-    divided: Sequence[KxRange] = ()
-
-    @property
-    def ranges(self) -> Sequence[KxRange]:
-        """The ranges of kx."""
-        return self.divided or [KxRange(self.geometry)]
-
-    @property
-    def fields(self) -> int:
-        """The largest number of fields that are transformed together."""
-        return max(self.inputs, self.products)
-
-    def column_bytes(self, ky: int) -> int:
-        """Return the bytes of the columns of `ky` ky, of all ranges."""
-        return sum(self._columns(one, ky) for one in self.ranges)
-
-    def _columns(self, one: KxRange, ky: int) -> int:
-        nz, _, row = one.geometry.columns_shape
-        return aligned(self.fields * nz * ky * row * self.dtype.itemsize)
-
-    def slot_bytes(self, planes: int, ky: int) -> int:
-        """Return the bytes of a slot that holds `planes` planes, or `ky` ky."""
-        g, size = self.geometry, self.dtype.itemsize
-        kz, _, nx = g.spectral_box.shape
-        packed = aligned(planes * self.plane_bytes)
-        for one in self.ranges:
-            packed += aligned(self.fields * one.geometry.packed_size(planes) * size)
-        # Every part may need a little more to be aligned.
-        spectral = self.spectral * (aligned(kz * ky * g.row * size) + ALIGNMENT)
-        spectral += aligned(self.reals * kz * ky * nx * size // 2)
-        return max(packed, max(self._columns(one, ky) for one in self.ranges) + spectral)
-
-    def bytes_beside(self, planes: int, device: Device, streaming: Streaming) -> int:
-        """Return the bytes of a device outside the slots, without a library's scratch."""
-        if self.user is None:
-            work = plane_pass_bytes(self.geometry, self.fields, self.dtype, device, planes)
-        else:
-            user, (ny, _) = self.user(device, planes), self.geometry.plane_points
-            work = user.lanes * user.batch * self.fields * ny * user.row * self.dtype.itemsize
-        return self.constants + len(streaming.lanes) * work
-
-
-class SlabWorker:
-    """The transforms of tiles in one lane of a device, one after the other; a `Worker`.
-
-    A tile has at most `planes` planes, or `ky` ky. Planes are sent in `chunks` chunks.
-    """
-
-    def __init__(
-        self,
-        needs: TileNeeds,
-        device: Device,
-        planes: int,
-        ky: int,
-        chunks: int,
-        product: PointProduct | None,
-    ) -> None:
-        user = needs.user(device, planes) if needs.user else None
-        self._needs, self._held, self._product = needs, (planes, ky), product
-        self._chunks = [high - low for low, high in split(needs.geometry.planes, chunks)]
-        self.scratch = device.fft_scratch()
-        fields, dtype, ranges = needs.fields, needs.dtype, needs.ranges
-        self.planes = PlanePass(
-            device, needs.geometry, fields, dtype, planes, self.scratch, ranges, user
-        )
-        self.columns = [
-            ColumnPass(
-                device,
-                one.geometry,
-                fields,
-                dtype,
-                ky,
-                self.scratch,
-                one.geometry.modes[2].count if user else None,
-            )
-            for one in ranges
-        ]
-
-    def plan(self, slot: Slot[SlabWorker]) -> None:
-        g, needs = self._needs.geometry, self._needs
-        planes, ky = self._held
-        for size in {one for length in self._chunks for one in _sizes(length, planes)}:
-            if needs.user is None:
-                self.planes.plan(self._product, needs.inputs, needs.products, size)
-                continue
-            for padded in {False, needs.user(slot.device, size).real}:
-                self.planes.plan_points(placed_points(slot, needs, size, padded))
-                slot.clear()
-        for columns, one in zip(self.columns, needs.ranges, strict=True):
-            for fields, size in itertools.product(
-                {needs.inputs, needs.products}, _sizes(g.columns_shape[1], ky)
-            ):
-                slot.clear()
-                shape = needs.fields, g.shape[0], ky, one.geometry.row
-                columns.plan(slot.place(shape, needs.dtype)[:fields, :, :size])
-                slot.clear()
-
-
-def placed_points(slot: Slot[SlabWorker], needs: TileNeeds, planes: int, padded: bool) -> Array:
-    """Return the place in a slot for some planes of a user's points, perhaps in padded rows."""
-    ny, nx = needs.geometry.plane_points
-    real = np.zeros(0, needs.dtype).real.dtype
-    user = needs.user(slot.device, planes) if needs.user else None
-    dtype = real if user and user.real else needs.dtype
-    row = padded_row(nx) if padded else nx
-    return slot.place((needs.fields, planes, ny, row), dtype)[..., :nx]
 
 
 class ResidentColumns:
@@ -296,7 +161,7 @@ class StreamedColumnTile(ColumnTile):
     ) -> None:
         self._graph, self._slot, self._resident = graph, slot, host.resident[kx]
         self._by_device, self._ky = host.by_device, host.ky
-        needs, one = host.needs, host.needs.ranges[kx]
+        needs, one = host.needs, host.needs.geometry.ranges[kx]
         self._geometry = one.geometry
         self._on_host = host.columns[kx][:, :, low:high]
         columns = self._resident.columns(low)
@@ -309,7 +174,7 @@ class StreamedColumnTile(ColumnTile):
             columns[:, :, : high - low],
             low,
             high,
-            one.of_kept if len(needs.ranges) > 1 else slice(None),
+            one.among_kept,
         )
         # Parts of fields in the slot: by field; their sources on the host, by the part's id; the
         # ids of parts that have their values.
@@ -393,7 +258,7 @@ class StreamedPlaneTile(PlaneTile):
         needs, self._held = host.needs, host.most_planes
         packed = [
             slot.place((needs.fields, one.geometry.packed_size(self._held)), needs.dtype)
-            for one in needs.ranges
+            for one in needs.geometry.ranges
         ]
         super().__init__(slot.worker.planes, slot.work(graph), packed, low, high, 0)
         self._in_slot = packed
@@ -438,7 +303,7 @@ class StreamedPlaneTile(PlaneTile):
         return (whole_rows(target), whole_rows(source)) if self._host.padded else (target, source)
 
     def _record_in(self, fields: int) -> None:
-        for kx, one in enumerate(self._host.needs.ranges):
+        for kx, one in enumerate(self._host.needs.geometry.ranges):
             g, resident = one.geometry, self._host.resident[kx]
             for packed, own in self._pairs(kx, fields):
                 self._slot.record_in(self._graph, packed, own)
@@ -461,7 +326,7 @@ class StreamedPlaneTile(PlaneTile):
                 exchange.targets.record_close(closing, "transpose")
 
     def _record_packed(self, kx: int, fields: int, targets: PackTargets) -> None:
-        g, low, ky = self._host.needs.ranges[kx].geometry, self.low, 0
+        g, low = self._host.needs.geometry.ranges[kx].geometry, self.low
         resident = self._host.resident[kx]
         if not targets.stores:
             # Planes are packed already, except for the block of this rank itself.
@@ -469,7 +334,9 @@ class StreamedPlaneTile(PlaneTile):
                 self._slot.record_out(self._graph, own, packed)
         z, planes = g.physical_box.start[0] + low, self.high - low
         for rank, (start, size) in enumerate(g.packed_blocks(self._held)):
-            first, ky = ky, ky + size // g.row
+            first, ky = (
+                ends[1] for ends in (g.column_boxes[rank].start, g.column_boxes[rank].stop)
+            )
             if rank != g.rank and not targets.stores:
                 continue
             packed = _planes_of(self._in_slot[kx][:fields], start, size, 0, planes, g.row)
@@ -485,7 +352,7 @@ class StreamedPlaneTile(PlaneTile):
     def _pairs(self, kx: int, fields: int) -> Iterator[tuple[Array, Array]]:
         """Yield the tile's part of other ranks' blocks, and its place on the host, run by run."""
         g, low, high, held = (
-            self._host.needs.ranges[kx].geometry,
+            self._host.needs.geometry.ranges[kx].geometry,
             self.low,
             self.high,
             self._held,
@@ -494,8 +361,8 @@ class StreamedPlaneTile(PlaneTile):
         runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
         for run, run_on_host in runs:
             yield (
-                g.planes_of_run(in_slot, run, held, 0, high - low),
-                g.planes_of_run(on_host, run_on_host, g.planes, low, high),
+                planes_of_run(in_slot, run, held, 0, high - low),
+                planes_of_run(on_host, run_on_host, g.planes, low, high),
             )
 
     def _mine(self, g: SlabGeometry, packed: Array, held: int | None = None) -> Array:
@@ -511,146 +378,6 @@ def _planes_of(packed: Array, start: int, size: int, low: int, high: int, row: i
     """Return planes of a packed block, (fields, planes, ky, row), whose planes have this size."""
     part = packed[:, start + low * size : start + high * size]
     return part.reshape(len(packed), high - low, size // row, row)
-
-
-def _sizes(count: int, most: int) -> set[int]:
-    """Return the different sizes of tiles into which `count` planes, or ky, are cut."""
-    return {min(most, count - low) for low in range(0, count, most)}
-
-
-class SlabTiles:
-    """The tiles of passes: how many there can be, and the memory of `devices` that they take."""
-
-    # What messages say.
-    key, what = "run.memory:", "step"
-    # In how many chunks planes are sent by default.
-    _chunks = PLANE_CHUNKS
-
-    def __init__(
-        self,
-        needs: TileNeeds,
-        product: PointProduct | None,
-        devices: Sequence[Device],
-        home: Device,
-        streaming: Streaming,
-    ) -> None:
-        self.devices, self._home, self.streaming = list(devices), home, streaming
-        self.geometry, self.needs, self._product = needs.geometry, needs, product
-
-    def check(self, comm: Comm, limit: int) -> None:
-        """Refuse a limit into which no tiles fit, without allocating any field. Collective."""
-        limit = -largest(comm, -limit)
-        if largest(comm, self._least_bytes()) > limit:
-            self._refuse(comm, limit)
-
-    def fitting(self, comm: Comm, limit: int) -> tuple[TileSlots[SlabWorker], int]:
-        """Return devices with the fewest tiles that fit on all ranks, and how many. Collective."""
-        # Ranks may have different limits, since each checks its own devices.
-        limit = -largest(comm, -limit)
-        found = fewest_tiles(comm, self._counts(), limit, self._bytes, self._made)
-        return found or self._refuse(comm, limit)
-
-    def _refuse(self, comm: Comm, limit: int) -> NoReturn:
-        count = self._counts()[-1]
-
-        def least() -> int:
-            if self.streaming.tiles or all(one.kind == "cpu" for one in self.devices):
-                return self._least_bytes()
-            # The smallest tiles are made, to find out what a library takes for them.
-            return self._made(count, NO_LIMIT).bytes
-
-        raise self._too_little(limit, largest(comm, on_every_rank(comm, least)))
-
-    def _too_little(self, limit: int, need: int) -> InputError:
-        tiles = f" with {self._counts()[-1]} tiles" if self.streaming.tiles else ""
-        return too_little(self.key, limit, self.what, need, tiles)
-
-    def planned(self, limit: int) -> tuple[int, int]:
-        """Return the number of tiles of a pass, and the number of ky whose columns stay.
-
-        Nothing is allocated, so a library's work area is not counted.
-
-        Raises
-        ------
-        InputError
-            If no tiles fit.
-        """
-        for count in self._counts():
-            left = limit - self._bytes(count)
-            if left >= 0:
-                most, all_ky = self.most(count)[1], self.geometry.columns_shape[1]
-                return count, min(self.staying_tiles(count, left) * most, all_ky)
-        raise self._too_little(limit, self._least_bytes())
-
-    def staying_tiles(self, count: int, left: int) -> int:
-        """Return how many of `count` tiles keep columns on the device if `left` bytes are free."""
-        if not self.streaming.resident:
-            return 0
-        most, all_ky = self.most(count)[1], self.geometry.columns_shape[1]
-        return min(left // self.needs.column_bytes(most), -(-all_ky // most))
-
-    def _least_bytes(self) -> int:
-        return self._bytes(self._counts()[-1])
-
-    def _bytes(self, count: int) -> int:
-        """Return the bytes that `count` tiles take, without a library's work area."""
-        slots = self.streaming.slots * self.needs.slot_bytes(*self.most(count))
-        return slots + max(self._beside(count, one) for one in self.devices)
-
-    def _beside(self, count: int, device: Device) -> int:
-        """Return the bytes of a device that `count` tiles take outside the slots."""
-        return self.needs.bytes_beside(self.most(count)[0], device, self.streaming)
-
-    def _counts(self) -> list[int]:
-        """Return numbers of tiles to try, larger ones when smaller ones do not fit."""
-        g = self.geometry
-        longest = max(-(-g.shape[0] // g.workers), -(-g.spectral_shape[1] // g.workers))
-        size = self.needs.fields * g.field_size * self.needs.dtype.itemsize
-        return list(tile_counts(size, longest, self.streaming.tiles))
-
-    def most(self, count: int) -> tuple[int, int]:
-        """Return how many planes, and how many ky, tiles have at most."""
-        g = self.geometry
-        return max(1, -(-g.planes // count)), max(1, -(-g.columns_shape[1] // count))
-
-    def chunks(self, count: int) -> int:
-        """Return in how many chunks planes are sent, if there are `count` tiles."""
-        if self.geometry.ranks == 1:
-            return 1
-        sent = self.streaming.tiles_per_exchange
-        return -(-count // sent) if sent else self._chunks
-
-    def _made(self, count: int, limit: int) -> TileSlots[SlabWorker]:
-        """Return devices for `count` tiles, or raise `TooLittleMemory`."""
-        needs, streaming, most = self.needs, self.streaming, self.most(count)
-        size = needs.slot_bytes(*most)
-        packed = 2 * size * streaming.slots if streaming.copies == "packed" else 0
-        if packed > self._home.memory_free():
-            raise InputError(
-                f"{self.key.partition('memory')[0]}streaming: packed copies take "
-                f"{bytes_text(packed)} of the host, of which "
-                f"{bytes_text(self._home.memory_free())} are free; cut more tiles, or leave "
-                "copies out"
-            )
-        chunks = self.chunks(count)
-
-        def worker_of(device: Device) -> Callable[[str], SlabWorker]:
-            return lambda lane: SlabWorker(needs, device, *most, chunks, self._product)
-
-        return TileSlots(
-            [
-                TileDevice(
-                    one,
-                    self._home,
-                    streaming,
-                    size,
-                    worker_of(one),
-                    self._beside(count, one),
-                    limit,
-                )
-                for one in self.devices
-            ]
-        )
 
 
 class StreamedPasses:
@@ -673,7 +400,7 @@ class StreamedPasses:
         others: int,
     ) -> None:
         self._host, self._tiles = engine, tiles
-        self.devices, self.geometry, self.ranges = tiles.devices, engine.geometry, engine.ranges
+        self.devices, self.geometry = tiles.devices, engine.geometry
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
         self.residents = self._keep(max(0, limit - self.device_bytes - others))
@@ -692,7 +419,7 @@ class StreamedPasses:
         size, count = needs.column_bytes(most), self._tiles.staying_tiles(self.tiles, left)
         kept = [
             ResidentColumns(one.geometry, self.devices[0], needs.fields, needs.dtype, most, count)
-            for one in needs.ranges
+            for one in needs.geometry.ranges
         ]
         self.device_bytes += max(one.tiles for one in kept) * size
         return kept
@@ -712,7 +439,7 @@ class StreamedPasses:
         self, graph: StepGraph, kx: int = 0, arriving: bool = False
     ) -> Iterator[StreamedColumnTile]:
         """Yield tiles of columns, each in the slot whose turn it is."""
-        ky, most = self.geometry.columns_shape[1], self.fields.ky
+        ky, most = self.geometry.ranges[kx].geometry.columns_shape[1], self.fields.ky
         for low in range(0, ky, most):
             slot = self._slots.next_slot()
             yield StreamedColumnTile(graph, slot, self.fields, kx, low, min(low + most, ky))

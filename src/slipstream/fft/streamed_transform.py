@@ -14,12 +14,12 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.decomposition import slabs, whole
+from slipstream.decomposition import Box, slabs, whole
 from slipstream.device import Device
 from slipstream.exchange import Transport, make_transport
 from slipstream.fft.device_exchange import DeviceExchanges, DeviceTargets
@@ -27,7 +27,7 @@ from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Link, Plan
 from slipstream.fft.layout_search import Boxes, with_fields
 from slipstream.fft.padded_rows import has_padding, padded_row
-from slipstream.fft.plane_transforms import UserPoints
+from slipstream.fft.plane_transforms import PlaneBatches
 from slipstream.fft.slab_engine import (
     SlabEngine,
     SlabExchange,
@@ -35,13 +35,14 @@ from slipstream.fft.slab_engine import (
     record_from_points,
     record_to_points,
 )
-from slipstream.fft.slab_layout import KxRange, SlabGeometry, kx_ranges
-from slipstream.fft.streamed_slabs import (
-    ResidentColumns,
-    SlabTiles,
-    StreamedPasses,
-    TileNeeds,
+from slipstream.fft.slab_layout import (
+    PlaneGeometry,
+    SlabGeometry,
+    chunk_geometry,
+    pencil_geometry,
 )
+from slipstream.fft.slab_tiles import SlabTiles, TileNeeds
+from slipstream.fft.streamed_slabs import ResidentColumns, StreamedPasses
 from slipstream.fft.transform_parts import Part, Redistribution
 from slipstream.fft.truncation import Modes
 from slipstream.outofcore.host_device_copy import HostDeviceCopier
@@ -134,8 +135,9 @@ class StreamedPlan(Plan):
         alone = _only(a.input_boxes)
         if alone is None or alone != _only(a.output_boxes):
             alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
-        given, ends = (a.input_boxes, a.output_boxes), _slab_boxes(a, alone, self.workers)
-        moved = [_differ(one, slab) for one, slab in zip(given, ends, strict=True)]
+        layout = _layout_of(a, rank, alone, self.workers)
+        given, ends = (a.input_boxes, a.output_boxes), (layout.points, layout.modes)
+        moved = layout.exchanged(a)
         from_device = streaming.from_device and a.ranks > 1
         self.transport = from_host = make_transport(
             a.transport, comm, devices[0] if from_device else home
@@ -143,9 +145,8 @@ class StreamedPlan(Plan):
         if from_device and any(moved):
             from_host = make_transport("auto", comm, home)
         transport = None if alone is not None else self.transport
-        geometry = _geometry(a, rank, alone, self.workers)
         slab = self.slabs = StreamedSlabs(
-            a, geometry, devices, home, comm, transport, streaming, limit
+            a, layout.geometry, layout.swapped, devices, home, comm, transport, streaming, limit
         )
         # Other layouts are redistributed in the memory of the slabs' exchange, if they fit there.
         memory: tuple[Array, Array] | None = None
@@ -218,42 +219,90 @@ def _differ(boxes: Boxes, others: Boxes) -> bool:
     return any(a != b and (a.size or b.size) for a, b in zip(boxes, others, strict=True))
 
 
-def _slab_boxes(a: Arguments, alone: int | None, workers: int) -> tuple[Boxes, Boxes]:
-    """Return who has what of points and of modes while they are transformed."""
-    result = []
-    for shape, axis in ((a.shape, 0), (a.spectral_shape, 1)):
-        boxes = [whole((0,) * len(shape))] * a.ranks
-        if alone is not None:
-            boxes[alone] = whole(shape)
-        else:
-            boxes[:workers] = slabs(shape, axis, workers)
-        result.append(tuple(boxes))
-    return result[0], result[1]
+@dataclass(frozen=True)
+class _Layout:
+    """Who has what of an array while it is transformed.
+
+    `points` and `modes` are boxes of the array. If it is `swapped`, planes are normal to y.
+    """
+
+    geometry: PlaneGeometry
+    points: Boxes
+    modes: Boxes
+    swapped: bool = False
+
+    def exchanged(self, a: Arguments) -> list[bool]:
+        """Return whether points, and modes, are elsewhere than in the user's arrays."""
+        return [_differ(a.input_boxes, self.points), _differ(a.output_boxes, self.modes)]
 
 
-def _geometry(a: Arguments, rank: int, alone: int | None, workers: int) -> SlabGeometry:
-    """Return the slabs of a rank, also those of an array of one or two axes."""
-    ranks = a.ranks
+def _layout_of(a: Arguments, rank: int, alone: int | None, workers: int) -> _Layout:
+    """Return the layout that takes the fewest exchanges; if rank `alone` does all, that without."""
     if alone is not None:
-        rank, ranks, workers = (0, 1, 1) if rank == alone else (1, 2, 1)
+        boxes = [
+            tuple(whole(shape if one == alone else (0,) * len(shape)) for one in range(a.ranks))
+            for shape in (a.shape, a.spectral_shape)
+        ]
+        place = (0, 1, 1) if rank == alone else (1, 2, 1)
+        return _Layout(_slab_geometry(a, *place), boxes[0], boxes[1])
+    ways = [_layout_along(a, rank, workers, axis) for axis in range(min(2, len(a.shape) - 1))]
+    # Of two, as on a device, that which begins with the points as they are.
+    return min(ways, key=lambda way: (sum(way.exchanged(a)), way.exchanged(a)))
+
+
+def _layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
+    """Return the layout with planes normal to z or y, and columns along it.
+
+    Columns are slabs, or as the user has the modes.
+    """
+    empty = [whole((0,) * len(a.shape))] * (a.ranks - workers)
+    points, modes = (
+        (*slabs(shape, along, workers), *empty)
+        for shape, along in ((a.shape, axis), (a.spectral_shape, 1 - axis))
+    )
+    idle = not any(box.size for box in a.output_boxes[workers:])
+    if len(a.shape) == 3 and idle and _differ(a.output_boxes, modes):
+        boxes = [_swapped(box) for box in a.output_boxes] if axis else a.output_boxes
+        pencils = pencil_geometry(*_sizes(a, axis), rank, a.ranks, boxes, workers)
+        if pencils:
+            return _Layout(pencils, points, a.output_boxes, axis == 1)
+    return _Layout(_slab_geometry(a, rank, a.ranks, workers, axis), points, modes, axis == 1)
+
+
+def _swapped(box: Box) -> Box:
+    (a, b, c), (d, e, f) = box.start, box.stop
+    return Box((b, a, c), (e, d, f))
+
+
+def _slab_geometry(
+    a: Arguments, rank: int, ranks: int, workers: int, axis: int = 0
+) -> PlaneGeometry:
+    """Return the slabs of a rank, also those of an array of one or two axes."""
     if len(a.shape) < 3:
         z, x = [Modes(1, 1, 0), *a.modes][-2:]
         return SlabGeometry.of_rows((z, x), rank, ranks, workers)
-    (nz, ny, nx), (z, y, x) = a.shape, a.modes
     # Rows of modes are not padded: they would be longer than those of the user's array.
-    return SlabGeometry((nz, ny, nx), (z, y, x), rank, ranks, workers=workers)
+    return chunk_geometry(*_sizes(a, axis), rank, ranks, workers=workers)
+
+
+def _sizes(a: Arguments, axis: int) -> tuple[tuple[int, int, int], tuple[Modes, Modes, Modes]]:
+    """Return the points and modes of three axes, that of the planes' normals first."""
+    (z, y, x), (of_z, of_y, of_x) = a.shape, a.modes
+    return ((y, z, x), (of_y, of_z, of_x)) if axis else ((z, y, x), (of_z, of_y, of_x))
 
 
 class StreamedSlabs(Part):
     """The transform between planes and columns of one rank. Collective.
 
-    Without a transport, one rank has all of the array.
+    Without a transport, one rank has all of the array. Planes are normal to z, or if `swapped` to
+    y, and columns run along the same axis.
     """
 
     def __init__(
         self,
         a: Arguments,
-        geometry: SlabGeometry,
+        geometry: PlaneGeometry,
+        swapped: bool,
         devices: Sequence[Device],
         home: Device,
         comm: Comm,
@@ -262,13 +311,12 @@ class StreamedSlabs(Part):
         limit: int,
     ) -> None:
         self._home, self._geometry, self._transport = home, geometry, transport
-        self._fields, dtype = a.fields, a.complex_dtype
+        self._fields, dtype, self._swapped = a.fields, a.complex_dtype, swapped
         ny, nx = geometry.plane_points
-        self._ranges = [KxRange(geometry)] if geometry.flat else kx_ranges(geometry, 1, 1)
         self._point_bytes = a.dtype.itemsize
 
-        def user(device: Device, planes: int) -> UserPoints:
-            return UserPoints.of(device, geometry, 1, dtype, a.real, planes=planes, lanes=1)
+        def given(device: Device, planes: int) -> PlaneBatches:
+            return PlaneBatches.of_user(device, geometry, 1, dtype, a.real, planes=planes, lanes=1)
 
         tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + nx)
         if all(one.kind == "cpu" for one in devices):
@@ -282,13 +330,12 @@ class StreamedSlabs(Part):
             reals=0,
             constants=tables,
             plane_bytes=ny * (padded_row(nx) if a.real else nx) * a.dtype.itemsize,
-            user=user,
-            divided=self._ranges,
+            given=given,
         )
         by_device = None
         if transport and streaming.from_device:
             together = streaming.tiles_per_exchange or 1
-            by_device = DeviceExchanges(transport, self._ranges, dtype, together)
+            by_device = DeviceExchanges(transport, geometry, dtype, together)
         self.by_device = by_device
         stays = transport is None and len(devices) == 1
         tiles = TransformTiles(needs, devices, home, streaming, by_device, stays)
@@ -300,21 +347,19 @@ class StreamedSlabs(Part):
             a.fields if transport else 0,
             dtype,
             None if by_device else transport,
-            self._ranges,
             store=True,
             works=False,
         )
-        self._own: list[Array] = []
+        self._own: Array | None = None
         passes = self.passes = TransformPasses(self._engine, tiles, comm, limit, 0)
         self.all_stays = passes.resident.tiles > 0
-        self.all_stays &= passes.resident.ky == geometry.columns_shape[1]
+        self.all_stays &= passes.resident.ky == geometry.most_ky
         most = tiles.most(passes.tiles)[1]
         self._nothing = [
-            ResidentColumns(one.geometry, devices[0], 1, dtype, most, 0) for one in self._ranges
+            ResidentColumns(one.geometry, devices[0], 1, dtype, most, 0) for one in geometry.ranges
         ]
         self.exchanges = int(transport is not None)
-        sent = [one.geometry.plan.off_rank_elements() for one in self._ranges] if transport else []
-        self.wire_elements = a.fields * sum(sent)
+        self.wire_elements = a.fields * geometry.off_rank_elements if transport else 0
         if by_device:
             bus = HostDeviceCopier(devices[0], home, "memcpy2D")
             arrays = self._engine.planes, self._engine.columns
@@ -322,7 +367,7 @@ class StreamedSlabs(Part):
         elif transport:
             # Making an exchange is collective; recording it later is not.
             for kx, field, forward, chunk in itertools.product(
-                range(len(self._ranges)),
+                range(len(geometry.ranges)),
                 range(a.fields),
                 (True, False),
                 range(passes.plane_chunks),
@@ -335,32 +380,37 @@ class StreamedSlabs(Part):
         return self._engine.exchange_memory() if self._transport else None
 
     def describe(self) -> str:
-        g = self._geometry
-        planes, columns = g.physical_box.shape, g.spectral_box.shape
+        planes = self._geometry.physical_box.shape
+        columns = [one.geometry.spectral_box.shape for one in self._geometry.ranges]
+        largest = max(columns, key=math.prod)
+        axes = ("x and z", "y") if self._swapped else ("x and y", "z")
         exchange = "then"
         if self._transport:
             where = "between devices" if self.by_device else "from host to host"
             size = self._engine.buffer_bytes / 2**20
             exchange = f"exchange {where} ({size:.4g} MiB of the host),"
         return (
-            f"slabs in {self.passes.tiles} tiles: transforms along x and y of {planes}, {exchange} "
-            f"along z of {columns}"
+            f"slabs in {self.passes.tiles} tiles: transforms along {axes[0]} of {planes}, "
+            f"{exchange} along {axes[1]} of {largest}"
         )
 
     @property
     def bus_bytes(self) -> tuple[int, int]:
         """Bytes that cross the bus inward and outward in a forward transform, on this rank."""
         g, item = self._geometry, self.passes.fields.needs.dtype.itemsize
-        (kz, ky, kx), (ny, nx) = g.spectral_box.shape, g.plane_points
-        points = g.planes * ny * nx * self._point_bytes
+        points = g.planes * math.prod(g.plane_points) * self._point_bytes
+        columns = modes = leaving = 0
+        for one in (of_kx.geometry for of_kx in g.ranges):
+            kz, ky, kx = one.spectral_box.shape
+            modes += kz * ky * kx
+            columns += g.shape[0] * (ky - self.passes.resident.ky) * kx
+            leaving += g.planes * g.spectral_shape[1] * one.spectral_shape[2]
         if g.shape[0] == 1 and not self._transport:
-            return self._fields * points, self._fields * ky * kx * item
-        columns = g.shape[0] * (ky - self.passes.resident.ky) * kx
-        leaving = g.planes * g.spectral_shape[1] * kx
+            return self._fields * points, self._fields * modes * item
         if self.by_device or not self._transport:  # from a device goes what arrives there
             leaving = columns
         inward = points + columns * item
-        return self._fields * inward, self._fields * (leaving + kz * ky * kx) * item
+        return self._fields * inward, self._fields * (leaving + modes) * item
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record planes -> columns; arrays (fields, ...) on the host."""
@@ -416,6 +466,8 @@ class StreamedSlabs(Part):
             physical, spectral = physical[:, None], spectral[:, None]
         if physical.ndim == 3:
             physical, spectral = physical[:, :, None], spectral[..., None]
+        if self._swapped:
+            physical, spectral = physical.swapaxes(1, 2), spectral.swapaxes(1, 2)
         return physical, spectral
 
     def _of_fields(
@@ -443,21 +495,18 @@ class StreamedSlabs(Part):
         And whether there is nothing to do along z.
         """
         g, fields = self._geometry, self._fields
-        fits = modes.shape == (fields, *g.columns_shape) and modes.flags.c_contiguous
-        if fits and len(self._ranges) == 1 and not shares:
+        columns = [one.geometry.columns_shape for one in g.ranges]
+        if modes.shape == (fields, *columns[0]) and modes.flags.c_contiguous and not shares:
             # Going back in place, planes of points follow those of modes through the memory of
             # both: where they are longer, they would run into modes that have not been read yet.
             in_place = np.may_share_memory(physical, spectral)
             follows = in_place and physical.strides[1] <= spectral.strides[1]
             skips = g.shape[0] == 1
             if forward or skips or follows:
-                return self._engine.with_memory([modes]), skips
+                return self._engine.with_memory(modes), skips
         count = fields if shares else 1
         # Where all columns stay on the device, this memory is never touched.
         empty = np.empty if self.all_stays and not shares else self._home.empty
-        if not self._own or len(self._own[0]) < count:
-            self._own = [
-                empty((count, math.prod(one.geometry.columns_shape)), modes.dtype)
-                for one in self._ranges
-            ]
+        if self._own is None or len(self._own) < count:
+            self._own = empty((count, sum(map(math.prod, columns))), modes.dtype)
         return self._engine.with_memory(self._own), False

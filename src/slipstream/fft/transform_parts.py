@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 from slipstream.array_types import Array
 from slipstream.decomposition import Box, split
 from slipstream.device import Device
-from slipstream.exchange import Block, ExchangePlan, Transport, pack_targets, part_of
+from slipstream.exchange import ExchangePlan, Transport, pack_targets, part_of
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
@@ -145,7 +145,8 @@ class Redistribution(Part):
         for block in plan.receives:
             if block.peer != plan.rank:
                 place = target[block.box.slices(boxes[1])]
-                graph.add_copy(place, _box_of(arrived, block), label="unpack")
+                block_here = part_of(arrived, block).reshape(block.box.shape)
+                graph.add_copy(place, block_here, label="unpack")
 
 
 def _stored_in_order(
@@ -154,10 +155,6 @@ def _stored_in_order(
     """Return an uninitialised array whose axes lie in memory in another order."""
     back = [list(order).index(axis) for axis in range(len(shape))]
     return device.empty(tuple(shape[axis] for axis in order), dtype).transpose(back)
-
-
-def _box_of(packed: Array, block: Block) -> Array:
-    return part_of(packed, block).reshape(block.box.shape)
 
 
 class AxisTransform(Part):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from slipstream.array_types import Array
 from slipstream.device import Device, Stream, address_of
@@ -68,11 +69,12 @@ class UserArrays:
         self._own: dict[str, Array] = {}
         self._seen: deque[tuple[Hashable, weakref.ref[Any]]] = deque(maxlen=_RECOGNISED)
 
-    def empty(self, side: str) -> Any:
+    def empty(self, side: str) -> npt.NDArray[Any]:
         """Return an uninitialised array that is used in place from the first time on."""
-        array = self._home.empty(*self._kinds[side])
+        array: Any = self._home.empty(*self._kinds[side])  # NumPy's or CuPy's, which has no types
         self.note(array)
-        return array
+        result: npt.NDArray[Any] = array
+        return result
 
     def in_place(self) -> tuple[Any, Any]:
         """Return both arrays in one memory; rows of real points are padded, as in FFTW."""
@@ -97,7 +99,7 @@ class UserArrays:
         """Remember an array that will come again."""
         self._seen.append((array_key(array), weakref.ref(self._owner(array))))
 
-    def taken(self, array: Any, name: str) -> Any:
+    def _ours(self, array: Any, name: str) -> Any:
         """Return another library's array, through DLPack, as one of ours in the same memory.
 
         NumPy's and CuPy's arrays, and those on devices that the plan does not use, are unchanged.
@@ -120,7 +122,7 @@ class UserArrays:
 
     def checked(self, array: Any, side: str, name: str) -> Array:
         """Return an array that the plan takes, or raise `InputError`; lists become arrays."""
-        shape, dtype = self._kinds[side]
+        array, (shape, dtype) = self._ours(array, name), self._kinds[side]
         takes = f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
         if isinstance(array, list | tuple) and name != "out":
             try:
@@ -139,8 +141,9 @@ class UserArrays:
             array = array.view(np.ndarray)
         elif array.device.id != (ordinal := getattr(self._device, "ordinal", None)):
             raise InputError(f"{name} is on GPU {array.device.id}; this plan is on GPU {ordinal}")
+        result: Array = array
         if name != "out":
-            return array
+            return result
         if not getattr(array.flags, "writeable", True):
             raise InputError("out cannot be written; accepted: an array that can")
         # In the order of their strides, what an axis covers must not reach its neighbour's.
@@ -150,7 +153,7 @@ class UserArrays:
             if n > 1 and step < reach:
                 raise InputError("out has elements in the same place; accepted: each in its own")
             reach += (n - 1) * step
-        return array
+        return result
 
     def usable(self, array: Array) -> bool:
         """Return whether an array is used in place; others are copied to those of `own`."""

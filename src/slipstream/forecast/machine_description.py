@@ -147,7 +147,7 @@ class Network(Table):
         """Return the bytes per second between the halves of so many nodes; infinite if unknown."""
         if self.bisection_gb_per_s is None or self.bisection_nodes is None:
             return math.inf
-        return 1e9 * self.bisection_gb_per_s * (nodes / self.bisection_nodes) ** (2 / 3)
+        return 1e9 * self.bisection_gb_per_s * math.pow(nodes / self.bisection_nodes, 2 / 3)
 
     def rate(self, message: float) -> float:
         """Return the bytes per second that a node sends in messages of so many bytes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from slipstream.case.lattice_case import Image
 from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
-from slipstream.exchange.noting_transport import RankPlace, noting_transport
+from slipstream.exchange import RankPlace
+from slipstream.exchange.noting_transport import noting_transport
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_price import (
     NotedSteps,
@@ -36,13 +37,10 @@ from slipstream.lattice.domain_decomposition import crossing_links, divided_pore
 from slipstream.lattice.flow_domain import Domain, open_domain
 from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.lattice_checkpoint import padded_sizes
-from slipstream.lattice.lattice_memory import memory_with_output
-from slipstream.lattice.neighbour_tables import Links, Segments
-from slipstream.lattice.population_layout import ENCODINGS, PROPAGATIONS, Storage
-from slipstream.lattice.pore_sites import stored_sites
-from slipstream.lattice.pore_step import PoreStep, SwappedSites
+from slipstream.lattice.lattice_memory import Share, memory_with_output, noted_step
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.storage_tuning import storage_wishes, worth_a_try
-from slipstream.lattice.velocity_set import AXES, VelocitySet, axes_of
+from slipstream.lattice.velocity_set import AXES, axes_of
 
 # Voxels of an image that is read as a whole, and of a part whose pores are counted.
 _WHOLE, _COUNTED = 1 << 27, 1 << 27
@@ -101,17 +99,14 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         if not sites:
             raise InputError(f"{ranks} ranks: one would have no pore; take fewer nodes")
         device = noting_device(machine, ranks)
+        place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
+        share = Share(sites, voxels, found, place, case.run.transport)
         room = device.memory_free()
         candidates = worth_a_try(storage_wishes(case.numerics), device.processor)
-        needs = {
-            one: memory_with_output(sites, voxels, one, device.processor) for one in candidates
-        }
+        needs = {one: memory_with_output(share, one, device.processor) for one in candidates}
         storage = next((one for one in candidates if needs[one] <= room), candidates[0])
         check_fit(ranks, needs[storage], room, "device")
-        place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
-        noted = note_lattice(
-            sites, found, storage, place, device, case.run.transport, case.run.schedule
-        )
+        noted = note_lattice(share, storage, device, case.run.schedule)
         outputs = _outputs(domain.shape, division.sites, storage)
         noted = dataclasses.replace(
             noted, fields_bytes=needs[storage], outputs=outputs, remark=division.remark
@@ -121,48 +116,12 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
     return count
 
 
-def note_lattice(
-    sites: int,
-    links: Mapping[int, int],
-    storage: Storage,
-    place: RankPlace,
-    device: NotingDevice,
-    transport: str,
-    schedule: str,
-) -> NotedSteps:
-    """Return the pair of steps of a rank with so many sites, and links to others."""
-    found = noting_transport(transport if links else "none", place, device)
-    numbered = _NumberedSites(device, stored_sites(sites))
-    segments = Segments(numbered, storage, ())
-    arrays = [
-        device.empty((D3Q19.directions, numbered.stored), storage.dtype)
-        for _ in range(PROPAGATIONS[storage.propagation].arrays)
-    ]
-    swapped = sum(links.values())
-    step = PoreStep(
-        Links(segments, segments, ENCODINGS[storage.encoding].bytes_per_site(D3Q19)),
-        [arrays[0], arrays[-1]],
-        storage,
-        device,
-        # Which sites they are is not known; it makes no difference to what all of them move.
-        SwappedSites(
-            np.arange(min(swapped, sites)), device.empty((swapped,), np.int64), dict(links)
-        ),
-        place.rank,
-        found,
-        schedule,
-    )
+def note_lattice(share: Share, storage: Storage, device: NotingDevice, policy: str) -> NotedSteps:
+    """Return the pair of steps of a rank."""
+    transport = noting_transport(share.transport if share.crossing else "none", share.rank, device)
+    step = noted_step(share, storage, device, transport, policy)
     graphs = [step.record(number, Fluid()) for number in (0, 1)]
-    return NotedSteps("lattice", graphs, place, 0.0, schedule == "overlap")
-
-
-@dataclasses.dataclass(frozen=True)
-class _NumberedSites:
-    """What is known of sites, beside their links, when steps are recorded."""
-
-    device: NotingDevice
-    stored: int
-    velocity_set: VelocitySet = D3Q19
+    return NotedSteps("lattice", graphs, share.rank, 0.0, policy == "overlap")
 
 
 def _outputs(shape: Sequence[int], sites: Sequence[int], storage: Storage) -> dict[str, OutputSize]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from slipstream.advection.advection_simulation import advection_problem
 from slipstream.advection.overlap_strategies import (
     checked_strategy,
@@ -13,7 +11,8 @@ from slipstream.advection.overlap_strategies import (
 from slipstream.case import AdvectionCase, SpectralCase
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
-from slipstream.exchange.noting_transport import RankPlace, noting_transport
+from slipstream.exchange import RankPlace
+from slipstream.exchange.noting_transport import noting_transport
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_price import (
     NotedSteps,
@@ -55,11 +54,11 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     device = noting_device(machine, ranks)
     described = problem_of_case(case, rank, ranks, device.row_bytes)
     problem = described.problem
-    placement = place_fields(problem, case.run, device, None)
+    placement = place_fields(problem, case.run, device, None, place)
     where, home = placement.residency, device if placement.residency == "device" else device.home
     hint = "" if where == "host" else ", or --set run.residency=auto"
     check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
-    transport = noting_transport(case.run.transport, place, home)
+    transport = noting_transport(case.run.transport, place, home, problem.wire)
     step = SpectralStep(problem, home, transport, placement.passes())
     graph = step.record_step(begins=not step.passes.goes_ahead)
     overlap = case.run.schedule == "overlap"
@@ -137,14 +136,13 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
             f"{ranks} ranks: as {' x '.join(map(str, reversed(problem.grid)))} (x, y, z) some would"
             " have no point; take fewer nodes"
         )
-    needed = problem.memory(rank, with_output=True)
+    place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
+    needed = problem.memory(place, with_output=True)
     for kind, need in needed.items():
         check_fit(ranks, need, room_of_rank(machine, ranks, _WHERE[kind]), _WHERE[kind])
-    place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    steps = problem.record_steps(
-        rank, lambda of, name: noting_transport(name, place, cast(NotingDevice, of))
-    )
+    points = problem.allocate(rank, lambda name, of: noting_transport(name, place, of))
+    graphs = [points.record(target) for target in (0, 1)]
     overlap = strategy.policy == "overlap"
     size = output_size(problem.shape, problem.boxes, [problem.dtype.itemsize])
     outputs = {"fields": size, "checkpoint": size}
-    return NotedSteps("advection", steps.graphs, place, sum(needed.values()), overlap, outputs)
+    return NotedSteps("advection", graphs, place, sum(needed.values()), overlap, outputs)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from slipstream.device.noting_device import NotingDevice
-from slipstream.exchange.noting_transport import RankPlace
+from slipstream.exchange import RankPlace
 from slipstream.forecast.machine_description import Machine, Network, load_machine
 from slipstream.forecast.noted_lattice import note_lattice
 from slipstream.forecast.step_price import StepCounts, StepTime, counts_of, step_time
+from slipstream.lattice.lattice_memory import Share
 from slipstream.lattice.population_layout import Storage
 
 BATCHED = "Ravikumar et al. (2021), batched asynchronous FFTs: seconds of a time step"
@@ -274,8 +275,7 @@ def _cube_of_pores(
     # Five directions cross a face; of these four reach an edge's neighbour from the face's ends.
     face, corner = _POROSITY * (_CROSSING * edge**2 - 4 * edge), _POROSITY * edge
     links = {1 + n: round(face if n < 6 else corner) for n in range(_NEIGHBOURS)}
-    place, device = RankPlace(0, nodes, 1), NotingDevice("cuda")
+    place, sites = RankPlace(0, nodes, 1), round(_POROSITY * voxels)
+    share = Share(sites, round(voxels), links, place, "mpi-p2p")
     schedule = "overlap" if overlaps else "serial"
-    sites = round(_POROSITY * voxels)
-    noted = note_lattice(sites, links, storage, place, device, "mpi-p2p", schedule)
-    return counts_of(noted, titan)
+    return counts_of(note_lattice(share, storage, NotingDevice("cuda"), schedule), titan)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from slipstream.decomposition import Box
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
-from slipstream.exchange.noting_transport import RankPlace
+from slipstream.exchange import RankPlace
 from slipstream.forecast.machine_description import Family, Machine
 from slipstream.io.stored_layout import stored_layout
 from slipstream.schedule import StepGraph

@@ -173,7 +173,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         return values.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._simulation.array_module.empty(0).__dlpack_device__()
+        place: tuple[int, int] = self._simulation.array_module.empty(0).__dlpack_device__()
+        return place
 
     def gather(self, root: int | None = None) -> np.ndarray | None:
         """Return the whole field on the host: on all ranks, or only on `root`. Collective."""
@@ -400,11 +401,12 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
                 f" number{hint}"
             )
         if array.ndim == 0:
-            array = array.astype(self.dtype)[None].repeat(math.prod(self.shape))
-            return array.reshape(self.shape)
+            everywhere: Array = array.astype(self.dtype)[None].repeat(math.prod(self.shape))
+            return everywhere.reshape(self.shape)
         if isinstance(array, np.ndarray):
             return np.ascontiguousarray(array, self.dtype)
-        return array.astype(self.dtype, copy=False)
+        part: Array = array.astype(self.dtype, copy=False)
+        return part
 
 
 def _as_arrays(value: Any) -> Any:

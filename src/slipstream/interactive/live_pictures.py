@@ -139,5 +139,6 @@ class LivePicture:
 def magnitude(plane: np.ndarray, view: FieldView) -> np.ndarray:
     """Return the plane that is drawn: the magnitude, for vectors and complex fields."""
     if len(view.dims) > 3:
-        return np.sqrt((np.abs(plane) ** 2).sum(axis=0))
+        length: np.ndarray = np.sqrt((np.abs(plane) ** 2).sum(axis=0))
+        return length
     return np.abs(plane) if np.iscomplexobj(plane) else plane

@@ -82,6 +82,9 @@ class Flow(InteractiveSimulation):
         Which modes are kept, so that products do not alias.
     integrating_factor : bool
         Integrate the viscous term exactly.
+    wire : {"none", "float32", "bfloat16"}
+        Precision in which data of double precision travel between ranks; the column wire_error has
+        what is lost.
     initial : str or mapping, optional
         The state at the start: the name of a flow, such as "taylor-green"; the table ``initial`` of
         a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
@@ -122,6 +125,7 @@ class Flow(InteractiveSimulation):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: str | Mapping[str, Any] | None = None,
         device: str | Device = "auto",
@@ -498,6 +502,9 @@ class Turbulence(Flow):
         Which modes are kept, so that products do not alias.
     integrating_factor : bool
         Integrate the viscous term exactly.
+    wire : {"none", "float32", "bfloat16"}
+        Precision in which data of double precision travel between ranks; the column wire_error has
+        what is lost.
     initial, forcing, device, comm, title, run, output, time
         See `Flow`.
 
@@ -525,6 +532,7 @@ class Turbulence(Flow):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: str | Mapping[str, Any] | None = None,
         device: str | Device = "auto",

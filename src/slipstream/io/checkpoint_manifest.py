@@ -72,7 +72,7 @@ class StoredArray(_Strict):
 
     def file_bytes(self, index: tuple[int, ...]) -> int:
         """Bytes of a file. Chunks at the end of an axis are filled up, shards have fewer chunks."""
-        item = np.dtype(self.dtype).itemsize
+        item: int = np.dtype(self.dtype).itemsize
         if self.inner is None:
             return math.prod(self.chunks) * item
         return shard_size(self.extent(index), self.chunks, self.inner, item)
@@ -93,7 +93,7 @@ class StoredArray(_Strict):
         """Return whether the chunks of a shard are where they are written."""
         if self.inner is None:
             return True
-        item = np.dtype(self.dtype).itemsize
+        item: int = np.dtype(self.dtype).itemsize
         return content.endswith(shard_index(self.extent(index), self.chunks, self.inner, item))
 
     @property

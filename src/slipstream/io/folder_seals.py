@@ -208,11 +208,13 @@ def _without_length(said: Any) -> Any:
 
 
 def _chunk_shape(said: Mapping[str, Any]) -> list[int]:
-    return said["chunk_grid"]["configuration"]["chunk_shape"]
+    shape: list[int] = said["chunk_grid"]["configuration"]["chunk_shape"]
+    return shape
 
 
 def _most_bytes(said: Mapping[str, Any]) -> int:
-    return math.prod(_chunk_shape(said)) * np.dtype(said["data_type"]).itemsize + _MORE
+    item: int = np.dtype(said["data_type"]).itemsize
+    return math.prod(_chunk_shape(said)) * item + _MORE
 
 
 def _keys(name: str, said: Mapping[str, Any], leading: tuple[int, ...]) -> Iterator[str]:

@@ -160,7 +160,8 @@ def _checked_dtype(dtype: Any, byte_order: str) -> np.dtype:
         raise ImageError(DTYPE, f" is {dtype!r}; ", BYTE_ORDER, " tells the order of bytes")
     if byte_order not in ("little", "big"):
         raise ImageError(BYTE_ORDER, f" is {byte_order!r}; accepted: little, big")
-    return kind.newbyteorder(byte_order)
+    ordered: np.dtype = kind.newbyteorder(byte_order)
+    return ordered
 
 
 def npy_source(path: Path) -> Source:
@@ -315,7 +316,8 @@ class _Slices:
                 f"{_pixels(self.first)}, {self.first.dtype}; accepted: slices of one size and type",
             )
         with readable(PATH, f": {path}"), found.open() as values:
-            return values[0:1, rows, columns]
+            plane: np.ndarray = values[0:1, rows, columns]
+            return plane
 
 
 def hdf5_source(path: Path, dataset: str | None = None) -> Source:

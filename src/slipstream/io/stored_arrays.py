@@ -66,7 +66,8 @@ class StoredArrays:
 
     def dtype(self, name: str) -> np.dtype:
         """Return the type of an array's elements."""
-        return self.array(name).dtype
+        dtype: np.dtype = self.array(name).dtype
+        return dtype
 
     def read(self, name: str, key: Any = ...) -> np.ndarray:
         """Return a part of an array, as indexed by slices and whole numbers.

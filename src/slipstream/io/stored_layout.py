@@ -261,4 +261,5 @@ def _common(count: int, size: int, axis: int, boxes: Sequence[Box]) -> np.ndarra
     low = size * np.arange(count)[:, None]
     start = np.array([box.start[axis] for box in boxes])
     stop = np.array([box.stop[axis] if box.size else box.start[axis] for box in boxes])
-    return np.maximum(0, np.minimum(low + size, stop) - np.maximum(low, start))
+    common: np.ndarray = np.maximum(0, np.minimum(low + size, stop) - np.maximum(low, start))
+    return common

@@ -16,14 +16,37 @@
 // header that defines the product,
 //   INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],
 //                           const double* RESTRICT parameters),
-// whose result is a rate (such as that of the CFL condition) of which the maximum is wanted.
+// whose result is a rate (such as that of the CFL condition) of which the maximum is wanted; ODD_ROWS, the
+// rows of a plane if they are an odd number.
 #pragma once
 #include "paired_real_fft.hpp"
+#ifndef ODD_ROWS
+#define ODD_ROWS 0
+#endif
 #ifdef PRODUCT_HEADER
 #include PRODUCT_HEADER
 #endif
 
 constexpr int row_count = INPUTS > GROUP ? INPUTS : GROUP;  // of a pair
+
+// Pairs of rows never cross planes, so that results do not depend on how planes are divided: the last row
+// of an odd number is a pair alone.
+constexpr Index pairs_of_plane = ODD_ROWS / 2 + 1;
+INLINE Index pairs_of(Index rows) {
+#if ODD_ROWS
+  return rows / ODD_ROWS * pairs_of_plane;
+#else
+  return (rows + 1) / 2;
+#endif
+}
+INLINE RowPair rows_of_pair(const Complex* field, Index stride, Index pair, Index rows, Index kept) {
+#if ODD_ROWS
+  const Index first = pair / pairs_of_plane * ODD_ROWS;
+  return RowPair(field + first * stride, stride, pair % pairs_of_plane, first < rows ? ODD_ROWS : 0, kept);
+#else
+  return RowPair(field, stride, pair, rows, kept);
+#endif
+}
 
 // `radix` points of every field, of two rows each.
 struct Points {
@@ -92,8 +115,8 @@ INLINE void finish_products(const Target& target, Complex* tile, const Complex* 
   forward_passes<middle - 1, count, row_count>(tile, roots);
   FOR_TILE(line, PAIRS * count, q, mirrored_pairs) {
     const int pair = line / count, product = line % count;
-    const RowPair modes(target.modes + (first + product) * target.field, target.row,
-                        target.first_pair + pair, target.rows, target.kept);
+    const RowPair modes = rows_of_pair(target.modes + (first + product) * target.field, target.row,
+                                       target.first_pair + pair, target.rows, target.kept);
     store_modes(modes, tile + (pair * row_count + product) * row_size, q, roots, target.scale);
   }
   BLOCK_BARRIER  // the next products write the tile
@@ -125,13 +148,12 @@ KERNEL fused_product(const Complex* source, Complex* target, const Complex* REST
                      Index kept, Index source_field, Index source_row, Index target_field,
                      Index target_row) {
   constexpr int butterflies = Pass<middle>::butterflies;
-  const Index pairs = (rows + 1) / 2;
-  FOR_BLOCKS(block, (pairs + PAIRS - 1) / PAIRS) {
+  FOR_BLOCKS(block, (pairs_of(rows) + PAIRS - 1) / PAIRS) {
     SHARED(Complex, tile, PAIRS * row_count * row_size);
     FOR_TILE(line, PAIRS * INPUTS, q, mirrored_pairs) {
       const int pair = line / INPUTS, field = line % INPUTS;
-      const RowPair modes(source + field * source_field, source_row, block * PAIRS + pair, rows,
-                          kept);
+      const RowPair modes =
+          rows_of_pair(source + field * source_field, source_row, block * PAIRS + pair, rows, kept);
       load_modes(modes, tile + (pair * row_count + field) * row_size, q, roots);
     }
     BLOCK_BARRIER

@@ -42,14 +42,13 @@ struct Bfloat16 {
   }
 };
 
-// Rows are stretches of so many elements; the last one may be shorter. sums[row] receives the
-// squares of what narrowing takes from the row, and of the row itself, and its absolute values, which
-// are still there where all squares are too small for a number.
+// places[row] has the first element of a row and their number. sums[row] receives the squares of
+// what narrowing takes from the row, and of the row itself, and its absolute values, which are still
+// there where all squares are too small for a number.
 KERNEL narrow_rows(const Complex* RESTRICT wide, NARROW* RESTRICT narrow, double* RESTRICT sums,
-                   Index rows, Index columns, Index count) {
+                   const long long* RESTRICT places, Index rows) {
   FOR_ROWS(row, rows) {
-    const Index first = row * columns;
-    const Index length = count - first < columns ? count - first : columns;
+    const Index first = places[2 * row], length = places[2 * row + 1];
     const Complex* RESTRICT from = wide + first;
     NARROW* RESTRICT to = narrow + first;
     double error = 0, size = 0, absolute = 0;
@@ -73,11 +72,10 @@ KERNEL narrow_rows(const Complex* RESTRICT wide, NARROW* RESTRICT narrow, double
   }
 }
 
-KERNEL widen_rows(const NARROW* RESTRICT narrow, Complex* RESTRICT wide, Index rows, Index columns,
-                  Index count) {
+KERNEL widen_rows(const NARROW* RESTRICT narrow, Complex* RESTRICT wide,
+                  const long long* RESTRICT places, Index rows) {
   FOR_ROWS(row, rows) {
-    const Index first = row * columns;
-    const Index length = count - first < columns ? count - first : columns;
+    const Index first = places[2 * row], length = places[2 * row + 1];
     const NARROW* RESTRICT from = narrow + first;
     Complex* RESTRICT to = wide + first;
     FOR_COLUMNS(c, length) to[c] = from[c].wide();

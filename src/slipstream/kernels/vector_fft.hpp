@@ -257,6 +257,15 @@ INLINE void store_columns(Complex* row, Values v) {
   store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, AllLanes{}));
 }
 
+// Rows of a column are far apart, so no processor sees what comes next: ask for the next tile's part of a
+// row. It goes to the second cache; the first has no room for it.
+INLINE void prefetch_after(const Complex* row) {
+  constexpr int line = 64;
+  const char* next = (const char*)(row + lane_count);
+  UNROLL for (int end = line; end <= int(sizeof(Values)); end += line)
+    __builtin_prefetch(next + end - 1, 0, 1);
+}
+
 // Where the rows of one side of a transform lie, in numbers of its type: in a table, of which some are
 // not kept (`row_tables.hpp`), or at equal distances.
 struct RowPlaces {
@@ -267,6 +276,13 @@ struct RowPlaces {
     return offset ? offset[row] + (first + plane) * pitch[row]
                   : plane * between_planes + row * between_rows;
   }
+  // Whether the columns of neighbouring planes are neighbours too, in all `rows` rows.
+  INLINE bool joins_planes(Index columns, Index rows) const {
+    if (!offset) return between_planes == columns;
+    for (Index row = 0; row < rows; ++row)
+      if (kept(int(row)) && pitch[row] != columns) return false;
+    return true;
+  }
 };
 
 // Neighbouring columns of one plane in a tile. `distance` leads from the place of a row in this plane to
@@ -274,26 +290,85 @@ struct RowPlaces {
 // `low` and `high` are the lanes.
 struct Piece {
   Index plane, distance;
+  int lane, size;
   Lanes lanes, low, high;
 };
 INLINE Lanes bits(int first, int count) { return Lanes(((1ull << count) - 1) << first); }
 
-// The columns of a tile: where those of one plane end, it goes on with the next plane.
+// The columns of a tile. First come the whole tiles of each plane. The last columns of a plane, if they
+// are few, share tiles with those of other planes.
+constexpr int few_columns = lane_count / 2;
+INLINE Index tile_count(Index planes, Index columns) {
+  const Index rest = columns % lane_count, whole = planes * (columns / lane_count);
+  return whole + (rest > few_columns ? planes : (planes * rest + lane_count - 1) / lane_count);
+}
 struct Pieces {
   Piece of[lane_count];
   int count = 0;
-  INLINE Pieces(Index first, Index planes, Index columns) {
-    Index lanes = planes * columns - first < lane_count ? planes * columns - first : lane_count;
-    for (Index lane = 0; lane < lanes; ++count) {
-      const Index column = (first + lane) % columns, left = lanes - lane;
-      const Index size = columns - column < left ? columns - column : left;
-      const Lanes numbers = bits(2 * int(lane), 2 * int(size));
-      of[count] = {(first + lane) / columns, column - lane, bits(int(lane), int(size)),
-                   numbers & bits(0, lane_count), numbers >> lane_count};
+  bool is_whole;
+  INLINE Pieces(Index tile, Index planes, Index columns) {
+    const Index tiles = columns / lane_count, rest = columns % lane_count;
+    is_whole = tile < planes * tiles;
+    if (is_whole) {
+      add(tile / tiles, tile % tiles * lane_count, 0, lane_count);
+      return;
+    }
+    if (rest > few_columns) {
+      add(tile - planes * tiles, columns - rest, 0, int(rest));
+      return;
+    }
+    const Index first = (tile - planes * tiles) * lane_count;
+    const Index lanes = planes * rest - first < lane_count ? planes * rest - first : lane_count;
+    for (Index lane = 0; lane < lanes;) {
+      const Index column = (first + lane) % rest, left = lanes - lane;
+      const Index size = rest - column < left ? rest - column : left;
+      add((first + lane) / rest, columns - rest + column, int(lane), int(size));
       lane += size;
     }
   }
-  INLINE bool is_whole() const { return of[0].lanes == bits(0, lane_count); }
+  INLINE void add(Index plane, Index column, int lane, int size) {
+    const unsigned long long numbers = ((1ull << 2 * size) - 1) << 2 * lane;
+    of[count++] = {plane, column - lane, lane, size, bits(lane, size),
+                   Lanes(numbers) & bits(0, lane_count), Lanes(numbers >> lane_count)};
+  }
+  // All rows of a field of complex numbers, to columns that lie side by side, and back.
+  INLINE void gather(const RowPlaces& rows, const Complex* field, int n, Complex* columns) const {
+    if (count == 1) {
+      for (int row = 0; row < n; ++row) {
+        Real* to = (Real*)(columns + row * lane_count);
+        const Real* from = (const Real*)(field + rows.place(of[0].plane, row) + of[0].distance);
+        const Lanes keep = rows.kept(row) ? ~0u : 0;
+        ::store(to, load_lanes(Vector{}, from, of[0].low & keep));
+        ::store(to + lane_count, load_lanes(Vector{}, from + lane_count, of[0].high & keep));
+      }
+      return;
+    }
+    // Column by column: of a loop over neighbours compilers make calls of memmove.
+    for (int i = 0; i < count; ++i)
+      for (int lane = of[i].lane; lane < of[i].lane + of[i].size; ++lane)
+        for (int row = 0; row < n; ++row)
+          columns[row * lane_count + lane] =
+              rows.kept(row) ? field[rows.place(of[i].plane, row) + of[i].distance + lane]
+                             : Complex{};
+  }
+  INLINE void scatter(const RowPlaces& rows, Complex* field, int n, const Complex* columns) const {
+    if (count == 1) {
+      for (int row = 0; row < n; ++row) {
+        if (!rows.kept(row)) continue;
+        const Real* from = (const Real*)(columns + row * lane_count);
+        Real* to = (Real*)(field + rows.place(of[0].plane, row) + of[0].distance);
+        store_lanes(to, ::load(from, Vector{}), of[0].low);
+        store_lanes(to + lane_count, ::load(from + lane_count, Vector{}), of[0].high);
+      }
+      return;
+    }
+    for (int i = 0; i < count; ++i)
+      for (int lane = of[i].lane; lane < of[i].lane + of[i].size; ++lane)
+        for (int row = 0; row < n; ++row)
+          if (rows.kept(row))
+            field[rows.place(of[i].plane, row) + of[i].distance + lane] =
+                columns[row * lane_count + lane];
+  }
   // Load or store one row of a field of complex or of real numbers; the latter have imaginary parts of
   // zero. Butterflies must not inline these loops: compilers then take five times as long.
   INLINE Values load(const RowPlaces& rows, const Complex* field, int row) const {
@@ -338,10 +413,10 @@ INLINE void complete_modes(Values* modes, Index n) {
 }
 
 // Transform the columns of arrays [a][b][n][columns]: of complex numbers; or if `is_real` between real
-// ones and half of their modes; or, with factors, of real ones. Columns are contiguous; other strides count numbers of the array's. Where
-// there are tables, of complex numbers, row r of [a][b] lies at offset[r] + (first + b) * pitch[r]
-// behind [a]; rows that are not kept are zero, or are not stored. Both arrays may be the same, if
-// rows stay in their places.
+// ones and half of their modes; or, with factors, of real ones. Columns are contiguous; other strides
+// count numbers of the array's. Where there are tables, of complex numbers, row r of [a][b] lies at
+// offset[r] + (first + b) * pitch[r] behind [a]; rows that are not kept are zero, or are not stored.
+// Both arrays may be the same, if rows stay in their places.
 struct Columns {
   Index is_real, a, b, columns, source_a, source_b, source_row, target_a, target_b, target_row;
   const Index *source_offset, *source_pitch;
@@ -350,8 +425,8 @@ struct Columns {
   Index target_first;
 };
 KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
-  const Columns all = *columns;
-  const Index tiles = (all.b * all.columns + lane_count - 1) / lane_count, points = plan->points;
+  Columns all = *columns;
+  const Index points = plan->points;
   const Index n = points ? points : plan->of.n, half = n / 2 + 1;
   const bool is_real = all.is_real, is_plain = !is_real && !points && !plan->with.by.n;
   const Index source_reals = points || is_real && SIGN < 0 ? 1 : 2;
@@ -360,24 +435,42 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
                           all.source_row};
   const RowPlaces rows_out{all.target_offset, all.target_pitch, all.target_first, all.target_b,
                            all.target_row};
+  if (rows_in.joins_planes(all.columns, n) && rows_out.joins_planes(all.columns, n)) {
+    all.columns *= all.b;
+    all.b = 1;
+  }
+  const Index tiles = tile_count(all.b, all.columns);
   FOR_BLOCKS(block, all.a * tiles) {
     Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
-    const Pieces pieces(block % tiles * lane_count, all.b, all.columns);
+    const Pieces pieces(block % tiles, all.b, all.columns);
     const Real* from = source + source_reals * (block / tiles * all.source_a);
     Real* to = target + target_reals * (block / tiles * all.target_a);
     const Complex* modes_in = (const Complex*)from;
     Complex* modes_out = (Complex*)to;
-    if (is_plain && pieces.is_whole()) {
-      const Index plane = pieces.of[0].plane, column = pieces.of[0].distance;
+    if (is_plain) {
+      // Columns of several planes go side by side first.
+      const RowPlaces side_by_side{nullptr, nullptr, 0, 0, lane_count};
+      const RowPlaces& in = pieces.is_whole ? rows_in : side_by_side;
+      const RowPlaces& out = pieces.is_whole ? rows_out : side_by_side;
+      const Index plane = pieces.of[0].plane, column = pieces.is_whole ? pieces.of[0].distance : 0;
+      const Complex* read = pieces.is_whole ? modes_in : (Complex*)other;
+      Complex* written = pieces.is_whole ? modes_out : (Complex*)other;
+      if (!pieces.is_whole) pieces.gather(rows_in, modes_in, n, (Complex*)other);
       transform<SIGN>(
           plan->of, tile,
           [&](int i) {
-            return rows_in.kept(i) ? load_columns(modes_in + rows_in.place(plane, i) + column)
-                                   : Values{};
+            if (!in.kept(i)) return Values{};
+            const Complex* row = read + in.place(plane, i) + column;
+            prefetch_after(row);
+            return load_columns(row);
           },
           [&](int k, Values v) {
-            if (rows_out.kept(k)) store_columns(modes_out + rows_out.place(plane, k) + column, v);
+            if (!out.kept(k)) return;
+            Complex* row = written + out.place(plane, k) + column;
+            prefetch_after(row);
+            store_columns(row, v);
           });
+      if (!pieces.is_whole) pieces.scatter(rows_out, modes_out, n, (Complex*)other);
       continue;
     }
     if (source_reals == 1) {
@@ -418,35 +511,39 @@ template <class Number>
 struct Rows {
   Number* row[lane_count];
   int count;
+  Index ahead;  // from these rows to the next ones
   INLINE Rows(Number* base, Index first, Index rows, Index b, Index c, Index stride_a,
               Index stride_b, Index stride_c) {
     count = int(rows - first < lane_count ? rows - first : lane_count);
-    for (int i = 0; i < lane_count; ++i) {
-      const Index r = first + (i < count ? i : count - 1);
-      row[i] = base + r / (b * c) * stride_a + r / c % b * stride_b + r % c * stride_c;
-    }
+    const auto place = [&](Index r) {
+      return r / (b * c) * stride_a + r / c % b * stride_b + r % c * stride_c;
+    };
+    for (int i = 0; i < lane_count; ++i) row[i] = base + place(first + (i < count ? i : count - 1));
+    ahead = place(first + lane_count) - place(first);
+  }
+  INLINE void prefetch_after(Index n) const {
+    UNROLL for (int i = 0; i < lane_count; ++i) __builtin_prefetch(row[i] + n + ahead, 0, 1);
   }
   // Numbers of all rows from `n` on, of which there are `size`, a vector for each number, and back.
   INLINE void load_some(Vector* v, Index n, Index size) const {
+    prefetch_after(n);
     if (n + lane_count <= size) {
       UNROLL for (int i = 0; i < lane_count; ++i) v[i] = load(row[i] + n, Vector{});
     } else {
-      for (int i = 0; i < lane_count; ++i) {
-        v[i] = Vector{};
-        for (int k = 0; k < size - n; ++k) v[i][k] = row[i][n + k];
-      }
+      const Lanes some = bits(0, int(size - n));
+      UNROLL for (int i = 0; i < lane_count; ++i) v[i] = load_lanes(Vector{}, row[i] + n, some);
     }
     transpose(v);
   }
   INLINE void store_some(Vector* v, Index n, Index size) const {
+    prefetch_after(n);
     transpose(v);
     if (n + lane_count <= size && count == lane_count) {
       UNROLL for (int i = 0; i < lane_count; ++i) store(row[i] + n, v[i]);
       return;
     }
-    const int numbers = int(size - n < lane_count ? size - n : lane_count);
-    for (int i = 0; i < count; ++i)
-      for (int k = 0; k < numbers; ++k) row[i][n + k] = v[i][k];
+    const Lanes some = bits(0, int(size - n < lane_count ? size - n : lane_count));
+    for (int i = 0; i < count; ++i) store_lanes(row[i] + n, v[i], some);
   }
   // As `size` complex, or real, numbers.
   INLINE void load_complex(Values* RESTRICT tile, Index size) const {
@@ -456,12 +553,12 @@ struct Rows {
       UNROLL for (int k = 0; k < lane_count / 2; ++k) tile[n + k] = {v[2 * k], v[2 * k + 1]};
     }
   }
-  INLINE void store_complex(const Values* RESTRICT tile, Index size) const {
+  INLINE void store_complex(const Values* RESTRICT tile, Index size, Real scale) const {
     for (Index n = 0; n < size; n += lane_count / 2) {
       Vector v[lane_count];
       UNROLL for (int k = 0; k < lane_count / 2; ++k) {
-        v[2 * k] = tile[n + k].re;
-        v[2 * k + 1] = tile[n + k].im;
+        v[2 * k] = tile[n + k].re * all_lanes(scale, Vector{});
+        v[2 * k + 1] = tile[n + k].im * all_lanes(scale, Vector{});
       }
       store_some(v, 2 * n, 2 * size);
     }
@@ -473,10 +570,11 @@ struct Rows {
       UNROLL for (int k = 0; k < lane_count; ++k) tile[n + k] = {v[k], Vector{}};
     }
   }
-  INLINE void store_real(const Values* RESTRICT tile, Index size) const {
+  INLINE void store_real(const Values* RESTRICT tile, Index size, Real scale) const {
     for (Index n = 0; n < size; n += lane_count) {
       Vector v[lane_count];
-      UNROLL for (int k = 0; k < lane_count; ++k) v[k] = tile[n + k].re;
+      UNROLL for (int k = 0; k < lane_count; ++k)
+        v[k] = tile[n + k].re * all_lanes(scale, Vector{});
       store_some(v, n, size);
     }
   }
@@ -507,9 +605,11 @@ INLINE void halves_of_modes(Values* modes, Index n, const Complex* RESTRICT turn
 }
 
 // Transform rows [a][b][c][]: of n complex numbers; or if `is_real` between n real ones and half of
-// their modes; or, with factors, of real ones; or, if `is_half`, between 2 n real ones and their n + 1 modes. Rows are contiguous; strides count
-// real numbers. Both arrays may be the same.
+// their modes; or, with factors, of real ones; or, if `is_half`, between 2 n real ones and their n + 1
+// modes. All are multiplied by `scale`. Rows are contiguous; strides count real numbers. Both arrays may
+// be the same.
 struct RowsOf {
+  double scale;
   Index is_real, is_half;
   const Complex* turns;
   Index a, b, c, source_a, source_b, source_c, target_a, target_b, target_c;
@@ -517,6 +617,7 @@ struct RowsOf {
 KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Plan* plan) {
   const RowsOf all = *sizes;
   const bool is_real = all.is_real, is_half = all.is_half;
+  const Real scale = Real(all.scale);
   const Index rows = all.a * all.b * all.c, points = plan->points, n = points ? points : plan->of.n;
   const bool from_reals = points || is_real && SIGN < 0, to_reals = points || is_real && SIGN > 0;
   FOR_BLOCKS(block, (rows + lane_count - 1) / lane_count) {
@@ -536,10 +637,11 @@ KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Pla
     transform_any<SIGN>(*plan, tile, other);
     if (to_reals) {
       if (points) multiply_modes(*plan, other);
-      to.store_real(other, n);
+      to.store_real(other, n, scale);
     } else {
       if (is_half && SIGN < 0) modes_of_halves(other, n, all.turns);
-      to.store_complex(other, is_half ? (SIGN < 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n);
+      const Index modes = is_half ? (SIGN < 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n;
+      to.store_complex(other, modes, scale);
     }
   }
 }

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
-from slipstream.collective import sum_over_ranks
+from slipstream.array_types import Array, Comm
+from slipstream.collective import largest, sum_over_ranks
 from slipstream.device import RowLaunch
 from slipstream.device.row_sums import group_sums, scale_to_bits
 from slipstream.lattice.population_layout import SEGMENT, Storage
@@ -33,7 +33,7 @@ from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
 
 # Steps between two extrapolations. In fewer, what has been added does not settle; all cost time.
-PERIOD = 10
+PERIOD = 6
 # Sites of a row, whose sums are exact; products of vectors are at most 2^_BITS.
 _COLUMNS, _BITS = 4096, 34
 _NUMBERS = 4  # of a site: density and momentum
@@ -125,6 +125,20 @@ class Acceleration:
                 device.run(device.copy(getattr(self, name), value))
             else:
                 setattr(self, name, copy.deepcopy(value))
+
+    def add(self, numbers: Array) -> None:
+        """Add density and momentum to all sites, less the mean density, and begin from there."""
+        device, comm, flow = self._flow.device, self._comm, self._flow
+        density, xp = numbers[0, : flow.sites.count], device.array_module
+        most = largest(comm, float(xp.abs(density).max()) if self._rows else 0.0)
+        scale = scale_to_bits(most, _BITS // 2)
+        whole = xp.rint(density * np.float64(scale)).astype(np.int64)
+        mass = sum_over_ranks(comm, np.array([int(whole.sum())]))[0] / (scale or 1.0)
+        weights = np.zeros(self._vectors)
+        weights[0] = -1
+        device.run(device.copy(self._changes[0], numbers))
+        self._add_correction(weights, 0.0, mass / self._total)
+        self.begin()
 
     def measure(self, value: float) -> Extrapolation | None:
         """Take the residual of the steps since `go_on`, and the value of a linear quantity.
@@ -220,17 +234,14 @@ class Acceleration:
         self._began, self._fluid = flow.steps, flow.fluid
         if self._filled and self._filled[-1] == self._slot:
             self._slot = (self._slot + 1) % self._vectors
-        self._run(
-            "add_correction",
-            flow.populations_on_device,
-            self._changes,
-            flow.device.array(weights),
-            blocks.pressure,
-            share if solves else 0.0,
-            (share * mean - float(weights @ self._density)) / self._total,
-            self._changes[self._slot],
-            self._before,
-        )
+        mean = (share * mean - float(weights @ self._density)) / self._total
+        self._add_correction(weights, share if solves else 0.0, mean)
+
+    def _add_correction(self, weights: np.ndarray, share: float, mean: float) -> None:
+        flow, given = self._flow, self._flow.device.array(weights)
+        arrays = self._changes, given, self._blocks.pressure
+        results = self._changes[self._slot], self._before
+        self._run("add_correction", flow.populations_on_device, *arrays, share, mean, *results)
 
     def _solve(self, with_residual: np.ndarray) -> np.ndarray:
         """Return the weights of the changes that leave the smallest residual."""
@@ -248,7 +259,8 @@ class Acceleration:
         own = own.view(np.float64)
         if self._comm is not None:
             own = np.max(self._comm.allgather(own), axis=0)
-        return np.sqrt(own).tolist()
+        most: list[float] = np.sqrt(own).tolist()
+        return most
 
     def _exact_sums(self) -> list[int]:
         """Return the sums over all rows of all ranks, which are whole numbers."""

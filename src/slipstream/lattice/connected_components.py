@@ -22,7 +22,7 @@ PLACE = 5
 
 
 @dataclass(frozen=True)
-class Plane:
+class RunsOfPlane:
     """The runs of a plane, and to which sets they belong."""
 
     first: np.ndarray  # int64, number of each row's first run, and of the one after the last
@@ -109,7 +109,7 @@ class PoreRuns:
     def _sets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._parents, self._shifts, self.flags
 
-    def plane(self, number: int, base: int) -> Plane:
+    def plane(self, number: int, base: int) -> RunsOfPlane:
         """Return a plane, counted from either end as Python does; roots are counted from `base`."""
         rows = self._shape[1]
         begin = number % self._voxels.shape[0] * rows
@@ -117,9 +117,9 @@ class PoreRuns:
         begin, count = int(first[0]), int(first[-1] - first[0])
         places = np.empty((count, PLACE), np.int64)
         self._run("write_places", count, *self._sets, places, begin, count, base)
-        return Plane(first - begin, self._runs[begin : begin + count], places)
+        return RunsOfPlane(first - begin, self._runs[begin : begin + count], places)
 
-    def edges(self, plane: Plane, below: Plane, seams: int) -> np.ndarray:
+    def edges(self, plane: RunsOfPlane, below: RunsOfPlane, seams: int) -> np.ndarray:
         """Return where the sets of two planes touch: an edge of EDGE int64 for each pair of runs.
 
         `seams` is how often the way from one plane to the other crosses the periodic seam of z.

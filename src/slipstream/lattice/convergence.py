@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.collective import on_all_ranks
 from slipstream.errors import RunError
 from slipstream.lattice.acceleration import PERIOD, Acceleration, Extrapolation
@@ -242,6 +242,11 @@ class Steadiness:
         if self._flow.storage.has_unit and self._error.is_beyond_reach:
             return True
         return self._vectors > 0 and self._error.is_stuck
+
+    def begin_from(self, numbers: Array) -> None:
+        """Begin from density and momentum of all sites, beside those of a fluid at rest."""
+        self._acceleration = Acceleration(self._flow, self._vectors, self._comm)
+        self._acceleration.add(numbers)
 
     def kept(self) -> dict[str, Any]:
         """Return what has been found out on the way to a steady flow, on the host."""

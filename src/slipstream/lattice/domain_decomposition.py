@@ -311,7 +311,8 @@ def _are_narrow(
     two: np.ndarray,
 ) -> np.ndarray:
     """Return which pores have walls at most two voxels apart, by their neighbours on a line."""
-    return pores & ((~before & ~(after & two)) | (~after & ~(before & two_before)))
+    narrow: np.ndarray = pores & ((~before & ~(after & two)) | (~after & ~(before & two_before)))
+    return narrow
 
 
 def _moved(pores: np.ndarray, axis: int, by: int, is_periodic: bool) -> np.ndarray:

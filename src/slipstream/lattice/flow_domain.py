@@ -137,7 +137,7 @@ class Domain:
         check_box(box, self.shape)
         ranges = [self._ranges(box, axis) for axis in range(3)]
         needed = _bounds([[origin for _, origin, _ in along] for along in ranges])
-        values = self._source.read(needed)
+        values: np.ndarray = self._source.read(needed)
         if values.shape == box.shape and not any(flipped for *_, flipped in sum(ranges, [])):
             return values
         mask = np.ones(box.shape, np.uint8)

@@ -82,10 +82,12 @@ class FlowSnapshot:
         planes = Box((0, 0, 0), pores.shape).shifted((start[0] + low, *start[1:]))
         inside = np.zeros(pores.shape, bool)
         inside[sample.intersect(planes).slices(planes)] = True
-        return inside[pores]
+        of_pores: np.ndarray = inside[pores]
+        return of_pores
 
     def _pores(self, low: int, high: int) -> np.ndarray:
-        return self.subdomain.own[1 + low : 1 + high, 1:-1, 1:-1] != 0
+        pores: np.ndarray = self.subdomain.own[1 + low : 1 + high, 1:-1, 1:-1] != 0
+        return pores
 
 
 def snapshot_size(pores: int, storage: Storage) -> int:
@@ -94,7 +96,8 @@ def snapshot_size(pores: int, storage: Storage) -> int:
 
 
 def _speeds(values: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("is,is->s", values[:3], values[:3]))
+    speeds: np.ndarray = np.sqrt(np.einsum("is,is->s", values[:3], values[:3]))
+    return speeds
 
 
 def plane_ranges(shape: Sequence[int], storage: Storage) -> Iterator[tuple[int, int]]:

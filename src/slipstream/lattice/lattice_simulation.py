@@ -15,11 +15,12 @@ from slipstream.collective import collectively, on_all_ranks, on_every_rank, sum
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport, make_transport
+from slipstream.exchange import RankPlace, chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, Terms, in_terms_of
 from slipstream.lattice.acceleration import vectors_that_fit
+from slipstream.lattice.coarse_start import begin_coarsely
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
@@ -37,7 +38,12 @@ from slipstream.lattice.lattice_checkpoint import (
     read_state,
     state,
 )
-from slipstream.lattice.lattice_memory import check_room, memory_needed, memory_with_output
+from slipstream.lattice.lattice_memory import (
+    Share,
+    check_room,
+    memory_needed,
+    memory_with_output,
+)
 from slipstream.lattice.lattice_report import (
     RankLoad,
     flow_findings,
@@ -103,6 +109,8 @@ class LatticeSimulation(Simulation):
     steps_per_axis: int | None = None
     # Whether the fields of each axis are kept, or only sums; None if they are written.
     keeps_fields: bool | None = None
+    # How many times larger the voxels are than those of the image that somebody asked for.
+    coarsening = 1
 
     case: LatticeCase
     domain: Domain
@@ -146,21 +154,28 @@ class LatticeSimulation(Simulation):
                 image.isolated,
             )
         self.found = self.subdomain.connectivity.without_layers(self.domain.added)
-        self._own_sites = int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1]))
+        crossing = {peer: len(ends) for peer, ends in self.subdomain.neighbours.items()}
+        self._share = Share(
+            int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1])),
+            self.subdomain.box.size,
+            crossing,
+            RankPlace.of(self.comm),
+            self.transport,
+        )
         self._storages = storage_candidates(
             storage_wishes(case.numerics), self.subdomain, self.device, self.comm, self._own_memory
         )
-        load = RankLoad(self._own_sites, len(self.subdomain.neighbours), self.device.identity)
+        load = RankLoad(self._share.sites, len(self.subdomain.neighbours), self.device.identity)
         self._loads = [load] if self.comm is None else self.comm.allgather(load)
         self.sites = sum(one.sites for one in self._loads)
 
     def _own_memory(self, storage: Storage) -> int:
         """Return the bytes that this rank needs on its device, output included."""
-        sites, voxels = self._own_sites, self.subdomain.box.size
+        share, processor = self._share, self.device.processor
         if self.keeps_fields is None:
-            return memory_with_output(sites, voxels, storage, self.device.processor)
-        kept = self.keeps_fields and self.device.kind == "cpu"
-        return memory_needed(sites, voxels, storage) + kept * snapshot_size(sites, storage)
+            return memory_with_output(share, storage, processor)
+        kept = self.keeps_fields and processor == "cpu"
+        return memory_needed(share, storage, processor) + kept * snapshot_size(share.sites, storage)
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need on it, at most. Collective."""
@@ -233,9 +248,11 @@ class LatticeSimulation(Simulation):
     def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
         self._over: list[AxisRecord] = []
+        # Permeabilities of larger voxels, by axes.
+        self._coarse: dict[int, float] = {}
         self._follow(self._axes[0], began=0)
-        self.flow.rest()
         folder = self.restart
+        self._begin(is_new=folder is None)
         if len(self._axes) > 1 and self.case.image.mirror:
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
         doubt = narrow_doubt(self.subdomain)
@@ -248,6 +265,13 @@ class LatticeSimulation(Simulation):
             self._warnings += checkpoint.warnings
             on_every_rank(self.comm, lambda: self._restart_from(checkpoint, earlier, folder))
             self._judge()
+
+    def _begin(self, is_new: bool = True) -> None:
+        """Begin the flow along this axis, from rest or from that through larger voxels."""
+        self.flow.rest()
+        wants = self.case.convergence.coarse_start and not self.case.flow.inertia
+        if wants and is_new and self._vectors:
+            self._coarse[self._axis] = begin_coarsely(self, self._axis)
 
     def _follow(self, axis: int, began: int) -> None:
         """Drive the flow along an axis from step `began` on, until it is steady."""
@@ -319,7 +343,7 @@ class LatticeSimulation(Simulation):
 
     def copy_state(self, other: LatticeSimulation) -> None:
         """Copy the time and state of another simulation of the same case. Collective."""
-        self._over = list(other._over)
+        self._over, self._coarse = list(other._over), dict(other._coarse)
         self._follow(other._axis, other._began)
         self.flow.copy_state(other.flow)
         self.step, self.time, self.finished = other.step, other.time, other.finished
@@ -331,6 +355,7 @@ class LatticeSimulation(Simulation):
             **super().kept(),
             "over": list(self._over),
             "axis": (self._axis, self._began),
+            "coarse": dict(self._coarse),
             "finished": self.finished,
             "steadiness": self.steadiness.kept(),
             "flow": self.flow.kept(),
@@ -341,6 +366,7 @@ class LatticeSimulation(Simulation):
         super().restore(kept)
         self._over = list(kept["over"])
         self._follow(*kept["axis"])
+        self._coarse = dict(kept["coarse"])
         self.flow.restore(kept["flow"])
         self.finished = kept["finished"]
         self.steadiness.restore(kept["steadiness"])
@@ -383,7 +409,7 @@ class LatticeSimulation(Simulation):
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
             self._follow(self._axes[len(self._over)], began=self.step)
-            self.flow.rest()
+            self._begin()
             return
         tolerance, self.finished = self.case.convergence.tolerance, ended
         if ended == CONVERGED:
@@ -501,6 +527,7 @@ class LatticeSimulation(Simulation):
             converged=ended == CONVERGED,
             ended=ended,
             residual=self.steadiness.residual,
+            resolution_error=self.resolution_error(axis),
             steps=means.steps,
             history=self.steadiness.history,
             fields=FlowFields(snapshot, self.comm, voxel_size, units),
@@ -508,6 +535,14 @@ class LatticeSimulation(Simulation):
             _units=units,
             _comm=self.comm,
         )
+
+    def resolution_error(self, axis: int) -> float:
+        """Return how far the permeability along the present axis is from that of larger voxels.
+
+        Relative; NaN if that is not known. Collective.
+        """
+        mine = self.steadiness.means().permeability
+        return abs(self._coarse.get(axis, math.nan) / mine - 1) if mine else math.nan
 
     @property
     def residual(self) -> float:
@@ -551,6 +586,7 @@ class LatticeSimulation(Simulation):
         tortuosity = self.axis_flow("", keep_fields=False).tortuosity
         return {
             **flow_findings(records, tensor, voxel_size, self._is_steady()),
+            **self._resolution_fact(axis),
             "tortuosity": Fact(tortuosity, along=along),
             "drag on walls": Fact(drag, along=along, share=drag / drive),
             **{
@@ -564,6 +600,10 @@ class LatticeSimulation(Simulation):
             "storage": self._storage_fact(),
             **speed_findings(self.flow, self.comm, self.sites, steps, seconds, devices),
         }
+
+    def _resolution_fact(self, axis: int) -> dict[str, Fact]:
+        error = self.resolution_error(axis)
+        return {} if math.isnan(error) else {"resolution error": Fact(error, along=AXES[axis])}
 
     def labels(self) -> dict[str, str]:
         """Return the long names of the diagnostics."""

@@ -21,7 +21,7 @@ from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, split
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
-from slipstream.lattice.connected_components import EDGE, PLACE, Plane, PoreRuns
+from slipstream.lattice.connected_components import EDGE, PLACE, PoreRuns, RunsOfPlane
 from slipstream.redistribution import redistribute
 
 
@@ -124,7 +124,7 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
         lowest, highest = slab.plane(0, base), slab.plane(-1, base)
     else:  # it has no planes
         runs, places = np.zeros((0, 2), np.int32), np.zeros((0, PLACE), np.int64)
-        lowest = highest = Plane(np.zeros(0, np.int64), runs, places)
+        lowest = highest = RunsOfPlane(np.zeros(0, np.int64), runs, places)
     below = highest
     if comm is not None and used > 1:
         below = _pass_up(highest, used, z_periodic, comm)
@@ -137,7 +137,7 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
     return united.unions
 
 
-def _pass_up(plane: Plane, used: int, ring: bool, comm: Communicator) -> Plane:
+def _pass_up(plane: RunsOfPlane, used: int, ring: bool, comm: Communicator) -> RunsOfPlane:
     """Send a plane to the next of the `used` ranks, and return that of the one before. Collective.
 
     The first rank returns none unless they form a ring, the others that have no planes do so too.
@@ -153,7 +153,9 @@ def _pass_up(plane: Plane, used: int, ring: bool, comm: Communicator) -> Plane:
         below = [own[used - 1] if ring else nothing, *own[: used - 1]]
         return redistribute(table, own, [*below, *[nothing] * (comm.size - used)], comm)
 
-    return Plane(passed(plane.first[:, None]).ravel(), passed(plane.runs), passed(plane.places))
+    return RunsOfPlane(
+        passed(plane.first[:, None]).ravel(), passed(plane.runs), passed(plane.places)
+    )
 
 
 def _gather(table: np.ndarray, comm: Comm) -> np.ndarray:

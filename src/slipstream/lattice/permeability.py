@@ -111,6 +111,7 @@ def permeability(
     tolerance: float = 0.001,
     interval: int = 100,
     vectors: int = 10,
+    coarse_start: bool = False,
     precision: str = "float64",
     partition: str = "bisection",
     schedule: str = "overlap",
@@ -192,6 +193,9 @@ def permeability(
     vectors : int
         Number of changes from which the steady flow is extrapolated, which saves most time steps
         (fewer if memory is short); 0: none, to follow the flow in time.
+    coarse_start : bool
+        Whether Stokes flow begins from that through voxels twice and four times as large, which
+        also tells how well the pores are resolved; a restart begins from its state.
     precision : {"float64", "float32", "mixed", "float16"}
         Precision of populations and arithmetic.
     partition : {"bisection", "cartesian"}

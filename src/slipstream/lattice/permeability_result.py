@@ -137,6 +137,9 @@ class AxisFlow:
     residual : float
         Estimated relative distance of k from that of the steady flow; 1 if it is unknown. Of an
         accelerated flow it was above the true error in 96 to 100 % of the media that were tested.
+    resolution_error : float
+        Relative distance of k from that of voxels twice as large: about its error if errors are
+        proportional to the size of voxels. NaN without a coarse start.
     steps : int
         Number of steps done.
     history : list of (int, float)
@@ -157,6 +160,7 @@ class AxisFlow:
     converged: bool
     ended: str
     residual: float
+    resolution_error: float
     steps: int
     history: list[tuple[int, float]]
     fields: FlowFields
@@ -292,6 +296,11 @@ class Permeability:
     def iteration_error(self) -> float:
         """The relative error of k that the iteration leaves: the same as `residual`."""
         return self.residual
+
+    @property
+    def resolution_error(self) -> float:
+        """The largest of `AxisFlow.resolution_error`; NaN if one is not known."""
+        return float(np.max([flow.resolution_error for flow in self.flows.values()]))
 
     @property
     def k_millidarcy(self) -> float:

@@ -12,10 +12,9 @@ import time as clock
 import warnings
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from slipstream.collective import largest, sum_over_ranks
+from slipstream.collective import largest
 from slipstream.errors import SlipstreamError
+from slipstream.lattice.coarse_start import coarse_pores
 from slipstream.lattice.convergence import MACH_WARNING
 from slipstream.lattice.darcy import drive_of
 from slipstream.lattice.fluid import fluid_of
@@ -116,24 +115,3 @@ def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Per
         except SlipstreamError:
             # Throats that a coarse image closes, or a flow that is too fast for it.
             return None
-
-
-def coarse_pores(simulation: LatticeSimulation, factor: int) -> np.ndarray:
-    """Return the whole image with voxels so many times as large, on all ranks. Collective.
-
-    A coarse voxel is pore where at least half of it is.
-    """
-    subdomain = simulation.subdomain
-    sizes = [max(1, n // factor) for n in subdomain.shape]
-    edges = [min(factor, n) for n in subdomain.shape]
-    counts = np.zeros(sizes)
-    own = subdomain.own[1:-1, 1:-1, 1:-1]
-    places = np.nonzero(own)
-    coarse = [
-        (place + low) // edge
-        for place, low, edge in zip(places, subdomain.box.start, edges, strict=True)
-    ]
-    inside = np.all([c < n for c, n in zip(coarse, sizes, strict=True)], axis=0)
-    np.add.at(counts, tuple(c[inside] for c in coarse), 1)
-    total = sum_over_ranks(simulation.comm, counts)
-    return (total >= math.prod(edges) / 2).astype(np.uint8)

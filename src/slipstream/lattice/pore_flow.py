@@ -65,6 +65,8 @@ class PoreFlow:
         The first and the second step of a pair.
     steps : int
         Number of steps done.
+    policy : str
+        As given.
     unit : float
         What a stored 1 stands for, a power of two: 1 but in half precision, where it suits the
         drive.
@@ -94,7 +96,7 @@ class PoreFlow:
                 "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
             )
         self.subdomain, self.storage, self.device = subdomain, storage, device
-        self._policy, self._transport = policy, transport
+        self.policy, self._transport = policy, transport
         self._propagation = PROPAGATIONS[storage.propagation]
         self._directions = subdomain.velocity_set.directions
         self.sites = Sites(
@@ -142,7 +144,8 @@ class PoreFlow:
 
     def _slots(self, ends: np.ndarray) -> np.ndarray:
         numbers = self.sites.numbers(list(ends[:, :3].T))
-        return numbers * self._directions + ends[:, 3]
+        slots: np.ndarray = numbers * self._directions + ends[:, 3]
+        return slots
 
     def _located(self, slots: np.ndarray, wide: Array) -> tuple[Array, Array]:
         """Return the addresses of slots' populations, after pairs and after first steps of AA.
@@ -225,7 +228,7 @@ class PoreFlow:
         # What the drop in pressure adds to the momentum of all sites in a step.
         velocities = self.subdomain.velocity_set.velocities
         self._jump_momentum = change @ velocities[self._inlet_directions]
-        self.pair = [commit(self._record(number), self._policy) for number in (0, 1)]
+        self.pair = [commit(self._record(number), self.policy) for number in (0, 1)]
 
     # -- steps -------------------------------------------------------------------------------
 
@@ -406,7 +409,8 @@ class PoreFlow:
         A pressure drop acts on the pores of both faces, half on each.
         """
         pushed = self._face_pores * np.array(self.fluid.pressure_drop) / 2
-        return self.sites.count * np.array(self.fluid.force) + pushed
+        force: np.ndarray = self.sites.count * np.array(self.fluid.force) + pushed
+        return force
 
     def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
         """Return velocity (z, y, x) and density at the voxels of the box, shape (4, *box.shape).

@@ -16,26 +16,37 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
-from slipstream.device import Device, Kernel, Operation, RowLaunch
+from slipstream.decomposition import split
+from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.device.row_sums import scale_to_bits
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.velocity_set import VelocitySet
+from slipstream.schedule import StepGraph, commit
 
 # Blocks at most; their edge is a power of two.
 _MOST_BLOCKS = 1 << 22
 # Cells of the coarsest grid at most, whose equation is solved by a matrix.
 _FEW_CELLS = 64
-# By how much a sweep relaxes; what is left of the residual when the equation is taken as solved.
-_RELAXATION, _LEFT, _MOST_CYCLES = 0.7, 0.1, 8
+# By how much two sweeps relax: Chebyshev's choice for what one grid leaves to another.
+_RELAXATIONS = 0.56, 1.39
+# What is left of the residual when the equation is taken as solved, and iterations at most.
+_LEFT, _MOST_CYCLES = 0.1, 6
+# The scalars of conjugate gradients (`Scalar` in kernels), and rows whose sums are added together.
+_SIZE, _SIZE_BEFORE, _COST, _REST, _SCALARS = range(5)
+_GROUP = 256
+# Kernels that sum over rows; blocks from which on lanes share them.
+_REDUCING = ("multiply_rows", "step_along")
+_CELLS_TO_SHARE = 1 << 14
 # Mobility of the fluid in pores, times the viscosity, in squares of voxels: of narrow ones.
 _MOBILITY = 0.45
 # Rows of sites, whose sums are exact, and the size of what is summed.
@@ -53,9 +64,12 @@ def block_edge(shape: Sequence[int]) -> int:
 
 def blocks_memory(shape: Sequence[int], sites: int) -> int:
     """Return the bytes that a rank needs on its device, rank 0 that is; others need fewer."""
-    blocks = math.prod(-(-n // block_edge(shape)) for n in shape)
-    # Couplings of all grids, five numbers of a cell, and sums; of a site its place and pressure.
-    return int(blocks * (4 * (D3Q19.links + 5) * 8 / 7 + 4 * D3Q19.links + 12) + 10 * sites)
+    edge, pairs = block_edge(shape), D3Q19.links // 2
+    planes, rows, columns = (-(-n // edge) for n in shape)
+    # Couplings of all grids and four numbers of a block; two more, sums, and counts of links, of
+    # the first; of a site its place and pressure.
+    every, first = 4 * (pairs + 4) * 8 / 7, 4 * (2 + pairs) + 8
+    return int(planes * rows * (columns + 2) * (every + first) + 10 * sites)
 
 
 class PressureBlocks:
@@ -63,21 +77,22 @@ class PressureBlocks:
 
     def __init__(self, flow: PoreFlow, comm: Comm) -> None:
         self._flow, self._comm, device = flow, comm, flow.device
-        shape = flow.subdomain.shape
+        xp, shape = device.array_module, flow.subdomain.shape
         edge = block_edge(shape)
         self._image, self._blocks = shape, tuple(-(-n // edge) for n in shape)
         self._tables = device.array(np.concatenate([_table(n, edge) for n in shape]), np.int32)
-        self._places = _places_of_sites(flow)
+        self._places = places_of_sites(flow)
         self.pressure = device.zeros((flow.sites.stored,), np.float32)
-        counts = device.zeros((flow.subdomain.velocity_set.links, *self._blocks), np.uint32)
+        counts = device.zeros((flow.subdomain.velocity_set.links // 2, *self._blocks), np.uint32)
         sizes = (edge, *shape, *self._blocks)
         self._run("count_links", flow.walls, self._places, self._tables, counts, *sizes)
-        total = sum_over_ranks(comm, device.to_host(counts))
-        del counts
+        if comm is not None:
+            counts = device.array(sum_over_ranks(comm, device.to_host(counts)))
         self._grids = None
         if comm is None or comm.rank == 0:
-            couplings = total.astype(np.float32) / np.float32(edge)
-            self._grids = PressureGrids(device, couplings, flow.subdomain.velocity_set)
+            couplings = xp.asarray(counts, np.float32) * np.float32(1 / edge)
+            velocity_set = flow.subdomain.velocity_set
+            self._grids = PressureGrids(device, couplings, velocity_set, flow.policy)
 
     def solve(
         self,
@@ -110,18 +125,21 @@ class PressureBlocks:
             *self._blocks,
             residual.size,
         )
-        total = sum_over_ranks(comm, device.to_host(sums))
-        found = np.zeros(self._blocks, np.float32)
-        largest = float(np.abs(total).max(initial=0))
+        if comm is not None:
+            sums = device.array(sum_over_ranks(comm, device.to_host(sums)))
+        xp, found = device.array_module, device.zeros(self._blocks, np.float32)
+        largest = float(xp.abs(sums).max())
         if self._grids is not None and largest:
-            normed = (total / largest).astype(np.float32)
-            found = device.to_host(self._grids.solve(normed)) * np.float32(largest / scale)
-        # The others have zeros, so that a sum hands it on.
-        found = sum_over_ranks(comm, found)
-        # Of how a pressure relaxes in one step; see `flow_out_of_blocks`.
+            # In single precision, of numbers of any size.
+            normed = xp.asarray(xp.divide(sums, largest), np.float32)
+            found = self._grids.solve(normed) * np.float32(largest / scale)
+        if comm is not None:
+            # The others have zeros, so that a sum hands it on.
+            found = device.array(sum_over_ranks(comm, device.to_host(found)))
+        # Of how a pressure relaxes in one step.
         weight = 2 * flow.subdomain.velocity_set.weights[-1]
         factor = fluid.viscosity / (_MOBILITY * weight * steps)
-        bound = factor * (float(np.abs(found).max(initial=0)) + most)
+        bound = factor * (float(xp.abs(found).max()) + most)
         rows, scale = -(-flow.sites.count // _COLUMNS), scale_to_bits(bound, _BITS)
         by_row = device.zeros((rows, 1), np.float64)
         if rows:
@@ -130,7 +148,7 @@ class PressureBlocks:
             device.run(
                 kernel.bind(
                     launch,
-                    device.array(found),
+                    found,
                     flow.walls,
                     self._places,
                     self._tables,
@@ -163,95 +181,187 @@ class PressureBlocks:
             self._flow.device.run(operation)
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """A grid of blocks: how they conduct, what is given, and the pressure that is found for it."""
+
+    couplings: Array
+    inverse: Array  # conductances of blocks, inverted
+    b: Array
+    pressure: Array
+    other: Array
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """How many blocks there are along each axis; rows have a place more at both ends."""
+        planes, rows, places = self.b.shape
+        return planes, rows, places - 2
+
+
 class PressureGrids:
-    """Grids of ever larger blocks, which solve for the pressure on the first. Of one rank."""
+    """Grids of ever larger blocks, which solve for the pressure on the first. Of one rank.
 
-    def __init__(self, device: Device, couplings: np.ndarray, velocity_set: VelocitySet) -> None:
+    An iteration is a recorded step, which a device runs without the host: that reads how much is
+    left, once an iteration.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        couplings: Array,
+        velocity_set: VelocitySet,
+        policy: str = "overlap",
+    ) -> None:
         self._device, self._velocity_set = device, velocity_set
-        self._couplings = [device.array(couplings)]
-        while math.prod(self._couplings[-1].shape[1:]) > _FEW_CELLS:
-            fine = self._couplings[-1]
-            planes, rows, columns = (-(-n // 2) for n in fine.shape[1:])
-            coarse = device.zeros((len(fine), planes, rows, columns), np.float32)
-            sizes = (*fine.shape[1:], planes, rows, columns)
-            device.run(self._bound("couple_larger_blocks", coarse, fine, coarse, *sizes))
-            self._couplings.append(coarse)
-        last = device.to_host(self._couplings[-1])
-        self._inverse = device.array(_inverse(last, velocity_set), np.float32)
-        self._found, self._along, self._driven, self._left, self._relaxed = (
-            device.zeros(couplings.shape[1:], np.float32) for _ in range(5)
-        )
-        # What is driven out, with a minus.
-        self._drive = self._flow_out(0, self._along, self._along, self._driven, 0.0, 0.0)
-        self._cycle = self._recorded(0, self._left, self._relaxed)
+        self.grids = [self._grid(self._with_ends(couplings))]
+        while math.prod(self.grids[-1].shape) > _FEW_CELLS:
+            fine = self.grids[-1]
+            planes, rows, columns = (-(-n // 2) for n in fine.shape)
+            coarse = device.zeros((len(couplings), planes, rows, columns + 2), np.float32)
+            kernel, launch = self._kernel("couple_larger_blocks"), RowLaunch(planes * rows, columns)
+            sizes = *fine.shape, planes, rows, columns
+            device.run(kernel.bind(launch, fine.couplings, coarse, *sizes))
+            self.grids.append(self._grid(coarse))
+        last = device.to_host(self.grids[-1].couplings)[..., 1:-1]
+        self._few = device.array(_inverse(last, velocity_set), np.float32)
+        shape = self.grids[0].b.shape
+        self._found, self._along = (device.zeros(shape, np.float32) for _ in range(2))
+        self._sums = device.zeros((shape[0] * shape[1],), np.float64)
+        self._parts = device.zeros((-(-len(self._sums) // _GROUP),), np.float64)
+        self._scalars = device.zeros((_SCALARS,), np.float64)
+        graph = StepGraph(device)
+        self._record_iteration(graph)
+        self._iteration = commit(graph, policy)
 
-    def solve(self, sums: np.ndarray) -> Array:
-        """Return the pressure that drives as much out of each block as given."""
-        device, left, along = self._device, self._left, self._along
-        device.run(device.copy(left, sums))
-        found, driven, relaxed = self._found, self._driven, self._relaxed
-        found[...], along[...], size = 0, 0, math.inf
-        goal = _LEFT**2 * _product(left, left)
+    def solve(self, given: Array) -> Array:
+        """Return the pressure that drives as much out of each block as is given."""
+        device = self._device
+        self.grids[0].b[...] = self._with_ends(given)
+        for one in (self._found, self._along, self._scalars):
+            device.run(device.fill(one, 0))
+        goal = _LEFT**2 * float((given * given).sum(dtype=np.float64))
         for _ in range(_MOST_CYCLES):
-            for operation in self._cycle:
-                device.run(operation)
-            before, size = size, _product(left, relaxed)
-            along *= np.float32(size / before)
-            along += relaxed
-            device.run(self._drive)
-            resisted = -_product(along, driven)
-            if not resisted > 0 < size:
+            self._iteration.run()
+            self._iteration.synchronize()
+            if float(device.to_host(self._scalars)[_REST]) <= goal:
                 break
-            step = np.float32(size / resisted)
-            found += step * along
-            left += step * driven
-            if _product(left, left) <= goal:
-                break
-        return found
+        return self._found[..., 1:-1]
 
-    def _recorded(self, number: int, b: Array, out: Array) -> list[Operation]:
-        """Return a V-cycle from a grid on, as operations: it relaxes `out` for `b`."""
-        device, shape = self._device, b.shape
-        if number + 1 == len(self._couplings):
-            inverse = self._inverse
+    def _with_ends(self, values: Array) -> Array:
+        """Return values of blocks with the last one of each row before it, and the first behind."""
+        xp = self._device.array_module
+        parts = values[..., -1:], values, values[..., :1]
+        joined: Array = xp.concatenate(parts, axis=-1)
+        return joined.astype(np.float32)
 
-            def solve(stream: Any) -> None:
-                out.reshape(-1)[...] = (inverse * b.reshape(-1)).sum(axis=1)
+    def _grid(self, couplings: Array) -> _Grid:
+        device, places = self._device, couplings.shape[1:]
+        grid = _Grid(couplings, *(device.zeros(places, np.float32) for _ in range(4)))
+        rows = places[0] * places[1]
+        kernel, launch = self._kernel("invert_conductances"), RowLaunch(rows, places[2])
+        device.run(kernel.bind(launch, couplings, grid.inverse, 0, *grid.shape, rows))
+        return grid
 
-            return [solve]
-        coarse = self._couplings[number + 1].shape[1:]
-        zero, first, left = (device.zeros(shape, np.float32) for _ in range(3))
-        below, correction = (device.zeros(coarse, np.float32) for _ in range(2))
-        return [
-            self._flow_out(number, zero, b, first, 1.0, _RELAXATION),
-            self._flow_out(number, first, b, left, 1.0, 0.0),
-            self._bound("sum_of_children", below, left, below, *shape, *coarse),
-            *self._recorded(number + 1, below, correction),
-            self._bound("add_to_children", first, correction, first, *shape, *coarse[1:]),
-            self._flow_out(number, first, b, out, 1.0, _RELAXATION),
-        ]
+    def _record_iteration(self, graph: StepGraph) -> None:
+        """Record an iteration of conjugate gradients."""
+        first, along, scalars = self.grids[0], self._along, self._scalars
+        left, relaxed, driven, shape = first.b, first.pressure, first.other, first.shape
+        columns = shape[2:]
+        self._record_cycle(graph, 0)
+        self._add(graph, "multiply_rows", (left, relaxed), (self._sums,), sizes=columns)
+        self._record_total(graph, _SIZE)
+        self._add(graph, "turn_along", (relaxed, scalars), (along,), sizes=columns)
+        self._add(graph, "drive_along", (first.couplings, along), (driven,), sizes=shape)
+        self._add(graph, "multiply_rows", (along, driven), (self._sums,), sizes=columns)
+        self._record_total(graph, _COST)
+        written = self._found, left, self._sums
+        self._add(graph, "step_along", (along, driven, scalars), written, sizes=columns)
+        self._record_total(graph, _REST)
 
-    def _flow_out(
-        self, number: int, pressure: Array, b: Array, out: Array, share: float, relaxation: float
-    ) -> Operation:
-        arrays = self._couplings[number], pressure, b, out
-        return self._bound("flow_out_of_blocks", out, *arrays, share, relaxation, *out.shape)
+    def _record_cycle(self, graph: StepGraph, number: int) -> None:
+        """Record a V-cycle from a grid on, which finds its `pressure` for its `b`."""
+        grid = self.grids[number]
+        b, pressure, other, shape = grid.b, grid.pressure, grid.other, grid.shape
+        if number + 1 == len(self.grids):
+            cells = math.prod(shape)
+            solve = self._kernel("solve_few").bind(
+                RowLaunch(cells, cells, reduces=True), self._few, b, pressure, shape[2], cells
+            )
+            graph.add(solve, reads=[b], writes=[pressure], label="pressure", category="compute")
+            return
+        below, conducts = self.grids[number + 1], (grid.couplings, grid.inverse)
+        self._add(graph, "relax_twice", (*conducts, b), (pressure,), *_RELAXATIONS, sizes=shape)
+        self._add(graph, "leave_of", (grid.couplings, pressure, b), (other,), sizes=shape)
+        self._add(graph, "sum_of_children", (other,), (below.b,), *shape, sizes=below.shape[1:])
+        self._record_cycle(graph, number + 1)
+        given, sizes = (below.pressure,), below.shape[1:]
+        self._add(graph, "add_to_children", given, (pressure,), *sizes, sizes=shape[1:])
+        first, second = _RELAXATIONS
+        for source, target, share in ((pressure, other, second), (other, pressure, first)):
+            self._add(
+                graph, "relax_pressure", (*conducts, source, b), (target,), share, sizes=shape
+            )
 
-    def _bound(self, name: str, of: Array, *arguments: Any) -> Operation:
-        """Return the operation of a kernel on the cells of an array."""
-        planes, rows, columns = of.shape[-3:]
-        kernel = _kernel(self._device, name, self._velocity_set)
-        return kernel.bind(RowLaunch(planes * rows, columns), *arguments)
+    def _record_total(self, graph: StepGraph, scalar: int) -> None:
+        """Record that a scalar becomes the sum over all rows."""
+        for parts, sums, number in (
+            (self._sums, self._parts, -1),
+            (self._parts, self._parts, scalar),
+        ):
+            groups = -(-len(parts) // _GROUP) if number < 0 else 1
+            columns = _GROUP if number < 0 else len(parts)
+            launch = RowLaunch(groups, columns, reduces=True)
+            given = parts, sums, self._scalars, number, len(parts), columns, groups
+            graph.add(
+                self._kernel("add_up").bind(launch, *given),
+                reads=[parts],
+                writes=[sums if number < 0 else self._scalars],
+                label="pressure",
+                category="compute",
+            )
+
+    def _add(
+        self,
+        graph: StepGraph,
+        name: str,
+        reads: Sequence[Array],
+        writes: Sequence[Array],
+        *numbers: float,
+        sizes: Sequence[int],
+    ) -> None:
+        """Record a kernel on the rows that it writes, which lanes share if there are many."""
+        columns, reduces = sizes[-1], name in _REDUCING
+        by_row = [one if one.ndim == 1 else one.reshape(-1, one.shape[-1]) for one in writes]
+        rows = len(by_row[0])
+        lanes = graph.device.lanes if rows * columns >= _CELLS_TO_SHARE else 1
+        for lane in range(lanes):
+            low, high = split(rows, lanes)[lane]
+            launch = RowLaunch(high - low, columns, reduces=reduces)
+            arguments = *reads, *writes, *numbers, low, *sizes, high - low
+            graph.add(
+                self._kernel(name).bind(launch, *arguments),
+                reads=reads,
+                writes=[one[low:high] for one in by_row],
+                label="pressure",
+                category="compute",
+                lane=graph.lane_of_batch(lane)[1],
+            )
+
+    def _kernel(self, name: str) -> Kernel:
+        return _kernel(self._device, name, self._velocity_set)
 
 
 def _inverse(couplings: np.ndarray, velocity_set: VelocitySet) -> np.ndarray:
     """Return the matrix of pressures for what is driven out of few cells."""
     shape, cells = couplings.shape[1:], math.prod(couplings.shape[1:])
-    places, matrix = np.indices(shape), np.diag(couplings.sum(axis=0).reshape(-1).astype(float))
-    for coupling, velocity in zip(couplings, velocity_set.velocities[1:], strict=True):
+    places, matrix = np.indices(shape), np.zeros((cells, cells))
+    here = np.arange(cells)
+    for coupling, velocity in zip(couplings, velocity_set.velocities[1::2], strict=True):
         to = [(p + by) % n for p, by, n in zip(places, velocity, shape, strict=True)]
-        number = np.ravel_multi_index(to, shape).reshape(-1)
-        np.subtract.at(matrix, (np.arange(cells), number), coupling.reshape(-1))
+        number, conducts = np.ravel_multi_index(to, shape).reshape(-1), coupling.reshape(-1)
+        for one, other in ((here, number), (number, here)):
+            np.add.at(matrix, (one, one), conducts)
+            np.subtract.at(matrix, (one, other), conducts)
     return np.linalg.pinv(matrix, rcond=1e-6, hermitian=True)
 
 
@@ -261,17 +371,13 @@ def _kernel(device: Device, name: str, velocity_set: VelocitySet) -> Kernel:
     return device.kernel("pressure_blocks.hpp", name, **constants)
 
 
-def _product(a: Array, b: Array) -> float:
-    return float((a * b).sum(dtype=np.float64))
-
-
 def _table(size: int, edge: int) -> np.ndarray:
     """Return in which block each place along an axis is, and those before and behind it."""
     places = np.arange(size) // edge
     return np.concatenate([places[-1:], places, places[:1]])
 
 
-def _places_of_sites(flow: PoreFlow) -> Array:
+def places_of_sites(flow: PoreFlow) -> Array:
     """Return the places of all sites in the image, along z, y and x, on the device."""
     device, sites, box = flow.device, flow.sites, flow.subdomain.box
     xp, (depth, height, width) = device.array_module, sites.box_shape

@@ -64,7 +64,7 @@ def _pores_of_plane(subdomain: Subdomain, axis: int, plane: int) -> np.ndarray:
 def _is_open(subdomain: Subdomain, sites: np.ndarray, direction: int) -> np.ndarray:
     """Return whether populations arrive at sites along a direction, from this or another rank."""
     velocity = subdomain.velocity_set.velocities[direction]
-    from_here = subdomain.own[tuple((sites - velocity + 1).T)] != 0
+    from_here: np.ndarray = subdomain.own[tuple((sites - velocity + 1).T)] != 0
     crossing = [ends[ends[:, 3] == direction, :3] for ends in subdomain.neighbours.values()]
     theirs = np.concatenate([np.empty((0, 3), np.int64), *crossing])
     if not len(theirs) or not len(sites):
@@ -72,4 +72,5 @@ def _is_open(subdomain: Subdomain, sites: np.ndarray, direction: int) -> np.ndar
     names, known = (
         np.ravel_multi_index(tuple(one.T), subdomain.box.shape) for one in (sites, theirs)
     )
-    return from_here | np.isin(names, known)
+    arrives: np.ndarray = from_here | np.isin(names, known)
+    return arrives

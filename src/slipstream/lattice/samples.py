@@ -411,4 +411,5 @@ def make_sample(name: str, shape: Sequence[int], **parameters: Any) -> Sample:
     for key, field in fields.items():
         if field.default is dataclasses.MISSING and key not in parameters:
             raise ImageError(_key(key), f" is missing: {name!r} needs it")
-    return sample(shape, **parameters)
+    made: Sample = sample(shape, **parameters)
+    return made

@@ -21,7 +21,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.lattice_memory import check_room, memory_needed
+from slipstream.lattice.lattice_memory import Share, check_room, memory_needed
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 
@@ -99,7 +99,7 @@ def storage_candidates(
     candidates = worth_a_try(wishes, device.processor)
     if len(candidates) == 1:
         return candidates
-    fitting = _that_fit(candidates, need or _flow_need(subdomain), device, comm)
+    fitting = _that_fit(candidates, need or _flow_need(subdomain, device.processor), device, comm)
     if is_measured is None:
         is_measured = device.processor != "cpu"
     return fitting if is_measured else fitting[:1]
@@ -128,9 +128,10 @@ def worth_a_try(wishes: dict[str, str], processor: str) -> list[Storage]:
     ]
 
 
-def _flow_need(subdomain: Subdomain) -> Callable[[Storage], int]:
+def _flow_need(subdomain: Subdomain, processor: str) -> Callable[[Storage], int]:
     sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
-    return lambda storage: memory_needed(sites, subdomain.box.size, storage)
+    share = Share(sites, subdomain.box.size, {})
+    return lambda storage: memory_needed(share, storage, processor)
 
 
 def _that_fit(

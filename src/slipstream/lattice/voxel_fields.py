@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -220,20 +219,27 @@ class VoxelFields:
 
     def _scalar(self, name: str, fields: np.ndarray) -> np.ndarray:
         """Return one of the quantities derived from velocity and density."""
+        density: np.ndarray = fields[_DENSITY]
         if name == "density":
-            return fields[_DENSITY]
+            return density
         if name == "pressure":
-            return self._pressure(fields[_DENSITY])
+            return self._pressure(density)
         scale = fields.dtype.type(self._units.velocity or 1)
         if name == "speed":
-            return np.sqrt(np.einsum("izyx,izyx->zyx", fields[:3], fields[:3])) * scale
-        return fields[_VELOCITIES[name]] * scale
+            values: np.ndarray = np.sqrt(np.einsum("izyx,izyx->zyx", fields[:3], fields[:3]))
+        else:
+            values = fields[_VELOCITIES[name]]
+        scaled: np.ndarray = values * scale
+        return scaled
 
-    def _pressure(self, density: Any) -> np.ndarray:
+    def _pressure(self, density: np.ndarray) -> np.ndarray:
         real, third = density.dtype.type, self._subdomain.velocity_set.sound_speed_squared
+        pressure: np.ndarray
         if self._units.pressure is None:
-            return density * real(third)
-        return (density - 1) * real(third * self._units.pressure)
+            pressure = density * real(third)
+        else:
+            pressure = (density - 1) * real(third * self._units.pressure)
+        return pressure
 
     def _pores(self, box: Box) -> np.ndarray:
         """Return the mask of a box within this rank's box."""

@@ -91,8 +91,11 @@ class ChosenAverages(ChosenFields):
         if kind == "mean":
             return sums.mean
         if kind == "fluctuation":
-            return np.sqrt(sums.variance + self._spread[name])
-        return np.sqrt(sums.variance_of_mean)
+            variance = sums.variance + self._spread[name]
+        else:
+            variance = sums.variance_of_mean
+        deviation: np.ndarray = np.sqrt(variance)
+        return deviation
 
     def write_now(self, path: Path) -> None:
         """Write the averages so far into a file of this name. Collective."""

@@ -429,7 +429,8 @@ class ChosenMovie(Chosen):
             self._scale_before = low, high, DIVERGING if is_diverging else INTENSITY
 
     def _free_name(self, folder: Path) -> str:
-        path, number = folder / self.settings.file_name, 1
+        path: Path = folder / self.settings.file_name
+        number = 1
         while (folder / path.name).exists():
             number += 1
             first = Path(self.settings.file_name)

@@ -196,7 +196,8 @@ class _Canvas:
             drawn.draw()
             pixels = np.asarray(drawn.buffer_rgba())[:rows, :columns, :3].astype(float)
         greys = np.rint(pixels.mean(axis=2) / 255 * (_GREYS - 1)).astype(np.uint8)
-        return (_COLOURS + greys).astype(np.uint8)
+        numbers: np.ndarray = (_COLOURS + greys).astype(np.uint8)
+        return numbers
 
     def frame(self, indices: np.ndarray, text: str) -> Any:
         """Return a picture of colours by their numbers, with a text above the plane."""
@@ -235,7 +236,8 @@ def _palette(name: str) -> np.ndarray:
     colours = matplotlib.colormaps[name](np.linspace(0, 1, _COLOURS))[:, :3]
     greys = np.repeat(np.linspace(0, 1, _GREYS)[:, None], 3, axis=1)
     rest = np.ones((256 - _COLOURS - _GREYS, 3))
-    return np.rint(255 * np.vstack([colours, greys, rest])).astype(np.uint8)
+    numbers: np.ndarray = np.rint(255 * np.vstack([colours, greys, rest])).astype(np.uint8)
+    return numbers
 
 
 class _GifFile:

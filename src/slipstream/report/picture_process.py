@@ -104,7 +104,8 @@ class PictureProcess:
         answers: Any = self._process.stdout
         try:
             self._send(wanted)
-            return pickle.load(answers)
+            answer: Answer = pickle.load(answers)
+            return answer
         except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
             raise RunError(
                 f"the process that draws pictures ended with status {self._process.wait()};"
@@ -160,7 +161,8 @@ def _pictures(place: str, arguments: dict[str, Any]) -> list[Picture]:
     from importlib import import_module
 
     module, _, name = place.partition(":")
-    return getattr(import_module(module), name)(**arguments)
+    pictures: list[Picture] = getattr(import_module(module), name)(**arguments)
+    return pictures
 
 
 def _drawn(pictures: Sequence[Callable[[], Drawn]]) -> Answer:

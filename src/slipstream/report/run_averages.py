@@ -149,7 +149,8 @@ def _average_of_array(stored: StoredArrays, name: str, **how: object) -> TimeAve
         end = min(columns.stop, row * shape[0]) if shape else 1
         inner = (slice(columns.start // row, end // row), *rest) if shape else ()
         values = stored.read(name, (slice(first, last), *inner))
-        return values.reshape(last - first, -1)[rows - first]
+        wanted: np.ndarray = values.reshape(last - first, -1)[rows - first]
+        return wanted
 
     with errors_of_store(stored.path):
         times, width = stored.times, math.prod(shape)

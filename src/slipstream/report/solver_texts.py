@@ -178,10 +178,16 @@ def _columns(fact: Fact, case: Any) -> str:
     )
 
 
+def _precision(fact: Fact, case: Any) -> str:
+    wire = case.numerics.wire
+    return f"{fact.value}, {wire} between ranks" if wire != "none" else f"{fact.value}"
+
+
 _SPECTRAL: Mapping[str, _Text] = {
     "equation": _model,
     "grid": _periodic_box,
     "modes": _modes,
+    "precision": _precision,
     "integrator": "{0}, {transforms} transforms a step",
     "residency": _residency,
     "bus": _bus,
@@ -349,10 +355,15 @@ _RESULTS: Mapping[str, _Row] = {
         "{0:.2g}",
         "at t = {time:.4g}; below 1 the smallest eddies are not resolved",
     ),
+    "largest wire error": ("{0:.2g}", "relative, of data that travelled as {wire}"),
     "permeability": _permeability,
     **dict.fromkeys([f"tensor, {axis}" for axis in "xyz"], _tensor_row),
     "distance from steady": _distance,
     "Mach number": ("{0:.2g}", "largest"),
+    "resolution error": (
+        "{0:.2g}",
+        "from the permeability of voxels twice as large, along {along}",
+    ),
     "tortuosity": ("{0:.4g}", "mean speed over mean velocity along {along}"),
     "drag on walls": ("{0:.5g}", "along {along}, {share:.2%} of what drives the flow"),
     "Darcy velocity": ("{0:.5g} {unit}", "superficial, along {along}"),

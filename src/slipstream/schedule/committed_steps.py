@@ -182,17 +182,17 @@ class PhasedStep(CommittedStep):
 class ProgrammedStep(CommittedStep):
     """A step whose lanes run side by side on a CPU, each by a compiled program.
 
-    So no thread issues nodes one by one, and no thread waits for the interpreter. If the step takes
-    less time than it takes to wake the threads, the calling thread runs all of it. The first runs
-    are timed to find that out.
+    So no thread issues nodes one by one, and no thread waits for the interpreter. The calling
+    thread wakes the others and then runs a lane itself. If the step takes less time than it takes
+    to wake them, it runs all of it. The first runs are timed to find that out.
     """
 
     def __init__(self, graph: StepGraph) -> None:
         super().__init__(graph)
         self._lanes = Lanes(graph, bulk=True)
-        in_order = self._lanes.in_order()
-        self._streams = [stream for stream, _ in in_order]
-        self._programs = self.device.lane_programs([nodes for _, nodes in in_order])
+        in_order = self._lanes.in_order()[::-1]  # a lane that the calling thread runs comes last
+        self._streams = [stream for stream, _ in in_order[:-1]] + [self.device.calling_stream()]
+        self._programs = self.device.lane_programs([nodes for _, nodes in in_order] or [[]])
         self._runs_to_time = 0 if self.device.inline else _TIMED_RUNS
         self._shortest: dict[int, float] = {}  # time of each node in these runs
 

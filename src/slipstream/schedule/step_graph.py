@@ -54,7 +54,7 @@ class Node:
     # for all of the pass before: as objects of Python these would take as much as some fields.
     dependencies: Sequence[int] = ()
     # What it accesses, where steps are only counted (`Device.notes`); and how many bytes it reads
-    # and writes in its device's memory, where these are not all of what it accesses.
+    # and writes in its device's memory, if that was said since these are not all of it.
     reads: Sequence[Array] = ()
     writes: Sequence[Array] = ()
     moves: tuple[float, float] | None = None
@@ -102,8 +102,9 @@ class StepGraph:
         dependencies = array("i", sorted(self._history.record(index, reads, writes)))
         lane, device = self._lane or lane, device or self.device
         node = Node(index, label, category, lane, device, operation, transfer, dependencies)
+        node.moves = moves
         if device.notes:
-            node.reads, node.writes, node.moves = tuple(reads), tuple(writes), moves
+            node.reads, node.writes = tuple(reads), tuple(writes)
         self.nodes.append(node)
 
     def add_copy(

@@ -1,14 +1,50 @@
-"""Whether a simulation fits into the free memory of its devices, which ranks may share."""
+"""How much memory a simulation takes, and whether its devices, which ranks may share, have it."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from slipstream.array_types import Comm
 from slipstream.device import Device
+from slipstream.device.memory_meter import MemoryMeter
+from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
+from slipstream.exchange import RankPlace, Transport
+
+
+class MakeTransport(Protocol):
+    """Makes the transport of a name for a device that notes."""
+
+    def __call__(
+        self, name: str, device: NotingDevice, wire: str | None = None
+    ) -> Transport | None: ...
+
+
+def noted_memory(make: Callable[[MakeTransport], object], rank: RankPlace) -> dict[str, int]:
+    """Return the bytes on the "device", a GPU, and on the "host" that one rank allocates.
+
+    What does so is made on a `NotingDevice`, with the transports of a name that `make` asks for.
+    """
+
+    def make_transport(
+        name: str, device: NotingDevice, wire: str | None = None
+    ) -> Transport | None:
+        if name == "none" or rank.ranks == 1:
+            return None
+        # A single rank imports no transport.
+        from slipstream.exchange.noting_transport import noting_transport
+
+        return noting_transport(name, rank, device, wire)
+
+    meter = MemoryMeter()
+    with meter:
+        made = make(make_transport)
+        taken = meter.total()
+    del made
+    return taken
 
 
 def ranks_per_device(comm: Comm, device: Device) -> int:

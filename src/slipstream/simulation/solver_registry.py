@@ -47,7 +47,8 @@ def make_simulation(
         If there is no such device, or the case does not suit the devices or the ranks.
     """
     module, name = SIMULATIONS[case.solver]
-    return getattr(importlib.import_module(module), name)(case, comm, device)
+    made: Simulation = getattr(importlib.import_module(module), name)(case, comm, device)
+    return made
 
 
 def pilot_findings(

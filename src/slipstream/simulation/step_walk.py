@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from slipstream.device.noting_device import DEVICE, HOST, PEER, NotingDevice, place_of
-from slipstream.exchange import Transport
-from slipstream.exchange.noting_transport import RankPlace, noting_transport
+from slipstream.exchange import RankPlace, Transport
+from slipstream.exchange.noting_transport import noting_transport
 from slipstream.exchange.peer_transport import HANDSHAKE_LANES
 from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node

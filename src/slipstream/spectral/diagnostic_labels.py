@@ -19,6 +19,8 @@ _LABELS = {
     "budget_residual": "residual of the energy budget since the row before, "
     "(dE/dt + losses - gains) / dissipation; an error where products conserve energy; "
     "not a number in the first row",
+    "wire_error": "error that the data of the last step got between ranks, relative to their size, "
+    "the largest of all exchanges",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
 # Energies of more fields than these are not told apart in pictures.

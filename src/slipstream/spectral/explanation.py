@@ -40,7 +40,7 @@ def explanation_of_case(case: SpectralCase) -> Group:
     problem, device = simulation.problem, simulation.device
     model, substages = problem.model, problem.method.substages
     points = float(np.prod(problem.geometry.shape))
-    memory = problem.memory(device)
+    memory = simulation.placement.fields_bytes
     lines = [
         f"{problem.method.name}: {substages} substages of {model.transforms} real transforms",
         "a substage: one pass over planes (transforms in y and x, products), one over columns "

@@ -167,4 +167,5 @@ def _by_addition(expression: sympy.Expr) -> sympy.Expr:
 def _factors(term: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     if not term.has(*COORDINATES):
         return term, sympy.Integer(1)
-    return term.as_independent(*COORDINATES, as_Add=False)
+    rest, factor = term.as_independent(*COORDINATES, as_Add=False)
+    return rest, factor

@@ -89,7 +89,7 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
 
 
 def _modes_of_lines(values: np.ndarray) -> np.ndarray:
-    modes = np.fft.rfft(values) / values.shape[1]
+    modes: np.ndarray = np.fft.rfft(values) / values.shape[1]
     modes[:, 0] = 0  # the mean
     return modes
 

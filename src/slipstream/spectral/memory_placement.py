@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -13,18 +14,25 @@ from slipstream.array_types import Comm
 from slipstream.case.spectral_case import SpectralRun
 from slipstream.device import Device
 from slipstream.device.device_choice import home_of
-from slipstream.exchange import Transport
+from slipstream.device.noting_device import NotingDevice
+from slipstream.exchange import RankPlace, Transport, chosen_transport
 from slipstream.fft.slab_engine import Passes, SlabEngine
 from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep, StepGraph
-from slipstream.simulation.device_memory import ranks_per_device
+from slipstream.simulation.device_memory import MakeTransport, noted_memory, ranks_per_device
 from slipstream.simulation.solver_values import Fact
 from slipstream.spectral.kernel_tables import product_of_model
+from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 if TYPE_CHECKING:
-    from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses, TileNeeds
+    from slipstream.fft.slab_tiles import SlabTiles, TileNeeds
+    from slipstream.fft.streamed_slabs import StreamedPasses
+
+
+# Points along an axis.
+_LONG = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,8 @@ class Placement:
     comm: Comm
     device: Device
     home: Device  # of the fields
+    transport: str  # between the homes of all ranks
+    rank: RankPlace
     tiles: SlabTiles | None = None  # that stream through devices, if the fields are on the host
     limit: int = 0  # bytes that may be taken of each of these
     is_chosen: bool = False  # by the memory there is, since the case says "auto"
@@ -67,12 +77,41 @@ class Placement:
         from slipstream.fft.streamed_slabs import StreamedPasses
 
         # On a CPU the fields themselves are in the same memory.
-        fields = self.problem.memory(self.home) if self.home in tiles.devices else 0
+        fields = self.fields_bytes if self.home in tiles.devices else 0
         return lambda engine: StreamedPasses(engine, tiles, self.comm, self.limit, fields)
 
+    @cached_property
+    def fields_bytes(self) -> int:
+        """The bytes that `SpectralStep` allocates where the fields are, without tiles.
+
+        Of a grid with a very long axis they are those of the state, if there is no memory even for
+        that: what is noted has tables along the axes, which would take too much themselves.
+        """
+        problem, geometry = self.problem, self.problem.geometry
+        item = problem.complex_dtype.itemsize
+        state = item * problem.size * math.prod(geometry.stored_shape)
+        if max(geometry.shape) > _LONG and state > self.home.memory_total():
+            return state
+
+        def make(make_transport: MakeTransport) -> object:
+            home = NotingDevice.like(self.home)
+            transport = make_transport(self.transport, home, self.problem.wire)
+            step = SpectralStep(self.problem, home, transport)
+            # The arrays of a narrow wire are made with the exchanges.
+            return step, self.problem.wire and step.record_step()
+
+        taken = noted_memory(make, self.rank)
+        return taken["host" if self.home.kind == "cpu" else "device"]
+
     def need(self) -> int:
-        """Return the bytes that this rank needs where its fields are."""
-        return self.problem.memory_with_output(self.home)
+        """Return the bytes that this rank needs where its fields are.
+
+        What is written lies on the host: the state, of which one field at a time has its values at
+        the points. It is not part of a step, so that no record has it.
+        """
+        problem = self.problem
+        written = problem.size * problem.geometry.physical_box.size * problem.real_dtype.itemsize
+        return self.fields_bytes + (written if self.home.kind == "cpu" else 0)
 
     def memory(self) -> int:
         """Return the bytes that all ranks need together where this rank's fields are."""
@@ -119,30 +158,48 @@ class Placement:
             step.synchronize()
 
 
-def place(problem: SpectralProblem, run: SpectralRun, device: Device, comm: Comm) -> Placement:
-    """Decide where the fields of a simulation are, or raise `InputError`. Collective."""
-    there = Placement(problem, comm, device, device)
+def place(
+    problem: SpectralProblem,
+    run: SpectralRun,
+    device: Device,
+    comm: Comm,
+    rank: RankPlace | None = None,
+) -> Placement:
+    """Decide where the fields of a simulation are, or raise `InputError`. Collective.
+
+    On devices that note, `rank` is one of many; else it is that of `comm`.
+    """
+    rank = rank or RankPlace.of(comm)
+
+    def transport(home: Device) -> str:
+        return run.transport if home.notes else chosen_transport(run.transport, comm, home)
+
     if run.residency == "device":
-        return there
+        return Placement(problem, comm, device, device, transport(device), rank)
     limit = memory_limit([device], run.memory, comm)
-    if run.residency == "auto" and fits_on_all(comm, there.need(), limit):
-        return replace(there, is_chosen=True)
+    if run.residency == "auto":
+        # Whether ranks can use the transport of a case is asked where the fields will be.
+        usual = transport(device) if run.transport == "auto" else run.transport
+        there = Placement(problem, comm, device, device, usual, rank, is_chosen=True)
+        if fits_on_all(comm, there.need(), limit):
+            transport(device)
+            return there
     streaming = Streaming(**(run.streaming.model_dump() if run.streaming else {}))
     devices = devices_of(device, comm, streaming.devices)
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
     # Only fields on the host need this import.
-    from slipstream.fft.streamed_slabs import SlabTiles
+    from slipstream.fft.slab_tiles import SlabTiles
 
     home, product = home_of(devices[0]), product_of_model(problem.model)
     tiles = SlabTiles(needs_of(problem, streaming.update), product, devices, home, streaming)
     tiles.check(comm, limit)
-    return Placement(problem, comm, devices[0], home, tiles, limit)
+    return Placement(problem, comm, devices[0], home, transport(home), rank, tiles, limit)
 
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
     """Return what a step needs of tiles if modes are advanced on the device, or on the host."""
-    from slipstream.fft.streamed_slabs import TileNeeds
+    from slipstream.fft.slab_tiles import TileNeeds
 
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
@@ -177,10 +234,9 @@ def crossings(
     the host, as `update` says; columns of `resident` ky stay on the device. That is a multiple of
     what each of so many tiles has; without `tiles`, of some that are found for it.
     """
-    from slipstream.device.noting_device import NotingDevice
-    from slipstream.fft.streamed_slabs import SlabTiles, StreamedPasses
+    from slipstream.fft.slab_tiles import SlabTiles
+    from slipstream.fft.streamed_slabs import StreamedPasses
     from slipstream.simulation.step_walk import traffic_of_step
-    from slipstream.spectral.runge_kutta_step import SpectralStep
 
     geometry = problem.geometry
     all_ky = geometry.columns_shape[1]

@@ -55,5 +55,6 @@ def problem_of_case(
         real_dtype=np.dtype(case.numerics.precision),
         forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
         dealiasing=dealiasing,
+        wire=None if case.numerics.wire == "none" else case.numerics.wire,
     )
     return StatedProblem(problem, fields, forces, sources)

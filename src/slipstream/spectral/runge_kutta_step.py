@@ -59,7 +59,7 @@ class SpectralStep:
         self.wavenumbers = Wavenumbers(geometry, problem.lengths)
         dtype = problem.complex_dtype
 
-        def fields(count: int) -> Any:
+        def fields(count: int) -> Array:
             return device.zeros((count, *geometry.stored_shape), dtype)
 
         state, self.working = fields(problem.size), fields(problem.stage_size)
@@ -121,7 +121,7 @@ class SpectralStep:
         """Return the state to a caller that does not change it."""
         return self._fields["state"]
 
-    def modes_of(self, array: Any) -> Any:
+    def modes_of(self, array: Array) -> Array:
         """Return the kept modes of a spectral array, without the padding of its rows."""
         return array[..., : self.problem.geometry.spectral_shape[2]]
 

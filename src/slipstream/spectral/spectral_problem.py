@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -11,13 +10,12 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.device import Device
 from slipstream.equations import Lowered
 from slipstream.equations.code_generation import array_function, is_separable
 from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
 from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
-from slipstream.fft import SlabGeometry, plane_pass_bytes
+from slipstream.fft import SlabGeometry
 from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
@@ -51,6 +49,7 @@ class SpectralProblem:
     real_dtype: np.dtype
     forced: tuple[int, ...] = ()  # the component that each pattern of force drives
     dealiasing: Dealiasing = DEALIASING["2/3"]
+    wire: str | None = None  # the precision of data between ranks, if lower
 
     @property
     def complex_dtype(self) -> np.dtype:
@@ -179,28 +178,6 @@ class SpectralProblem:
         """Which fields of `accesses` are read after the update that writes them, or are kept."""
         substages = range(self.method.substages)
         return {"state"} | set().union(*(self.accesses(substage)[0] for substage in substages))
-
-    def memory(self, device: Device) -> int:
-        """Return the bytes that `SpectralStep` allocates on a device."""
-        g, item = self.geometry, np.dtype(self.complex_dtype).itemsize
-        # The state, and the running total of a method that has one.
-        states = (2 if self.method.has_total else 1) * self.size + self.stage_size
-        states += len(self.model.inputs) if self.has_inputs else 0
-        states += len(self.forced)
-        columns = self.transformed * math.prod(g.columns_shape)
-        planes = self.transformed * g.planes_size if g.ranks > 1 else 0
-        chunk = plane_pass_bytes(g, self.transformed, self.complex_dtype, device)
-        rows = 2 * 8 * g.planes * g.shape[1]
-        decay = 0 if self.is_separable else item // 2 * self.decay_size
-        return item * (states * math.prod(g.stored_shape) + columns + planes) + chunk + rows + decay
-
-    def memory_with_output(self, device: Device) -> int:
-        """Return the bytes that a run needs on a device: fields that are written lie on the host.
-
-        Of these only one has its values at the points at a time.
-        """
-        written = self.size * self.geometry.physical_box.size * self.real_dtype.itemsize
-        return self.memory(device) + (written if device.kind == "cpu" else 0)
 
 
 @dataclass(frozen=True)

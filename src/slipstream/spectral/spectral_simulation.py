@@ -17,7 +17,7 @@ from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport, make_transport
+from slipstream.exchange import make_transport
 from slipstream.field import Field, grid_field
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
@@ -72,6 +72,7 @@ _REMEMBERED = (
     "_budget",
     "_kmax_eta",
     "_least_resolved",
+    "_largest_wire_error",
 )
 # What to do where the smallest eddies are not resolved.
 _FINER = "use more grid.points, or a larger equation.viscosity"
@@ -107,7 +108,7 @@ class SpectralSimulation(Simulation):
         ]
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
-        self.transport = chosen_transport(case.run.transport, comm, self.device)
+        self.transport = self.placement.transport
         self.schedule = case.run.schedule
         self._sharing = ranks_per_device(comm, device)
         # Steps of one size that a GPU is given before the host checks their result.
@@ -147,9 +148,11 @@ class SpectralSimulation(Simulation):
 
     def _allocate(self) -> None:
         """Allocate the fields and record the step. Collective."""
-        transport = make_transport(self.transport, self.comm, self.device)
+        self._transport = make_transport(self.transport, self.comm, self.device, self.problem.wire)
         self._check_memory()
-        self.flow = SpectralStep(self.problem, self.device, transport, self.placement.passes())
+        self.flow = SpectralStep(
+            self.problem, self.device, self._transport, self.placement.passes()
+        )
         self._record()
 
     def _record(self) -> None:
@@ -169,7 +172,7 @@ class SpectralSimulation(Simulation):
         """Set the initial flow, or the checkpoint to go on from."""
         self._budget = self._new_budget()
         self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
-        self._rate, self._looked_at = 0.0, -1
+        self._rate, self._looked_at, self._largest_wire_error = 0.0, -1, 0.0
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
         warnings, initial = self._early_warnings + self._forecast(), self._initial
         warnings += self._force()
@@ -348,9 +351,10 @@ class SpectralSimulation(Simulation):
         self.placement = place(problem, self.case.run, former.device, self.comm)
         try:
             self._check_memory()
-            transport = make_transport(self.transport, self.comm, self.placement.home)
-            passes = self.placement.passes()
-            self.flow.become(SpectralStep(problem, self.placement.home, transport, passes))
+            home, passes = self.placement.home, self.placement.passes()
+            transport = make_transport(self.transport, self.comm, home, problem.wire)
+            self.flow.become(SpectralStep(problem, home, transport, passes))
+            self._transport = transport
         except Exception:
             self.placement = former
             raise
@@ -476,7 +480,16 @@ class SpectralSimulation(Simulation):
         means = self._means()
         found = self._budget.update(self.time, squares, vectors, self._power())
         self._note_resolution(found.get("kmax_eta", 0.0))
+        if self.problem.wire is not None:
+            found["wire_error"] = self._wire_error()
         return found | means
+
+    def _wire_error(self) -> float:
+        """Return what the data of the last step lost between ranks. Collective."""
+        self.device.synchronize()
+        error = self._transport.relative_error(self.comm) if self._transport else 0.0
+        self._largest_wire_error = max(error, self._largest_wire_error)
+        return error
 
     def _means(self) -> dict[str, float]:
         """Return the means over the box that the model defines. Collective."""
@@ -522,6 +535,8 @@ class SpectralSimulation(Simulation):
         if self.courant is not None:
             most, time = self._largest_courant
             found["largest Courant number"] = Fact(most, time=time)
+        if self.problem.wire is not None:
+            found["largest wire error"] = Fact(self._largest_wire_error, wire=self.problem.wire)
         least, time = self._least_resolved
         if least < 1:
             found["least kmax_eta"] = Fact(least, time=time)

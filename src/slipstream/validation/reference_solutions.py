@@ -153,7 +153,7 @@ def cubic_spheres_permeability(solid_fraction: float, edge: float) -> float:
     radius = (3 * solid_fraction / (4 * math.pi)) ** (1 / 3) * edge
     fractions, drags = np.array(list(_CUBIC_DRAG.items())).T
     drag = math.exp(np.interp(solid_fraction ** (1 / 3), fractions ** (1 / 3), np.log(drags)))
-    return 2 * radius**2 / (9 * solid_fraction * drag)
+    return float(2 * radius**2 / (9 * solid_fraction * drag))
 
 
 INERTIA = "Mei and Auriault (1991), J. Fluid Mech. 222, 647"

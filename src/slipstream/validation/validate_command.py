@@ -106,7 +106,8 @@ def validate(
 
 def cases_of(family: str) -> Sequence[ReferenceCase]:
     """Return the reference cases of a family."""
-    return importlib.import_module(CASES[family]).CASES
+    cases: Sequence[ReferenceCase] = importlib.import_module(CASES[family]).CASES
+    return cases
 
 
 def run_case(family: str, case: ReferenceCase, device: Device, comm: Comm) -> Outcome:

@@ -169,10 +169,11 @@ def test_memory_is_known_before_it_is_allocated(strategy, shell):
     simulation._allocate()
     needs = dict(zip(devices, (need for _, need in simulation.memory()), strict=True))
     for name in devices:
-        part = simulation.solver._regions.get(name)
+        part = simulation.solver._points.regions.get(name)
         allocated = sum(array.base.nbytes for array in part.arrays) if part else 0
         output = 8 * simulation.case.points if name == "cpu" else 0
-        assert allocated <= needs[name] <= 1.1 * allocated + 2 * output
+        # Each array has 64 bytes more, so that it can be aligned.
+        assert allocated - 128 <= needs[name] <= 1.1 * allocated + 2 * output
 
 
 def test_memory_that_does_not_suffice_is_named(monkeypatch):

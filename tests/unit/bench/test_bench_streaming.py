@@ -98,7 +98,7 @@ def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatc
     """Also where memory does not allow what has not been tuned."""
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
     record = tmp_path / "record.json"
-    options = ("--n", "48", "--memory", "120000", "--tune", "quick", "--repetitions", "1")
+    options = ("--n", "48", "--memory", "122000", "--tune", "quick", "--repetitions", "1")
     assert command(*options, "--json", str(record)) == 0
     result = json.loads(record.read_text())["result"]
     tuned, synchronous = result["rows"]

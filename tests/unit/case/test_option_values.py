@@ -27,7 +27,10 @@ def completed(words, monkeypatch, capfd):
         (["run", "taylor-green", "--device", "c"], ["cpu", "cuda"]),
         (
             ["run", "sandstone", "--set", "convergence."],
-            ["convergence.tolerance=", "convergence.interval=", "convergence.vectors="],
+            [
+                *("convergence.tolerance=", "convergence.interval=", "convergence.vectors="),
+                "convergence.coarse_start=",
+            ],
         ),
         (["run", "advection", "--set", "convergence."], []),
         (["new", "mine", "--solver", "l"], ["lattice"]),

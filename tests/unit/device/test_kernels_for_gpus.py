@@ -204,7 +204,7 @@ def lattice_kernels(real):
         vectors = acceleration._residual, acceleration._residual_changes
         acceleration._blocks.solve(*vectors, np.zeros(3), 1.0, fluid, PERIOD)
         flow.set_populations(np.arange(3), 1, flow.populations(np.arange(3), 1))
-    PressureGrids(device, np.ones((D3Q19.links, 5, 5, 5), np.float32), D3Q19)
+    PressureGrids(device, np.ones((D3Q19.links // 2, 5, 5, 5), np.float32), D3Q19, "serial")
     for dtype in (real, "float16"):
         swap_kernels(device, np.dtype(dtype))
     return set(device.noted)

@@ -11,8 +11,9 @@ from flows import MHD, make_case, start
 from slipstream.decomposition import Box
 from slipstream.device import HostDevice, address_of
 from slipstream.device.noting_device import CACHE, DEVICE, HOST, NotingDevice, place_of
+from slipstream.exchange import RankPlace
 from slipstream.exchange.exchange_plan import Block, ranges_of, views_of_ranges
-from slipstream.exchange.noting_transport import RankPlace, noting_transport
+from slipstream.exchange.noting_transport import noting_transport
 from slipstream.fft import SlabGeometry
 from slipstream.forecast import load_machine
 from slipstream.forecast.noted_steps import bytes_of_step, note_spectral

@@ -185,10 +185,13 @@ def navier_stokes(u, v, w):
 class Physical:
     """Run `fused_product` and compare it with irfft, product, rfft."""
 
-    def __init__(self, n, real, inputs=3, outputs=5, header=PRODUCT, product=navier_stokes):
+    def __init__(
+        self, n, real, inputs=3, outputs=5, header=PRODUCT, product=navier_stokes, odd_rows=0
+    ):
         self.n, self.real, self.inputs, self.outputs = n, np.dtype(real), inputs, outputs
+        self.odd_rows = odd_rows
         self.product, self.parameters = product, np.array([2.0, 0.5, 3.0])
-        self.tile = gpu_fft_launch.fused_product(n, real, inputs, outputs, header)
+        self.tile = gpu_fft_launch.fused_product(n, real, inputs, outputs, header, rows=odd_rows)
         self.run, self.roots = compiled(self.tile), gpu_fft_launch.roots(n, real)
 
     def points(self, source):
@@ -209,9 +212,11 @@ class Physical:
 
     def launch(self, source, target, rows, kept):
         """Return the largest rate of each block of rows, and one entry more."""
-        maxima = np.zeros(self.tile.launch(rows).blocks + 1, np.int64)
+        # The last row of a plane with an odd number of them takes the place of two.
+        places = rows + rows // self.odd_rows if self.odd_rows else rows
+        maxima = np.zeros(self.tile.launch(places).blocks + 1, np.int64)
         self.run(
-            rows,
+            places,
             1,
             source,
             target,
@@ -235,6 +240,16 @@ def test_fused_product_equals_numpy(n, real):
     for kept in sorted({1, n // 3 + 1, (n + 1) // 2, n // 2 + 1}):
         physical.check(rows + 1, kept)
     physical.check(rows + 2, n // 2 + 1)
+
+
+def test_fused_product_gives_planes_of_odd_numbers_of_rows_the_same_bits_wherever_they_are():
+    physical = Physical(24, "float64", odd_rows=3)
+    source, _ = physical.check(4 * physical.odd_rows, 9)
+    whole, one = (np.empty((5, rows, 9), complex) for rows in (12, 3))
+    physical.launch(source, whole, 12, 9)
+    for plane in range(0, 12, 3):
+        physical.launch(np.ascontiguousarray(source[:, plane : plane + 3]), one, 3, 9)
+        assert one.tobytes() == np.ascontiguousarray(whole[:, plane : plane + 3]).tobytes()
 
 
 @settings(max_examples=40)

@@ -216,7 +216,7 @@ def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(
     simulation = make(HostDevice(threads=1))
     description(simulation)
     ((_, need),) = simulation.memory()
-    monkeypatch.setattr(simulation.device, "memory_free", lambda: need // 3)
+    monkeypatch.setattr(simulation.device, "memory_free", lambda: need // 3 - 1)
     with pytest.raises(InputError, match=r"image: this image needs .* \(about 4 like this one"):
         simulation._allocate()
     assert not hasattr(simulation, "flow")

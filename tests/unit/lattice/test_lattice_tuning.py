@@ -10,7 +10,7 @@ from slipstream.decomposition import whole
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample
-from slipstream.lattice.lattice_memory import memory_needed
+from slipstream.lattice.lattice_memory import Share, memory_needed
 from slipstream.lattice.pressure_boundary import inlets
 from slipstream.lattice.storage_tuning import choose_storage
 
@@ -89,7 +89,7 @@ def test_only_what_memory_suffices_for_is_tried(subdomain, monkeypatch):
     device, wishes = HostDevice(), {**AUTO, "layout": "bundle"}
     compact = Storage(layout="bundle")
     sites = np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1])
-    need = memory_needed(sites, subdomain.box.size, compact)
+    need = memory_needed(Share(sites, subdomain.box.size, {}), compact, "cpu")
     monkeypatch.setattr(device, "memory_free", lambda: need)
     assert choose_storage(wishes, subdomain, device) == (compact, {})
     # What a run needs besides the flow counts too.
@@ -123,7 +123,9 @@ def test_memory_is_known_before_it_is_taken(storage):
     flow = PoreFlow(large, Fluid(), storage, device)
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert memory_needed(flow.sites.count, 96**3, storage) == pytest.approx(taken, rel=0.1)
+    assert memory_needed(Share(flow.sites.count, 96**3, {}), storage, "cpu") == pytest.approx(
+        taken, rel=0.1
+    )
 
 
 @pytest.mark.parametrize("encoding", ["compact", "wide"])
@@ -137,7 +139,7 @@ def test_setting_up_small_flows_takes_no_more_memory_than_is_foretold(encoding, 
     flow = PoreFlow(subdomain, Fluid(force=(1e-5, 0.0, 0.0)), storage, device)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak <= 1.05 * memory_needed(flow.sites.count, image.size, storage)
+    assert peak <= 1.05 * memory_needed(Share(flow.sites.count, image.size, {}), storage, "cpu")
 
 
 def test_pressure_falls_along_the_axes_for_which_a_flow_was_made(subdomain):

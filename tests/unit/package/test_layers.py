@@ -57,6 +57,7 @@ EXCHANGE = {
     "HaloPlan",
     "NarrowWire",
     "PackTargets",
+    "RankPlace",
     "SparseExchange",
     "TRANSPORTS",
     "Transport",

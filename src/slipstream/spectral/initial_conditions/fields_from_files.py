@@ -166,7 +166,9 @@ class _Member:
             if self._is_transposed:
                 if snapshot:
                     raise ValueError(f"{self._name} is in Fortran's order; accepted: C's")
-                return np.lib.format.read_array(file, allow_pickle=False)[planes]
+                whole: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+                wanted: np.ndarray = whole[planes]
+                return wanted
             file.seek(self._start + (first + low) * rest)
             content = file.read((high - low) * rest)
         return np.frombuffer(content, self.dtype).reshape(high - low, *self.shape[-2:])

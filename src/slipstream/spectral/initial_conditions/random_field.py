@@ -111,7 +111,8 @@ def _random_plane(
     c2 = np.sqrt(2) * np.sin(share) * np.exp(1j * phases[1])
     shells = np.rint(np.sqrt(square) / unit).astype(np.int64)
     plane = amplitudes[np.minimum(shells, amplitudes.size - 1)] * (c1 * first + c2 * second)
-    return np.where(flipped, plane.conj(), plane)
+    modes: np.ndarray = np.where(flipped, plane.conj(), plane)
+    return modes
 
 
 def _modes_per_shell(axes: list[np.ndarray], unit: float) -> np.ndarray:
@@ -140,4 +141,5 @@ def _hash_uniform(seed: int, number: int, *keys: np.ndarray) -> np.ndarray:
             state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             state = state ^ (state >> np.uint64(31))
-    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    uniform: np.ndarray = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform

@@ -1,0 +1,74 @@
+// Products of fields at the points of rows, on a CPU: from modes of x, and back to modes.
+//
+// As many rows as a vector has lanes go together. Their points exist in the order of the transforms only,
+// a vector for each point, and never leave the cache; modes that are not kept are neither read nor stored.
+//
+// Constants: INPUTS, OUTPUTS, PRODUCT_HEADER as in fused_product.hpp; N and RADICES, if given, are those
+// of half a row (`vector_fft.hpp`).
+#pragma once
+#ifndef SIGN
+#define SIGN 1  // of kernels that are not compiled here
+#endif
+#include "vector_fft.hpp"
+#ifdef PRODUCT_HEADER
+#include PRODUCT_HEADER
+#endif
+
+#if defined(PRODUCT_HEADER) && !defined(SLIPSTREAM_GPU)
+
+// Rows of n points, which are 2 n of the plan's if `is_half`. Strides count complex numbers.
+struct ProductRows {
+  Index n, is_half, kept, rows, field, row;
+  const Complex* turns;
+};
+
+// modes[field][row][k] = rfft(pointwise(irfft(modes)))[k] for k < kept; others are zero, and the inverse
+// does not divide by n. maxima[row] receives the ordered bits of a rate: the largest of some rows.
+KERNEL product_of_rows(Real* modes, Index* maxima, const double* RESTRICT parameters,
+                       const ProductRows* sizes, const Plan* plan) {
+  const ProductRows all = *sizes;
+  const bool is_half = all.is_half, is_direct = is_half && !plan->with.by.n;
+  const Index length = plan->of.n, half = all.n / 2 + 1, lanes = all.n * lane_count;
+  constexpr int fields = INPUTS > OUTPUTS ? INPUTS : OUTPUTS;
+  FOR_BLOCKS(block, (all.rows + lane_count - 1) / lane_count) {
+    const Index first = block * lane_count, working = 2 * tile_size(*plan);
+    // Room for two tiles, and for the points: vectors, of which a complex number takes two.
+    Values *tile = tiles_of_thread((working + fields * half + 1) / 2), *other = tile + working / 2;
+    Vector* points = (Vector*)(tile + working);
+    for (int f = 0; f < INPUTS; ++f) {
+      Vector* mine = points + f * all.n;
+      const Rows<const Real> from(modes + 2 * f * all.field, first, all.rows, 1, all.rows, 0, 0, 2 * all.row);
+      from.load_complex(tile, all.kept);
+      for (Index k = all.kept; k < half; ++k) tile[k] = Values{};
+      if (is_half) halves_of_modes(tile, length, all.turns);
+      else complete_modes(tile, length);
+      transform_any<1>(*plan, tile, is_direct ? (Values*)mine : other);
+      if (is_direct) continue;
+      if (is_half) __builtin_memcpy(mine, other, all.n * sizeof(Vector));
+      else for (Index i = 0; i < all.n; ++i) mine[i] = other[i].re;
+    }
+    Real* RESTRICT p = (Real*)points;
+    Index largest = 0;
+    FOR_COLUMNS_MAXIMUM(c, lanes, largest) {
+      Real in[INPUTS], out[OUTPUTS];
+      UNROLL for (int i = 0; i < INPUTS; ++i) in[i] = p[c + i * lanes];
+      const Index bits = ordered_bits(pointwise(in, out, parameters));
+      largest = bits > largest ? bits : largest;
+      UNROLL for (int i = 0; i < OUTPUTS; ++i) p[c + i * lanes] = out[i];
+    }
+    for (Index row = first; row < first + lane_count && row < all.rows; ++row) maxima[row] = largest;
+    for (int f = 0; f < OUTPUTS; ++f) {
+      const Vector* mine = points + f * all.n;
+      if (!is_direct) {
+        if (is_half) __builtin_memcpy(tile, mine, all.n * sizeof(Vector));
+        else for (Index i = 0; i < all.n; ++i) tile[i] = {mine[i], Vector{}};
+      }
+      transform_any<-1>(*plan, is_direct ? (Values*)mine : tile, other);
+      if (is_half) modes_of_halves(other, length, all.turns);
+      const Rows<Real> to(modes + 2 * f * all.field, first, all.rows, 1, all.rows, 0, 0, 2 * all.row);
+      to.store_complex(other, all.kept, 1);
+    }
+  }
+}
+
+#endif

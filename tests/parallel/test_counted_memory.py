@@ -1,0 +1,82 @@
+"""Memory that ranks really allocate, counted by a meter, beside what is said before they do."""
+
+import gc
+
+import pytest
+
+import lattice_flows
+from flows import MHD, make_case
+from slipstream.advection.advection_simulation import AdvectionSimulation
+from slipstream.case import validate_case
+from slipstream.device import HostDevice
+from slipstream.device.memory_meter import MemoryMeter
+from slipstream.exchange import RankPlace, make_transport
+from slipstream.lattice.lattice_memory import memory_needed
+from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_simulation import SpectralSimulation
+
+BOX = ("grid.points=[20, 12, 18]",)
+
+
+def taken(make):
+    """Return what is made, and the bytes that are allocated for it and still there."""
+    gc.collect()
+    meter = MemoryMeter()
+    with meter:
+        made = make()
+    return made, sum(meter.total().values())
+
+
+SPECTRAL = {
+    "hd": (),
+    "rk4": ("time.integrator=rk4",),
+    "mhd": MHD,
+    "single precision": ("numerics.precision=float32",),
+    "shifted": ("numerics.dealiasing=phase-shift", "time.integrator=rk4"),
+    "by messages": ("run.transport=mpi-p2p",),
+    "narrow wire": ("numerics.wire=bfloat16",),
+}
+
+
+@pytest.mark.parametrize("name", SPECTRAL)
+def test_a_spectral_step_takes_what_is_said_before(comm, device, name):
+    simulation = SpectralSimulation(make_case(*BOX, *SPECTRAL[name]), comm, device)
+
+    def make():
+        transport = make_transport(simulation.transport, comm, device, simulation.problem.wire)
+        step = SpectralStep(simulation.problem, device, transport)
+        return step, simulation.problem.wire and step.record_step()
+
+    _, found = taken(make)
+    assert simulation.placement.fields_bytes == found
+
+
+@pytest.mark.parametrize("strategy", ["auto", "mpi", "gpu-mpi-streams", "gpu-peer", "hybrid"])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_points_of_advection_take_what_is_said_before(comm, device, strategy, precision):
+    """Without the lists of rows that a step has; they are a percent where there are many points."""
+    tables = {"grid": {"points": [20, 14, 22]}, "time": {"end": 1.0}}
+    tables |= {"numerics": {"precision": precision}, "run": {"strategy": strategy, "shell": 2}}
+    case = validate_case({"solver": "advection", **tables})
+    devices = {"cpu": HostDevice(threads=1), "gpu": HostDevice(tiled=True)}
+    simulation = AdvectionSimulation(case, comm, device if strategy == "auto" else devices)
+    problem, rank = simulation.problem, RankPlace.of(comm)
+    _, found = taken(
+        lambda: problem.allocate(rank.rank, lambda name, on: make_transport(name, comm, on))
+    )
+    # By which a GPU's peers tell of failures, in the host's memory.
+    beside = 8 if simulation.transport == "peer" else 0
+    assert sum(problem.memory(rank).values()) == found - beside
+
+
+@pytest.mark.parametrize(("encoding", "most"), [("wide", 1.05), ("compact", 1.05), ("strips", 1.1)])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_flow_through_pores_takes_about_what_is_said_before(comm, encoding, most, precision):
+    """Only the pores determine how many links are exceptions, and how many strips there are."""
+    settings = f"numerics.encoding={encoding}", f"numerics.precision={precision}"
+    device = HostDevice(threads=1)
+    simulation = lattice_flows.make(device, *settings, "image.shape=[64, 60, 70]", comm=comm)
+    simulation._read_image()
+    _, found = taken(simulation._allocate)
+    needed = memory_needed(simulation._share, simulation.storage, "cpu")
+    assert found <= needed <= most * found

@@ -1,0 +1,90 @@
+"""Flows that begin from those through larger voxels, and how far these are off."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import lattice_flows
+from lattice_flows import advance, save, start
+from lattice_oracle import subdomain_of, tight_pores
+from slipstream.device import HostDevice
+from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample, permeability
+from slipstream.lattice.coarse_start import _interpolated, coarse_pores
+
+DEVICE = HostDevice(threads=1)
+PLAIN = {"storage": Storage(), "device": DEVICE}
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* of the pore voxels are in pores"),
+    pytest.mark.filterwarnings("ignore:pore faces solid"),
+]
+
+
+@pytest.fixture(scope="module")
+def sandstone():
+    return np.asarray(make_sample("sandstone", (24, 20, 16), porosity=0.5, radius=5))
+
+
+def coarser(image):
+    """Return the image with voxels twice as large."""
+    sizes = [part for n in image.shape for part in (n // 2, 2)]
+    return (image.reshape(sizes).sum(axis=(1, 3, 5)) >= 4).astype(np.uint8)
+
+
+@pytest.mark.parametrize("options", [{}, {"pressure_drop": 1e-4, "buffer": 2}, {"axis": "all"}])
+def test_the_flow_is_the_same_and_tells_how_far_larger_voxels_are_off(sandstone, options):
+    settings = {"tolerance": 1e-7, **options, **PLAIN}
+    found = permeability(sandstone, coarse_start=True, **settings)
+    plain = permeability(sandstone, **settings)
+    assert found.k == pytest.approx(plain.k, rel=1e-7)
+    assert math.isnan(plain.resolution_error)
+    if "buffer" not in options:
+        settings["tolerance"] = 1e-2
+        coarse = permeability(coarser(sandstone), **settings)
+        expected = max(
+            abs(4 * one.k / plain.flows[axis].k - 1)["xyz".index(axis)]
+            for axis, one in coarse.flows.items()
+        )
+        assert found.resolution_error == pytest.approx(expected, abs=1e-2)
+    else:
+        assert 0 < found.resolution_error < 1
+
+
+def test_a_flow_begins_at_rest_where_larger_voxels_close_all_paths():
+    image = np.zeros((16, 16, 16), np.uint8)
+    image[:, 7:8, 7:8] = 1
+    found = permeability(image, coarse_start=True, **PLAIN)
+    assert found.k == permeability(image, **PLAIN).k
+    assert math.isnan(found.resolution_error)
+
+
+def test_the_coarse_image_is_pore_where_half_of_it_is():
+    image = tight_pores((17, 16, 12), 0.5)
+    simulation = type("", (), {"subdomain": subdomain_of(image, (True,) * 3), "comm": None})
+    np.testing.assert_array_equal(coarse_pores(simulation, 2), coarser(image[:16]))
+
+
+def test_densities_that_grow_along_an_axis_stay_so():
+    pore = np.ones((16, 16, 16), np.uint8)
+    flow = PoreFlow(subdomain_of(pore, (True,) * 3), Fluid(), Storage(), DEVICE)
+    density = np.broadcast_to(np.arange(8.0)[:, None, None], (8, 8, 8))
+    found = _interpolated(flow, density, np.ones((8, 8, 8), np.uint8))
+    # Twice that, at the middles of voxels; linear but across the periodic faces.
+    profile = np.unique(found[0, : flow.sites.count].reshape(16, -1)[1:-1], axis=1)[:, 0]
+    np.testing.assert_allclose(profile, np.arange(1, 15) - 0.5)
+    assert not found[1:].any()
+
+
+def test_a_restart_goes_on_without_another_coarse_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = ("time.end=4000", "convergence.vectors=10", "convergence.coarse_start=true")
+    first = advance(start(DEVICE, *settings, "image.shape=[16, 16, 16]"), 74)
+    assert first.findings(1.0, 74)["resolution error"].value == first.resolution_error(first._axis)
+    copy = start(DEVICE, *settings, "image.shape=[16, 16, 16]")
+    copy.restore(pickle.loads(pickle.dumps(first.kept())))
+    assert copy.resolution_error(copy._axis) == first.resolution_error(first._axis)
+    save(first, "first")
+    later = start(DEVICE, *settings, "image.shape=[16, 16, 16]", "initial.restart=first")
+    assert math.isnan(later.resolution_error(later._axis))
+    assert lattice_flows.state_of(later)[1].tobytes() == lattice_flows.state_of(first)[1].tobytes()
