@@ -7,12 +7,14 @@ global order. Fields do not depend on the number of ranks; states of the lattice
 """
 
 import argparse
+import functools
 import hashlib
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +63,16 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--transforms-only", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     given = parser.parse_args()
     if given.transforms_only:
         _print_transforms(given.device)
         return
     for ranks in given.ranks:
-        for name, words in RUNS.items():
-            print(
-                f"{name}, {ranks} ranks: {_run(shlex.split(words), ranks, given.device)}",
-                flush=True,
-            )
+        digest = functools.partial(_run, ranks=ranks, device=given.device)
+        with ThreadPoolExecutor(given.jobs) as pool:
+            for name, found in zip(RUNS, pool.map(digest, RUNS.values()), strict=True):
+                print(f"{name}, {ranks} ranks: {found}", flush=True)
         command = [__file__, "--transforms-only", "--device", given.device]
         _python(command, ranks)
 
@@ -83,8 +85,8 @@ def _python(command: list[str], ranks: int, **options: Any) -> subprocess.Comple
     )
 
 
-def _run(words: list[str], ranks: int, device: str) -> str:
-    case, *changes = words
+def _run(words: str, ranks: int, device: str) -> str:
+    case, *changes = shlex.split(words)
     with tempfile.TemporaryDirectory() as folder:
         options = [word for change in changes for word in ("--set", change)]
         command = ["-m", "slipstream", "run", case, "--out", folder + "/run", "--quiet"]
