@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.device import HostDevice
+from slipstream import kernels
+from slipstream.device import HostDevice, vector_fft
 
 DEVICE = HostDevice(threads=1)
 # Products of small primes, with programs of their own and without; primes that are radices; and
@@ -126,3 +127,37 @@ def test_threads_that_end_leave_no_memory():
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+PRODUCT = """#pragma once
+#include "portability.hpp"
+INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS], const double* parameters) {
+  out[0] = in[0] * in[0];
+  out[1] = parameters[0] * in[0] * in[1];
+  out[2] = in[1];
+  return fabs(in[0]);
+}
+"""
+
+
+# Halves of a row with a program of their own and without, odd rows, and convolutions.
+@pytest.mark.parametrize("n", [64, 30, 27, 67, 134])
+@pytest.mark.parametrize("real", ROUNDING)
+def test_products_of_rows_are_those_of_numpy(n, real):
+    kept, planes, rows = n // 3, 2, 7
+    complex_dtype = np.result_type(real, np.complex64)
+    memory = draw((3, planes, rows, kept + 3), complex_dtype)
+    modes, beside = memory[..., :kept], memory[..., kept:].copy()
+    modes[..., 0].imag = 0
+    points = n * np.fft.irfft(modes[:2].astype(complex), n, axis=-1)
+    products = np.stack([points[0] ** 2, 3 * points[0] * points[1], points[1]])
+    maxima = np.zeros(planes * rows, np.int64)
+    header = f'"{kernels.write(PRODUCT)}"'
+    constants = {"INPUTS": 2, "OUTPUTS": 3, "PRODUCT_HEADER": header}
+    parameters = np.array([3.0])
+    DEVICE.run(vector_fft.bind_products(DEVICE, modes, n, constants, maxima, parameters))
+    assert_near(modes, np.fft.rfft(products, axis=-1)[..., :kept], real)
+    np.testing.assert_array_equal(memory[..., kept:], beside)
+    largest = maxima.view(np.float64)
+    assert largest.max() == pytest.approx(np.abs(points[0]).max(), rel=10 * ROUNDING[real])
+    assert (largest >= np.abs(points[0]).max(axis=-1).ravel() * (1 - 10 * ROUNDING[real])).all()
