@@ -18,12 +18,14 @@ using Population = Vector;
 #endif
 
 // Populations of LANES sites, from anywhere.
-INLINE Population gather(const Stored* f, const Index* at) {
+template <class Any>
+INLINE Population gather(const Stored* f, const Any* at) {
   Stored values[LANES];
   NOT_UNROLLED for (int i = 0; i < LANES; ++i) values[i] = f[at[i]];
   return load_population(values);
 }
-INLINE void scatter(Stored* f, const Index* at, Population population) {
+template <class Any>
+INLINE void scatter(Stored* f, const Any* at, Population population) {
   Stored values[LANES];
   store_population(values, population);
   NOT_UNROLLED for (int i = 0; i < LANES; ++i) f[at[i]] = values[i];
@@ -45,17 +47,21 @@ INLINE void store_own(Stored* f, int q, Index site, Index sites, Population popu
 INLINE void advance_sites(const Stored* source, Stored* target, const Links& links, Index site,
                           Index sites, Collision collision) {
   Population f[DIRECTIONS];
-  Index at[DIRECTIONS][LANES];
+  Place at[DIRECTIONS][LANES];
   if (PROPAGATION != AA_EVEN) {
     SiteLinks linked;
     read_links(links, site, sites, linked);
     UNROLL for (int q = 1; q < DIRECTIONS; ++q)
       NOT_UNROLLED for (int i = 0; i < LANES; ++i)
-        at[q][i] = linked_address(q, linked.of[q][i], site + i, sites);
+        at[q][i] = place_in_pair(q, linked.of[q][i], Place(site + i), Place(sites));
   }
+#ifdef SLIPSTREAM_GPU
+  if (PROPAGATION != TWO_LATTICE) source = target;  // as they are: then an address serves both
+#endif
   f[0] = load_own(source, 0, site, sites);
   UNROLL for (int q = 1; q < DIRECTIONS; ++q)
-    f[q] = PROPAGATION == AA_ODD ? gather(source, at[q]) : load_own(source, q, site, sites);
+    f[q] = PROPAGATION == AA_ODD ? gather(source + pair_start(q, sites), at[q])
+                                 : load_own(source, q, site, sites);
   collide(f, collision);
   store_own(target, 0, site, sites, f[0]);
   UNROLL for (int q = 1; q < DIRECTIONS; ++q) {
@@ -63,7 +69,7 @@ INLINE void advance_sites(const Stored* source, Stored* target, const Links& lin
     if (PROPAGATION == AA_EVEN)
       store_own(target, opposite(q), site, sites, f[q]);
     else
-      scatter(target, at[opposite(q)], f[q]);
+      scatter(target + pair_start(q, sites), at[opposite(q)], f[q]);
   }
 }
 

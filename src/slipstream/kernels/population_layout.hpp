@@ -2,7 +2,8 @@
 //
 // Populations are stored as deviations from those of a fluid at rest with density one, which keeps
 // the digits of slow flows, and in a unit of the flow's (`PoreFlow.unit`). Constants: LAYOUT (one of the
-// five below), REAL for arithmetic, STORED and STORED_BYTES for storage.
+// five below), REAL for arithmetic, STORED and STORED_BYTES for storage, and PLACE, a type of whole numbers
+// that has an index of each population.
 #pragma once
 #include "velocity_set.hpp"
 #include "stored_numbers.hpp"
@@ -25,6 +26,11 @@ INLINE Index address(int q, Index site, Index sites) {
   return bundle_start(q) * sites + site / GROUP * (bundle_size(q) * GROUP) + bundle_place(q) * GROUP +
          site % GROUP;
 }
+
+#ifndef PLACE
+#define PLACE Index
+#endif
+using Place = PLACE;
 
 // Whether a vector of neighbouring sites, of one segment, is a vector in memory.
 constexpr bool CONTIGUOUS = LAYOUT == STREAM || GROUP > 1;

@@ -25,8 +25,11 @@ from slipstream.lattice.population_layout import (
 from slipstream.lattice.pore_sites import Sites
 from slipstream.lattice.velocity_set import VelocitySet
 
-# Segments that a block of a GPU's threads advances; the registers suffice for one such block.
-_SEGMENTS_PER_BLOCK = 32
+# By the bytes of a number of arithmetic: the segments that a block of a GPU's threads advances, and
+# for how many such blocks of a multiprocessor the registers suffice. The more, the more is fetched
+# at a time.
+_BLOCKS = {8: (32, 1), 4: (16, 3)}
+_SEGMENTS_ON_CPUS = 32
 # Sites among which strips are made.
 _STRIP_BLOCK = 4096
 
@@ -61,7 +64,7 @@ class Units(ABC):
             **storage.constants,
             **sites.velocity_set.constants,
             "ENCODING": ENCODINGS[storage.encoding].kernel_name,
-            "SEGMENTS": _SEGMENTS_PER_BLOCK,
+            "SEGMENTS": _SEGMENTS_ON_CPUS,
         }
 
     @abstractmethod
@@ -103,15 +106,23 @@ class Segments(Units):
         super().__init__(sites, storage)
         self._tables, self.count = tables, sites.stored // SEGMENT
         self.sites_per_unit = SEGMENT
-        self._threads = _SEGMENTS_PER_BLOCK * SEGMENT
+        self._segments, self._threads = _SEGMENTS_ON_CPUS, 0
         if sites.device.kind != "cpu":
-            self._constants |= {"THREADS": self._threads, "BLOCKS_PER_SM": 1}
+            self._segments, blocks = _BLOCKS[storage.real.itemsize]
+            self._threads = self._segments * SEGMENT
+            populations = sites.stored * sites.velocity_set.directions
+            self._constants |= {
+                "PLACE": "unsigned" if populations < 1 << 32 else "Index",
+                "SEGMENTS": self._segments,
+                "THREADS": self._threads,
+                "BLOCKS_PER_SM": blocks,
+            }
 
     def of_sites(self, sites: np.ndarray) -> np.ndarray:
         return np.unique(sites // SEGMENT)
 
     def _launch(self, count: int) -> BlockLaunch:
-        return BlockLaunch(-(-count // _SEGMENTS_PER_BLOCK), self._threads, 0)
+        return BlockLaunch(-(-count // self._segments), self._threads, 0)
 
 
 class Strips(Units):

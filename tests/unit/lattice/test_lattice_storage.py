@@ -374,6 +374,26 @@ def test_another_drive_changes_the_unit_but_no_population(flow_of):
     np.testing.assert_array_equal(populations_of(flow), before)
 
 
+class ShortPlaces(HostDevice):
+    """Finds populations by numbers of 32 bits, as GPUs do where these suffice."""
+
+    def kernel(self, header, name, **constants):
+        short = {"PLACE": "unsigned"} if header == "collide_and_stream.hpp" else {}
+        return super().kernel(header, name, **constants, **short)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_short_places_lead_to_the_same_populations(device, layout):
+    start, flows = random_populations(IMAGE), []
+    for own in (HostDevice(), ShortPlaces()):
+        flows.append(
+            PoreFlow(subdomain_of(IMAGE, (True, False, True)), SLOW, Storage(layout=layout), own)
+        )
+        set_populations(flows[-1], start)
+        flows[-1].advance(4)
+    np.testing.assert_array_equal(*map(populations_of, flows))
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_sites_are_numbered_along_rows_and_rows_in_their_order(device, order):
     image = random_pores((19, 10, 12))
