@@ -185,7 +185,9 @@ def test_pressure_drives_a_periodic_sample_as_a_force_does(device):
 @pytest.mark.parametrize("axis", ["x", "z"])
 def test_mirror_images_follow_the_sample_and_have_its_permeability(device, axis):
     image, place = sandstone(16), AXES.index(axis)
+    # By time steps alone, which round both images alike.
     settings = {"axis": axis, "relaxation_time": 2.0, "tolerance": 1e-8, "device": device}
+    settings["vectors"] = 0
     mirrored = np.flip(image, place)
     both = permeability(np.concatenate([image, mirrored], place), **settings)
     # The order of sites, and so that of sums, is what happens to be fastest.
@@ -325,7 +327,7 @@ def test_without_inertia_no_force_is_too_large(device):
 
 def test_flow_that_is_too_fast_is_an_error_that_tells_what_to_do(device):
     sample = make_sample("channel", (2, 12, 2), axis="y")
-    with pytest.raises(RunError, match="Mach number.*at step 10, .*force at least .* smaller$"):
+    with pytest.raises(RunError, match="Mach number.*at step 6, .*force at least .* smaller$"):
         permeability(sample, force=0.1, inertia=True, device=device)
     flow = flow_through(voxels("channel", (2, 12, 2), axis="y"), Fluid(), device)
     set_populations(flow, np.full((19, 2, 12, 2), np.nan))

@@ -44,6 +44,8 @@ _ON_DEVICE = ("_before", "_residual", "_residual_changes", "_changes", "_largest
 # By how much a residual may grow before the changes are forgotten, and how often before pressures
 # are, too.
 _GROWTH, _MOST_GROWN = 2.0, 2
+# Residuals of less than so many times the round-off are taken for it.
+_NOISE = 2.0
 # Changes more parallel than that are one.
 _RANK = 1e-10
 # The largest change of the density of a flow with inertia, which must stay positive.
@@ -102,6 +104,7 @@ class Acceleration:
         # Of changes, the residual, a density and the numbers; 0 of what is not known.
         self._scales = np.zeros(self._vectors + 3)
         self._most_change = np.zeros(self._vectors)  # of the residual
+        self._is_noise = False
         self._most_residual = 0.0  # 0 where the flow has no residual yet
         self._values = np.zeros(self._vectors)  # changes of the quantity that is followed
         self._weights = np.zeros(self._vectors)
@@ -195,6 +198,7 @@ class Acceleration:
             # The worst is too much to assume of so large a digit.
             round_off = math.sqrt(numbers) * float(sizes[-1]) * digit
             digit /= math.sqrt(self._total)
+        self._is_noise = norm < _NOISE * round_off
         # With inertia there may be no steady state, which shows in residuals that grow at all.
         growth = 1.0 if flow.fluid.inertia else _GROWTH
         if self._last is not None and norm > max(growth * self._last[1], round_off):
@@ -221,7 +225,8 @@ class Acceleration:
         flow, blocks, weights = self._flow, self._blocks, self._weights
         flow.synchronize()
         mean, most = 0.0, float(np.abs(weights) @ self._most_density)
-        solves = self._most_residual > 0 and self.rejections <= _MOST_GROWN
+        # The pressure of round-off would be larger than what it is to balance.
+        solves = self._most_residual > 0 and self.rejections <= _MOST_GROWN and not self._is_noise
         if solves:
             left = self._most_residual + float(np.abs(weights) @ self._most_change)
             vectors = self._residual, self._residual_changes

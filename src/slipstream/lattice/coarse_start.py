@@ -100,7 +100,8 @@ def _interpolated(flow: PoreFlow, densities: np.ndarray, pores: np.ndarray) -> A
         here = weight * pore[place]
         total += here
         result[0] += here * density[place]
-    result[0] *= np.float32(_FACTOR) / xp.maximum(total, np.float32(1e-6))
+    # Of what is stored, which may have a unit.
+    result[0] *= np.float32(_FACTOR / flow.unit) / xp.maximum(total, np.float32(1e-6))
     result[:, flow.sites.count :] = 0
     return result
 

@@ -59,6 +59,15 @@ def test_a_permeability_far_from_that_of_larger_voxels_is_doubted():
     assert f"{found.resolution_error:.1%} away" in repr(found)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_a_coarse_start_saves_steps_in_any_unit(precision):
+    sample = make_sample("sandstone", (24, 24, 24), porosity=0.3, radius=5)
+    settings = {"tolerance": 3e-2, "storage": Storage(precision=precision), "device": DEVICE}
+    found, plain = (permeability(sample, coarse_start=c, **settings) for c in (True, False))
+    assert found.steps < plain.steps
+    assert found.k == pytest.approx(plain.k, rel=2e-2)
+
+
 def test_a_flow_begins_at_rest_where_larger_voxels_close_all_paths():
     image = np.zeros((16, 16, 16), np.uint8)
     image[:, 7:8, 7:8] = 1
