@@ -51,6 +51,22 @@ def test_the_flow_is_the_same_and_tells_how_far_larger_voxels_are_off(sandstone,
         assert 0 < found.resolution_error < 1
 
 
+def test_half_precision_begins_from_the_same_flow(sandstone):
+    steps = {
+        precision: permeability(
+            sandstone,
+            coarse_start=True,
+            tolerance=5e-2,
+            storage=Storage(precision=precision),
+            device=DEVICE,
+        ).steps
+        for precision in ("float32", "float16")
+    }
+    rest = permeability(sandstone, tolerance=5e-2, storage=Storage(), device=DEVICE).steps
+    assert steps["float16"] == pytest.approx(steps["float32"], abs=6)
+    assert max(steps.values()) < rest
+
+
 def test_a_flow_begins_at_rest_where_larger_voxels_close_all_paths():
     image = np.zeros((16, 16, 16), np.uint8)
     image[:, 7:8, 7:8] = 1
