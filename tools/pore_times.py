@@ -38,6 +38,7 @@ PHASES = {
     "pressure: blocks and couplings": "pressure_blocks:PressureBlocks.__init__",
     "pressure: sums over blocks and back": "pressure_blocks:PressureBlocks.solve",
     "pressure: solve": "pressure_blocks:PressureGrids.solve",
+    "coarse start": "lattice_simulation:begin_coarsely",
     "result: means and fields": "lattice_simulation:LatticeSimulation.axis_flow",
 }
 
@@ -99,6 +100,7 @@ def measure(size: int, given: argparse.Namespace, device: Device, comm: Any) -> 
         "vectors": given.vectors,
         "precision": given.precision,
         "relaxation_time": given.relaxation_time,
+        "coarse_start": given.coarse_start,
         "keep_fields": False,
         "device": device,
         "comm": comm,
@@ -151,6 +153,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=int, default=10)
     parser.add_argument("--precision", default="float64")
     parser.add_argument("--relaxation-time", type=float, default=1.0)
+    parser.add_argument("--coarse-start", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     given = parser.parse_args()

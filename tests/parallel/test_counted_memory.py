@@ -18,13 +18,15 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 BOX = ("grid.points=[20, 12, 18]",)
 
 
-def taken(make):
-    """Return what is made, and the bytes that are allocated for it and still there."""
+def taken(make, place="host"):
+    """Return the bytes that are allocated for what is made, and still there."""
     gc.collect()
     meter = MemoryMeter()
     with meter:
         made = make()
-    return made, sum(meter.total().values())
+    found = meter.total()[place]
+    del made
+    return found
 
 
 SPECTRAL = {
@@ -47,8 +49,12 @@ def test_a_spectral_step_takes_what_is_said_before(comm, device, name):
         step = SpectralStep(simulation.problem, device, transport)
         return step, simulation.problem.wire and step.record_step()
 
-    _, found = taken(make)
-    assert simulation.placement.fields_bytes == found
+    if device.kind == "cpu":
+        assert simulation.placement.fields_bytes == taken(make)
+    else:
+        # On GPUs flags are shared by all transports of a process, and may have been there before.
+        found = taken(make, "device")
+        assert found <= simulation.placement.fields_bytes <= found + (2 << 20)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "mpi", "gpu-mpi-streams", "gpu-peer", "hybrid"])
@@ -59,9 +65,10 @@ def test_points_of_advection_take_what_is_said_before(comm, device, strategy, pr
     tables |= {"numerics": {"precision": precision}, "run": {"strategy": strategy, "shell": 2}}
     case = validate_case({"solver": "advection", **tables})
     devices = {"cpu": HostDevice(threads=1), "gpu": HostDevice(tiled=True)}
-    simulation = AdvectionSimulation(case, comm, device if strategy == "auto" else devices)
+    on_host = strategy == "auto" and device.kind == "cpu"
+    simulation = AdvectionSimulation(case, comm, device if on_host else devices)
     problem, rank = simulation.problem, RankPlace.of(comm)
-    _, found = taken(
+    found = taken(
         lambda: problem.allocate(rank.rank, lambda name, on: make_transport(name, comm, on))
     )
     # By which a GPU's peers tell of failures, in the host's memory.
@@ -77,6 +84,6 @@ def test_flow_through_pores_takes_about_what_is_said_before(comm, encoding, most
     device = HostDevice(threads=1)
     simulation = lattice_flows.make(device, *settings, "image.shape=[64, 60, 70]", comm=comm)
     simulation._read_image()
-    _, found = taken(simulation._allocate)
+    found = taken(simulation._allocate)
     needed = memory_needed(simulation._share, simulation.storage, "cpu")
     assert found <= needed <= most * found

@@ -49,6 +49,8 @@ class PackTargets:
 
     # Whether blocks are written into the memory of the ranks that get them.
     stores = False
+    # Whether parts are exchanged as soon as they are written.
+    closes_early = False
 
     def __init__(self, plan: ExchangePlan, blocks: Sequence[dict[int, Array]]) -> None:
         self.plan, self.blocks = plan, list(blocks)

@@ -7,6 +7,7 @@ planes on the way forward, columns on the way back.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,39 +38,77 @@ class _Group:
     arrivals: Sequence[tuple[Array, Array]]
 
 
+class _Groups:
+    """The groups of a field, by range of kx, and the order in which all ranks exchange them.
+
+    Ranks have different numbers of tiles, or none of a range, and transports match what ranks
+    exchange by its order. Planes are written range by range, columns one range after the other.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[_Group]], forward: bool) -> None:
+        self._groups = groups
+        places = [(kx, number) for kx, one in enumerate(groups) for number in range(len(one))]
+        self._order = sorted(places, key=lambda place: place[::-1]) if forward else places
+        # How many groups of each range are complete, and how many of all have been exchanged.
+        self._complete, self._closed = [0] * len(groups), 0
+
+    def of_range(self, kx: int) -> Sequence[_Group]:
+        """Return the groups of a range."""
+        return self._groups[kx]
+
+    def begin(self, kx: int) -> None:
+        """Take groups from the first on; ranges begin before any of them is written."""
+        self._complete[kx] = self._closed = 0
+
+    def due(self, kx: int, last: int | None) -> Iterator[tuple[_Group, _Group | None]]:
+        """Yield what may be exchanged when a range is written up to `last`, or wholly.
+
+        With each group comes the one that is to be opened next.
+        """
+        groups = self._groups[kx]
+        while self._complete[kx] < len(groups):
+            if last is not None and groups[self._complete[kx]].last > last:
+                break
+            self._complete[kx] += 1
+        while self._closed < len(self._order):
+            of, number = self._order[self._closed]
+            if number >= self._complete[of]:
+                break
+            self._closed += 1
+            yield self._groups[of][number], next(iter(self._groups[of][number + 1 :]), None)
+
+
 class DeviceTargets(PackTargets):
-    """Where a pass leaves the blocks of a field: in buffers on the device, group after group."""
+    """Where a pass leaves the blocks of a range of kx: in buffers on the device, by groups."""
 
-    stores = True
+    stores = closes_early = True
 
-    def __init__(self, groups: Sequence[_Group], bus: HostDeviceCopier) -> None:
-        super().__init__(groups[0].targets.plan, [])
-        self._groups, self._bus = groups, bus
-        self._closed, self._label = 0, ""
+    def __init__(self, groups: _Groups, kx: int, bus: HostDeviceCopier) -> None:
+        super().__init__(groups.of_range(kx)[0].targets.plan, [])
+        self._groups, self._kx, self._bus, self._label = groups, kx, bus, ""
 
     def views(self, number: int, box: Box, peer: int | None = None) -> Views:
-        return [view for one in self._groups for view in one.targets.views(number, box, peer)]
+        groups = self._groups.of_range(self._kx)
+        return [view for one in groups for view in one.targets.views(number, box, peer)]
 
     def record_open(self, graph: StepGraph, label: str) -> None:
-        self._closed, self._label = 0, label
-        self._groups[0].targets.record_open(graph, label)
+        self._label = label
+        self._groups.begin(self._kx)
+        self._groups.of_range(self._kx)[0].targets.record_open(graph, label)
 
     def record_written(self, graph: StepGraph, last: int) -> None:
-        while self._closed < len(self._groups) and self._groups[self._closed].last <= last:
-            self._record_group(graph)
+        self._record_due(graph, last)
 
     def record_close(self, graph: StepGraph, label: str) -> None:
-        while self._closed < len(self._groups):  # a rank may have fewer tiles than others
-            self._record_group(graph)
+        self._record_due(graph, None)
 
-    def _record_group(self, graph: StepGraph) -> None:
-        group = self._groups[self._closed]
-        group.targets.record_close(graph, self._label)
-        for target, source in group.arrivals:
-            self._bus.record(graph, target, source, False, "copy out", None)
-        self._closed += 1
-        if self._closed < len(self._groups):
-            self._groups[self._closed].targets.record_open(graph, self._label)
+    def _record_due(self, graph: StepGraph, last: int | None) -> None:
+        for group, following in self._groups.due(self._kx, last):
+            group.targets.record_close(graph, self._label)
+            for target, source in group.arrivals:
+                self._bus.record(graph, target, source, False, "copy out", None)
+            if following:
+                following.targets.record_open(graph, self._label)
 
 
 class DeviceExchanges:
@@ -113,22 +152,20 @@ class DeviceExchanges:
         """
         self.buffers = on_every_rank(comm, lambda: self._empty(tiles))
         result = {}
-        for kx, one in enumerate(self._geometry.ranges):
-            for field in range(len(planes[kx])):
-                own = planes[kx][field], columns[kx][field]
-                for forward in (True, False):
-                    groups = [
-                        self._group(
-                            one.geometry,
-                            last,
-                            plan,
-                            self.buffers[kx][number % _AT_ONCE],
-                            own,
-                            forward,
-                        )
-                        for number, (last, plan) in enumerate(self._plans(one, forward, tiles))
-                    ]
-                    result[field, kx, forward] = DeviceTargets(groups, bus)
+        for field, forward in itertools.product(range(len(planes[0])), (True, False)):
+            groups = [
+                [
+                    self._group(one.geometry, last, plan, buffers[number % _AT_ONCE], own, forward)
+                    for number, (last, plan) in enumerate(self._plans(one, forward, tiles))
+                ]
+                for one, buffers, own in (
+                    (one, self.buffers[kx], (planes[kx][field], columns[kx][field]))
+                    for kx, one in enumerate(self._geometry.ranges)
+                )
+            ]
+            in_order = _Groups(groups, forward)
+            for kx in range(len(groups)):
+                result[field, kx, forward] = DeviceTargets(in_order, kx, bus)
         return result
 
     def _empty(self, tiles: int) -> list[list[tuple[Array, Array]]]:

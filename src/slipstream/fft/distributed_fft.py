@@ -1,4 +1,11 @@
-"""The distributed FFT as a plan with `forward` and `backward`."""
+"""The distributed FFT as a plan with `forward` and `backward`.
+
+Arguments are checked and agreed between ranks (`fft_arguments.py`). `layout_search.py` finds the
+stages: which axes are transformed in which division of the array. A `Plan` (`fft_plan.py`) makes a
+part of each: slabs by the engine of the solvers, other divisions by `route_transform.py`, arrays on
+the host by `streamed_transform.py`. For each pair of arrays the parts are recorded once, in a graph
+of transforms, copies and exchanges. Each later call runs that graph: the step of this transform.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +48,8 @@ Kind = Literal["fft", "dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "d
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _refusing(method: Method) -> Method:
-    """Let the other ranks hear of what a collective method refuses before it does anything."""
+def _announces_refusals(method: Method) -> Method:
+    """Announce to the other ranks what a collective method refuses before it does anything."""
 
     @functools.wraps(method)
     def call(self: DistributedFFT, *arguments: Any, **options: Any) -> Any:
@@ -53,7 +60,7 @@ def _refusing(method: Method) -> Method:
             if self._door is not None and not _is_known(failure):
                 with self._turns:
                     self._door.begun += 1
-                    self._tell(failure)
+                    self._announce(failure)
             raise
 
     return call  # type: ignore[return-value]
@@ -156,7 +163,8 @@ class DistributedFFT(KnownAttributes):
     call, or those of `empty_input` and `empty_output`. Other arrays are copied to arrays of the
     plan. The plan keeps the last few arrays that it uses in place.
 
-    On a GPU, calls return before the result is ready; work queued on the stream later sees it.
+    On a GPU, calls with arrays of the GPU return before the result is ready; work queued on the
+    stream later sees it. Calls that return arrays of the host wait.
 
     What a plan allocates is freed when it is closed or deleted. It can be used in a ``with``
     statement: ``with DistributedFFT(...) as fft:``.
@@ -247,7 +255,8 @@ class DistributedFFT(KnownAttributes):
         self._arrays = UserArrays(self.arguments, rank, self.device, self.home, self._meter)
         self._array_type = self.home.array_module.ndarray
         self._turns = Turns(comm is None)
-        # By this the others hear of calls that this rank refuses, also those of a closed plan.
+        # It counts collective calls, so that the others hear which one this rank refuses, even of a
+        # closed plan.
         self._door = None if self._comm is None else self._comm.door
 
     def close(self) -> None:
@@ -308,7 +317,7 @@ class DistributedFFT(KnownAttributes):
         self._opened()
         return _made_again, (self._asked, self.device.kind, _name_of(self._comm))
 
-    @_refusing
+    @_announces_refusals
     def like(self, **changes: Any) -> DistributedFFT:
         """Return another plan with some arguments changed. Collective.
 
@@ -331,7 +340,7 @@ class DistributedFFT(KnownAttributes):
         made._turns = self._turns
         return made
 
-    @_refusing
+    @_announces_refusals
     def padded(self, padding: str | float | Sequence[float] = "3/2") -> DistributedFFT:
         """Return a plan between the modes of this one and more points. Collective.
 
@@ -492,7 +501,7 @@ class DistributedFFT(KnownAttributes):
         u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.derivative(self, u_hat, axis, order, lengths)
 
-    @_refusing
+    @_announces_refusals
     def product(self, *modes: Any) -> npt.NDArray[Any]:
         """Return the modes of the product of some fields, multiplied at the points. Collective.
 
@@ -500,7 +509,7 @@ class DistributedFFT(KnownAttributes):
         """
         return spectral_operations.product(self, *modes)
 
-    @_refusing
+    @_announces_refusals
     def convolve(self, u: Any, v: Any) -> npt.NDArray[Any]:
         """Return the periodic convolution of two fields, ``sum_m u[m] v[n - m]``. Collective.
 
@@ -508,7 +517,7 @@ class DistributedFFT(KnownAttributes):
         """
         return spectral_operations.convolution(self, u, v)
 
-    @_refusing
+    @_announces_refusals
     def forward_adjoint(self, u_hat: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `forward`, applied to modes. Collective.
 
@@ -519,7 +528,7 @@ class DistributedFFT(KnownAttributes):
         u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.forward_adjoint(self, u_hat)
 
-    @_refusing
+    @_announces_refusals
     def backward_adjoint(self, u: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `backward`, applied to points, as `forward_adjoint`. Collective."""
         u = self._arrays.checked(u, "input", "u")
@@ -615,7 +624,7 @@ class DistributedFFT(KnownAttributes):
         """
         return self._run(False, u_hat, out, stream)
 
-    @_refusing
+    @_announces_refusals
     def forward_async(self, u: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform physical to spectral space, and return at once. Collective.
 
@@ -631,12 +640,12 @@ class DistributedFFT(KnownAttributes):
         """
         return self._begin(True, u, out, stream)
 
-    @_refusing
+    @_announces_refusals
     def backward_async(self, u_hat: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform spectral to physical space; as `forward_async`. Collective."""
         return self._begin(False, u_hat, out, stream)
 
-    @_refusing
+    @_announces_refusals
     def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
         """Transform `u` to `u_hat` and back, as their methods do; return what ran when. Collective.
 
@@ -651,7 +660,7 @@ class DistributedFFT(KnownAttributes):
             timelines[name] = self._profiled
         return timelines
 
-    @_refusing
+    @_announces_refusals
     def wire_error(self) -> float:
         """Return the relative error that the narrow wire made in the last transforms. Collective.
 
@@ -696,11 +705,11 @@ class DistributedFFT(KnownAttributes):
             try:
                 if stream is not None and not isinstance(stream, Stream):
                     stream = self._arrays.stream(stream)
-                given, step, result = out, None, out
+                users_out, step, step_output = out, None, out
                 if type(source) is self._array_type is type(out):
                     step = self._steps[forward].find(source, out)
                 if step is None:
-                    step, result, out = self._prepared(forward, source, out, stream)
+                    step, step_output, out = self._prepared(forward, source, out, stream)
                 if self._transport:
                     self._transport.check()
                 if profile:
@@ -711,21 +720,21 @@ class DistributedFFT(KnownAttributes):
                     step.synchronize()
                 if profile:
                     self.device.synchronize()
-                if result is not out:
+                if step_output is not out:
                     if out is None:
-                        out = given = self.home.empty(result.shape, result.dtype)
-                    self._arrays.copy(out, result, stream or self.device.default_stream)
-                return given
+                        out = users_out = self.home.empty(step_output.shape, step_output.dtype)
+                    self._arrays.copy(out, step_output, stream or self.device.default_stream)
+                return users_out
             except InputError as failure:
-                self._tell(failure)  # usually on all ranks: the plan can then still be used
+                self._announce(failure)  # usually on all ranks: the plan can then still be used
                 raise
             except BaseException as failure:
                 if self._transport:
                     self._transport.give_up(failure)
                 raise
 
-    def _tell(self, failure: InputError) -> None:
-        """Let the ranks that are in the present call hear that this one has refused it."""
+    def _announce(self, failure: InputError) -> None:
+        """Announce to the ranks that are in the present call that this one has refused it."""
         if self._door is not None:
             failure.is_told = True  # type: ignore[attr-defined]
             self._door.refuse(failure)
@@ -748,7 +757,7 @@ class DistributedFFT(KnownAttributes):
     def _prepared(
         self, forward: bool, source: Any, out: Any, stream: Stream | None
     ) -> tuple[CommittedStep, Array, Array | None]:
-        """Return the step of a transform, the array that has its result, and the one it is for.
+        """Return the step of a transform, the array with its result, and the user's array for it.
 
         The user's arrays are used in place where possible, else the plan's own, to which the source
         is copied.
@@ -756,29 +765,33 @@ class DistributedFFT(KnownAttributes):
         plan, arrays = self._opened(), self._arrays
         name, *sides = ("u", "input", "output") if forward else ("u_hat", "output", "input")
         source = arrays.checked(source, sides[0], name)
-        target = None if out is None else arrays.checked(out, sides[1], "out")
-        used = source if arrays.usable(source) else arrays.own(sides[0])
-        result = target if target is not None and arrays.usable(target) else arrays.own(sides[1])
-        if used is source and result is target:
-            points, modes = (source, target) if forward else (target, source)
+        out = None if out is None else arrays.checked(out, sides[1], "out")
+        step_input = source if arrays.usable(source) else arrays.own(sides[0])
+        in_place = out is not None and arrays.usable(out)
+        step_output = out if in_place else arrays.own(sides[1])
+        if step_input is source and step_output is out:
+            points, modes = (source, out) if forward else (out, source)
             if not arrays.apart(points, modes):
-                result = arrays.own(sides[1])
+                step_output = arrays.own(sides[1])
         steps = self._steps[forward]
-        step = steps.find(used, result)
+        step = steps.find(step_input, step_output)
         if step is None and not steps.has_room():
-            used, result = arrays.own(sides[0]), arrays.own(sides[1])
-            step = steps.find(used, result)
+            step_input, step_output = arrays.own(sides[0]), arrays.own(sides[1])
+            step = steps.find(step_input, step_output)
         if step is None:
             graph = StepGraph(self.device)
             record = plan.record_forward if forward else plan.record_backward
-            pair = (a if self.arguments.fields > 1 else a[None] for a in (used, result))
+            pair = step_input, step_output
+            if self.arguments.fields == 1:
+                pair = step_input[None], step_output[None]
             with self._meter:
                 record(graph, *pair)
                 step = commit(graph, self._policy)
-            steps.add(used, result, step, used is not source and result is not target)
-        if used is not source:
-            arrays.copy(used, source, stream or self.device.default_stream)
-        return step, result, target
+            is_own = step_input is not source and step_output is not out
+            steps.add(step_input, step_output, step, always=is_own)
+        if step_input is not source:
+            arrays.copy(step_input, source, stream or self.device.default_stream)
+        return step, step_output, out
 
     def _opened(self) -> Plan:
         if self._plan is None:

@@ -206,7 +206,7 @@ def _record_column_tiles(
                 tile.record_backward(source, part, leaving)
             stays = leaving or updates or target is not None
             tile.record_out(0 if stays else forward)
-        if leaving and not passes.geometry.apart:
+        if leaving and (leaving[0].targets.closes_early or not passes.geometry.apart):
             leaving[0].targets.record_close(graph, "transpose")
     # The first chunks of all ranges leave before the later ones. Passes transform them while the
     # later ones travel. A rank that has the columns of one range lets others have theirs first.

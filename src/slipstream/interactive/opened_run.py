@@ -212,7 +212,7 @@ class OpenedRun(KnownAttributes):
     @property
     def is_running(self) -> bool:
         """Whether a run is writing to the folder now, on file systems that have locks."""
-        return self._folder.is_written
+        return self._folder.is_active
 
     # -- what it has written -------------------------------------------------------------------
 

@@ -218,7 +218,7 @@ def write_together(
     """Write a file in which all ranks fill in their parts of arrays. Collective.
 
     `make`, on the first rank, makes a file without values and returns where those of each array
-    begin. The file gets its name when it is complete and on the device.
+    begin. The file gets its name when it is complete and on the disk.
     """
     unfinished = path.with_name(path.name + PARTIAL)
 

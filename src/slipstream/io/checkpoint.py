@@ -1,6 +1,6 @@
 """The states of a run, from which another run restarts, on any number of ranks.
 
-Each is a *generation* in a folder of the run: complete and on the device, or absent. It is written
+Each is a *generation* in a folder of the run: complete and on the disk, or absent. It is written
 under another name and flushed before it is renamed; older ones are removed only after that. Its
 manifest says of what it consists (`checkpoint_manifest.py`). Of a run the latest generation is read
 that is as it was written; those that are damaged are named.
@@ -132,7 +132,7 @@ def write_checkpoint(
     Returns
     -------
     pathlib.Path
-        The state, which is on the device.
+        The state, which is on the disk.
 
     Raises
     ------

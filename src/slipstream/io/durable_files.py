@@ -69,13 +69,13 @@ def free_name(path: Path) -> Path:
 
 
 def flush_file(path: Path) -> None:
-    """Wait until the content of a file is on the device."""
+    """Wait until the content of a file is on the disk."""
     with errors_name(path):
         _flush(path)
 
 
 def flush_folder(path: Path) -> None:
-    """Wait until it is on the device which files a folder has, and under which names."""
+    """Wait until it is on the disk which files a folder has, and under which names."""
     with errors_name(path):
         try:
             _flush(path)

@@ -38,7 +38,7 @@ _MOST_FILES, _MORE = 1 << 22, 1 << 20
 _BLOCK = 1 << 22
 # Files that are compared at the same time.
 _THREADS = 4
-# Reasons for which a file cannot be read that lie in the folder, not in the device.
+# Reasons for which a file cannot be read that lie in the folder, not in the disk.
 _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 
 
@@ -261,7 +261,7 @@ def file_seal(path: Path, count: int, known: Seal | None = None) -> Seal:
 def fault_of(path: Path, seal: Seal | None) -> str:
     """Return what is wrong with a series, a store or files that are to go on, or nothing.
 
-    Raises a `RunError` if the device cannot read it.
+    Raises a `RunError` if the disk cannot read it.
     """
     try:
         if path.suffix == ".zarr":
@@ -278,7 +278,7 @@ def fault_of(path: Path, seal: Seal | None) -> str:
             is_same = sizes == seal.length and file_seal(path, count) == seal
         return "" if is_same else "it is not as it was written"
     except OSError as error:
-        check_device(error, path)
+        raise_if_disk_fails(error, path)
         return reason_of(error)
     except SlipstreamError:
         raise
@@ -306,8 +306,8 @@ def _fault_of_store(path: Path, seal: Seal | None) -> str:
     return ""
 
 
-def check_device(error: BaseException, path: Path) -> None:
-    """Raise a `RunError` if a file cannot be read because of the device that it is on."""
+def raise_if_disk_fails(error: BaseException, path: Path) -> None:
+    """Raise a `RunError` if a file cannot be read because of the disk that it is on."""
     if isinstance(error, OSError) and error.errno not in _DAMAGE:
         where = plain_name(error.filename or path)
         raise RunError(f"{where} cannot be read: {reason_of(error)}") from error

@@ -279,7 +279,7 @@ class OutputFolder(RunFolder):
             except OSError as error:
                 reason = error.strerror
                 raise InputError(f"output folder {path} cannot be made: {reason}") from error
-        super().__init__(path, is_written=True)
+        super().__init__(path, for_writing=True)
         if check is not None:
             check(self)
         self._lock = FolderLock(self.path)
@@ -325,7 +325,7 @@ class OutputFolder(RunFolder):
                 self._names += new
                 self._write_record(self._names)
 
-    def keep(self) -> None:
+    def discard_replaced(self) -> None:
         """Remove the output of the earlier run, since this one has a state."""
         if self._is_first and self._replaced.exists():
             with _failures(self.path):
@@ -374,7 +374,7 @@ class OutputFolder(RunFolder):
             return
         earlier = _written(self._replaced)
         if earlier and CHECKPOINTS_NAME in _written(self.path) and any(self.manifests()):
-            self.keep()  # the run was killed between its first state and this
+            self.discard_replaced()  # the run was killed between its first state and this
             return
         if earlier:
             self._set_failed_aside(sorted(_written(self.path)))

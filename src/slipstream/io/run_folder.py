@@ -1,4 +1,8 @@
-"""The folder of one run: every reader enters it here; `output_folder.py` adds what a writer needs.
+"""The folder of one run, as commands and `slipstream.open` read it.
+
+`OutputFolder` (`output_folder.py`) adds what a writer needs: the lock, the list of names, and the
+earlier output that a new run replaces. `OutputWriter` decides when something is written, and
+`running/resuming.py` what a resumed run keeps. The table in `docs/architecture.md` lists the files.
 
 A folder is opened once, by a descriptor (`held_paths.py`), and walked before anything in it is
 used. Only plain files and folders are accepted, so no name leads out of it and no reader waits for
@@ -27,8 +31,8 @@ from slipstream.io.folder_lock import is_locked
 from slipstream.io.folder_seals import (
     KeptOutput,
     Seal,
-    check_device,
     fault_of,
+    raise_if_disk_fails,
 )
 from slipstream.io.foreign_files import content_of, kind_of
 from slipstream.io.held_paths import held_path
@@ -60,10 +64,10 @@ class RunFolder:
     ------
     InputError
         If there is no such folder, or something in it is neither a file nor a folder. If it
-        `is_written`, everything must belong to this user or to the owner of the folder.
+        `for_writing`, everything must belong to this user or to the owner of the folder.
     """
 
-    def __init__(self, folder: str | Path, is_written: bool = False) -> None:
+    def __init__(self, folder: str | Path, for_writing: bool = False) -> None:
         try:
             self._enter(folder)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -72,7 +76,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise InputError(f"{folder}: cannot be opened: {reason_of(error)}") from error
         self._owners = None
-        if is_written:
+        if for_writing:
             self._owners = {os.geteuid(), os.fstat(self._descriptor).st_uid}
         self.check()
 
@@ -118,7 +122,7 @@ class RunFolder:
                 if entry.stat(follow_symlinks=False).st_uid not in self._owners:
                     raise InputError(f"{path} belongs to another user; copy the folder")
 
-    # -- what is in it -------------------------------------------------------------------------
+    # -- contents -------------------------------------------------------------------------
 
     @property
     def is_there(self) -> bool:
@@ -128,7 +132,7 @@ class RunFolder:
         return False
 
     @property
-    def is_written(self) -> bool:
+    def is_active(self) -> bool:
         """Whether a run is writing to it now, on file systems that have locks."""
         return is_locked(self.path)
 
@@ -197,7 +201,7 @@ class RunFolder:
                 raise ValueError("it is empty")
             return text
         except (ValueError, RecursionError, OSError) as error:
-            check_device(error, path)
+            raise_if_disk_fails(error, path)
             raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
 
     def case_text(self) -> str:
@@ -260,7 +264,7 @@ class RunFolder:
 
     @property
     def last_seals(self) -> Mapping[str, Seal]:
-        """The seals of the other output in the last intact state."""
+        """The seals of output beside the states, as the last intact state has them."""
         return (self._last and self._last.seals) or {}
 
     def faults(self, names: Collection[str] | None = None) -> list[str]:
@@ -269,7 +273,7 @@ class RunFolder:
         Other output, all or of some names, is compared with what the last state knows. Large output
         is not compared, nor that of a run which is under way.
         """
-        if self.is_written:
+        if self.is_active:
             return []
         found = []
         for path in self.states() if names is None else ():
@@ -293,7 +297,7 @@ class RunFolder:
         return found
 
     def _has_foreign_case(self) -> bool:
-        """Return whether the folder's case can be read, and the run is known to have had others."""
+        """Return whether the folder's case can be read, but differs from those of the run."""
         known = [self._last.case] if self._last is not None else []
         with contextlib.suppress(InputError):
             known += [one.case for one in self.record().segments]

@@ -176,7 +176,7 @@ class Series:
             flush_folder(self.folder)
 
     def flush(self) -> None:
-        """Wait until the rows are on the device."""
+        """Wait until the rows are on the disk."""
         if self._csv is not None:
             with errors_name(self._path):
                 os.fsync(self._csv[0].file.fileno())

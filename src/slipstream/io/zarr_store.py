@@ -139,7 +139,7 @@ class FieldStore:
                 self._create(field, snapshots=self._snapshots)
             self._write_box(field, (index,))
             del field
-        # What is described below is on the device: not even a power cut leaves half a snapshot.
+        # What is described below is on the disk: not even a power cut leaves half a snapshot.
         written = on_every_rank(self._comm, self.flush)
         own = on_every_rank(self._comm, lambda: self._checksum(written, index))
         is_first = self._comm is None or self._comm.rank == 0
@@ -303,7 +303,7 @@ class FieldStore:
         )
 
     def flush(self) -> dict[str, tuple[int, int]]:
-        """Wait until what this rank has written since the last call is on the device.
+        """Wait until what this rank has written since the last call is on the disk.
 
         Returns the size and the checksum (CRC-32) of each of these files, by its path in the group.
         Does not communicate.

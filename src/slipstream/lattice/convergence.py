@@ -105,7 +105,8 @@ class Convergence:
         return abs(change) / scale if change * before < 0 else math.inf
 
 
-# Extrapolations by which those before are judged; by how much more the error is taken to be.
+# Extrapolations by which those before are judged, at least: half of all, since what converges
+# slowly shows late; by how much more the error is taken to be.
 _JUDGED, _SAFETY = 20, 2.5
 # What the steps between two extrapolations round off, beside the last digit of each number: half
 # as much as the 20 steps did by which this was first measured. 336 flows in single precision have
@@ -141,7 +142,8 @@ class IterationError:
 
     def add(self, value: float, found: Extrapolation) -> float:
         """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
-        before = list(zip(self._values, self._found, self._raw, strict=True))[-_JUDGED:]
+        judged = max(_JUDGED, len(self._values) // 2)
+        before = list(zip(self._values, self._found, self._raw, strict=True))[-judged:]
         self._values.append(value)
         self._found.append(found)
         raw, factor = math.inf, 1.0

@@ -28,6 +28,8 @@ from slipstream.simulation.solver_values import Fact
 UNKNOWN = "unknown"
 # The share of pores of at most `NARROW` voxels from which a warning says so.
 _MANY_NARROW = 0.2
+# The distance from the permeability of larger voxels from which a warning says so.
+_FAR_FROM_COARSE = 0.25
 # Seconds; the speed of shorter runs says little, and measuring the bound would take longer.
 _WORTH_MEASURING = 5.0
 # Bytes of each of the two arrays of the measured copy: beyond all caches.
@@ -168,6 +170,16 @@ def narrow_doubt(subdomain: Subdomain) -> str:
         f"{subdomain.narrow:.0%} of the pore voxels are in pores of at most {NARROW} voxels, in"
         " which the flow is not resolved: the permeability may be wrong by as much; use a finer"
         " image"
+    )
+
+
+def resolution_doubt(error: float, axis: str) -> str:
+    """Return a warning if the permeability is far from that of larger voxels; "" if it is near."""
+    if not error > _FAR_FROM_COARSE:
+        return ""
+    return (
+        f"the permeability along {axis} is {error:.0%} away from that of voxels twice as large: its"
+        " pores are not resolved, and its error may be as large; use a finer image"
     )
 
 

@@ -55,6 +55,7 @@ from slipstream.lattice.lattice_report import (
     permeability_fact,
     problem_facts,
     ranks_fact,
+    resolution_doubt,
     round_off_text,
     speed_findings,
     steady_fact,
@@ -406,6 +407,8 @@ class LatticeSimulation(Simulation):
             tolerance = self.case.convergence.tolerance
             text = half_precision_text(self.terms, self.steadiness.residual, tolerance)
             raise on_all_ranks(InputError(text))
+        doubt = resolution_doubt(self.resolution_error(self._axis), AXES[self._axis])
+        self._warnings += [doubt] if doubt and self.coarsening == 1 else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
             self._follow(self._axes[len(self._over)], began=self.step)

@@ -371,6 +371,9 @@ class Permeability:
                 rows.append((f"tensor, {axis}", f"{numbers} {unit}"))
         rows.append(("porosity", f"{self.porosity:.4f}, {self.open_porosity:.4f} open"))
         rows.append(("pore", self.pore_values))
+        if not math.isnan(self.resolution_error):
+            away = f"{self.resolution_error:.1%} away from k of voxels twice as large"
+            rows.append(("resolution", away))
         rows.append(("narrow pores", f"{self.narrow_pores:.1%} are one or two voxels wide"))
         for flow in self.flows.values():
             rows += flow._rows()

@@ -216,7 +216,7 @@ class ChosenOutputs:
         """Write into a folder what is due. Collective."""
         time, step = self._simulation.time, self._simulation.step
         for one, due in self._due.items():
-            if not due.occasions.due(time, step):
+            if not due.occasions.take_if_due(time, step):
                 continue
             if isinstance(one, ChosenAverages):
                 one.sample()

@@ -20,7 +20,7 @@ class Occasions(ABC):
     def take(self, time: float, step: int) -> None:
         """Count all occasions up to now as taken."""
 
-    def due(self, time: float, step: int = 0) -> bool:
+    def take_if_due(self, time: float, step: int = 0) -> bool:
         """Return whether an occasion has been reached, and take it."""
         is_due = self.is_due(time, step)
         if is_due:

@@ -1,5 +1,9 @@
 """Writing what a case asks for, when it is due.
 
+The diagnostics, spectra, statistics, snapshots and states of a run are written here; the outputs
+that users choose (`[[output.fields]]` and the like) by `output/chosen_outputs.py`, which is called
+from here in a run, and from the methods of Python's simulations (`interactive/output_methods.py`).
+
 What is due at a certain time is written after the first step that reaches it. An adaptive step is
 shortened to hit the times of fields, statistics and what users choose (`OutputWriter.next_time`).
 
@@ -76,7 +80,7 @@ class OutputWriter:
         self.last_state: int | None = None
         # By kind of output, the most seconds until it was written.
         self.slowest_writes: dict[str, float] = {}
-        # Called by all ranks, with its step and time, when all up to a state is on the device, the
+        # Called by all ranks, with its step and time, when all up to a state is on the disk, the
         # state too if states are written.
         self.after_state: Callable[[int, float], None] = lambda step, time: None
         self.extras: list[Path] = []
@@ -95,7 +99,7 @@ class OutputWriter:
             for kind in self._writers(0.0)
         }
         self._flushed_at = clock.monotonic()
-        self._is_kept = False
+        self._has_discarded = False
         # The last state, of which time, and step and time at which the run began.
         self._state: tuple[Path, float] | None = None
         self._sealed: dict[str, Seal] = {}
@@ -184,7 +188,7 @@ class OutputWriter:
     def is_due(self) -> bool:
         """Return whether something is to be written."""
         time, step = self._simulation.time, self._simulation.step
-        wants_to_keep = not self._case.output.checkpoint and not self._is_kept
+        wants_to_keep = not self._case.output.checkpoint and not self._has_discarded
         is_due = any(one.occasions.is_due(time, step) for one in self._due.values())
         return is_due or wants_to_keep or self.chosen.is_due() or self._queue.has_news()
 
@@ -193,16 +197,16 @@ class OutputWriter:
         time, comm = self._simulation.time, self._simulation.comm
         self._queue.check()
         for kind, write in self._writers(step_size).items():
-            if self._due[kind].occasions.due(time):
+            if self._due[kind].occasions.take_if_due(time):
                 self._write(kind, write)
         if self.chosen.is_due():
             folder = self._chosen_folder()
             self._timed(OUTPUTS_NAME, lambda: self.chosen.record(folder, step_size))
         self._seal_again()
-        if not self._case.output.checkpoint and not self._is_kept:
-            # No state will come: these first rows are as much as the output of an earlier run.
-            self._queue.write(lambda _: on_first_rank(comm, self._output.keep))
-            self._is_kept = True
+        if not self._case.output.checkpoint and not self._has_discarded:
+            # No state will follow: with these first rows the earlier run's output can go.
+            self._queue.write(lambda _: on_first_rank(comm, self._output.discard_replaced))
+            self._has_discarded = True
 
     def record_last(self, step_size: float) -> None:
         """Write all of the last state that has not just been written, and what its family adds."""
@@ -272,7 +276,7 @@ class OutputWriter:
     def _chosen_folder(self) -> Path:
         """Return the folder of what users choose, recorded before anything is written there."""
         if self.chosen.has_files:
-            # They are written here, and brought to the device with a state.
+            # They are written here, and flushed to the disk with a state.
             self._queue.finish()
             self._output.wrote(OUTPUTS_NAME)
         return self._folder / OUTPUTS_NAME
@@ -351,12 +355,12 @@ class OutputWriter:
             self._queue.write(lambda _: self._flush(), then=lambda: self.after_state(step, time))
             return
 
-        rows = self._series_seal()
+        series_seal = self._series_seal()
 
         def write(fields: Iterable[Field]) -> None:
             self._flush()
             self._output.wrote(CHECKPOINTS_NAME)
-            seals = self._seals(rows)
+            seals = self._seals(series_seal)
             path = write_checkpoint(
                 self._folder,
                 fields,
@@ -369,7 +373,7 @@ class OutputWriter:
                 began=self._began,
             )
             self._state, self._sealed = (path, time), seals
-            on_first_rank(comm, self._output.keep)
+            on_first_rank(comm, self._output.discard_replaced)
             self._flushed_at = clock.monotonic()
 
         def then() -> None:
@@ -380,7 +384,7 @@ class OutputWriter:
         self._queue.write(write, fields, then)
 
     def _seal_what_goes_on(self) -> None:
-        """Let the state not know of what is set aside, or will be replaced by what comes next."""
+        """Reseal the state without output that is set aside or will be replaced."""
         seals = self._seals(self._series_seal())
         state = None if self.earlier is None else self.earlier.state
         if state is not None:
@@ -388,28 +392,28 @@ class OutputWriter:
             on_first_rank(self._simulation.comm, lambda: reseal(state, seals))
 
     def _seal_rewritten(self, series: Series) -> None:
-        """Let the last state know of a series that has got columns more. On rank 0 alone."""
-        rows, series.rewritten = series.rewritten, None
+        """Reseal the last state after the series got more columns. On rank 0 alone."""
+        series_seal, series.rewritten = series.rewritten, None
 
         def write(_: Iterable[Field]) -> None:
-            if self._state is not None and rows is not None:
+            if self._state is not None and series_seal is not None:
                 series.flush()
-                self._sealed = self._sealed | {SERIES_NAME: rows}
+                self._sealed = self._sealed | {SERIES_NAME: series_seal}
                 reseal(self._state[0], self._sealed)
 
         self._queue.write(write)
 
     def _seal_again(self) -> None:
-        """Let the state of this moment know of what was written after it."""
+        """Reseal the state of this time with the output that was written after it."""
         comm, time = self._simulation.comm, self._simulation.time
 
-        rows = self._series_seal()
+        series_seal = self._series_seal()
 
         def write(_: Iterable[Field]) -> None:
             if self._state is None or self._state[1] != time:
                 return
             self._flush()
-            seals, path = self._seals(rows), self._state[0]
+            seals, path = self._seals(series_seal), self._state[0]
             # Only the first rank knows them all.
             on_first_rank(comm, lambda: None if seals == self._sealed else reseal(path, seals))
 
@@ -420,17 +424,17 @@ class OutputWriter:
         """Return what is known of the series now: rows come while other output waits."""
         return None if self.series is None else self.series.seal()
 
-    def _seals(self, rows: Seal | None) -> dict[str, Seal]:
+    def _seals(self, series_seal: Seal | None) -> dict[str, Seal]:
         """Return what is known of all output of the run. Collective; of use on rank 0."""
         # What this segment does not write is as it was.
         found = {k: v for k, v in (self._kept.seals or {}).items() if self._kept.goes_on(k)}
         found |= {f"{OUTPUTS_NAME}/{name}": seal for name, seal in self.chosen.seals().items()}
         own = {store.path.name: store.seal() for store in self._stores.values()}
         own = {name: seal for name, seal in own.items() if name in found or seal.snapshots}
-        return found | own | ({} if rows is None else {SERIES_NAME: rows})
+        return found | own | ({} if series_seal is None else {SERIES_NAME: series_seal})
 
     def _flush(self) -> None:
-        """Bring to the device what has been written: no state is to be later than its series."""
+        """Flush written output to the disk: no state is to be later than its series."""
         if self.series is not None:
             self.series.flush()
             flush_folder(self._folder)

@@ -101,7 +101,7 @@ def case_to_resume(
     AtItsEnd
         If there is nothing left to do.
     """
-    with _in_terms_of_runs(), RunFolder(folder, is_written=True) as entered:
+    with _in_terms_of_runs(), RunFolder(folder, for_writing=True) as entered:
         _check_writable(entered)
         reading = _Reading(entered, settings, case, from_state)
         reading.check_unfinished()

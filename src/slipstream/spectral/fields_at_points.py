@@ -69,7 +69,11 @@ def set_points(
 def to_modes(flow: SpectralStep, load: PointOperation, target: Any) -> None:
     """Set spectral fields to the transforms of points, which `load` makes chunk by chunk."""
     commit(flow.record_forward(load, target), "serial").run()
-    # The forward transform leaves out the division by the number of points.
+    normalise(flow, target)
+
+
+def normalise(flow: SpectralStep, target: Any) -> None:
+    """Divide spectral fields by the number of points, as forward transforms do not."""
     scale = target.dtype.type(1.0 / math.prod(flow.problem.geometry.shape))
     flow.device.run(lambda stream: flow.device.array_module.multiply(target, scale, out=target))
 
@@ -110,43 +114,115 @@ def finite_variances(
     return found
 
 
-def fit(flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm) -> list[str]:
+def fit(
+    flow: SpectralStep,
+    fields: Any,
+    first: int,
+    key: str,
+    comm: Comm,
+    before: np.ndarray | None = None,
+) -> list[str]:
     """Remove from components what the state cannot represent; return warnings of what is lost.
 
-    They stand for those of the state from `first` on. Values that are not finite, or would be lost
-    entirely, are refused. Collective.
+    They stand for those of the state from `first` on; `before` are their variances, if known.
+    Values that are not finite, or would be lost entirely, are refused. Collective.
     """
     problem, warnings = flow.problem, []
     unknowns = problem.model.unknowns[first : first + len(fields)]
-    before = finite_variances(flow, fields, first, key, comm)
+    if before is None:
+        before = finite_variances(flow, fields, first, key, comm)
     if problem.dealiasing.is_spherical:
         keep_sphere(flow, fields)
-        lost = before - variances(flow, flow.modes_of(fields), comm)
-        for value, part, whole in zip(unknowns, lost, before, strict=True):
+        kept = variances(flow, flow.modes_of(fields), comm)
+        for value, part, whole in zip(unknowns, before - kept, before, strict=True):
             what = f"{key}: {value} has modes beyond the sphere that numerics.dealiasing keeps"
             warnings += judge_loss(part / whole if whole > 0 else 0.0, what, "use more points")
+        before = kept
     for vector in problem.model.vectors:
         if first <= vector < first + len(fields):
             what = f"{key}: {problem.model.unknowns[vector].field}"
             place = vector - first
-            warnings += remove_gradients(flow, [fields[place : place + 3]], what, comm)
+            own = float(before[place : place + 3].sum())
+            warnings += remove_gradients(flow, [fields[place : place + 3]], what, comm, own)
     return warnings
 
 
 def set_values(
-    flow: SpectralStep, values: Array, key: str, comm: Comm, first: int = 0
+    flow: SpectralStep,
+    values: Array,
+    key: str,
+    comm: Comm,
+    first: int = 0,
+    writer: PointWriter | None = None,
 ) -> list[str]:
     """Set components of the state, from `first` on, to values at the points.
 
     Collective. The values [component, z of this rank, y, x] are on the host or the device; returns
-    warnings of what is lost of them. Refused values leave the state unchanged.
+    warnings of what is lost of them. Refused values leave the state unchanged. A `writer` of these
+    components of the stage saves recording the way.
     """
     target = flow.stage[first : first + len(values)]
-    values_to_modes(flow, values, target)
-    warnings = _lost_modes(flow, values, target, first, key, comm)
-    warnings += fit(flow, target, first, key, comm)
+    sums = (writer or PointWriter(flow, target)).write(flow, values)
+    kept = finite_variances(flow, target, first, key, comm)
+    warnings = _lost_modes(flow, sums, kept, first, key, comm)
+    warnings += fit(flow, target, first, key, comm, kept)
     flow.device.run(flow.device.copy(flow.state[first : first + len(values)], target))
     return warnings
+
+
+class PointWriter:
+    """Sets some spectral fields to the transforms of values at this rank's points. Collective.
+
+    The way is recorded once, as that of `PointReader`. Values come to the device chunk by chunk,
+    and are added up there.
+    """
+
+    def __init__(self, flow: SpectralStep, target: Array) -> None:
+        self._sources: list[Array] = []
+        self._chunks: dict[int, list[Array]] = {}
+        self._target = target
+        # The recorded step has no reference to what holds it.
+        sources, chunks, device = self._sources, self._chunks, flow.device
+
+        def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+            count = max(1, _POINTS_AT_A_TIME // (points.shape[2] * points.shape[3]))
+
+            def run(stream: Any) -> None:
+                device.copy(points, sources[0][:, plane : plane + points.shape[1]])(stream)
+                chunks[plane] = [
+                    _sums_of_planes(points[:, low : low + count], device.array_module)
+                    for low in range(0, points.shape[1], count)
+                ]
+
+            return run, []
+
+        self._step = commit(flow.record_forward(load, target), "serial")
+
+    def write(self, flow: SpectralStep, values: Array) -> np.ndarray:
+        """Set the fields; return sums of each component's values and of their squares."""
+        flow.is_ahead = False  # as what the last step left ahead is overwritten
+        self._sources[:] = [values]
+        self._step.run()
+        normalise(flow, self._target)
+        # The values are the caller's, who may free them.
+        flow.device.synchronize()
+        self._sources.clear()
+        total = np.zeros((len(values), 2))
+        for _, parts in sorted(self._chunks.items()):
+            for part in parts:
+                for plane in flow.device.to_host(part):
+                    total += plane
+        self._chunks.clear()
+        return total
+
+
+def _sums_of_planes(points: Any, module: Any) -> Any:
+    """Return the sums of each plane's values, and of their squares: (planes, components, 2)."""
+    sums = [
+        module.stack([one.sum(axis=(1, 2)), (one * one).sum(axis=(1, 2))], axis=-1)
+        for one in (component.astype(np.float64, copy=False) for component in points)
+    ]
+    return module.stack(sums, axis=1)
 
 
 class PointReader:
@@ -215,12 +291,11 @@ def sum_over_points(
 
 
 def _lost_modes(
-    flow: SpectralStep, values: Array, fields: Any, first: int, key: str, comm: Comm
+    flow: SpectralStep, own: np.ndarray, kept: np.ndarray, first: int, key: str, comm: Comm
 ) -> list[str]:
-    """Return warnings of what of values at the points dealiasing leaves out."""
+    """Return warnings of what dealiasing leaves out of values at the points, of these sums."""
     warnings, points = [], math.prod(flow.problem.geometry.shape)
-    sums, squares = sum_over_ranks(comm, _sums_of(values)).T / points
-    kept = variances(flow, flow.modes_of(fields), comm)
+    sums, squares = sum_over_ranks(comm, own).T / points
     unknowns = flow.problem.model.unknowns[first:]
     for value, mean, square, rest in zip(unknowns, sums, squares, kept, strict=False):
         whole = square - mean**2
@@ -229,16 +304,6 @@ def _lost_modes(
         what = f"{key}: {value} has modes that numerics.dealiasing leaves out"
         warnings += judge_loss(share, what, "use more points")
     return warnings
-
-
-def _sums_of(values: Array) -> np.ndarray:
-    """Return the sums of each component's values and of their squares, plane by plane."""
-    sums = np.zeros((len(values), 2))
-    for component, own in zip(values, sums, strict=True):
-        for plane in component:
-            plane = plane.astype(np.float64)
-            own += float(plane.sum()), float((plane * plane).sum())
-    return sums
 
 
 def coefficients_of(problem: SpectralProblem) -> list[sympy.Expr]:

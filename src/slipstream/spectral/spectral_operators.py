@@ -33,17 +33,25 @@ def make_solenoidal(flow: SpectralStep, vector: Array) -> None:
 
 
 def remove_gradients(
-    flow: SpectralStep, vectors: Sequence[Array], what: str, comm: Comm
+    flow: SpectralStep,
+    vectors: Sequence[Array],
+    what: str,
+    comm: Comm,
+    before: float | None = None,
 ) -> list[str]:
     """Make vectors solenoidal; return the warning of what they lose together. Collective.
 
-    Gradients, which lose all, are refused.
+    Gradients, which lose all, are refused. `before` is the sum of variances, if known.
     """
-    before = after = 0.0
+
+    def total() -> float:
+        each = (variances(flow, flow.modes_of(vector), comm).sum() for vector in vectors)
+        return float(sum(each))
+
+    before = total() if before is None else before
     for vector in vectors:
-        before += variances(flow, flow.modes_of(vector), comm).sum()
         make_solenoidal(flow, vector)
-        after += variances(flow, flow.modes_of(vector), comm).sum()
+    after = total()
     return judge_loss(
         (before - after) / before if before > 0 else 0.0,
         f"{what} has a divergence, and its gradient part is taken away",

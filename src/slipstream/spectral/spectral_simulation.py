@@ -35,6 +35,7 @@ from slipstream.spectral.energy_budget import (
 )
 from slipstream.spectral.fields_at_points import (
     PointReader,
+    PointWriter,
     check_coefficients,
     finite_variances,
     fit,
@@ -158,6 +159,7 @@ class SpectralSimulation(Simulation):
     def _record(self) -> None:
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
+        self._writers: dict[tuple[int, int], PointWriter] = {}
         step = self.flow.record_step()
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
@@ -253,7 +255,8 @@ class SpectralSimulation(Simulation):
             return cfl.step_size(self._rate, self.case.time)
         if self.case.time.step is not None and self.step % self._steps_under_way:
             return self.case.time.step
-        self._look()
+        if self._looked_at != self.step:
+            self._look()
         return cfl.step_size(self._rate, self.case.time)
 
     def _nothing_happens(self) -> list[str]:
@@ -384,7 +387,10 @@ class SpectralSimulation(Simulation):
         Collective. The fields are dealiased, and their divergence is removed if their equation
         demands it. Refused values leave the state unchanged.
         """
-        warnings = set_values(self.flow, values, key, self.comm, part.start)
+        if (part.start, part.stop) not in self._writers:
+            self._writers[part.start, part.stop] = PointWriter(self.flow, self.flow.stage[part])
+        writer = self._writers[part.start, part.stop]
+        warnings = set_values(self.flow, values, key, self.comm, part.start, writer)
         self.note_change()
         return warnings
 

@@ -182,7 +182,7 @@ def test_a_run_that_was_killed_at_its_first_state_is_not_replaced_by_the_earlier
         raise Killed
 
     with monkeypatch.context() as patches:
-        patches.setattr(output_folder.OutputFolder, "keep", kill)
+        patches.setattr(output_folder.OutputFolder, "discard_replaced", kill)
         # The dead do not tidy up.
         patches.setattr(output_folder.OutputFolder, "release", lambda self: self._lock.release())
         with pytest.raises(Killed):

@@ -16,6 +16,7 @@ from slipstream.lattice.coarse_start import _interpolated, coarse_pores
 DEVICE = HostDevice(threads=1)
 PLAIN = {"storage": Storage(), "device": DEVICE}
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:the permeability along . is .* away"),
     pytest.mark.filterwarnings("ignore:.* of the pore voxels are in pores"),
     pytest.mark.filterwarnings("ignore:pore faces solid"),
 ]
@@ -65,6 +66,13 @@ def test_half_precision_begins_from_the_same_flow(sandstone):
     rest = permeability(sandstone, tolerance=5e-2, storage=Storage(), device=DEVICE).steps
     assert steps["float16"] == pytest.approx(steps["float32"], abs=6)
     assert max(steps.values()) < rest
+
+
+def test_a_permeability_far_from_that_of_larger_voxels_is_doubted():
+    image = np.asarray(make_sample("sandstone", (16, 16, 16), porosity=0.5, radius=2))
+    with pytest.warns(RuntimeWarning, match=r"along z is \d+% away from that of voxels twice as"):
+        found = permeability(image, coarse_start=True, **PLAIN)
+    assert f"{found.resolution_error:.1%} away" in repr(found)
 
 
 def test_a_flow_begins_at_rest_where_larger_voxels_close_all_paths():

@@ -77,11 +77,11 @@ def test_nothing_leads_out_of_a_folder(run, tmp_path, enter, name):
 def test_what_belongs_to_others_is_not_written_to(run, monkeypatch):
     owner = os.stat(run).st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    RunFolder(run, is_written=True).close()  # a folder of somebody else's who lets us write
+    RunFolder(run, for_writing=True).close()  # a folder of somebody else's who lets us write
     if owner == 0:
         os.chown(run / "case.toml", 12345, 12345)
         with pytest.raises(InputError, match=r"case\.toml belongs to another user"):
-            RunFolder(run, is_written=True)
+            RunFolder(run, for_writing=True)
         RunFolder(run).close()
 
 
