@@ -69,11 +69,15 @@ def _coarse_case(simulation: LatticeSimulation, axis: int) -> LatticeCase:
     drive = {"force": force, "pressure_drop": None if drop is None else drop / _FACTOR}
     image = Image(path=ARRAY, pore=1, walls=case.image.walls, isolated=case.image.isolated)
     tolerance = max(case.convergence.tolerance, _TOLERANCE)
+    stored = vars(simulation.storage)
+    if simulation.storage.has_unit:
+        # Half precision may be too short for the tolerance of so small a flow.
+        stored = {**stored, "precision": "float32"}
     changes = {
         "image": image,
         "flow": case.flow.model_copy(update={"axis": AXES[axis], **in_voxels, **drive}),
         "convergence": case.convergence.model_copy(update={"tolerance": tolerance}),
-        "numerics": case.numerics.model_copy(update=vars(simulation.storage)),
+        "numerics": case.numerics.model_copy(update=stored),
     }
     return case.model_copy(update=changes)
 

@@ -135,7 +135,7 @@ def speed_findings(
     if seconds < _WORTH_MEASURING or room < _LEAST_COPY:
         return rows
     # A run that had enough memory must not need much more at its end.
-    held = flow.sites.count * flow.subdomain.velocity_set.directions * flow.storage.real.itemsize
+    held = flow.sites.count * flow.subdomain.velocity_set.directions * flow.storage.dtype.itemsize
     held = held if comm is None else max(comm.allgather(held))
     # All ranks measure at the same time, as those that share a device share its bandwidth.
     mine = quick_bandwidth(flow.device, min(room, _COPY, max(_LEAST_COPY, held // 4)))

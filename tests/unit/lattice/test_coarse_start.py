@@ -52,6 +52,22 @@ def test_the_flow_is_the_same_and_tells_how_far_larger_voxels_are_off(sandstone,
         assert 0 < found.resolution_error < 1
 
 
+def test_half_precision_begins_from_the_same_flow(sandstone):
+    steps = {
+        precision: permeability(
+            sandstone,
+            coarse_start=True,
+            tolerance=5e-2,
+            storage=Storage(precision=precision),
+            device=DEVICE,
+        ).steps
+        for precision in ("float32", "float16")
+    }
+    rest = permeability(sandstone, tolerance=5e-2, storage=Storage(), device=DEVICE).steps
+    assert steps["float16"] == pytest.approx(steps["float32"], abs=6)
+    assert max(steps.values()) < rest
+
+
 def test_a_permeability_far_from_that_of_larger_voxels_is_doubted():
     image = np.asarray(make_sample("sandstone", (16, 16, 16), porosity=0.5, radius=2))
     with pytest.warns(RuntimeWarning, match=r"along z is \d+% away from that of voxels twice as"):
