@@ -62,6 +62,7 @@ ONLY_FOR_CPUS = (
     "lane_program.hpp",
     "openmp_threads.hpp",
     "vector_fft.hpp",
+    "vector_product.hpp",
 )
 
 
@@ -154,9 +155,20 @@ def tiled_kernels(real, lengths):
 
 
 def library_kernels(real):
-    """Return what a GPU asks for where a library transforms: moves of rows."""
+    """Return what a GPU asks for where a library transforms: moves of rows, and products alone."""
     device = NotingGpu(tiled=False)
     LineTransform(device, "z", 17, np.result_type(real, np.complex64))
+    geometry = SlabGeometry((4, 6, 8), truncate((4, 6, 8), "2/3", True))
+    problem = SpectralProblem(
+        geometry,
+        (1.0, 1.0, 1.0),
+        MODELS[0],
+        {"viscosity": 0.01},
+        METHODS["rk2"],
+        True,
+        np.dtype(real),
+    )
+    SpectralStep(problem, device, None).record_step()
     return set(device.noted)
 
 
