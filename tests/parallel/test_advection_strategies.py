@@ -186,8 +186,8 @@ def test_boxes_of_all_ranks_cover_the_array_once(comm, ranks, gpu, usable):
             count[box.slices()] += 1
         assert (count == 1).all()
         assert run.box == run.boxes[0 if comm is None else comm.rank]
-        assert math.prod(run.grid) == ranks
-        assert grid in (None, run.grid)
+        assert math.prod(run.problem.grid) == ranks
+        assert grid in (None, run.problem.grid)
 
 
 @pytest.mark.parametrize("name", HYBRID)

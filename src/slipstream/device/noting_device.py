@@ -135,9 +135,8 @@ class NotingDevice(Device):
         self.default_stream = InlineStream()
         self._bytes = bytes_free
         self._place = HOST if kind == "cpu" else DEVICE
-        self.home: NotingDevice = self
-        if kind != "cpu":
-            self.home = NotingDevice("cpu", host_bytes, memory=self.memory)
+        is_cpu = kind == "cpu"
+        self._home = None if is_cpu else NotingDevice("cpu", host_bytes, memory=self.memory)
 
     @classmethod
     def like(cls, device: Device, kind: str | None = None) -> NotingDevice:
@@ -149,8 +148,13 @@ class NotingDevice(Device):
     def alike(self) -> NotingDevice:
         """Return another device of the same rank, such as this."""
         other = NotingDevice(self.kind, self._bytes, memory=self.memory, lanes=self.lanes)
-        other.home = self.home
+        other._home = self._home
         return other
+
+    @property
+    def home(self) -> NotingDevice:
+        """What stands for the host; a CPU does so itself."""
+        return self._home or self
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> NotedArray:
         return self.memory.empty(shape, dtype, self._place)
