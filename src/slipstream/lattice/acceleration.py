@@ -138,9 +138,9 @@ class Acceleration:
         whole = xp.rint(density * np.float64(scale)).astype(np.int64)
         mass = sum_over_ranks(comm, np.array([int(whole.sum())]))[0] / (scale or 1.0)
         weights = np.zeros(self._vectors)
-        weights[0] = -1 / flow.unit
+        weights[0] = -1
         device.run(device.copy(self._changes[0], numbers))
-        self._add_correction(weights, 0.0, mass / (self._total * flow.unit))
+        self._add_correction(weights, 0.0, mass / self._total)
         self.begin()
 
     def measure(self, value: float) -> Extrapolation | None:
