@@ -25,10 +25,10 @@ from slipstream.lattice.population_layout import (
 from slipstream.lattice.pore_sites import Sites
 from slipstream.lattice.velocity_set import VelocitySet
 
-# By the bytes of a number of arithmetic: the segments that a block of a GPU's threads advances, and
-# for how many such blocks of a multiprocessor the registers suffice. The more, the more is fetched
-# at a time.
-_BLOCKS = {8: (32, 1), 4: (16, 3)}
+# The segments that a block of a GPU's threads advances, and for how many such blocks of a
+# multiprocessor the registers suffice. Single precision has registers for more blocks, so that more
+# is fetched at a time; but neighbouring rows of a tile, which share lines, want to be in one block.
+_LARGE_BLOCKS, _MORE_BLOCKS = (32, 1), (16, 3)
 _SEGMENTS_ON_CPUS = 32
 # Sites among which strips are made.
 _STRIP_BLOCK = 4096
@@ -108,7 +108,8 @@ class Segments(Units):
         self.sites_per_unit = SEGMENT
         self._segments, self._threads = _SEGMENTS_ON_CPUS, 0
         if sites.device.kind != "cpu":
-            self._segments, blocks = _BLOCKS[storage.real.itemsize]
+            is_large = storage.real.itemsize == 8 or storage.order == "row-tiles"
+            self._segments, blocks = _LARGE_BLOCKS if is_large else _MORE_BLOCKS
             self._threads = self._segments * SEGMENT
             populations = sites.stored * sites.velocity_set.directions
             self._constants |= {
