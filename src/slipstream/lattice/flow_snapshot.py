@@ -58,8 +58,10 @@ class FlowSnapshot:
             values = flow.pore_fields((low, high))
             if keep:
                 self._values[:, self._ends[low] : self._ends[high]] = values
-            if sample is not None:
-                values = values[:, self._inside(sample, low, high)]
+            planes = Box((0, 0, 0), (high - low, *box.shape[1:]))
+            planes = planes.shifted((box.start[0] + low, *box.start[1:]))
+            if sample is not None and sample.intersect(planes) != planes:
+                values = values[:, self._inside(sample, planes, low)]
             self.sums[0] += np.sum(_speeds(values), dtype=np.float64)
             self.sums[1:] += np.sum(values[:3], axis=1, dtype=np.float64)
 
@@ -76,10 +78,9 @@ class FlowSnapshot:
         result[:, pores] = self._values[:, self._ends[low] : self._ends[high]]
         return result
 
-    def _inside(self, sample: Box, low: int, high: int) -> np.ndarray:
-        """Return which pores of some planes are in the sample."""
-        start, pores = self.subdomain.box.start, self._pores(low, high)
-        planes = Box((0, 0, 0), pores.shape).shifted((start[0] + low, *start[1:]))
+    def _inside(self, sample: Box, planes: Box, low: int) -> np.ndarray:
+        """Return which pores of `planes` are in the sample; the first plane in the box is `low`."""
+        pores = self._pores(low, low + planes.shape[0])
         inside = np.zeros(pores.shape, bool)
         inside[sample.intersect(planes).slices(planes)] = True
         of_pores: np.ndarray = inside[pores]
