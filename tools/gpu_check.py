@@ -57,7 +57,7 @@ SHARED = tuple(
 # One group after the other: ranks, what they run, and the seconds after which they are stopped,
 # below ten minutes in all.
 GROUPS = (
-    ((1, ALONE, 100),),
+    ((1, ALONE, 140),),
     ((1, SERIAL, 240), (1, PARALLEL, 240), (2, PARALLEL, 280)),
     ((4, SHARED, 150),),
 )
