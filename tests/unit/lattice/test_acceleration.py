@@ -111,17 +111,18 @@ def test_mass_is_conserved_to_round_off(precision, most):
 def test_estimates_are_above_the_error():
     """In more than nine of ten media; see docs/lattice.md for more of them."""
     held, count = 0, 0
-    for seed, tolerance in itertools.product(range(8), (1e-1, 1e-3, 1e-5)):
+    for seed in range(8):
         image = smooth_noise(16, 0.25 + 0.04 * seed, seed, 1 + 0.15 * seed)
         settings = {"axis": "y", "max_steps": 6000, "relaxation_time": (0.6, 1.0)[seed % 2]}
         try:
             exact = permeability(image, tolerance=1e-9, **settings, **PLAIN)
         except InputError:  # no path
             continue
-        found = permeability(image, tolerance=tolerance, **settings, **PLAIN)
-        assert found.converged
-        count += 1
-        held += abs(found.k / exact.k - 1) <= found.iteration_error <= tolerance
+        for tolerance in (1e-1, 1e-3, 1e-5):
+            found = permeability(image, tolerance=tolerance, **settings, **PLAIN)
+            assert found.converged
+            count += 1
+            held += abs(found.k / exact.k - 1) <= found.iteration_error <= tolerance
     assert held > 0.9 * count >= 15
 
 
