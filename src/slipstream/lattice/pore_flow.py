@@ -199,9 +199,7 @@ class PoreFlow:
             )
         before, unit = self.fluid, self.unit
         self._set_drive(fluid)
-        if self.unit != unit:
-            self.synchronize()
-            self._set_momentum(np.zeros(3), share=unit / self.unit)
+        self._convert_from(unit)
         self._keep_velocity(before)
 
     def continue_from(self, steps: int, earlier: Fluid) -> None:
@@ -217,6 +215,12 @@ class PoreFlow:
         self.synchronize()
         change = np.subtract(self.fluid.force, before.force)
         self._set_momentum(-change[::-1] / 2, share=1.0)
+
+    def _convert_from(self, unit: float) -> None:
+        """Store populations, which are in another unit, in that of this flow."""
+        if self.unit != unit:
+            self.synchronize()
+            self._set_momentum(np.zeros(3), share=unit / self.unit)
 
     def _set_drive(self, fluid: Fluid) -> None:
         self.fluid = fluid
@@ -308,8 +312,7 @@ class PoreFlow:
         self.synchronize()
         other.synchronize()
         self.device.run(self.device.copy(self._arrays[0], other._arrays[0]))
-        if self.unit != other.unit:
-            self._set_momentum(np.zeros(3), share=other.unit / self.unit)
+        self._convert_from(other.unit)
         self.steps, self._has_stepped = other.steps, other._has_stepped
 
     def kept(self) -> dict[str, Any]:
@@ -327,8 +330,7 @@ class PoreFlow:
         """Take over what a flow with the same subdomain, fluid and storage has kept."""
         self.synchronize()
         self.device.run(self.device.copy(self._arrays[0], kept["populations"]))
-        if self.unit != kept["unit"]:
-            self._set_momentum(np.zeros(3), share=kept["unit"] / self.unit)
+        self._convert_from(kept["unit"])
         self.synchronize()
         self.steps, self._has_stepped = kept["steps"], kept["stepped"]
 
