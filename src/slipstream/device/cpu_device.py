@@ -300,7 +300,7 @@ class HostDevice(Device):
         self.inline = self.threads == 1
         self.lanes = lanes or lane_count(self.threads)
         self._threads_per_lane = max(1, self.threads // self.lanes)
-        self.row_bytes = 128 if tiled else 1
+        self.row_bytes = 128 if tiled else _ALIGNMENT
         self.name = f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
         self.identity = platform.node()
         usual = thread_count()
