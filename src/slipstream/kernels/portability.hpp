@@ -187,6 +187,16 @@ INLINE Index ordered_bits(double value) {
 #endif
 }
 
+INLINE double number_of_bits(Index bits) {
+#ifdef SLIPSTREAM_GPU
+  return __longlong_as_double(bits);
+#else
+  double value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+#endif
+}
+
 INLINE double row_sum(double value) {
 #ifdef SLIPSTREAM_GPU
   for (int step = ROW_THREADS / 2; step > 0; step /= 2) value += of_row_thread(value, step);
@@ -216,7 +226,7 @@ INLINE double sum_of_lanes(const double* kept, int i) {
 
 INLINE double maximum_of_lanes(const double* kept, int i) {
 #ifdef SLIPSTREAM_GPU
-  return __longlong_as_double(row_maximum(ordered_bits(kept[i])));
+  return number_of_bits(row_maximum(ordered_bits(kept[i])));
 #else
   double most = 0;
   for (Index lane = 0; lane < ROW_LANES; ++lane) {

@@ -38,6 +38,8 @@ PERIOD = 6
 # Products of vectors are at most 2^_BITS.
 _COLUMNS, _BITS = {"cpu": 4096, "gpu": 512}, 34
 _EXACT_SITES = 1 << 53 - _BITS
+# Threads of a GPU's blocks, and vectors whose products two blocks of them have room for.
+_THREADS, _FEW_VECTORS = 256, 12
 _NUMBERS = 4  # of a site: density and momentum
 _OF_FLOW = ("_flow", "_comm", "_blocks")
 _ON_DEVICE = ("_before", "_residual", "_residual_changes", "_changes", "_largest", "_sums")
@@ -281,8 +283,14 @@ class Acceleration:
         if not self._rows:
             return
         flow = self._flow
-        constants = {**flow.storage.constants, **flow.subdomain.velocity_set.constants}
-        kernel = flow.device.kernel("steady_vectors.hpp", name, VECTORS=self._vectors, **constants)
+        constants: dict[str, Any] = {
+            **flow.storage.constants,
+            **flow.subdomain.velocity_set.constants,
+        }
+        constants |= {"VECTORS": self._vectors, "THREADS": _THREADS}
+        # Of few vectors all sums of a thread are in registers, also of two blocks.
+        constants["BLOCKS_PER_SM"] = 2 if self._vectors <= _FEW_VECTORS else 1
+        kernel = flow.device.kernel("steady_vectors.hpp", name, **constants)
         sites, stored = flow.sites.count, flow.sites.stored
         launch = RowLaunch(self._rows, self._columns, reduces=True)
         size: tuple[int, ...] = self._rows, self._columns, sites, stored

@@ -73,6 +73,7 @@ from slipstream.lattice.permeability_result import (
 )
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.pressure_blocks import begin_kernels
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates, storage_wishes
 from slipstream.lattice.velocity_set import AXES, axes_of
 from slipstream.lattice.voxel_fields import (
@@ -143,6 +144,8 @@ class LatticeSimulation(Simulation):
             return
         case = self.case
         image, axes = case.image, self._axes
+        if case.convergence.vectors and case.ends_early:
+            begin_kernels(self.device)
         self.domain = open_domain(image, AXES[axes[0]], self.comm, self.given_image, self.terms)
         with in_terms_of(self.terms):
             self.subdomain = read_pores(
