@@ -51,6 +51,7 @@ from slipstream.lattice.lattice_report import (
     mirrored_tensor_text,
     narrow_doubt,
     narrow_fact,
+    no_coarse_start_text,
     no_room_to_measure_text,
     permeability_fact,
     problem_facts,
@@ -275,7 +276,9 @@ class LatticeSimulation(Simulation):
         self.flow.rest()
         wants = self.case.convergence.coarse_start and not self.case.flow.inertia
         if wants and is_new and self._vectors:
-            self._coarse[self._axis] = begin_coarsely(self, self._axis)
+            self._coarse[self._axis], problem = begin_coarsely(self, self._axis)
+            if problem and self.coarsening == 1:
+                self._warnings.append(no_coarse_start_text(problem, AXES[self._axis]))
 
     def _follow(self, axis: int, began: int) -> None:
         """Drive the flow along an axis from step `began` on, until it is steady."""
