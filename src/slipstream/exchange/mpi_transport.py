@@ -1,9 +1,10 @@
 """The `mpi` transports: plans executed by MPI.
 
-Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer and array)
-and ``mpi`` (one non-blocking all-to-all per array, whose order is the library's). What is on a GPU
-is staged through pinned host memory; ``mpi-device-p2p`` and ``mpi-device`` leave it there, for an
-MPI library that takes it.
+Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer) and ``mpi``
+(one non-blocking all-to-all, whose order is the library's). Small blocks of several arrays for one
+peer travel in one message, which a datatype of MPI collects; large blocks travel array by array.
+What is on a GPU is staged through pinned host memory; ``mpi-device-p2p`` and ``mpi-device`` leave
+it there, for an MPI library that takes it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.collective import abandoned
-from slipstream.device import Device
+from slipstream.device import Device, address_of
 from slipstream.exchange.communicators import node_numbers
 from slipstream.exchange.exchange_order import ExchangeOrder
 from slipstream.exchange.exchange_plan import (
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 _TAGS = 32000
 # A rank that waits checks once in this many polls whether a step has failed on another rank.
 _LOOK = 16
+# Smaller blocks of an exchange travel with those of its other arrays, in one message to a peer.
+JOINED_BYTES = 1 << 20
+# MPI counts the bytes of a collective's buffer in 32 bits.
+_MOST_BYTES = 2**31 - 1
 
 
 class MpiTransport(Transport):
@@ -54,8 +59,9 @@ class MpiTransport(Transport):
         self._mpi = MPI
         self.nodes = node_numbers(comm)
         self.order = ExchangeOrder(self.nodes, comm.rank)
-        self.comm = comm.duplicate()
+        self.owner, self.comm = comm, comm.duplicate()
         self._staged = device.kind != "cpu" and self.staged
+        self.in_host_memory = device.kind == "cpu" or self.staged
         self._next_tag = 0
         self._notice = FailureNotice(comm)
         self._staging_arrays: dict[tuple[Any, ...], tuple[Any, np.ndarray]] = {}
@@ -111,6 +117,11 @@ class MessageExchange(Exchange):
 
     # Whether all ranks must start their transfers in the same order.
     ordered = False
+    # Whether messages lie in the memory of the host, where MPI collects parts of several arrays.
+    in_host_memory = True
+    # Whether all blocks, of which the largest has so many elements, travel in one operation.
+    is_collective = False
+    largest = 0
 
     def __init__(
         self,
@@ -125,6 +136,27 @@ class MessageExchange(Exchange):
         # Arrays of its own that its messages go through.
         self._scratch: list[Array] = []
         self._ranges = ranges_of(self.sends), ranges_of(self.receives)
+        self.largest = max((block.count for block in (*self.sends, *self.receives)), default=0)
+
+    def arrays_by_message(self, elements: int) -> list[range]:
+        """Return which arrays share a message, of so many elements of each; both ends agree."""
+        count, itemsize = len(self._staged), self._staged[0][0].itemsize
+        size = itemsize * (self.largest if self.is_collective else elements)
+        if self.in_host_memory and size < JOINED_BYTES:
+            return [range(count)]
+        return [range(number, number + 1) for number in range(count)]
+
+    def messages(self) -> list[tuple[int, int]]:
+        return self._messages_of((block.peer, block.count) for block in self.sends)
+
+    def _messages_of(self, parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return receiver and bytes of the messages with so many elements of each array."""
+        itemsize = self.pairs[0][0].itemsize
+        return [
+            (peer, len(numbers) * elements * itemsize)
+            for peer, elements in parts
+            for numbers in self.arrays_by_message(elements)
+        ]
 
     def start(self) -> None:
         """Start sending and receiving."""
@@ -191,6 +223,7 @@ class MpiExchange(MessageExchange):
 
         super().__init__(transport.device, plan, pairs, whole, transport.staging)
         self._transport, self._comm = transport, transport.comm
+        self.in_host_memory = transport.in_host_memory
         self._polls, self._flying = 0, False
         blocks = (*self.sends, *self.receives)
         # Counting in the largest common unit keeps all counts and offsets far below 2^31.
@@ -216,6 +249,13 @@ class MpiExchange(MessageExchange):
     def _start(self) -> None:
         raise NotImplementedError
 
+    def _joined(self, elements: Any, arrays: Sequence[Array]) -> Any:
+        """Return the datatype of the same elements of several arrays, seen from the first one."""
+        first = address_of(arrays[0])
+        places = [address_of(array) - first for array in arrays]
+        self._types.append(elements.Create_hindexed_block(1, places).Commit())
+        return self._types[-1]
+
     def test(self) -> bool:
         if self._is_over():
             self._flying = False
@@ -240,7 +280,7 @@ def _free(handles: list[Any]) -> None:
 
 
 class _PointToPoint(MpiExchange):
-    """One persistent message per peer and array."""
+    """Persistent messages: one per peer if its blocks are small, else one per peer and array."""
 
     def _prepare(self, tag: int) -> None:
         order = self._transport.order
@@ -255,49 +295,78 @@ class _PointToPoint(MpiExchange):
     def _persistent(
         self, init: Any, arrays: Sequence[Array], blocks: list[Block], tag: int
     ) -> Iterator[Any]:
+        joined: dict[int, Any] = {}
         for block in blocks:
-            for number, array in enumerate(arrays):
-                values = part_of(array, block).view(np.uint8)
-                message = [values, block.count // self._unit, self._type]
-                yield init(message, block.peer, tag + number)
+            for numbers in self.arrays_by_message(block.count):
+                count, kind = block.count // self._unit, self._type
+                if len(numbers) > 1:
+                    # Blocks have few different sizes.
+                    if block.count not in joined:
+                        part = self._type.Create_contiguous(count)
+                        joined[block.count] = self._joined(part, arrays)
+                        part.Free()
+                    count, kind = 1, joined[block.count]
+                values = part_of(arrays[numbers.start], block).view(np.uint8)
+                yield init([values, count, kind], block.peer, tag + numbers.start)
 
     def _start(self) -> None:
         self._prequest.Startall(self._requests)
 
 
 class _AllToAll(MpiExchange):
-    """One collective per array."""
+    """One collective if all blocks are small, else one per array."""
 
-    ordered = True
+    ordered = is_collective = True
 
     def _prepare(self, tag: int) -> None:
-        def message(array: Array, blocks: list[Block]) -> list[Any]:
-            counts, offsets = [0] * self._comm.size, [0] * self._comm.size
-            for block in blocks:
-                counts[block.peer] = block.count // self._unit
-                offsets[block.peer] = block.offset // self._unit
-            return [array.view(np.uint8), (counts, offsets), self._type]
+        if len(self._staged) > 1:
+            # Either all ranks join arrays, or none.
+            fits = max(array.nbytes for pair in self._staged for array in pair) <= _MOST_BYTES
+            mine = self.largest if fits else _MOST_BYTES
+            self.largest = self._transport.owner.allreduce(mine, op=max)
+        self._joins = len(self._staged) > len(self.arrays_by_message(0))
+        prepared = self._joined_message if self._joins else self._messages_by_array
+        arrays = zip(*self._staged, strict=True)
+        sources, targets = (
+            prepared(some, blocks)
+            for some, blocks in zip(arrays, (self.sends, self.receives), strict=True)
+        )
+        self._messages = list(zip(sources, targets, strict=True))
 
-        self._messages = [
-            (message(source, self.sends), message(target, self.receives))
-            for source, target in self._staged
-        ]
+    def _messages_by_array(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
+        counts, offsets = [0] * self._comm.size, [0] * self._comm.size
+        for block in blocks:
+            counts[block.peer] = block.count // self._unit
+            offsets[block.peer] = block.offset // self._unit
+        return [[array.view(np.uint8), (counts, offsets), self._type] for array in arrays]
+
+    def _joined_message(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
+        size, itemsize = self._comm.size, arrays[0].itemsize
+        counts, offsets, kinds = [0] * size, [0] * size, [self._byte] * size
+        joined: dict[int, Any] = {}
+        for block in blocks:
+            if block.count not in joined:
+                part = self._type.Create_contiguous(block.count // self._unit)
+                joined[block.count] = self._joined(part, arrays)
+                part.Free()
+            counts[block.peer], offsets[block.peer] = 1, block.offset * itemsize
+            kinds[block.peer] = joined[block.count]
+        return [[arrays[0].view(np.uint8), (counts, offsets), kinds]]
 
     def _start(self) -> None:
-        self._requests = [
-            self._comm.Ialltoallv(source, target) for source, target in self._messages
-        ]
+        exchange = self._comm.Ialltoallw if self._joins else self._comm.Ialltoallv
+        self._requests = [exchange(source, target) for source, target in self._messages]
 
 
 class MpiPointToPoint(MpiTransport):
-    """One message per peer and array."""
+    """Messages from rank to rank."""
 
     name = "mpi-p2p"
     exchange = _PointToPoint
 
 
 class MpiAllToAll(MpiTransport):
-    """One collective per array."""
+    """Collectives of all ranks."""
 
     name = "mpi"
     exchange = _AllToAll

@@ -87,6 +87,15 @@ class PlaneGeometry:
         columns: int = max(sum(box.size for box in of_rank) for of_rank in boxes)
         return max(planes, columns)
 
+    @cached_property
+    def block_size(self) -> int:
+        """Elements of the largest block of a field that any rank sends to another."""
+        planes = self.physical_boxes[0].shape[0]  # the first rank has the most
+        return max(
+            planes * one.geometry.row * max(box.shape[1] for box in one.geometry.column_boxes)
+            for one in self.ranges
+        )
+
     @property
     def off_rank_elements(self) -> int:
         """Complex elements of one field that this rank sends to others."""
