@@ -16,11 +16,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slipstream.decomposition import Box, factorisations, grid_boxes
+from slipstream.decomposition import Box, GridBoxes, factorisations, grid_boxes
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
-Boxes = tuple[Box, ...]
+# Those of a process grid are known by formula, for any number of ranks.
+Boxes = tuple[Box, ...] | GridBoxes
 
 # Fields and three axes: arrays of more have too many grids to try them all.
 _SEARCHED_AXES = 4
@@ -93,14 +94,19 @@ class _Space:
     def possible(self, boxes: Boxes, remaining: frozenset[int]) -> tuple[int, ...]:
         """Return the axes that can be transformed in a layout, in their order."""
         shape = self.shape(remaining)
-        filled = [box for box in boxes if box.size]
-        if any(box.size for box in boxes[self.active :]):
-            return ()
-        axes = [
-            axis
-            for axis in sorted(remaining, reverse=True)
-            if all(box.shape[axis] == shape[axis] for box in filled)
-        ]
+        if isinstance(boxes, GridBoxes):
+            if boxes.workers > self.active:
+                return ()
+            axes = [axis for axis in sorted(remaining, reverse=True) if boxes.is_whole(axis)]
+        else:
+            filled = [box for box in boxes if box.size]
+            if any(box.size for box in boxes[self.active :]):
+                return ()
+            axes = [
+                axis
+                for axis in sorted(remaining, reverse=True)
+                if all(box.shape[axis] == shape[axis] for box in filled)
+            ]
         if self.half_axis in remaining:
             if self.half_axis not in axes:
                 return tuple(axis for axis in axes if axis in self.early)
@@ -111,6 +117,9 @@ class _Space:
         """Return a layout after some axes have been transformed in it."""
         for axis in axes:
             kept = self.modes[axis - 1].count
+            if isinstance(boxes, GridBoxes):
+                boxes = boxes.with_extent(axis, kept)
+                continue
             boxes = tuple(box.with_range(axis, 0, kept) if box.size else box for box in boxes)
         return boxes
 
@@ -148,6 +157,9 @@ def _routes(
 def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
     """Return the target as it is before its last transforms, which need all of their axes."""
     for axis in remaining:
+        if isinstance(target, GridBoxes) and target.is_whole(axis):
+            target = target.with_extent(axis, space.sizes[axis])
+            continue
         target = tuple(
             box.with_range(axis, box.start[axis], max(box.start[axis], space.sizes[axis]))
             if box.size
@@ -165,14 +177,13 @@ def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> 
     shape, needed = space.shape(remaining), remaining
     if space.half_axis in remaining:
         needed = remaining.intersection({space.half_axis, *space.early})
-    result = []
+    result: list[Boxes] = []
     for grid in _process_grids(space.active, len(shape)):
         if not any(grid[axis] == 1 for axis in needed):
             continue
         if not idle and any(parts > size for parts, size in zip(grid, shape, strict=True)):
             continue
-        empty = Box((0,) * len(shape), (0,) * len(shape))
-        result.append((*grid_boxes(shape, grid), *[empty] * (ranks - space.active)))
+        result.append(grid_boxes(shape, grid, ranks))
     return result
 
 
@@ -200,4 +211,6 @@ def _moved(route: list[Stage]) -> int:
 
 def with_fields(boxes: Sequence[Box], fields: int) -> Boxes:
     """Return boxes of an array with an axis of fields before all others."""
+    if isinstance(boxes, GridBoxes):
+        return boxes.with_axis(fields)
     return tuple(Box((0, *box.start), (fields if box.size else 0, *box.stop)) for box in boxes)
