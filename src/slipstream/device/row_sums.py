@@ -25,14 +25,16 @@ def sum_of_rows(device: Device, table: Array) -> np.ndarray:
 
 
 def group_sums(device: Device, table: Array) -> Array:
-    """Return the sums over groups of `ROWS_OF_GROUP` rows of a table of doubles, on the device."""
+    """Return the sums over groups of `ROWS_OF_GROUP` rows of a table of doubles, on the device.
+
+    The host does not wait for them.
+    """
     rows, columns = table.shape
     groups = -(-rows // ROWS_OF_GROUP)
     totals = device.empty((groups, columns), np.float64)
     launch = RowLaunch(groups, columns)
-    device.run(
-        row_sum_kernel(device).bind(launch, table, totals, groups, ROWS_OF_GROUP, rows, columns)
-    )
+    add = row_sum_kernel(device).bind(launch, table, totals, groups, ROWS_OF_GROUP, rows, columns)
+    device.default_stream.submit(add)
     return totals
 
 
