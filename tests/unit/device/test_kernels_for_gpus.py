@@ -39,6 +39,7 @@ from slipstream.lattice.pressure_blocks import PressureGrids
 from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
+from slipstream.spectral.fields_at_points import sum_kernel
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
@@ -135,6 +136,7 @@ def used_kernels(real, shape):
             component_sums(flow)
             energy_spectrum(flow, 0, problem.size, None)
             variances(flow, flow.modes_of(flow.state), None)
+            sum_kernel(flow)
             assert list(anisotropic(flow, field_parts(model), None))
             if problem.size >= 3:
                 vector_sums(flow, 0)
