@@ -61,6 +61,7 @@ MODELS = (
 ONLY_FOR_CPUS = (
     "collide_and_stream_strips.hpp",
     "lane_program.hpp",
+    "lax_wendroff_rows.hpp",
     "openmp_threads.hpp",
     "vector_fft.hpp",
     "vector_product.hpp",
