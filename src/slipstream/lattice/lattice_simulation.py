@@ -26,7 +26,13 @@ from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.flow_domain import Domain, open_domain, read_pores
 from slipstream.lattice.flow_snapshot import FlowSnapshot, snapshot_size
-from slipstream.lattice.fluid import Units, driven_along, fluid_of, physical_fluid_of
+from slipstream.lattice.fluid import (
+    Units,
+    driven_along,
+    fluid_of,
+    physical_fluid_of,
+    with_relaxation_time,
+)
 from slipstream.lattice.lattice_checkpoint import (
     AXES_TABLE,
     AxisRecord,
@@ -159,6 +165,7 @@ class LatticeSimulation(Simulation):
                 case.run.partition,
                 image.isolated,
             )
+        self.case = case = with_relaxation_time(case, self.subdomain.width)
         self.found = self.subdomain.connectivity.without_layers(self.domain.added)
         crossing = {peer: len(ends) for peer, ends in self.subdomain.neighbours.items()}
         self._share = Share(
@@ -309,6 +316,7 @@ class LatticeSimulation(Simulation):
     def _take_settings(self, before: Case) -> None:
         """Go on with another fluid, drive or tolerance. Collective."""
         assert isinstance(before, LatticeCase)
+        self.case = with_relaxation_time(self.case, self.subdomain.width)
         earlier, over = self.steadiness.looks, self._over
         if before.flow == self.case.flow:
             self._follow(self._axis, self._began)
@@ -325,7 +333,7 @@ class LatticeSimulation(Simulation):
         self._judge()
 
     def _restart_from(self, checkpoint: Checkpoint, earlier: LatticeCase, folder: str) -> None:
-        case = self.case
+        case, earlier = self.case, with_relaxation_time(earlier, self.subdomain.width)
         mine, theirs = (sorted(set(one.image.walls)) for one in (case, earlier))
         if mine != theirs:
             raise InputError(
