@@ -60,7 +60,7 @@ def published_table(published: Path, results: Path) -> str:
         rows.append(
             {
                 "program": "Slipstream",
-                "grid": result["shape"] if "shape" in result else [1024] * 3,
+                "grid": result.get("shape", [1024] * 3),
                 "kind": "real",
                 "bytes per mode": 8 if single else 16,
                 "devices": result["ranks"],
