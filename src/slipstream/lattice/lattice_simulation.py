@@ -51,6 +51,7 @@ from slipstream.lattice.lattice_report import (
     mirrored_tensor_text,
     narrow_doubt,
     narrow_fact,
+    no_coarse_start_text,
     no_room_to_measure_text,
     permeability_fact,
     problem_facts,
@@ -73,6 +74,7 @@ from slipstream.lattice.permeability_result import (
 )
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.pressure_blocks import begin_kernels
 from slipstream.lattice.storage_tuning import choose_storage, storage_candidates, storage_wishes
 from slipstream.lattice.velocity_set import AXES, axes_of
 from slipstream.lattice.voxel_fields import (
@@ -143,6 +145,8 @@ class LatticeSimulation(Simulation):
             return
         case = self.case
         image, axes = case.image, self._axes
+        if case.convergence.vectors and case.ends_early:
+            begin_kernels(self.device)
         self.domain = open_domain(image, AXES[axes[0]], self.comm, self.given_image, self.terms)
         with in_terms_of(self.terms):
             self.subdomain = read_pores(
@@ -272,7 +276,9 @@ class LatticeSimulation(Simulation):
         self.flow.rest()
         wants = self.case.convergence.coarse_start and not self.case.flow.inertia
         if wants and is_new and self._vectors:
-            self._coarse[self._axis] = begin_coarsely(self, self._axis)
+            self._coarse[self._axis], problem = begin_coarsely(self, self._axis)
+            if problem and self.coarsening == 1:
+                self._warnings.append(no_coarse_start_text(problem, AXES[self._axis]))
 
     def _follow(self, axis: int, began: int) -> None:
         """Drive the flow along an axis from step `began` on, until it is steady."""

@@ -87,7 +87,7 @@ def courant_rate(flow: SpectralStep) -> float:
         tables.device.synchronize()
         tables.device.run(largest(tables.found))
         tables.device.synchronize()
-    return float(np.max(np.array(found, np.int64).view(np.float64)))
+    return float(np.int64(max(found)).view(np.float64))
 
 
 def record_courant(flow: SpectralStep) -> StepGraph:

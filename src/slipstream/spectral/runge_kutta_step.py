@@ -88,6 +88,7 @@ class SpectralStep:
         self.real = real_name(problem.real_dtype)
         self._model_header = f'"{kernels.write(code_generation.mode_header(model))}"'
         self._step_size: float | None = None
+        self._is_steady = False  # whether the factors that were set last are 1
         # Whether the planes have what the next step begins with: set by who runs steps.
         self.is_ahead = False
         # What is evaluated from the state, which follows if the equations change.
@@ -346,6 +347,9 @@ class SpectralStep:
 
         Patterns of force are multiplied by `factors`, shape (substages, patterns); 1 by default.
         """
+        if factors is None and step == self._step_size and self._is_steady:
+            return
+        self._is_steady = factors is None
         factors = self._steady if factors is None else factors
         values = np.concatenate([[step], factors.ravel()])
         if np.array_equal(values, self._step_values):

@@ -209,6 +209,8 @@ def lattice_kernels(real):
         flow.advance(2)
         flow.sums()
         flow.fields()
+        flow.site_values(0, 1)
+        flow.speed_sums(subdomain.box)
         acceleration = Acceleration(flow, 3, None)
         flow.advance(PERIOD)
         acceleration.measure(1.0)
@@ -216,7 +218,8 @@ def lattice_kernels(real):
         vectors = acceleration._residual, acceleration._residual_changes
         acceleration._blocks.solve(*vectors, np.zeros(3), 1.0, fluid, PERIOD)
         flow.set_populations(np.arange(3), 1, flow.populations(np.arange(3), 1))
-    PressureGrids(device, np.ones((D3Q19.links // 2, 5, 5, 5), np.float32), D3Q19, "serial")
+    links = np.ones((D3Q19.links // 2, 5, 5, 5), np.uint32)
+    PressureGrids(device, links, 1.0, D3Q19, "serial").solve(np.ones((5, 5, 5), np.int64), 1.0)
     for dtype in (real, "float16"):
         swap_kernels(device, np.dtype(dtype))
     return set(device.noted)
