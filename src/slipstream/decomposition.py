@@ -238,10 +238,8 @@ class GridBoxes(Sequence[Box]):
         return Box(tuple(reversed(start)), tuple(reversed(stop)))
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, GridBoxes):
-            one, two = ((b.shape, b.grid, b._ranks) for b in (self, other))
-            if one == two:
-                return True
+        if self.is_alike(other):
+            return True
         if not isinstance(other, Sequence) or len(other) != self._ranks:
             return False
         return all(map(operator.eq, self, other))
@@ -251,6 +249,12 @@ class GridBoxes(Sequence[Box]):
 
     def __repr__(self) -> str:
         return f"grid_boxes({self.shape}, {self.grid}, {self._ranks})"
+
+    def is_alike(self, other: object) -> bool:
+        """Return whether these are the boxes of the same grid, which is seen at once."""
+        if not isinstance(other, GridBoxes):
+            return False
+        return (self.shape, self.grid, self._ranks) == (other.shape, other.grid, other._ranks)
 
     @property
     def workers(self) -> int:

@@ -72,11 +72,17 @@ def test_schedules_and_transports_give_the_same_bits(comm, device, box, integrat
 
 @pytest.mark.several_ranks
 @pytest.mark.parametrize(
-    ("joined", "chunks", "transport"),
-    [(0, 1, "mpi"), (1 << 20, 4, "mpi-p2p"), (200, 3, "mpi-p2p"), (1 << 20, 2, "auto")],
+    ("joined", "chunks", "flying", "transport"),
+    [
+        (0, 1, None, "mpi"),
+        (1 << 20, 4, None, "mpi-p2p"),
+        (200, 3, 1, "mpi-p2p"),
+        (1 << 20, 1, 2, "mpi-p2p"),
+        (1 << 20, 2, None, "auto"),
+    ],
 )
 def test_messages_of_any_size_give_the_same_bits(
-    comm, device, monkeypatch, joined, chunks, transport
+    comm, device, monkeypatch, joined, chunks, flying, transport
 ):
     def result():
         settings = (*UNEVEN_BOX, f"run.transport={transport}")
@@ -84,6 +90,9 @@ def test_messages_of_any_size_give_the_same_bits(
 
     expected = result()
     monkeypatch.setattr(mpi_transport, "JOINED_BYTES", joined)
+    if flying is not None:
+        monkeypatch.setattr(mpi_transport, "PERSISTENT", 0)
+        monkeypatch.setattr(mpi_transport, "FLYING", flying)
     monkeypatch.setattr(slab_engine, "CHUNKS_FROM", ((0, chunks),))
     assert result() == expected
 

@@ -10,9 +10,11 @@ it there, for an MPI library that takes it.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 _TAGS = 32000
 # A rank that waits checks once in this many polls whether a step has failed on another rank.
 _LOOK = 16
+# Exchanges of more messages begin so many at a time, each way.
+PERSISTENT, FLYING = 512, 64
 # Smaller blocks of an exchange travel with those of its other arrays, in one message to a peer.
 JOINED_BYTES = 1 << 20
 # MPI counts the bytes of a collective's buffer in 32 bits.
@@ -256,6 +260,16 @@ class MpiExchange(MessageExchange):
         self._types.append(elements.Create_hindexed_block(1, places).Commit())
         return self._types[-1]
 
+    def _kinds(self, arrays: Sequence[Array], blocks: list[Block]) -> dict[int, Any]:
+        """Return the datatypes of blocks that join arrays, which have few different sizes."""
+        kinds = {}
+        for count in {block.count for block in blocks}:
+            if len(arrays) > len(self.arrays_by_message(count)):
+                part = self._type.Create_contiguous(count // self._unit)
+                kinds[count] = self._joined(part, arrays)
+                part.Free()
+        return kinds
+
     def test(self) -> bool:
         if self._is_over():
             self._flying = False
@@ -280,37 +294,64 @@ def _free(handles: list[Any]) -> None:
 
 
 class _PointToPoint(MpiExchange):
-    """Persistent messages: one per peer if its blocks are small, else one per peer and array."""
+    """One message per peer if its blocks are small, else one per peer and array.
+
+    Requests of few messages persist. Of many, as many fly as the network is worth, in an order in
+    which those of both ends meet: each request takes a kilobyte, and MPI looks at all of them.
+    """
 
     def _prepare(self, tag: int) -> None:
-        order = self._transport.order
-        receives, sends = order.receives(self.receives), order.sends(self.sends)
+        order, comm = self._transport.order, self._comm
         sources, targets = zip(*self._staged, strict=True)
         # What is expected first: then nothing that arrives has to be put aside.
-        self._requests = [
-            *self._persistent(self._comm.Recv_init, targets, receives, tag),
-            *self._persistent(self._comm.Send_init, sources, sends, tag),
-        ]
+        ways = (
+            (comm.Recv_init, comm.Irecv, targets, order.receives(self.receives)),
+            (comm.Send_init, comm.Isend, sources, order.sends(self.sends)),
+        )
+        self._persists = len(self.sends) + len(self.receives) <= PERSISTENT
+        # The messages of each way that have not been begun, and requests of those that have.
+        self._left: list[Iterator[Any]] = []
+        self._begun: list[list[Any]] = [[], []]
+        self._ways = []
+        for init, begin, arrays, blocks in ways:
+            kinds = self._kinds(arrays, blocks)
+            if self._persists:
+                self._requests += self._messages(init, arrays, blocks, kinds, tag)
+            else:
+                self._ways.append(partial(self._messages, begin, arrays, blocks, kinds, tag))
 
-    def _persistent(
-        self, init: Any, arrays: Sequence[Array], blocks: list[Block], tag: int
+    def _messages(
+        self,
+        begin: Any,
+        arrays: Sequence[Array],
+        blocks: list[Block],
+        kinds: dict[int, Any],
+        tag: int,
     ) -> Iterator[Any]:
-        joined: dict[int, Any] = {}
+        """Yield the requests of all messages, in order."""
         for block in blocks:
             for numbers in self.arrays_by_message(block.count):
                 count, kind = block.count // self._unit, self._type
                 if len(numbers) > 1:
-                    # Blocks have few different sizes.
-                    if block.count not in joined:
-                        part = self._type.Create_contiguous(count)
-                        joined[block.count] = self._joined(part, arrays)
-                        part.Free()
-                    count, kind = 1, joined[block.count]
+                    count, kind = 1, kinds[block.count]
                 values = part_of(arrays[numbers.start], block).view(np.uint8)
-                yield init([values, count, kind], block.peer, tag + numbers.start)
+                yield begin([values, count, kind], block.peer, tag + numbers.start)
 
     def _start(self) -> None:
-        self._prequest.Startall(self._requests)
+        if self._persists:
+            self._prequest.Startall(self._requests)
+            return
+        self._left = [way() for way in self._ways]
+        self._is_over()
+
+    def _is_over(self) -> bool:
+        if self._persists:
+            return super()._is_over()
+        for left, begun in zip(self._left, self._begun, strict=True):
+            done = set(self._request.Testsome(begun) or ()) if begun else ()
+            begun[:] = [one for number, one in enumerate(begun) if number not in done]
+            begun += itertools.islice(left, FLYING - len(begun))
+        return not any(self._begun)
 
 
 class _AllToAll(MpiExchange):
@@ -343,12 +384,8 @@ class _AllToAll(MpiExchange):
     def _joined_message(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
         size, itemsize = self._comm.size, arrays[0].itemsize
         counts, offsets, kinds = [0] * size, [0] * size, [self._byte] * size
-        joined: dict[int, Any] = {}
+        joined = self._kinds(arrays, blocks)
         for block in blocks:
-            if block.count not in joined:
-                part = self._type.Create_contiguous(block.count // self._unit)
-                joined[block.count] = self._joined(part, arrays)
-                part.Free()
             counts[block.peer], offsets[block.peer] = 1, block.offset * itemsize
             kinds[block.peer] = joined[block.count]
         return [[arrays[0].view(np.uint8), (counts, offsets), kinds]]

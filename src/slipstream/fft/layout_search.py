@@ -13,7 +13,7 @@ transformed, but may be divided.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slipstream.decomposition import Box, GridBoxes, factorisations, grid_boxes
@@ -25,6 +25,9 @@ Boxes = tuple[Box, ...] | GridBoxes
 
 # Fields and three axes: arrays of more have too many grids to try them all.
 _SEARCHED_AXES = 4
+
+# Elements that are sent while a message is on its way: a microsecond of a network.
+_MESSAGE = 1024
 
 # Bricks to a pencil, two more pencils, and bricks again.
 _MOST_EXCHANGES = 4
@@ -137,11 +140,9 @@ def _routes(
     stage = Stage(boxes, space.transformed(boxes, axes), axes)
     rest = remaining - set(axes)
     if exchanges == 0:
-        reached = not rest and all(
-            ours == theirs or not (ours.size or theirs.size)
-            for ours, theirs in zip(stage.after, target, strict=True)
-        )
-        return [[stage]] if reached else []
+        return [[stage]] if not rest and _same(stage.after, target) else []
+    if exchanges == 1 and _divides_any(target, rest):
+        return []  # what is divided at the end cannot be transformed there
     layouts = (
         [_untransformed(space, target, rest)]
         if exchanges == 1
@@ -152,6 +153,21 @@ def _routes(
         for layout in layouts
         for way in _routes(space, layout, target, rest, exchanges - 1, idle)
     ]
+
+
+def _same(boxes: Boxes, others: Boxes) -> bool:
+    """Return whether ranks have the same, wherever those are that have nothing."""
+    if isinstance(boxes, GridBoxes) and boxes.is_alike(others):
+        return True
+    return all(
+        ours == theirs or not (ours.size or theirs.size)
+        for ours, theirs in zip(boxes, others, strict=True)
+    )
+
+
+def _divides_any(boxes: Boxes, axes: Iterable[int]) -> bool:
+    """Return whether the boxes of a grid divide one of the axes."""
+    return isinstance(boxes, GridBoxes) and not all(map(boxes.is_whole, axes))
 
 
 def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
@@ -201,11 +217,11 @@ def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
 
 
 def _moved(route: list[Stage]) -> int:
-    """Return how many elements rank 0 sends, and a little for each partner."""
+    """Return how many elements rank 0 sends, and what each message takes, in elements."""
     total = 0
     for first, second in itertools.pairwise(route):
         plan = ExchangePlan.redistribution(first.after, second.before, 0)
-        total += plan.off_rank_elements() + len(plan.sends)
+        total += plan.off_rank_elements() + _MESSAGE * len(plan.sends)
     return total
 
 
