@@ -62,7 +62,7 @@ class TileSize:
     """How many points a GPU's block of threads advances, through as many planes as suits."""
 
     rows: int = 4  # of one thread
-    columns: int = 1  # of one thread: up to 16 bytes, in one access
+    columns: int = 1  # of one thread: 1, 2 or 4, up to 16 bytes in one access
     strips: int = 1  # of 32 threads, each with rows of its own
     blocks: int = 1  # that a multiprocessor should hold, which bounds the registers of a thread
 
@@ -74,10 +74,10 @@ class TileSize:
 
 # By steps of a pass and bytes of a number, the fastest on an H200; its multiprocessors.
 _TILES = {
-    (1, 8): TileSize(blocks=20),
-    (1, 4): TileSize(columns=4, blocks=12),
-    (2, 8): TileSize(blocks=16),
-    (2, 4): TileSize(rows=6, columns=2, blocks=12),
+    (1, 8): TileSize(rows=3, columns=2, blocks=16),
+    (1, 4): TileSize(rows=3, columns=4, blocks=16),
+    (2, 8): TileSize(rows=6, blocks=12),
+    (2, 4): TileSize(rows=4, columns=4, blocks=8),
     (3, 8): TileSize(rows=6, blocks=8),
     (3, 4): TileSize(rows=8, blocks=12),
 }
@@ -110,8 +110,8 @@ class Stencil:
         self._launch: Callable[[int], BlockLaunch | RowLaunch]
         if device.tiled_transforms():
             size = tile or _TILES[steps, dtype.itemsize]
-            if layout.alignment % size.columns or own[2] % size.columns:
-                size = replace(size, columns=1)  # accesses of several would not be aligned
+            while layout.alignment % size.columns or own[2] % size.columns:
+                size = replace(size, columns=size.columns // 2)  # so that accesses are aligned
             # Rows and columns of a tile, and the unit of where along a row tiles begin.
             margin = -(-steps // size.columns) * size.columns
             self._tile = size.rows * size.strips, 32 * size.columns - 2 * margin, size.columns
