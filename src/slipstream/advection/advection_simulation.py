@@ -24,7 +24,7 @@ from slipstream.advection.overlap_strategies import (
 )
 from slipstream.array_types import Comm
 from slipstream.case import AdvectionCase
-from slipstream.collective import collectively, on_every_rank, sum_over_ranks
+from slipstream.collective import collectively, greatest, on_every_rank, sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -224,8 +224,7 @@ class AdvectionSimulation(Simulation):
             sums += layer.sum(), np.vdot(layer, layer) / 2, np.vdot(error, error)
             # Unlike Python's, NumPy's maximum propagates NaN.
             largest = np.maximum(largest, np.abs(error).max())
-        if self.comm is not None:
-            largest = np.max(self.comm.allgather(largest))
+        largest = greatest(self.comm, float(largest))
         mass, energy, squares = sum_over_ranks(self.comm, sums) / self.case.points
         return {
             "mass": float(mass),

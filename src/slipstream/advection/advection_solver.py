@@ -57,7 +57,7 @@ class AdvectionProblem:
     devices: Mapping[str, Device]
 
     @cached_property
-    def boxes(self) -> list[Box]:
+    def boxes(self) -> Sequence[Box]:
         """The points of each rank."""
         return grid_boxes(self.shape, self.grid)
 
