@@ -78,8 +78,6 @@ _TILES = {
     (1, 4): TileSize(rows=3, columns=4, blocks=16),
     (2, 8): TileSize(rows=6, blocks=12),
     (2, 4): TileSize(rows=4, columns=4, blocks=8),
-    (3, 8): TileSize(rows=6, blocks=8),
-    (3, 4): TileSize(rows=8, blocks=12),
 }
 _MULTIPROCESSORS = 132
 
@@ -106,12 +104,12 @@ class Stencil:
         numbers = [
             dtype.type(weight) for number in courant for weight in lax_wendroff_weights(number)
         ]
-        self._arguments = (rows * row, row, *own, *numbers)
+        self._arguments: tuple[Any, ...] = (rows * row, row, *own, *numbers)
         self._launch: Callable[[int], BlockLaunch | RowLaunch]
         if device.tiled_transforms():
             size = tile or _TILES[steps, dtype.itemsize]
-            while layout.alignment % size.columns or own[2] % size.columns:
-                size = replace(size, columns=size.columns // 2)  # so that accesses are aligned
+            if layout.alignment % size.columns or own[2] % size.columns:
+                size = replace(size, columns=1)  # accesses of several would not be aligned
             # Rows and columns of a tile, and the unit of where along a row tiles begin.
             margin = -(-steps // size.columns) * size.columns
             self._tile = size.rows * size.strips, 32 * size.columns - 2 * margin, size.columns
@@ -131,12 +129,12 @@ class Stencil:
         else:
             size_bytes = math.prod(layout.shape) * dtype.itemsize
             self._tile = _rows_in_cache(row * dtype.itemsize, steps), 1 << 62, 1
+            self._arguments += (steps,)
             self._resident = max(1, getattr(device, "threads", 1) // device.lanes)
             self._kernel = device.kernel(
                 "lax_wendroff_rows.hpp",
                 "advect_rows",
                 REAL=real,
-                STEPS=steps,
                 STREAMS=2 * size_bytes > cache_bytes(),
             )
             self._launch = lambda count: RowLaunch(count, 1)
