@@ -351,7 +351,7 @@ def _cartesian(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], ranks: int, comm: Comm
 ) -> list[Box]:
     """Return boxes of about the same size."""
-    return grid_boxes(shape, process_grid(ranks, shape))
+    return list(grid_boxes(shape, process_grid(ranks, shape)))
 
 
 def _bisection(
