@@ -28,7 +28,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.collective import largest, sum_over_ranks
 from slipstream.device import RowLaunch
 from slipstream.device.row_sums import ROWS_OF_GROUP, group_sums, scale_to_bits
-from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
 
@@ -293,10 +293,7 @@ class Acceleration:
         kernel = flow.device.kernel("steady_vectors.hpp", name, **constants)
         sites, stored = flow.sites.count, flow.sites.stored
         launch = RowLaunch(self._rows, self._columns, reduces=True)
-        size: tuple[int, ...] = self._rows, self._columns, sites, stored
-        if name == "add_correction":
-            segments = -(-sites // SEGMENT)
-            launch, size = RowLaunch(segments, SEGMENT), (segments, sites, stored)
+        size = self._rows, self._columns, sites, stored
         flow.device.run(kernel.bind(launch, *arguments, *size))
 
 
