@@ -135,8 +135,8 @@ PEERS = {
         _rows((1,), n=(32, 48)),
         "poromics stops when the velocity changes by less than 1e-3 between two checks, Slipstream"
         " when the estimated distance from the steady flow is below 1e-3. poromics prescribes"
-        " densities at both ends and computes in single precision; Slipstream's flow is periodic, so k"
-        " differs on samples as small as these.",
+        " densities at both ends and computes in single precision; Slipstream's flow is periodic, so"
+        " k differs on samples as small as these.",
     ),
 }
 
