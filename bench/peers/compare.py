@@ -4,7 +4,7 @@
     python bench/peers/compare.py exponax --python /path/to/its/environment/bin/python
 
 Run it by a Python that has Slipstream. Without ``--python`` the peer is installed into an
-environment of its own, build/peers/NAME, in the versions listed below. Both programs stay alive
+separate environment, build/peers/NAME, in the versions listed below. Both programs stay alive
 and take turns, so that what else the machine does falls on both; a row has the least time of each.
 The record goes into bench/results/peers, from which the site's page of comparisons is made.
 """
@@ -135,8 +135,8 @@ PEERS = {
         _rows((1,), n=(32, 48)),
         "poromics stops when the velocity changes by less than 1e-3 between two checks, Slipstream"
         " when the estimated distance from the steady flow is below 1e-3. poromics prescribes"
-        " densities at both ends and computes in single precision; Slipstream's flow is periodic, so"
-        " k differs on samples as small as these.",
+        " densities at both ends and computes in single precision; Slipstream's flow is periodic."
+        " On samples as small as these, k differs for this.",
     ),
 }
 

@@ -39,7 +39,7 @@ def serve(
     results: Callable[[], dict[str, Any]] | None = None,
 ) -> None:
     """Time an action that does ``per_call`` units of work, on all ranks of a communicator."""
-    action()  # what is compiled or planned at first
+    action()  # compiles and plans
     answers = sys.stdout
 
     def timed() -> float:
