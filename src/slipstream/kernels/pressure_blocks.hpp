@@ -53,6 +53,24 @@ INLINE int step_between(Index place, int by, Index edge, Index size) {
   return by < 0 && place % edge == 0 ? -1 : 0;
 }
 
+// Note the places of the sites of all rows of a box that begins at `z`, `y` and `x` of the image.
+KERNEL place_sites(const unsigned char* RESTRICT voxels, const Index* RESTRICT first, const Index* RESTRICT rows,
+                   unsigned short* RESTRICT places, Index row_count, Index columns, Index height, Index z, Index y,
+                   Index x, Index sites) {
+  FOR_ROWS(r, row_count) {
+    const unsigned char* RESTRICT pore = voxels + rows[r] * (columns + 2) + 1;
+    count_columns(
+        columns, [&](Index c) { return pore[c] != 0; },
+        [&](Index c, Index before) {
+          if (!pore[c]) return;
+          const Index site = first[rows[r]] + before;
+          places[site] = (unsigned short)(z + r / height);
+          places[sites + site] = (unsigned short)(y + r % height);
+          places[2 * sites + site] = (unsigned short)(x + c);
+        });
+  }
+}
+
 // Count the links between blocks, in units of the smallest weight. Where a pair's second direction leads, the
 // first one leads back.
 KERNEL count_links(const Link* RESTRICT walls, const unsigned short* RESTRICT places,
@@ -141,6 +159,55 @@ KERNEL spread_pressure(const float* RESTRICT pressure, const Link* RESTRICT wall
 // Rows of what follows have one more place before and behind, for the last block and the first, so that no block
 // but those of other rows has to be looked for: a CPU loads neighbours of many blocks at once.
 INLINE Index inner(Index place, Index columns) { return place == 0 ? columns : place > columns ? 1 : place; }
+
+// Numbers of blocks, with those places: counts times a factor, and whole numbers over the largest of them.
+KERNEL with_ends(const unsigned* RESTRICT counts, double factor, float* RESTRICT out, Index rows, Index columns) {
+  FOR_ROWS(row, rows) {
+    FOR_COLUMNS(place, columns + 2) {
+      out[row * (columns + 2) + place] = float(counts[row * columns + inner(place, columns) - 1]) * float(factor);
+    }
+  }
+}
+
+KERNEL give_parts(const Index* RESTRICT sums, double largest, float* RESTRICT b, float* RESTRICT found,
+                  float* RESTRICT along, Index rows, Index columns) {
+  FOR_ROWS(row, rows) {
+    FOR_COLUMNS(place, columns + 2) {
+      const Index to = row * (columns + 2) + place;
+      b[to] = float(double(sums[row * columns + inner(place, columns) - 1]) / largest);
+      found[to] = 0;
+      along[to] = 0;
+    }
+  }
+}
+
+// The largest of each row: of whole numbers, and of pressures, which are taken times a factor without those places.
+KERNEL largest_sums(const Index* RESTRICT sums, double* RESTRICT largest, Index rows, Index columns) {
+  FOR_ROWS(row, rows) {
+    double most = 0;
+    FOR_COLUMNS_MAXIMUM(x, columns, most) {
+      const double size = fabs(double(sums[row * columns + x]));
+      most = size > most ? size : most;
+    }
+    const Index found = row_maximum(ordered_bits(most));
+    if (FIRST_COLUMN) largest[row] = number_of_bits(found);
+  }
+}
+
+KERNEL take_found(const float* RESTRICT found, double factor, float* RESTRICT pressure, double* RESTRICT largest,
+                  Index rows, Index columns) {
+  FOR_ROWS(row, rows) {
+    double most = 0;
+    FOR_COLUMNS_MAXIMUM(x, columns, most) {
+      const float here = found[row * (columns + 2) + 1 + x] * float(factor);
+      pressure[row * columns + x] = here;
+      const double size = fabs(double(here));
+      most = size > most ? size : most;
+    }
+    const Index bits = row_maximum(ordered_bits(most));
+    if (FIRST_COLUMN) largest[row] = number_of_bits(bits);
+  }
+}
 
 // Couplings of blocks twice as large: of all that leads from one to another, over twice the distance.
 KERNEL couple_larger_blocks(const float* RESTRICT fine, float* RESTRICT coarse, Index fine_planes,

@@ -88,7 +88,7 @@ def permeability(
     voxel_size: float = 1.0,
     axis: str = "z",
     *,
-    relaxation_time: float = 1.0,
+    relaxation_time: float | None = None,
     magic: float = 0.1875,
     force: float | None = None,
     pressure_drop: float | None = None,
@@ -135,10 +135,11 @@ def permeability(
     axis : {"x", "y", "z", "all"}
         Axis along which the fluid flows; "all": along each in turn, for the whole tensor, with a
         share of the steps each.
-    relaxation_time : float
+    relaxation_time : float, optional
         Relaxation time of the even part of the populations, in time steps, which sets the viscosity
-        to (relaxation_time - 0.5) / 3. The permeability does not depend on it. The number of steps
-        does: without vectors, 0.6 needs far fewer in narrow pores.
+        to (relaxation_time - 0.5) / 3. The permeability does not depend on it, the number of steps
+        does. Default, or "auto": 1.25 to 1.5 by the width of pores for Stokes flow that is
+        extrapolated, else 1; without vectors, 0.6 needs far fewer in narrow pores.
     magic : float
         Magic parameter, (relaxation_time - 0.5) * (odd - 0.5), from which the relaxation time of
         the odd part follows; with 3/16, walls are half way between pore and solid.

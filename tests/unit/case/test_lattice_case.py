@@ -56,7 +56,7 @@ def test_minimal_case_has_the_documented_defaults():
     assert (image.porosity, image.seed, image.voxel_size) == (0.13, 0, 1.0)
     assert (image.crop, image.mirror, image.buffer, image.walls) == (None, (), 0, ())
     assert (image.isolated, image.path, image.pore) == ("remove", None, None)
-    assert (flow.axis, flow.relaxation_time, flow.magic) == ("z", 1.0, 3 / 16)
+    assert (flow.axis, flow.relaxation_time, flow.magic) == ("z", None, 3 / 16)
     assert (flow.force, flow.pressure_drop, flow.inertia) == (1e-5, None, False)
     assert (case.convergence.tolerance, case.convergence.interval) == (1e-3, 100)
     assert set(case.numerics.model_dump().values()) == {"float64", "auto"}
