@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-# Records of Slipstream's own transforms that stand beside published ones.
+# Slipstream's records in the table of published transforms.
 OURS = ("fft-1024-r4-h200", "fft-1024-f32-r4-h200")
 
 
