@@ -125,7 +125,7 @@ def lanes_in_turn(calls, lanes=3, count=24):
 
 def test_lanes_of_compiled_code_have_threads_of_the_device():
     """No stream is used, the calling thread has the last lane, and threads end with the device."""
-    before = threading.active_count()
+    before = set(threading.enumerate())
     device = HostDevice(threads=3, lanes=3)
     calls = []
     lanes = lanes_in_turn(calls)  # programs do not keep what they call
@@ -137,14 +137,13 @@ def test_lanes_of_compiled_code_have_threads_of_the_device():
         assert {thread for number, thread in calls if number % 3 == 2} == {threading.get_ident()}
         assert len({thread for _, thread in calls}) == 3
     assert list(programs.intervals()) == list(range(24))
-    assert threading.active_count() == before + 2
+    crew = set(threading.enumerate()) - before
+    assert len(crew) == 2
     del device, programs
     gc.collect()
-    for _ in range(200):
-        if threading.active_count() == before:
-            break
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    for thread in crew:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_streams_run_what_comes_while_the_threads_of_the_device_work():
