@@ -35,6 +35,9 @@ FLAGS = (
     "-fPIC",
     "-shared",
     "-w",
+    # Registers of MMX share their state with long double numbers: a kernel that leaves them in use
+    # makes NumPy's transforms not-a-number.
+    *(["-mno-mmx"] if platform.machine().lower() in ("x86_64", "amd64") else []),
 )
 
 

@@ -44,6 +44,7 @@ class Sites:
         own: Sequence[tuple[Box, Box]],
         order: str,
         velocity_set: VelocitySet = D3Q19,
+        group: int = 1,
     ) -> None:
         self.device, self.velocity_set = device, velocity_set
         self.box_shape = tuple(size - 2 for size in voxels.shape)
@@ -65,7 +66,7 @@ class Sites:
         )
         self._counts: Any = counts
         self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
-        self.stored = stored_sites(self.count)
+        self.stored = stored_sites(self.count, group)
         check_size(self.box_shape[2], self.count)
 
     def _number(self, counts: np.ndarray, own: Sequence[tuple[Box, Box]], order: str) -> None:
@@ -85,6 +86,8 @@ class Sites:
     def numbers(self, voxels: Iterable[np.ndarray]) -> np.ndarray:
         """Return the numbers of the sites at voxels, three arrays of indices within the box."""
         z, y, x = (np.asarray(index, np.int64) + 1 for index in voxels)
+        if not z.size:
+            return z
         row = self.device.array(z * (self.box_shape[1] + 2) + y)
         place = row * (self.box_shape[2] + 2) + self.device.array(x)
         numbers = self.first[row] + self._ranks.reshape(-1)[place]
@@ -98,7 +101,8 @@ class Sites:
         """Return the links of all sites, [direction - 1][site]."""
         links = self.device.empty((self.velocity_set.links, self.stored), np.uint32)
         # The padding beyond the last site is enclosed by walls.
-        links[:, self.count :] = _BOUNCES
+        padding = np.full((len(links), self.stored - self.count), _BOUNCES, np.uint32)
+        self.device.run(self.device.copy(links[:, self.count :], padding))
         self._run(
             "link_sites",
             RowLaunch(len(self.rows), self.box_shape[2]),
@@ -121,9 +125,11 @@ class Sites:
         self.device.run(kernel.bind(launch, *arguments))
 
 
-def stored_sites(count: int) -> int:
-    """Return for how many sites memory is allocated, for so many."""
+def stored_sites(count: int, group: int = 1) -> int:
+    """Return for how many sites, in whole groups, memory is allocated, for so many."""
     segments = -(-count // SEGMENT)
+    if group > SEGMENT:
+        return group * -(-count // group)
     return SEGMENT * (segments + (_OVER - segments) % _TURN)
 
 

@@ -83,6 +83,8 @@ class OutputWriter:
         # Called by all ranks, with its step and time, when all up to a state is on the disk, the
         # state too if states are written.
         self.after_state: Callable[[int, float], None] = lambda step, time: None
+        # Called by each rank with a kind of output, its step, and the seconds until it was written.
+        self.after_write: Callable[[str, int, float], None] = lambda kind, step, seconds: None
         self.extras: list[Path] = []
         self._spectra_written: Future[None] | None = None
         self._queue = WriteQueue(simulation.comm is None and simulation.output_is_copied)
@@ -229,11 +231,13 @@ class OutputWriter:
         began = clock.perf_counter()
         write()
         self.seconds[kind] = clock.perf_counter() - began
-        self._queue.write(lambda _: self._note_seconds(kind, began))
+        step = self._simulation.step
+        self._queue.write(lambda _: self._note_seconds(kind, step, began))
 
-    def _note_seconds(self, kind: str, began: float) -> None:
+    def _note_seconds(self, kind: str, step: int, began: float) -> None:
         seconds = clock.perf_counter() - began
         self.slowest_writes[kind] = max(seconds, self.slowest_writes.get(kind, 0.0))
+        self.after_write(kind, step, seconds)
 
     def is_overdue(self) -> bool:
         """Return whether the last state is so old, on rank 0's clock, that another is wanted.

@@ -287,6 +287,9 @@ class _CaseRun:
         )
         self._recorder.describe_step(of_step)
         writer.after_state = lambda step, time: self._note_state(loop, step, time)
+        writer.after_write = lambda kind, step, seconds: self._log.debug(
+            f"{kind} of step {step} took {quantity(seconds, 's')}"
+        )
         start = simulation.time
 
         def is_wall_over() -> bool:

@@ -211,7 +211,7 @@ class RunLog:
             self.info(text())
 
     def debug(self, text: str) -> None:
-        """Write what only those who look for something want to know."""
+        """Write a detail."""
         self._write("debug", text)
 
     def info(self, text: str) -> None:

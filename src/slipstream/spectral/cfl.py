@@ -13,6 +13,7 @@ import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import SpectralTime
+from slipstream.collective import greatest
 from slipstream.device import Operation
 from slipstream.errors import InputError
 from slipstream.fft.slab_engine import record_through
@@ -44,11 +45,7 @@ def largest_rate(flow: SpectralStep, linear: LinearOperator, comm: Comm) -> floa
     of the step before, whose first substage has measured it at no cost. Not-a-number if it was not
     finite, or the state is not now.
     """
-    rate = courant_rate(flow)
-    if comm is not None:
-        # MPI's maximum might lose a not-a-number, which compares with nothing; NumPy's does not.
-        rate = float(np.max(comm.allgather(rate)))
-    rate += linear.explicit_rate
+    rate = greatest(comm, courant_rate(flow)) + linear.explicit_rate
     return rate if math.isfinite(rate) else math.nan
 
 

@@ -160,7 +160,8 @@ class SpectralStep:
             if last and passes.goes_ahead:
                 source, taken = self._beginning()
                 updates += taken
-            record_columns(graph, passes, source, updates, len(model.products))
+            products, chunks = len(model.products), passes.input_chunks
+            record_columns(graph, passes, source, updates, products, chunks=chunks)
         return graph
 
     def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
@@ -171,7 +172,7 @@ class SpectralStep:
     def record_inputs(self, graph: StepGraph, passes: Passes) -> None:
         """Record the first half of the way to physical space."""
         source, updates = self._beginning()
-        record_columns(graph, passes, source, updates)
+        record_columns(graph, passes, source, updates, chunks=passes.input_chunks)
 
     def _beginning(self) -> tuple[Any, list[ColumnUpdate]]:
         """Return the fields that go to physical space first, and the updates that make them."""

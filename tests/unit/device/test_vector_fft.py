@@ -1,5 +1,7 @@
 """Transforms on CPUs by kernels of our own, beside NumPy's in double precision."""
 
+import platform
+import sys
 import threading
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 
 from slipstream import kernels
-from slipstream.device import HostDevice, vector_fft
+from slipstream.device import HostDevice, host_compiler, vector_fft
 
 DEVICE = HostDevice(threads=1)
 # Products of small primes, with programs of their own and without; primes that are radices; and
@@ -161,3 +163,11 @@ def test_products_of_rows_are_those_of_numpy(n, real):
     largest = maxima.view(np.float64)
     assert largest.max() == pytest.approx(np.abs(points[0]).max(), rel=10 * ROUNDING[real])
     assert (largest >= np.abs(points[0]).max(axis=-1).ravel() * (1 - 10 * ROUNDING[real])).all()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="registers of x86-64")
+def test_kernels_for_old_processors_leave_long_doubles_alone(monkeypatch):
+    # Registers of MMX in use would make NumPy's transforms not-a-number.
+    monkeypatch.setenv("CXX", f"{' '.join(host_compiler.find_compiler())} -mno-avx -mno-fma")
+    monkeypatch.setattr(sys.modules[__name__], "DEVICE", HostDevice(threads=1))
+    test_products_of_rows_are_those_of_numpy(64, "float64")

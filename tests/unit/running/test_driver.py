@@ -15,7 +15,7 @@ from fake_simulation import CASE, FakeSimulation
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.running.run_case import run_case
+from slipstream.running.run_case import RunOptions, run_case
 from slipstream.simulation.solver_values import Fact
 from slipstream.stop_signals import SIGNALS
 
@@ -225,3 +225,14 @@ def test_what_cannot_be_written_ends_the_run_and_the_states_before_it_stay(tmp_p
         run(FakeSimulation(), tmp_path, "output.checkpoint_interval=0.3")
     assert open_checkpoint(tmp_path).step == written[-1]
     assert "the disk is full" in (tmp_path / "run.log").read_text()
+
+
+@pytest.mark.parametrize("level, has_details", [("debug", True), ("info", False)])
+def test_the_log_has_what_each_output_took_where_details_are_asked_for(
+    tmp_path, level, has_details
+):
+    simulation = FakeSimulation()
+    simulation.case = parse_case(CASE, ("output.pictures=false", "time.max_steps=2"))
+    run_case(simulation, tmp_path, Console(quiet=True), options=RunOptions(log_level=level))
+    log = (tmp_path / "run.log").read_text()
+    assert bool(re.search(r"debug +checkpoint of step 2 took ", log)) == has_details
