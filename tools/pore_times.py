@@ -27,7 +27,7 @@ PHASES = {
     "image: read and make voxels": "samples:Sample.read",
     "image: connectivity and division": "domain_decomposition:decompose",
     "host: percolation": "domain_decomposition:keep_percolating",
-    "host: narrow pores": "domain_decomposition:narrow_share",
+    "host: narrow pores": "domain_decomposition:pore_widths",
     "storage: choose by measurement": "lattice_simulation:choose_storage",
     "flow: sites, links, memory": "pore_flow:PoreFlow.__init__",
     "lattice steps": "pore_flow:PoreFlow.advance",
@@ -40,6 +40,7 @@ PHASES = {
     "pressure: solve": "pressure_blocks:PressureGrids.solve",
     "coarse start": "lattice_simulation:begin_coarsely",
     "result: means and fields": "lattice_simulation:LatticeSimulation.axis_flow",
+    "result: porosity profile": "permeability:porosity_profile",
 }
 
 
@@ -99,9 +100,9 @@ def measure(size: int, given: argparse.Namespace, device: Device, comm: Any) -> 
         "tolerance": given.tolerance,
         "vectors": given.vectors,
         "precision": given.precision,
-        "relaxation_time": given.relaxation_time,
+        "relaxation_time": given.relaxation_time or "auto",
         "coarse_start": given.coarse_start,
-        "keep_fields": False,
+        "keep_fields": given.keep_fields,
         "device": device,
         "comm": comm,
     }
@@ -109,7 +110,7 @@ def measure(size: int, given: argparse.Namespace, device: Device, comm: Any) -> 
     first = permeability(sample, **settings)
     cold = time.perf_counter() - began
     with Phases(device) as phases:
-        found = permeability(sample, storage=first.storage, **settings)
+        found = permeability(sample, **settings)
     began = time.perf_counter()
     permeability(sample, **settings)
     warm = time.perf_counter() - began
@@ -152,8 +153,9 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=1e-3)
     parser.add_argument("--vectors", type=int, default=10)
     parser.add_argument("--precision", default="float64")
-    parser.add_argument("--relaxation-time", type=float, default=1.0)
+    parser.add_argument("--relaxation-time", type=float, help='default: "auto"')
     parser.add_argument("--coarse-start", action="store_true")
+    parser.add_argument("--keep-fields", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     given = parser.parse_args()

@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 from slipstream.errors import InputError
 
@@ -144,16 +146,34 @@ def shape_covered(boxes: Sequence[Box]) -> tuple[int, ...]:
 
 def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
     """Make sure that the boxes of all ranks together are the array, every point once."""
-    space = Box((0,) * len(shape), tuple(shape))
+    space = whole(shape)
     filled = [box for box in boxes if box.size]
     for box in filled:
         if box.intersect(space) != box:
             raise InputError(f"{what}: {box} is not inside of shape {tuple(shape)}")
+    if _signed_corners(filled, shape) == _signed_corners([space] if space.size else [], shape):
+        return
     for first, second in itertools.combinations(filled, 2):
         if first.intersect(second).size:
             raise InputError(f"{what}: {first} and {second} overlap")
-    if sum(box.size for box in filled) != space.size:
-        raise InputError(f"{what} do not cover all points of shape {tuple(shape)}")
+    raise InputError(f"{what} do not cover all points of shape {tuple(shape)}")
+
+
+def _signed_corners(boxes: Sequence[Box], shape: Sequence[int]) -> dict[bytes, int]:
+    """Return how many boxes have a corner at each point, with alternating signs, if not zero.
+
+    These are the mixed differences of the number of boxes at each point: they are equal if and only
+    if these numbers are.
+    """
+    ends = np.array([(box.start, box.stop) for box in boxes], np.int64)
+    ends = ends.reshape(len(boxes), 2, len(shape))
+    totals: dict[bytes, int] = {}
+    for choice in itertools.product((0, 1), repeat=len(shape)):
+        sign = (-1) ** sum(choice)
+        for corner in np.stack([ends[:, end, axis] for axis, end in enumerate(choice)], axis=1):
+            place = corner.tobytes()
+            totals[place] = totals.get(place, 0) + sign
+    return {place: total for place, total in totals.items() if total}
 
 
 def split(size: int, parts: int) -> list[tuple[int, int]]:
@@ -163,11 +183,129 @@ def split(size: int, parts: int) -> list[tuple[int, int]]:
     """
     if size < 0 or parts < 1:
         raise ValueError(f"cannot divide {size} points into {parts} parts")
-    bounds = [part * (size // parts) + min(part, size % parts) for part in range(parts + 1)]
+    bounds = [_bound(size, parts, part) for part in range(parts + 1)]
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def grid_boxes(shape: Sequence[int], grid: Sequence[int]) -> list[Box]:
+def _bound(size: int, parts: int, part: int) -> int:
+    """Return where a part begins."""
+    return part * (size // parts) + min(part, size % parts)
+
+
+def _part_of(size: int, parts: int, point: int) -> int:
+    """Return the part that has a point."""
+    short, longer = divmod(size, parts)
+    if point < longer * (short + 1):
+        return point // (short + 1)
+    return longer + (point - longer * (short + 1)) // short
+
+
+class GridBoxes(Sequence[Box]):
+    """The boxes of a global array that is divided over a process grid, by formula.
+
+    Rank order is C order (last axis fastest). Those after the ranks of the grid, of `ranks` in all,
+    have nothing. The first box is the largest, along every axis.
+    """
+
+    def __init__(self, shape: Sequence[int], grid: Sequence[int], ranks: int | None = None) -> None:
+        self.shape, self.grid = tuple(shape), tuple(grid)
+        for size, parts in zip(self.shape, self.grid, strict=True):
+            if size < 0 or parts < 1:
+                raise ValueError(f"cannot divide {size} points into {parts} parts")
+        self._filled = math.prod(self.grid)
+        self._ranks = self._filled if ranks is None else ranks
+
+    def __len__(self) -> int:
+        return self._ranks
+
+    @overload
+    def __getitem__(self, rank: int) -> Box: ...
+    @overload
+    def __getitem__(self, rank: slice) -> list[Box]: ...
+    def __getitem__(self, rank: int | slice) -> Box | list[Box]:
+        if isinstance(rank, slice):
+            return [self[one] for one in range(*rank.indices(self._ranks))]
+        if not -self._ranks <= rank < self._ranks:
+            raise IndexError(f"rank {rank} of {self._ranks}")
+        rest = rank % self._ranks
+        if rest >= self._filled:
+            return Box((0,) * len(self.shape), (0,) * len(self.shape))
+        start, stop = [], []
+        for size, parts in zip(reversed(self.shape), reversed(self.grid), strict=True):
+            rest, part = divmod(rest, parts)
+            start.append(_bound(size, parts, part))
+            stop.append(_bound(size, parts, part + 1))
+        return Box(tuple(reversed(start)), tuple(reversed(stop)))
+
+    def __eq__(self, other: object) -> bool:
+        if self.is_alike(other):
+            return True
+        if not isinstance(other, Sequence) or len(other) != self._ranks:
+            return False
+        return all(map(operator.eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"grid_boxes({self.shape}, {self.grid}, {self._ranks})"
+
+    def is_alike(self, other: object) -> bool:
+        """Return whether these are the boxes of the same grid, which is seen at once."""
+        if not isinstance(other, GridBoxes):
+            return False
+        return (self.shape, self.grid, self._ranks) == (other.shape, other.grid, other._ranks)
+
+    @property
+    def workers(self) -> int:
+        """How many of the first ranks have all points between them."""
+        if 0 in self.shape:
+            return 0
+        last = 0
+        for size, parts in zip(self.shape, self.grid, strict=True):
+            last = last * parts + min(size, parts) - 1
+        return last + 1
+
+    def is_whole(self, axis: int) -> bool:
+        """Return whether all boxes that have points have all points along an axis."""
+        return self.grid[axis] == 1 or self.shape[axis] <= 1
+
+    def with_extent(self, axis: int, size: int) -> GridBoxes:
+        """Return the boxes of an array of another size along an axis."""
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return GridBoxes(shape, self.grid, self._ranks)
+
+    def with_axis(self, size: int) -> GridBoxes:
+        """Return the boxes with another axis before all others, which is not divided."""
+        return GridBoxes((size, *self.shape), (1, *self.grid), self._ranks)
+
+    def meeting(self, box: Box) -> list[int]:
+        """Return the ranks that have points of a box, in order."""
+        ranks = np.zeros(1, np.int64)
+        for size, parts, low, high in zip(self.shape, self.grid, box.start, box.stop, strict=True):
+            low, high = max(low, 0), min(high, size)
+            if low >= high:
+                return []
+            first, last = _part_of(size, parts, low), _part_of(size, parts, high - 1)
+            ranks = (ranks[:, None] * parts + np.arange(first, last + 1)).ravel()
+        found: list[int] = ranks.tolist()
+        return found
+
+
+def meeting(boxes: Sequence[Box], box: Box) -> Iterable[int]:
+    """Return the ranks whose boxes have points in common with a box, in order."""
+    if isinstance(boxes, GridBoxes):
+        return boxes.meeting(box)
+    # Of thousands of ranks most have nothing in common, and to see that is quick.
+    return (
+        rank
+        for rank, other in enumerate(boxes)
+        if all(map(operator.lt, box.start, other.stop))
+        and all(map(operator.lt, other.start, box.stop))
+    )
+
+
+def grid_boxes(shape: Sequence[int], grid: Sequence[int], ranks: int | None = None) -> GridBoxes:
     """Divide a global array over a process grid.
 
     Parameters
@@ -176,22 +314,20 @@ def grid_boxes(shape: Sequence[int], grid: Sequence[int]) -> list[Box]:
         Global shape.
     grid : sequence of int
         Number of parts along each axis; rank order is C order (last axis fastest).
+    ranks : int, optional
+        Number of ranks, of which the last have nothing; by default that of the grid.
 
     Returns
     -------
-    list of Box
-        One box per rank, ``prod(grid)`` in all.
+    sequence of Box
+        One box per rank.
     """
-    boxes = [Box((), ())]
-    for size, parts in zip(shape, grid, strict=True):
-        ranges = split(size, parts)
-        boxes = [Box((*b.start, low), (*b.stop, high)) for b in boxes for low, high in ranges]
-    return boxes
+    return GridBoxes(shape, grid, ranks)
 
 
-def slabs(shape: Sequence[int], axis: int, ranks: int) -> list[Box]:
-    """Divide a global array along one axis."""
-    return grid_boxes(shape, [ranks if i == axis else 1 for i in range(len(shape))])
+def slabs(shape: Sequence[int], axis: int, parts: int, ranks: int | None = None) -> GridBoxes:
+    """Divide a global array along one axis; `ranks` as in `grid_boxes`."""
+    return grid_boxes(shape, [parts if i == axis else 1 for i in range(len(shape))], ranks)
 
 
 def process_grid(

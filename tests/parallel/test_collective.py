@@ -1,15 +1,17 @@
 """What fails on one rank fails on all, whatever it is, and nobody waits."""
 
+import math
 import random
 import sys
 import types
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike
-from slipstream.collective import largest, on_every_rank, on_first_rank, own
+from slipstream.collective import greatest, largest, on_every_rank, on_first_rank, own, together
 from slipstream.errors import InputError, RunError, SlipstreamError
 
 
@@ -99,3 +101,34 @@ def test_examples_are_alike_where_ranks_have_imported_different_modules(
     draw()
     for other in [drawn] if comm is None else comm.allgather(drawn):
         assert other == drawn
+
+
+@pytest.fixture(params=["few ranks", "many ranks"])
+def meeting(comm, request, monkeypatch):
+    """Return a communicator whose ranks meet as few do, or as many."""
+    if request.param == "many ranks":
+        monkeypatch.setattr("slipstream.collective.own_communicator._GATHERED", 0)
+    return own(comm, "test")
+
+
+@pytest.mark.several_ranks
+def test_many_ranks_meet_as_few_do(meeting):
+    rank, last = meeting.rank, meeting.size - 1
+    meeting.Barrier()
+    assert meeting.allgather(rank) == list(range(meeting.size))
+    assert meeting.bcast("x" * 400 * (rank == last), root=last) == "x" * 400
+    assert greatest(meeting, float(-rank)) == 0.0
+    assert greatest(meeting, -math.inf) == -math.inf
+    assert math.isnan(greatest(meeting, math.nan if rank == last else 1.0))
+    np.testing.assert_array_equal(meeting.greatest([rank, -1.0]), [last, -1.0])
+    with pytest.raises(InputError, match="no such file"):
+        on_every_rank(meeting, lambda: failing(rank, {last: InputError("no such file")}))
+    assert greatest(meeting, 3.0) == 3.0
+
+
+@pytest.mark.several_ranks
+def test_a_rank_that_fails_ends_the_meeting_of_many(meeting):
+    with pytest.raises(RunError, match="lost"), together(meeting):
+        if meeting.rank == 0:
+            raise RunError("lost")
+        greatest(meeting, 1.0)

@@ -64,6 +64,13 @@ class CountedComm:
                 self._sent[peer, count * kind.Get_size()] += 1
         return self._comm.Ialltoallv(source, target)
 
+    def Ialltoallw(self, source, target):
+        _, (counts, _), kinds = source
+        for peer, (count, kind) in enumerate(zip(counts, kinds, strict=True)):
+            if count:
+                self._sent[peer, count * kind.Get_size()] += 1
+        return self._comm.Ialltoallw(source, target)
+
 
 @pytest.fixture
 def sent(monkeypatch):

@@ -16,6 +16,8 @@ from flows import (
 )
 from slipstream.collective import on_every_rank
 from slipstream.errors import InputError
+from slipstream.exchange import mpi_transport
+from slipstream.fft import slab_engine
 from slipstream.report.solver_texts import description
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -66,6 +68,33 @@ def test_schedules_and_transports_give_the_same_bits(comm, device, box, integrat
     for transport in transports:
         for schedule in ("serial", "overlap"):
             assert result(schedule, transport) == expected
+
+
+@pytest.mark.several_ranks
+@pytest.mark.parametrize(
+    ("joined", "chunks", "flying", "transport"),
+    [
+        (0, 1, None, "mpi"),
+        (1 << 20, 4, None, "mpi-p2p"),
+        (200, 3, 1, "mpi-p2p"),
+        (1 << 20, 1, 2, "mpi-p2p"),
+        (1 << 20, 2, None, "auto"),
+    ],
+)
+def test_messages_of_any_size_give_the_same_bits(
+    comm, device, monkeypatch, joined, chunks, flying, transport
+):
+    def result():
+        settings = (*UNEVEN_BOX, f"run.transport={transport}")
+        return modes_of(advance(start(device, *settings, comm=comm), 2)).tobytes()
+
+    expected = result()
+    monkeypatch.setattr(mpi_transport, "JOINED_BYTES", joined)
+    if flying is not None:
+        monkeypatch.setattr(mpi_transport, "PERSISTENT", 0)
+        monkeypatch.setattr(mpi_transport, "FLYING", flying)
+    monkeypatch.setattr(slab_engine, "CHUNKS_FROM", ((0, chunks),))
+    assert result() == expected
 
 
 @pytest.mark.several_ranks

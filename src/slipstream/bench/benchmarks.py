@@ -58,6 +58,13 @@ BENCHMARKS = {
         "an exchange, by every transport and size of message",
         "bytes that leave a rank, by a large copy on CPUs and the fastest one-way exchange on GPUs",
     ),
+    "ranks": Benchmark(
+        requests.RanksRequest,
+        "ranks_bench",
+        "a fresh process for each row, as one rank of many",
+        "set-up and recording of its step and of its transform, where nothing runs",
+        "none; memory and messages stand beside the times",
+    ),
     "fft": Benchmark(
         requests.TransformRequest,
         "fft_bench",

@@ -250,6 +250,30 @@ class DNSRequest(TileRequest):
         case_of_step(self, how if self.residency == "host" else None)
 
 
+def counts_of(text: str) -> tuple[int, ...]:
+    """Return the numbers in a comma-separated list."""
+    names = names_of(text)
+    if not names or not all(name.isdecimal() and int(name) for name in names):
+        raise InputError(f"--of {text!r}; accepted: numbers of ranks with commas between")
+    return tuple(map(int, names))
+
+
+@dataclass(frozen=True)
+class RanksRequest(Request):
+    """Measure what one rank of many takes to set up and record a step and a transform."""
+
+    of: tuple[int, ...] = _option(
+        (64, 1024, 16384, 262144),
+        "How many ranks there are, with commas.",
+        parse=counts_of,
+        metavar="NUMBERS",
+        show_default="64,1024,16384,262144",
+    )
+    points: int = _option(16384, "Points along each axis.", "--n", metavar="N", min=1)
+    ranks_per_node: int = _option(8, "Ranks of a node.", metavar="N", min=1)
+    transport: str = _choice("auto", ("auto", *accepted.TRANSPORTS))
+
+
 @dataclass(frozen=True)
 class ExchangeRequest(Request):
     """Measure bandwidth between ranks: one way, both ways and all to all, by transport."""
@@ -355,6 +379,9 @@ class AdvectionRequest(Request):
         metavar="POINTS",
     )
     threads: int | None = _option(None, "Threads of the CPU on each rank; all by default.", min=1)
+    steps_per_pass: int | None = _option(
+        None, "Steps of a pass over memory; what suits the device by default.", min=1, max=2
+    )
     steps: int = _option(10, "Steps timed together.", min=1)
     repetitions: int = _option(7, _REPETITIONS, min=1, kw_only=True)
     plot: Path | None = _picture("Draw points per second by ranks.")

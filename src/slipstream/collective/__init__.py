@@ -219,6 +219,15 @@ def largest(comm: Comm, value: Number) -> Number:
     return value if comm is None else max(comm.allgather(value))
 
 
+def greatest(comm: Comm, value: float) -> float:
+    """Return the largest value of any rank, not-a-number if it is one anywhere. Collective."""
+    if comm is None:
+        return value
+    if hasattr(comm, "greatest"):  # one of our own, whose ranks reduce it as they meet
+        return float(comm.greatest([value])[0])
+    return float(np.max(comm.allgather(value)))
+
+
 def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
     """Return the sum of all ranks' arrays, the same on all of them. Collective."""
     if comm is None:

@@ -17,7 +17,8 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -40,6 +41,9 @@ from slipstream.process_threads import renew_in_child
 _SLOT, _NAME = 168, 40
 # Before that stand its length, and the call in which the rank is.
 _HEADER = 8 + _NAME
+# More ranks reduce what they bring before they gather it, since a gather takes memory and messages
+# for each of them; and how many numbers they bring at most.
+_GATHERED, _NUMBERS = 64, 4
 # Most meetings are over within so many seconds, in which ranks do not sleep.
 _BRISK, _PAUSE = 1e-3, 5e-5
 # So many live duplicates are suspicious: reference cycles might keep some of them.
@@ -135,6 +139,8 @@ class OwnCommunicator(MPI.Intracomm):
     # What the user has called, where that has a name: ranks that meet have to be in the same.
     call = ""
 
+    # What `greatest` finds if there are many ranks.
+    _greatest: np.ndarray
     # Why ranks cannot do anything together any more, such as that they are at different points.
     _given_up = ""
     # How many topics of notices there are besides 0.
@@ -173,31 +179,27 @@ class OwnCommunicator(MPI.Intracomm):
                     self._given_up = self._given_up or f"{notice.text}; make it anew"
                 raise RankFailed(notice.text)
 
-    def meet(self, said: bytes = b"", failed: bool = False) -> list[bytes]:
+    def meet(
+        self, said: bytes = b"", failed: bool = False, numbers: np.ndarray | None = None
+    ) -> list[bytes]:
         """Wait for all ranks, and return what each of them says. Collective.
 
         Raises what a rank has `failed` by, unless it is this one; `RunError` if one does not come
-        within ``SLIPSTREAM_TIMEOUT``.
+        within ``SLIPSTREAM_TIMEOUT``. Many ranks first reduce what they bring: most meetings have
+        nothing more, or `numbers` of which `greatest` wants the largest.
         """
         self.check()
         self.door.begun += 1
+        if self.size > _GATHERED and not self._reduce(said, failed, numbers):
+            self.door.met += 1
+            return [b""] * self.size
         mine, everyone = np.zeros(_SLOT, np.uint8), np.empty((self.size, _SLOT), np.uint8)
         mine[:8].view(np.int64)[0] = 2 * len(said) + failed
         name = self.call.encode()[:_NAME]
         mine[8 : 8 + len(name)] = np.frombuffer(name, np.uint8)
         if len(said) <= _SLOT - _HEADER:
             mine[_HEADER : _HEADER + len(said)] = np.frombuffer(said, np.uint8)
-        request = self.Iallgather(mine, everyone)
-        try:
-            # Who waits for others that have to give up first, each by itself, waits longer.
-            look = functools.partial(self.look, meets=True)
-            _wait(request.Test, patience=1.5 if failed else 1.0, look=look)
-        except (WaitedTooLong, RankFailed) as failure:
-            abandoned.append((request, mine, everyone))
-            if not self._given_up:
-                self.tell(failure)
-                self._given_up = "ranks have lost each other here before; make the plan anew"
-            raise
+        self._wait_for(self.Iallgather(mine, everyone), failed, mine, everyone)
         self.door.met += 1
         headers = everyone[:, :8].copy().view(np.int64)[:, 0]
         lengths, failures = headers // 2, headers % 2
@@ -227,6 +229,49 @@ class OwnCommunicator(MPI.Intracomm):
                 )
             )
         return heard
+
+    def _wait_for(self, request: MPI.Request, failed: bool, *arrays: np.ndarray) -> None:
+        """Wait for what all ranks have begun together, which MPI does in these arrays."""
+        try:
+            # Who waits for others that have to give up first, each by itself, waits longer.
+            look = functools.partial(self.look, meets=True)
+            _wait(request.Test, patience=1.5 if failed else 1.0, look=look)
+        except (WaitedTooLong, RankFailed) as failure:
+            abandoned.append((request, *arrays))
+            if not self._given_up:
+                self.tell(failure)
+                self._given_up = "ranks have lost each other here before; make the plan anew"
+            raise
+
+    def _reduce(self, said: bytes, failed: bool, numbers: np.ndarray | None) -> bool:
+        """Return whether a rank has something to say, after a reduction. Collective."""
+        mine, found = np.full(4 + 2 * _NUMBERS, -np.inf), np.empty(4 + 2 * _NUMBERS)
+        name = zlib.crc32(self.call.encode()[:_NAME])
+        mine[:4] = len(said), failed, name, -name
+        if numbers is not None:
+            # MPI's maximum might lose a not-a-number, which compares with nothing.
+            are_numbers = ~np.isnan(numbers)
+            mine[4 : 4 + len(numbers)] = np.where(are_numbers, numbers, -np.inf)
+            mine[4 + _NUMBERS :][: len(numbers)] = np.where(are_numbers, 0.0, 1.0)
+        self._wait_for(self.Iallreduce(mine, found, MPI.MAX), failed, mine, found)
+        is_odd = found[4 + _NUMBERS :] > 0
+        self._greatest = np.where(is_odd, np.nan, found[4 : 4 + _NUMBERS])
+        return bool(found[:2].any() or found[2] != -found[3])
+
+    def greatest(self, numbers: Sequence[float]) -> np.ndarray:
+        """Return the largest of the numbers of all ranks, place by place. Collective.
+
+        There are at most four. One that is not a number is the largest.
+        """
+        mine = np.array(numbers, np.float64)
+        if len(mine) > _NUMBERS:
+            raise ValueError(f"{len(mine)} numbers; accepted: at most {_NUMBERS}")
+        if self.size > _GATHERED:
+            self.meet(numbers=mine)
+            return self._greatest[: len(mine)]
+        heard = [np.frombuffer(one, np.float64) for one in self.meet(mine.tobytes())]
+        found: np.ndarray = np.max(heard, axis=0)
+        return found
 
     def fail(self, failure: BaseException) -> None:
         """Let the other ranks fail by this one's failure, wherever they meet next. Collective.

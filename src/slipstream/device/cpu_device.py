@@ -39,7 +39,7 @@ from slipstream.device.device_interface import (
     Stream,
 )
 from slipstream.device.host_compiler import compile_library
-from slipstream.device.lane_programs import HostCall, LaneNode, LanePrograms
+from slipstream.device.lane_programs import Crew, HostCall, LaneNode, LanePrograms
 from slipstream.device.memory_meter import note
 from slipstream.process_threads import renew_in_child, thread_count
 
@@ -157,22 +157,23 @@ class HostStream(_TimedStream):
     """A worker thread that runs operations in order, `begin` first.
 
     After an operation has failed, the rest of the queue is skipped; `synchronize` and the events
-    behind the failure raise it. The thread ends with the stream object; in a forked process another
-    begins with the first operation.
+    behind the failure raise it. The thread begins with the first operation, also in a forked
+    process, and ends with the stream object.
     """
 
     def __init__(self, begin: Operation | None = None) -> None:
         self._begin = begin
         self._worker: _Worker | None = None
-        self._started()
         renew_in_child(self)
 
     def submit(self, operation: Operation) -> None:
         (self._worker or self._started()).queue.put(operation)
 
     def record(self) -> Event:
+        if self._worker is None:
+            return _REACHED
         event = HostEvent()
-        (self._worker or self._started()).queue.put(event)
+        self._worker.queue.put(event)
         return event
 
     def wait(self, event: Event) -> None:
@@ -233,7 +234,7 @@ class HostKernel(Kernel):
         function.restype = None
         return function
 
-    def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> Operation:
+    def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> HostCall:
         return HostCall(self._function, [_c_argument(one) for one in arguments], arguments)
 
 
@@ -299,7 +300,7 @@ class HostDevice(Device):
         self.inline = self.threads == 1
         self.lanes = lanes or lane_count(self.threads)
         self._threads_per_lane = max(1, self.threads // self.lanes)
-        self.row_bytes = 128 if tiled else 1
+        self.row_bytes = 128 if tiled else _ALIGNMENT
         self.name = f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
         self.identity = platform.node()
         usual = thread_count()
@@ -323,10 +324,10 @@ class HostDevice(Device):
     def calling_stream(self) -> Stream:
         return SoloStream(self._threads_of_lane(), self._limit(thread_count()))
 
-    def _threads_of_lane(self) -> Operation:
+    def _threads_of_lane(self) -> HostCall:
         return self._limit(self._threads_per_lane)
 
-    def _limit(self, threads: int) -> Operation:
+    def _limit(self, threads: int) -> HostCall:
         """Return the operation that gives the kernels of the calling thread `threads` threads."""
         return HostKernel(_THREADS, "set_threads").bind(RowLaunch(1, 1), threads)
 
@@ -358,7 +359,12 @@ class HostDevice(Device):
         return vector_fft.plan(self, source, target, axis, forward, scale=scale)
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
-        return LanePrograms(self, lanes)
+        begin, end = self._threads_of_lane(), self._limit(thread_count())
+        return LanePrograms(self, lanes, self._crew, begin, end)
+
+    @functools.cached_property
+    def _crew(self) -> Crew:
+        return Crew(self)
 
     def has_cosine_transforms(self) -> bool:
         # For tests, which run the GPU's path through its own kernels.

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +22,7 @@ import numpy as np
 
 from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import Device, Operation, RowLaunch, Stream
+from slipstream.process_threads import renew_in_child
 
 # What `lane_program.hpp` can pass on: at most this many integers and floating-point numbers, and
 # only on these processors.
@@ -27,6 +30,8 @@ _INTEGERS = (6, 16, 48)
 _REALS = 8
 _PROCESSORS = ("x86_64", "aarch64")
 _FLOATS = (ctypes.c_float, ctypes.c_double)
+# What compiled code runs on: it does not ask.
+_ANY_STREAM = cast(Stream, None)
 
 
 @dataclass(frozen=True)
@@ -83,14 +88,68 @@ class LaneNode:
     awaited: Sequence[int] = ()
 
 
+class Crew:
+    """The threads of a device that run lanes by compiled code, beside the calling thread.
+
+    They begin with the first step of several lanes, and end with this object. In a forked process
+    others begin.
+    """
+
+    # As in `lane_program.hpp`, with room for as many members as a process may have threads.
+    _MEMBER_BYTES, _MOST = 192, 1024
+
+    def __init__(self, device: Device) -> None:
+        self._serve, self._dismiss = (
+            device.kernel("lane_program.hpp", name) for name in ("serve", "dismiss")
+        )
+        self.addresses = np.zeros(self._MOST, np.int64)
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Do without the threads of the parent process."""
+        self._count = 0
+        # A step has the crew to itself.
+        self.lock = threading.Lock()
+
+    def hire(self, count: int) -> None:
+        """Have so many members at least."""
+        for number in range(self._count, count):
+            memory = np.zeros(self._MEMBER_BYTES + 64, np.uint8)
+            address = address_of(memory) + -address_of(memory) % 64
+            self.addresses[number] = address
+            serve, dismiss = (
+                kernel.bind(RowLaunch(1, 1), address) for kernel in (self._serve, self._dismiss)
+            )
+            thread = threading.Thread(target=_serve, args=(serve, memory), daemon=True)
+            weakref.finalize(self, dismiss, _ANY_STREAM).atexit = False
+            thread.start()
+            self._count += 1
+
+
+def _serve(serve: Operation, memory: np.ndarray) -> None:
+    """Run compiled code until the crew is dismissed; the memory of a member lives as long."""
+    serve(_ANY_STREAM)
+
+
 class LanePrograms:
     """The programs of several lanes that run concurrently; each is a list of nodes.
 
-    If an operation fails, the other lanes stop at their next wait, or soon after.
+    If all nodes are calls of compiled code, `crew` runs them, and the calling thread the last lane:
+    no thread waits for the interpreter. Each lane begins with the call `begin`, and the calling
+    thread's ends with the call `end`. Otherwise streams run the lanes. If an operation
+    fails, the other lanes stop at their next wait, or soon after.
     """
 
-    def __init__(self, device: Device, lanes: Sequence[Sequence[LaneNode]]) -> None:
-        self._device = device
+    def __init__(
+        self,
+        device: Device,
+        lanes: Sequence[Sequence[LaneNode]],
+        crew: Crew,
+        begin: HostCall,
+        end: HostCall,
+    ) -> None:
+        self._device, self._crew = device, crew
         self._counters = np.zeros((_STRIDE * (len(lanes) + 1),), np.int32)
         self._failed = self._counters[_STRIDE * len(lanes) :]
         stop = device.kernel("lane_program.hpp", "stop_lanes")
@@ -102,10 +161,31 @@ class LanePrograms:
             counter = address_of(self._counters[_STRIDE * lane :])
             marked = [node.number for node in nodes if node.number in awaited]
             self._marks |= {number: (counter, 1 + i) for i, number in enumerate(marked)}
-        self._lanes = [self._parts(nodes) for nodes in lanes]
+        self._lanes = [
+            self._parts(nodes, begin, end if lane + 1 == len(lanes) else None)
+            for lane, nodes in enumerate(lanes)
+        ]
+        self._together: tuple[Operation, Operation] | None = None
+        compiled = [parts[0].program() for parts in self._lanes if len(parts) == 1]
+        if len(compiled) == len(lanes) and None not in compiled:
+            self._programs = np.array(compiled, np.int64)
+            run = device.kernel("lane_program.hpp", "run_programs")
+            fixed = crew.addresses, self._programs, len(lanes), self._counters
+            untimed, with_times = (run.bind(RowLaunch(1, 1), *fixed, timed) for timed in (0, 1))
+            self._together = untimed, with_times
 
     def run(self, streams: Sequence[Stream], timed: bool = False) -> None:
-        """Submit the program of each lane to its stream; an earlier run must have finished."""
+        """Run the program of each lane; an earlier run must have finished.
+
+        If the crew cannot run it, or works for another step, its stream gets it, and this returns.
+        """
+        if self._together is not None and self._crew.lock.acquire(blocking=False):
+            try:
+                self._crew.hire(len(self._lanes) - 1)
+                self._together[timed](_ANY_STREAM)
+            finally:
+                self._crew.lock.release()
+            return
         self._counters[...] = 0
         for stream, parts in zip(streams, self._lanes, strict=True):
             stream.submit(partial(self._run_lane, parts, timed))
@@ -125,22 +205,24 @@ class LanePrograms:
             self._stop(stream)
             raise
 
-    def _parts(self, nodes: Sequence[LaneNode]) -> list[_Part]:
+    def _parts(
+        self, nodes: Sequence[LaneNode], begin: HostCall, end: HostCall | None
+    ) -> list[_Part]:
         """Return a lane's program: compiled parts, and operations that need the interpreter."""
         parts: list[_Part] = []
         compiled = _CompiledPart()
+        compiled.add_call(begin)
         for node in nodes:
             for number in node.awaited:
                 compiled.add(_WAIT, *self._marks[number])
             operation = node.operation
-            packed = operation.packed() if isinstance(operation, HostCall) else None
-            if packed is not None:
-                compiled.add_calls(node.number, [packed])
-            else:
+            if not (isinstance(operation, HostCall) and compiled.add_call(operation, node.number)):
                 parts += [compiled, _InterpretedPart(node)]
                 compiled = _CompiledPart()
             if node.number in self._marks:
                 compiled.add(_RAISE, *self._marks[node.number])
+        if end is not None:
+            compiled.add_call(end)
         parts = [part for part in [*parts, compiled] if not part.empty]
         for part in parts:
             part.finish(self._device, self._failed)
@@ -149,8 +231,7 @@ class LanePrograms:
 
 def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     """Return an operation that makes calls in order, by compiled code wherever possible."""
-    packed = [one for one in (call.packed() for call in calls) if one is not None]
-    if len(packed) < len(calls):
+    if any(call.packed() is None for call in calls):
 
         def run(stream: Stream) -> None:
             for call in calls:
@@ -158,7 +239,8 @@ def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
 
         return run
     part = _CompiledPart()
-    part.add_calls(0, packed)
+    for call in calls:
+        part.add_call(call)
     part.finish(device, np.zeros(1, np.int32))
     # Not the part itself: it has this operation, and a cycle would outlive what is dropped.
     part.untimed.kept = (part.untimed.kept, part.arguments, calls)
@@ -183,6 +265,10 @@ class _Part:
 
     def run(self, stream: Stream, timed: bool) -> None:
         raise NotImplementedError
+
+    def program(self) -> list[int] | None:
+        """Return the fields of a `Program` of `lane_program.hpp`, if compiled code can run it."""
+        return None
 
     def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
         """Yield the number of each operation and when it ran."""
@@ -212,7 +298,7 @@ class _CompiledPart(_Part):
     def __init__(self) -> None:
         self._items: list[list[int]] = []
         self._calls: dict[int, PackedCall] = {}  # by the places of their items
-        self._spans: list[tuple[int, int, int]] = []  # numbers of operations, first and last places
+        self._numbers: dict[int, int] = {}  # of operations, by the same places
 
     @property
     def empty(self) -> bool:  # type: ignore[override]
@@ -222,12 +308,17 @@ class _CompiledPart(_Part):
         """Append a wait for a counter, or an increment of it."""
         self._items.append([kind, 0, 0, 0, 0, counter, value])
 
-    def add_calls(self, number: int, calls: Sequence[PackedCall]) -> None:
-        """Append the call of an operation."""
-        self._spans.append((number, len(self._items), len(self._items) + len(calls) - 1))
-        for call in calls:
-            self._calls[len(self._items)] = call
-            self._items.append([_CALL, call.address, 0, len(call.integers), 0, 0, 0])
+    def add_call(self, call: HostCall, number: int | None = None) -> bool:
+        """Append a call, of the operation with this number; return whether that is possible."""
+        packed = call.packed()
+        if packed is None:
+            return False
+        place = len(self._items)
+        if number is not None:
+            self._numbers[place] = number
+        self._calls[place] = packed
+        self._items.append([_CALL, packed.address, 0, len(packed.integers), 0, 0, 0])
+        return True
 
     def finish(self, device: Device, failed: np.ndarray) -> None:
         calls = list(self._calls.values())
@@ -243,14 +334,18 @@ class _CompiledPart(_Part):
             reals += len(call.reals)
         items = np.array(self._items, np.int64)
         self._times = times = np.zeros((len(items), 2), np.int64)
+        self._program = [address_of(items), len(items), address_of(failed), address_of(times)]
         self.untimed, self._timed = (
             _bound(device, items, failed, times, timed) for timed in (0, 1)
         )
+
+    def program(self) -> list[int] | None:
+        return self._program
 
     def run(self, stream: Stream, timed: bool) -> None:
         (self._timed if timed else self.untimed)(stream)
 
     def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
-        for number, first, last in self._spans:
-            start, stop = self._times[first, 0] * 1e-9, self._times[last, 1] * 1e-9
+        for place, number in self._numbers.items():
+            start, stop = self._times[place] * 1e-9
             yield number, (float(start), float(stop))

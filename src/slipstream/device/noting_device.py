@@ -130,7 +130,7 @@ class NotingDevice(Device):
         self.kind = kind
         self.memory = memory or NotedMemory()
         self.lanes, self.inline = lanes, kind == "cpu" and lanes == 1
-        self.row_bytes, self._is_tiled = (1, False) if kind == "cpu" else (128, True)
+        self.row_bytes, self._is_tiled = (64, False) if kind == "cpu" else (128, True)
         self.name, self.identity = f"a {kind} that only notes", kind
         self.default_stream = InlineStream()
         self._bytes = bytes_free

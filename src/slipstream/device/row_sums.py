@@ -24,15 +24,20 @@ def sum_of_rows(device: Device, table: Array) -> np.ndarray:
     return total
 
 
-def group_sums(device: Device, table: Array) -> Array:
-    """Return the sums over groups of `ROWS_OF_GROUP` rows of a table of doubles, on the device."""
+def group_sums(
+    device: Device, table: Array, rows_of_group: int = ROWS_OF_GROUP, name: str = "sums_of_rows"
+) -> Array:
+    """Return the sums over groups of rows of a table of doubles, on the device.
+
+    Or, with the name "maxima_of_rows", the largest of each column. The host does not wait for them.
+    """
     rows, columns = table.shape
-    groups = -(-rows // ROWS_OF_GROUP)
+    groups = -(-rows // rows_of_group)
     totals = device.empty((groups, columns), np.float64)
+    kernel = device.kernel("row_sums.hpp", name)
     launch = RowLaunch(groups, columns)
-    device.run(
-        row_sum_kernel(device).bind(launch, table, totals, groups, ROWS_OF_GROUP, rows, columns)
-    )
+    add = kernel.bind(launch, table, totals, groups, rows_of_group, rows, columns)
+    device.default_stream.submit(add)
     return totals
 
 

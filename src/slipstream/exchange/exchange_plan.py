@@ -10,12 +10,11 @@ the packed one need no packing at all; the slab transforms choose theirs so.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slipstream.array_types import Array
-from slipstream.decomposition import Box, split
+from slipstream.decomposition import Box, meeting, split
 
 
 @dataclass(frozen=True)
@@ -152,12 +151,8 @@ def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Arr
 
 def _common_parts(own: Box, boxes: Sequence[Box]) -> Iterator[tuple[int, Box]]:
     """Yield what a box has in common with those of other ranks, and their ranks."""
-    for peer, box in enumerate(boxes):
-        # Of thousands of ranks most have nothing in common, and to see that is quick.
-        if all(map(operator.lt, own.start, box.stop)) and all(
-            map(operator.lt, box.start, own.stop)
-        ):
-            yield peer, own.intersect(box)
+    for peer in meeting(boxes, own):
+        yield peer, own.intersect(boxes[peer])
 
 
 def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:

@@ -201,10 +201,12 @@ class _Aggregated(MpiExchange):
 
     def _persistent_of(self, leg: Leg, is_sent: bool, kind: Any, tag: int) -> Iterator[Any]:
         init = self._comm.Send_init if is_sent else self._comm.Recv_init
-        for number, (source, target) in enumerate(self._staged):
-            packed = source if is_sent else target
-            array = self._scratch[number] if leg.is_relayed else packed
-            yield init([array.view(np.uint8), 1, kind], leg.peer, tag + number)
+        packed = [pair[not is_sent] for pair in self._staged]
+        arrays = self._scratch if leg.is_relayed else packed
+        for numbers in self.arrays_by_message(leg.elements()):
+            some = kind if len(numbers) == 1 else self._joined(kind, arrays)
+            message = [arrays[numbers.start].view(np.uint8), 1, some]
+            yield init(message, leg.peer, tag + numbers.start)
 
     def _start(self) -> None:
         self._prequest.Startall(self._first)
@@ -220,9 +222,8 @@ class _Aggregated(MpiExchange):
         return super()._is_over()
 
     def messages(self) -> list[tuple[int, int]]:
-        itemsize = self.pairs[0][0].itemsize
         to_others = [leg for leg in self._legs.sends if leg.peer != self.plan.rank]
-        return [(leg.peer, leg.elements() * itemsize) for leg in to_others] * len(self.pairs)
+        return self._messages_of((leg.peer, leg.elements()) for leg in to_others)
 
 
 class MpiHierarchical(MpiTransport):

@@ -1,24 +1,27 @@
 """The `mpi` transports: plans executed by MPI.
 
-Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer and array)
-and ``mpi`` (one non-blocking all-to-all per array, whose order is the library's). What is on a GPU
-is staged through pinned host memory; ``mpi-device-p2p`` and ``mpi-device`` leave it there, for an
-MPI library that takes it.
+Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer) and ``mpi``
+(one non-blocking all-to-all, whose order is the library's). Small blocks of several arrays for one
+peer travel in one message, which a datatype of MPI collects; large blocks travel array by array.
+What is on a GPU is staged through pinned host memory; ``mpi-device-p2p`` and ``mpi-device`` leave
+it there, for an MPI library that takes it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.collective import abandoned
-from slipstream.device import Device
+from slipstream.device import Device, address_of
 from slipstream.exchange.communicators import node_numbers
 from slipstream.exchange.exchange_order import ExchangeOrder
 from slipstream.exchange.exchange_plan import (
@@ -38,6 +41,12 @@ if TYPE_CHECKING:
 _TAGS = 32000
 # A rank that waits checks once in this many polls whether a step has failed on another rank.
 _LOOK = 16
+# Exchanges of more messages begin so many at a time, each way.
+PERSISTENT, FLYING = 512, 64
+# Smaller blocks of an exchange travel with those of its other arrays, in one message to a peer.
+JOINED_BYTES = 1 << 20
+# MPI counts the bytes of a collective's buffer in 32 bits.
+_MOST_BYTES = 2**31 - 1
 
 
 class MpiTransport(Transport):
@@ -54,8 +63,9 @@ class MpiTransport(Transport):
         self._mpi = MPI
         self.nodes = node_numbers(comm)
         self.order = ExchangeOrder(self.nodes, comm.rank)
-        self.comm = comm.duplicate()
+        self.owner, self.comm = comm, comm.duplicate()
         self._staged = device.kind != "cpu" and self.staged
+        self.in_host_memory = device.kind == "cpu" or self.staged
         self._next_tag = 0
         self._notice = FailureNotice(comm)
         self._staging_arrays: dict[tuple[Any, ...], tuple[Any, np.ndarray]] = {}
@@ -111,6 +121,11 @@ class MessageExchange(Exchange):
 
     # Whether all ranks must start their transfers in the same order.
     ordered = False
+    # Whether messages lie in the memory of the host, where MPI collects parts of several arrays.
+    in_host_memory = True
+    # Whether all blocks, of which the largest has so many elements, travel in one operation.
+    is_collective = False
+    largest = 0
 
     def __init__(
         self,
@@ -125,6 +140,27 @@ class MessageExchange(Exchange):
         # Arrays of its own that its messages go through.
         self._scratch: list[Array] = []
         self._ranges = ranges_of(self.sends), ranges_of(self.receives)
+        self.largest = max((block.count for block in (*self.sends, *self.receives)), default=0)
+
+    def arrays_by_message(self, elements: int) -> list[range]:
+        """Return which arrays share a message, of so many elements of each; both ends agree."""
+        count, itemsize = len(self._staged), self._staged[0][0].itemsize
+        size = itemsize * (self.largest if self.is_collective else elements)
+        if self.in_host_memory and size < JOINED_BYTES:
+            return [range(count)]
+        return [range(number, number + 1) for number in range(count)]
+
+    def messages(self) -> list[tuple[int, int]]:
+        return self._messages_of((block.peer, block.count) for block in self.sends)
+
+    def _messages_of(self, parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return receiver and bytes of the messages with so many elements of each array."""
+        itemsize = self.pairs[0][0].itemsize
+        return [
+            (peer, len(numbers) * elements * itemsize)
+            for peer, elements in parts
+            for numbers in self.arrays_by_message(elements)
+        ]
 
     def start(self) -> None:
         """Start sending and receiving."""
@@ -191,6 +227,7 @@ class MpiExchange(MessageExchange):
 
         super().__init__(transport.device, plan, pairs, whole, transport.staging)
         self._transport, self._comm = transport, transport.comm
+        self.in_host_memory = transport.in_host_memory
         self._polls, self._flying = 0, False
         blocks = (*self.sends, *self.receives)
         # Counting in the largest common unit keeps all counts and offsets far below 2^31.
@@ -216,6 +253,23 @@ class MpiExchange(MessageExchange):
     def _start(self) -> None:
         raise NotImplementedError
 
+    def _joined(self, elements: Any, arrays: Sequence[Array]) -> Any:
+        """Return the datatype of the same elements of several arrays, seen from the first one."""
+        first = address_of(arrays[0])
+        places = [address_of(array) - first for array in arrays]
+        self._types.append(elements.Create_hindexed_block(1, places).Commit())
+        return self._types[-1]
+
+    def _kinds(self, arrays: Sequence[Array], blocks: list[Block]) -> dict[int, Any]:
+        """Return the datatypes of blocks that join arrays, which have few different sizes."""
+        kinds = {}
+        for count in {block.count for block in blocks}:
+            if len(arrays) > len(self.arrays_by_message(count)):
+                part = self._type.Create_contiguous(count // self._unit)
+                kinds[count] = self._joined(part, arrays)
+                part.Free()
+        return kinds
+
     def test(self) -> bool:
         if self._is_over():
             self._flying = False
@@ -240,64 +294,116 @@ def _free(handles: list[Any]) -> None:
 
 
 class _PointToPoint(MpiExchange):
-    """One persistent message per peer and array."""
+    """One message per peer if its blocks are small, else one per peer and array.
+
+    Requests of few messages persist. Of many, as many fly as the network is worth, in an order in
+    which those of both ends meet: each request takes a kilobyte, and MPI looks at all of them.
+    """
 
     def _prepare(self, tag: int) -> None:
-        order = self._transport.order
-        receives, sends = order.receives(self.receives), order.sends(self.sends)
+        order, comm = self._transport.order, self._comm
         sources, targets = zip(*self._staged, strict=True)
         # What is expected first: then nothing that arrives has to be put aside.
-        self._requests = [
-            *self._persistent(self._comm.Recv_init, targets, receives, tag),
-            *self._persistent(self._comm.Send_init, sources, sends, tag),
-        ]
+        ways = (
+            (comm.Recv_init, comm.Irecv, targets, order.receives(self.receives)),
+            (comm.Send_init, comm.Isend, sources, order.sends(self.sends)),
+        )
+        self._persists = len(self.sends) + len(self.receives) <= PERSISTENT
+        # The messages of each way that have not been begun, and requests of those that have.
+        self._left: list[Iterator[Any]] = []
+        self._begun: list[list[Any]] = [[], []]
+        self._ways = []
+        for init, begin, arrays, blocks in ways:
+            kinds = self._kinds(arrays, blocks)
+            if self._persists:
+                self._requests += self._messages(init, arrays, blocks, kinds, tag)
+            else:
+                self._ways.append(partial(self._messages, begin, arrays, blocks, kinds, tag))
 
-    def _persistent(
-        self, init: Any, arrays: Sequence[Array], blocks: list[Block], tag: int
+    def _messages(
+        self,
+        begin: Any,
+        arrays: Sequence[Array],
+        blocks: list[Block],
+        kinds: dict[int, Any],
+        tag: int,
     ) -> Iterator[Any]:
+        """Yield the requests of all messages, in order."""
         for block in blocks:
-            for number, array in enumerate(arrays):
-                values = part_of(array, block).view(np.uint8)
-                message = [values, block.count // self._unit, self._type]
-                yield init(message, block.peer, tag + number)
+            for numbers in self.arrays_by_message(block.count):
+                count, kind = block.count // self._unit, self._type
+                if len(numbers) > 1:
+                    count, kind = 1, kinds[block.count]
+                values = part_of(arrays[numbers.start], block).view(np.uint8)
+                yield begin([values, count, kind], block.peer, tag + numbers.start)
 
     def _start(self) -> None:
-        self._prequest.Startall(self._requests)
+        if self._persists:
+            self._prequest.Startall(self._requests)
+            return
+        self._left = [way() for way in self._ways]
+        self._is_over()
+
+    def _is_over(self) -> bool:
+        if self._persists:
+            return super()._is_over()
+        for left, begun in zip(self._left, self._begun, strict=True):
+            done = set(self._request.Testsome(begun) or ()) if begun else ()
+            begun[:] = [one for number, one in enumerate(begun) if number not in done]
+            begun += itertools.islice(left, FLYING - len(begun))
+        return not any(self._begun)
 
 
 class _AllToAll(MpiExchange):
-    """One collective per array."""
+    """One collective if all blocks are small, else one per array."""
 
-    ordered = True
+    ordered = is_collective = True
 
     def _prepare(self, tag: int) -> None:
-        def message(array: Array, blocks: list[Block]) -> list[Any]:
-            counts, offsets = [0] * self._comm.size, [0] * self._comm.size
-            for block in blocks:
-                counts[block.peer] = block.count // self._unit
-                offsets[block.peer] = block.offset // self._unit
-            return [array.view(np.uint8), (counts, offsets), self._type]
+        if len(self._staged) > 1:
+            # Either all ranks join arrays, or none.
+            fits = max(array.nbytes for pair in self._staged for array in pair) <= _MOST_BYTES
+            mine = self.largest if fits else _MOST_BYTES
+            self.largest = self._transport.owner.allreduce(mine, op=max)
+        self._joins = len(self._staged) > len(self.arrays_by_message(0))
+        prepared = self._joined_message if self._joins else self._messages_by_array
+        arrays = zip(*self._staged, strict=True)
+        sources, targets = (
+            prepared(some, blocks)
+            for some, blocks in zip(arrays, (self.sends, self.receives), strict=True)
+        )
+        self._messages = list(zip(sources, targets, strict=True))
 
-        self._messages = [
-            (message(source, self.sends), message(target, self.receives))
-            for source, target in self._staged
-        ]
+    def _messages_by_array(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
+        counts, offsets = [0] * self._comm.size, [0] * self._comm.size
+        for block in blocks:
+            counts[block.peer] = block.count // self._unit
+            offsets[block.peer] = block.offset // self._unit
+        return [[array.view(np.uint8), (counts, offsets), self._type] for array in arrays]
+
+    def _joined_message(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
+        size, itemsize = self._comm.size, arrays[0].itemsize
+        counts, offsets, kinds = [0] * size, [0] * size, [self._byte] * size
+        joined = self._kinds(arrays, blocks)
+        for block in blocks:
+            counts[block.peer], offsets[block.peer] = 1, block.offset * itemsize
+            kinds[block.peer] = joined[block.count]
+        return [[arrays[0].view(np.uint8), (counts, offsets), kinds]]
 
     def _start(self) -> None:
-        self._requests = [
-            self._comm.Ialltoallv(source, target) for source, target in self._messages
-        ]
+        exchange = self._comm.Ialltoallw if self._joins else self._comm.Ialltoallv
+        self._requests = [exchange(source, target) for source, target in self._messages]
 
 
 class MpiPointToPoint(MpiTransport):
-    """One message per peer and array."""
+    """Messages from rank to rank."""
 
     name = "mpi-p2p"
     exchange = _PointToPoint
 
 
 class MpiAllToAll(MpiTransport):
-    """One collective per array."""
+    """Collectives of all ranks."""
 
     name = "mpi"
     exchange = _AllToAll

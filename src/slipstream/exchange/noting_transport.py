@@ -75,6 +75,8 @@ class _NotingTransport(Transport):
         if self.name == "nccl":
             return _NotedGroup(self.device, plan, pairs, whole)
         exchange = _NotedMessages(self.device, plan, pairs, whole, self.staging)
+        exchange.is_collective = self.name in ("mpi", "mpi-device")
+        exchange.in_host_memory = self.device.kind == "cpu" or self._is_staged
         if self._carriers is not None:
             exchange.aggregate(self._carriers, self._notes)
         return exchange
@@ -107,8 +109,7 @@ class _NotedMessages(MessageExchange):
     def messages(self) -> list[tuple[int, int]]:
         if self._legs is None:
             return super().messages()
-        itemsize = self.pairs[0][0].itemsize
-        return [(leg.peer, leg.elements() * itemsize) for leg in self._legs] * len(self.pairs)
+        return self._messages_of((leg.peer, leg.elements()) for leg in self._legs)
 
     @property
     def relayed_bytes(self) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.decomposition import Box, grid_boxes, process_grid, whole
-
-Boxes = tuple[Box, ...]
+from slipstream.decomposition import grid_boxes, process_grid, whole
+from slipstream.fft.layout_search import Boxes
 
 
 def default_boxes(
@@ -65,7 +64,7 @@ def _moved(
 
 def _boxes(shape: Sequence[int], divided: Sequence[int], parts: Sequence[int]) -> Boxes:
     of = dict(zip(divided, parts, strict=True))
-    return tuple(grid_boxes(shape, [of.get(axis, 1) for axis in range(len(shape))]))
+    return grid_boxes(shape, [of.get(axis, 1) for axis in range(len(shape))])
 
 
 def _on_root(shape: Sequence[int], ranks: int) -> Boxes:

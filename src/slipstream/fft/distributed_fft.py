@@ -438,12 +438,12 @@ class DistributedFFT(KnownAttributes):
     @property
     def input_boxes(self) -> tuple[Box, ...]:
         """The part of the physical index space that each rank has."""
-        return self.arguments.input_boxes
+        return tuple(self.arguments.input_boxes)
 
     @property
     def output_boxes(self) -> tuple[Box, ...]:
         """The part of the spectral index space that each rank has."""
-        return self.arguments.output_boxes
+        return tuple(self.arguments.output_boxes)
 
     def wavenumbers(self, lengths: Lengths = None) -> list[np.ndarray]:
         """Return the wavenumbers of this rank's modes, one array for each transformed axis.

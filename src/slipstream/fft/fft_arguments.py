@@ -20,7 +20,7 @@ from slipstream.device import period
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
 from slipstream.fft.default_layouts import default_boxes
-from slipstream.fft.layout_search import Stage, find_route, with_fields
+from slipstream.fft.layout_search import Boxes, Stage, find_route, with_fields
 from slipstream.fft.transform_kinds import checked_kinds
 from slipstream.fft.truncation import Modes, padded_sizes, truncate
 from slipstream.outofcore.streaming_options import DEFAULT, Streaming, checked_streaming
@@ -56,8 +56,8 @@ class Arguments:
     order: str
     process_grid: tuple[int, ...] | None
     truncation: str | tuple[int, ...] | None
-    input_boxes: tuple[Box, ...]
-    output_boxes: tuple[Box, ...]
+    input_boxes: Boxes
+    output_boxes: Boxes
     transport: str
     workers: int | None
     wire: str | None
@@ -194,13 +194,13 @@ def checked_arguments(
         grid = _checked_grid(process_grid, ranks)
     first = chosen[-1] if half_axis is None else half_axis
     usual = default_boxes(sizes, spectral_shape, ranks, layout, order, chosen, first, grid)
-    boxes = [
-        default if given is None else checked_boxes(given, extent, ranks, what)
-        for what, given, extent, default in (
-            ("input_boxes", input_boxes, sizes, usual[0]),
-            ("output_boxes", output_boxes, spectral_shape, usual[1]),
-        )
-    ]
+    boxes: list[Boxes] = []
+    for what, given, extent, default in (
+        ("input_boxes", input_boxes, sizes, usual[0]),
+        ("output_boxes", output_boxes, spectral_shape, usual[1]),
+    ):
+        asked = default if given is None else checked_boxes(given, extent, ranks, what)
+        boxes.append(default if asked == default else asked)
     return Arguments(
         sizes,
         kind,

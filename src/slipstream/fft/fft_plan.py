@@ -18,7 +18,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.decomposition import slabs
 from slipstream.device import Device
-from slipstream.exchange import NarrowWire, make_transport
+from slipstream.exchange import NarrowWire, Transport, make_transport
 from slipstream.fft.cosine_transforms import CosineTransform
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.layout_search import Stage, with_fields
@@ -55,11 +55,39 @@ class Plan:
     is_alone = False
 
     def __init__(self, arguments: Arguments, device: Device, comm: Comm, choices: Choices) -> None:
+        transport = make_transport(choices.transport, comm, device)
+        self._make(
+            arguments, device, comm, choices, comm.rank if comm is not None else 0, transport
+        )
+
+    @classmethod
+    def noted(
+        cls,
+        arguments: Arguments,
+        device: Device,
+        choices: Choices,
+        rank: int,
+        transport: Transport | None,
+    ) -> Plan:
+        """Return the plan of one rank of many, by a transport that notes what would be sent."""
+        plan = cls.__new__(cls)
+        plan._make(arguments, device, None, choices, rank, transport)
+        return plan
+
+    def _make(
+        self,
+        arguments: Arguments,
+        device: Device,
+        comm: Comm,
+        choices: Choices,
+        rank: int,
+        transport: Transport | None,
+    ) -> None:
         self.arguments, self.choices, self.workers = arguments, choices, choices.workers
-        self._device, self._rank = device, comm.rank if comm is not None else 0
-        self._full = self.transport = make_transport(choices.transport, comm, device)
-        if arguments.wire and self._full and comm is not None:
-            self.transport = NarrowWire(self._full, device, comm, arguments.wire)
+        self._device, self._rank = device, rank
+        self._full = self.transport = transport
+        if arguments.wire and transport:
+            self.transport = NarrowWire(transport, device, comm, arguments.wire)
         self._connect(list(self._parts(arguments.route(choices.workers))))
         slab = choices.slab
         is_single = device.lanes * slab.kx_chunks * slab.plane_chunks == 1

@@ -13,17 +13,21 @@ transformed, but may be divided.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slipstream.decomposition import Box, factorisations, grid_boxes
+from slipstream.decomposition import Box, GridBoxes, factorisations, grid_boxes
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
-Boxes = tuple[Box, ...]
+# Those of a process grid are known by formula, for any number of ranks.
+Boxes = tuple[Box, ...] | GridBoxes
 
 # Fields and three axes: arrays of more have too many grids to try them all.
 _SEARCHED_AXES = 4
+
+# Elements that are sent while a message is on its way: a microsecond of a network.
+_MESSAGE = 1024
 
 # Bricks to a pencil, two more pencils, and bricks again.
 _MOST_EXCHANGES = 4
@@ -93,14 +97,19 @@ class _Space:
     def possible(self, boxes: Boxes, remaining: frozenset[int]) -> tuple[int, ...]:
         """Return the axes that can be transformed in a layout, in their order."""
         shape = self.shape(remaining)
-        filled = [box for box in boxes if box.size]
-        if any(box.size for box in boxes[self.active :]):
-            return ()
-        axes = [
-            axis
-            for axis in sorted(remaining, reverse=True)
-            if all(box.shape[axis] == shape[axis] for box in filled)
-        ]
+        if isinstance(boxes, GridBoxes):
+            if boxes.workers > self.active:
+                return ()
+            axes = [axis for axis in sorted(remaining, reverse=True) if boxes.is_whole(axis)]
+        else:
+            filled = [box for box in boxes if box.size]
+            if any(box.size for box in boxes[self.active :]):
+                return ()
+            axes = [
+                axis
+                for axis in sorted(remaining, reverse=True)
+                if all(box.shape[axis] == shape[axis] for box in filled)
+            ]
         if self.half_axis in remaining:
             if self.half_axis not in axes:
                 return tuple(axis for axis in axes if axis in self.early)
@@ -111,6 +120,9 @@ class _Space:
         """Return a layout after some axes have been transformed in it."""
         for axis in axes:
             kept = self.modes[axis - 1].count
+            if isinstance(boxes, GridBoxes):
+                boxes = boxes.with_extent(axis, kept)
+                continue
             boxes = tuple(box.with_range(axis, 0, kept) if box.size else box for box in boxes)
         return boxes
 
@@ -128,11 +140,9 @@ def _routes(
     stage = Stage(boxes, space.transformed(boxes, axes), axes)
     rest = remaining - set(axes)
     if exchanges == 0:
-        reached = not rest and all(
-            ours == theirs or not (ours.size or theirs.size)
-            for ours, theirs in zip(stage.after, target, strict=True)
-        )
-        return [[stage]] if reached else []
+        return [[stage]] if not rest and _same(stage.after, target) else []
+    if exchanges == 1 and _divides_any(target, rest):
+        return []  # what is divided at the end cannot be transformed there
     layouts = (
         [_untransformed(space, target, rest)]
         if exchanges == 1
@@ -145,9 +155,27 @@ def _routes(
     ]
 
 
+def _same(boxes: Boxes, others: Boxes) -> bool:
+    """Return whether ranks have the same, wherever those are that have nothing."""
+    if isinstance(boxes, GridBoxes) and boxes.is_alike(others):
+        return True
+    return all(
+        ours == theirs or not (ours.size or theirs.size)
+        for ours, theirs in zip(boxes, others, strict=True)
+    )
+
+
+def _divides_any(boxes: Boxes, axes: Iterable[int]) -> bool:
+    """Return whether the boxes of a grid divide one of the axes."""
+    return isinstance(boxes, GridBoxes) and not all(map(boxes.is_whole, axes))
+
+
 def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
     """Return the target as it is before its last transforms, which need all of their axes."""
     for axis in remaining:
+        if isinstance(target, GridBoxes) and target.is_whole(axis):
+            target = target.with_extent(axis, space.sizes[axis])
+            continue
         target = tuple(
             box.with_range(axis, box.start[axis], max(box.start[axis], space.sizes[axis]))
             if box.size
@@ -165,14 +193,13 @@ def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> 
     shape, needed = space.shape(remaining), remaining
     if space.half_axis in remaining:
         needed = remaining.intersection({space.half_axis, *space.early})
-    result = []
+    result: list[Boxes] = []
     for grid in _process_grids(space.active, len(shape)):
         if not any(grid[axis] == 1 for axis in needed):
             continue
         if not idle and any(parts > size for parts, size in zip(grid, shape, strict=True)):
             continue
-        empty = Box((0,) * len(shape), (0,) * len(shape))
-        result.append((*grid_boxes(shape, grid), *[empty] * (ranks - space.active)))
+        result.append(grid_boxes(shape, grid, ranks))
     return result
 
 
@@ -190,14 +217,16 @@ def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
 
 
 def _moved(route: list[Stage]) -> int:
-    """Return how many elements rank 0 sends, and a little for each partner."""
+    """Return how many elements rank 0 sends, and what each message takes, in elements."""
     total = 0
     for first, second in itertools.pairwise(route):
         plan = ExchangePlan.redistribution(first.after, second.before, 0)
-        total += plan.off_rank_elements() + len(plan.sends)
+        total += plan.off_rank_elements() + _MESSAGE * len(plan.sends)
     return total
 
 
 def with_fields(boxes: Sequence[Box], fields: int) -> Boxes:
     """Return boxes of an array with an axis of fields before all others."""
+    if isinstance(boxes, GridBoxes):
+        return boxes.with_axis(fields)
     return tuple(Box((0, *box.start), (fields if box.size else 0, *box.stop)) for box in boxes)

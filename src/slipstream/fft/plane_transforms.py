@@ -611,7 +611,7 @@ def batch_row(device: Device, width: int, complex_dtype: DTypeLike) -> int:
     are in all parts of the nearest cache.
     """
     dtype = np.dtype(complex_dtype)
-    if device.row_bytes > 1:
+    if device.kind != "cpu" or device.tiled_transforms():
         alignment = row_alignment(device, dtype)
         return -(-width // alignment) * alignment
     line = _CACHE_LINE // dtype.itemsize

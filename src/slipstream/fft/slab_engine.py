@@ -41,7 +41,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -69,13 +69,21 @@ from slipstream.fft.plane_transforms import (
 from slipstream.fft.slab_layout import PlaneGeometry
 from slipstream.schedule import StepGraph
 
-# Chunks of planes in which products are sent: the first travel while the last are computed.
+# Chunks of planes in which fields are sent, if their blocks are large: the first travel while the
+# last are computed.
 PLANE_CHUNKS = 4
+# In how many chunks blocks of at least so many bytes are sent: each part is worth its messages.
+CHUNKS_FROM = ((1 << 20, PLANE_CHUNKS), (1 << 18, 2))
 
 # Records nothing itself: it returns the operation that advances the modes of a tile.
 ColumnUpdate: TypeAlias = "Callable[[ColumnTile], TileUpdate]"
 # Makes the product of a pass over planes on the device that holds the points.
 ProductOf: TypeAlias = Callable[[Device], PointProduct]
+
+
+def chunks_of_blocks(size: int) -> int:
+    """Return in how many chunks of planes a step sends fields whose blocks have so many bytes."""
+    return next((chunks for least, chunks in CHUNKS_FROM if size >= least), 1)
 
 
 def record_from_points(
@@ -224,13 +232,21 @@ class Passes(Protocol):
     devices: list[Device]
     # Whether the last pass of a step should also begin the next step.
     goes_ahead: bool
-    # Whether a pass sends fields to physical space one by one: the first travels while the pass
-    # transforms the others.
-    sends_field_by_field: bool
 
     @property
     def plane_chunks(self) -> int:
         """The number of chunks of planes in which products come back."""
+
+    @property
+    def input_chunks(self) -> int:
+        """The number of chunks of planes in which a step sends fields to physical space."""
+
+    @property
+    def sends_field_by_field(self) -> bool:
+        """Whether a pass sends fields to physical space one by one.
+
+        The first travels while the pass transforms the others.
+        """
 
     @property
     def updating(self) -> Passes:
@@ -292,12 +308,11 @@ class SlabEngine:
     ) -> None:
         self.geometry, self.devices, self._transport = geometry, [device], transport
         self._store, self._takes_whole = store, store is None or transport is None
-        self.sends_field_by_field = store is None and transport is not None
-        self.plane_chunks = PLANE_CHUNKS if transport else 1
+        self._complex_dtype = np.dtype(complex_dtype)
         self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
-        self._memory = self._allocated(fields, np.dtype(complex_dtype))
+        self._memory = self._allocated(fields, self._complex_dtype)
         self.planes, self.columns = self._parts()
         self.buffer_bytes = sum({id(one): one.nbytes for one in self._memory}.values())
         if not works:
@@ -367,6 +382,24 @@ class SlabEngine:
     @property
     def updating(self) -> Passes:
         return self
+
+    @property
+    def plane_chunks(self) -> int:
+        return self._step_chunks
+
+    @property
+    def input_chunks(self) -> int:
+        return 1 if self.sends_field_by_field else self._step_chunks
+
+    @property
+    def sends_field_by_field(self) -> bool:
+        return self._takes_whole and self.devices[0].kind != "cpu" and self._step_chunks > 2
+
+    @cached_property
+    def _step_chunks(self) -> int:
+        if self._transport is None:
+            return 1
+        return chunks_of_blocks(self.geometry.block_size * self._complex_dtype.itemsize)
 
     def column_tiles(
         self, graph: StepGraph, kx: int = 0, arriving: bool = False

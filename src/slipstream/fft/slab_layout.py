@@ -72,10 +72,8 @@ class PlaneGeometry:
         """The ranges of kx."""
         return self._ranges
 
-    def _slabs(self, shape: tuple[int, ...], axis: int) -> tuple[Box, ...]:
-        nothing = Box((0,) * len(shape), (0,) * len(shape))
-        filled = slabs(shape, axis, self.workers)
-        return (*filled, *[nothing] * (self.ranks - self.workers))
+    def _slabs(self, shape: tuple[int, ...], axis: int) -> Sequence[Box]:
+        return slabs(shape, axis, self.workers, self.ranks)
 
     @cached_property
     def field_size(self) -> int:
@@ -83,9 +81,15 @@ class PlaneGeometry:
         parts = [one.geometry for one in self.ranges]
         # The first rank has the most planes.
         planes = sum(one.plane_boxes[0].size for one in parts)
-        boxes = zip(*(one.column_boxes for one in parts), strict=True)
-        columns: int = max(sum(box.size for box in of_rank) for of_rank in boxes)
-        return max(planes, columns)
+        columns = sum(self.shape[0] * one.row * one.ky_counts for one in parts)
+        return max(planes, int(np.max(columns)))
+
+    @cached_property
+    def block_size(self) -> int:
+        """Elements of the largest block of a field that any rank sends to another."""
+        planes = self.physical_boxes[0].shape[0]  # the first rank has the most
+        widest = (one.geometry.row * int(one.geometry.ky_counts.max()) for one in self.ranges)
+        return planes * max(widest)
 
     @property
     def off_rank_elements(self) -> int:
@@ -95,7 +99,7 @@ class PlaneGeometry:
     @cached_property
     def most_ky(self) -> int:
         """The largest number of ky that a rank has of a range."""
-        return max(box.shape[1] for one in self.ranges for box in one.geometry.column_boxes)
+        return max(int(one.geometry.ky_counts.max()) for one in self.ranges)
 
 
 class SlabGeometry(PlaneGeometry):
@@ -124,6 +128,10 @@ class SlabGeometry(PlaneGeometry):
             else tuple(whole(sizes).with_range(1, low, high) for low, high in ky)
             for sizes in (mixed, self.spectral_shape)
         )
+        # The first ky of each rank, and how many it has.
+        bounds = np.array(ky or split(mixed[1], self.workers), np.int64).reshape(-1, 2)
+        bounds = np.concatenate([bounds, np.zeros((ranks - len(bounds), 2), np.int64)])
+        self.first_ky, self.ky_counts = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
         self.spectral_box = self.spectral_boxes[rank]
         # Number of complex elements of one field in the layout of planes.
         self.planes_size = self.plane_boxes[rank].size
@@ -162,14 +170,20 @@ class SlabGeometry(PlaneGeometry):
         The arrays hold `planes` planes, by default all of this rank; or their blocks start at the
         elements `starts`, by rank.
         """
+        counts, begin = self.ky_counts, np.zeros(self.ranks, np.int64)
         if starts is None:
-            starts = {peer: start for peer, (start, _) in enumerate(self.packed_blocks(planes))}
+            begin = np.array(self.packed_blocks(planes), np.int64)[:, 0]
+        else:
+            begin[list(starts)] = list(starts.values())
         offset = np.full(self.spectral_shape[1], NOT_KEPT, dtype=np.int64)
         pitch = np.zeros(self.spectral_shape[1], dtype=np.int64)
-        for block in self.plan.sends:
-            low, high = block.box.start[1], block.box.stop[1]
-            offset[low:high] = starts[block.peer] + self.row * np.arange(high - low)
-            pitch[low:high] = self.row * (high - low)
+        if self.planes:
+            # The ky of all ranks, one rank after the other: their owners, and numbers there.
+            owner = np.repeat(np.arange(self.ranks), counts)
+            number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+            ky = self.first_ky[owner] + number
+            offset[ky] = begin[owner] + self.row * number
+            pitch[ky] = self.row * counts[owner]
         return self._spread(self.modes[1], offset, pitch)
 
     def column_blocks(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -199,9 +213,9 @@ class SlabGeometry(PlaneGeometry):
         The arrays hold `planes` planes, by default all of this rank.
         """
         planes = self.planes if planes is None else planes
-        sizes = [self.row * (box.stop[1] - box.start[1]) for box in self.column_boxes]
-        starts = itertools.accumulate(sizes, initial=0)
-        return [(planes * start, size) for start, size in zip(starts, sizes, strict=False)]
+        sizes = self.row * self.ky_counts
+        starts = planes * (np.cumsum(sizes) - sizes)
+        return list(zip(starts.tolist(), sizes.tolist(), strict=True))
 
     def packed_runs(
         self, planes: int | None = None, apart: int | None = None

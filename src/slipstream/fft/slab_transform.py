@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.exchange import Transport
@@ -76,7 +78,9 @@ class SlabTransform(Part):
         z, y, x = arguments.modes
         fields, complex_dtype = arguments.fields, arguments.complex_dtype
         width = nx // 2 + 1 if arguments.real else nx
-        alignment = row_alignment(device, complex_dtype)
+        # On a CPU columns are transformed where a user's array has them, without gaps.
+        has_gaps = device.kind != "cpu" or device.tiled_transforms()
+        alignment = row_alignment(device, complex_dtype) if has_gaps else 1
         geometry = chunk_geometry(
             (nz, ny, nx), (z, y, x), rank, ranks, alignment, chunks=options.kx_chunks
         )
@@ -124,6 +128,11 @@ class SlabTransform(Part):
             )
             return
         fields, chunks = self._fields, self._options.plane_chunks
+        if self._holds_columns(physical, spectral):
+            engine = self._engine.with_memory(spectral)
+            record_from_points(graph, engine, physical, fields, chunks)
+            record_columns(graph, engine, forward=fields)
+            return
         record_from_points(graph, self._engine, physical, fields, chunks)
         record_columns(graph, self._engine, forward=fields, target=spectral)
 
@@ -134,3 +143,16 @@ class SlabTransform(Part):
         fields, chunks = self._fields, self._options.plane_chunks
         record_columns(graph, self._engine, spectral, chunks=chunks)
         record_to_points(graph, self._engine, physical, fields, chunks, scale)
+
+    def _holds_columns(self, physical: Array, spectral: Array) -> bool:
+        """Return whether columns may be transformed along z where their modes belong.
+
+        On a CPU this keeps a third of the memory that a transform moves out of its caches.
+        """
+        return (
+            self._device.kind == "cpu"
+            and not self.exchanges
+            and spectral.shape[1:] == self._engine.columns[0].shape[1:]
+            and spectral.flags.c_contiguous
+            and not np.may_share_memory(physical, spectral)
+        )

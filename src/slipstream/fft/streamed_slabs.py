@@ -389,7 +389,7 @@ class StreamedPasses:
     rank into `tiles` tiles, and its planes into at least as many.
     """
 
-    goes_ahead, sends_field_by_field = True, False
+    goes_ahead, sends_field_by_field, input_chunks = True, False, 1
 
     def __init__(
         self,

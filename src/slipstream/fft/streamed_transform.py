@@ -255,9 +255,8 @@ def _layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
 
     Columns are slabs, or as the user has the modes.
     """
-    empty = [whole((0,) * len(a.shape))] * (a.ranks - workers)
     points, modes = (
-        (*slabs(shape, along, workers), *empty)
+        slabs(shape, along, workers, a.ranks)
         for shape, along in ((a.shape, axis), (a.spectral_shape, 1 - axis))
     )
     idle = not any(box.size for box in a.output_boxes[workers:])

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array
 from slipstream.decomposition import Box, split
-from slipstream.device import Device
+from slipstream.device import Device, Stream
 from slipstream.exchange import ExchangePlan, Transport, pack_targets, part_of
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
@@ -90,8 +90,8 @@ class Redistribution(Part):
         self,
         device: Device,
         transport: Transport | None,
-        source: tuple[Box, ...],
-        target: tuple[Box, ...],
+        source: Sequence[Box],
+        target: Sequence[Box],
         rank: int,
         dtype: DTypeLike,
         memory: tuple[Array, Array] | None = None,
@@ -133,6 +133,7 @@ class Redistribution(Part):
     def _record(self, graph: StepGraph, way: tuple[Any, ...], source: Array, target: Array) -> None:
         plan, arrived, boxes, exchange = way
         exchange.record_open(graph, "redistribute")
+        packed = []
         for block in plan.sends:
             part = source[block.box.slices(boxes[0])]
             if block.peer == plan.rank:
@@ -140,13 +141,38 @@ class Redistribution(Part):
                 graph.add_copy(place, part, label="own block")
             else:
                 place = exchange.blocks[0][block.peer].reshape(block.box.shape)
-                graph.add_copy(place, part, label="pack")
+                packed.append((place, part))
+        _add_copies(graph, packed, "pack", [source], [place for place, _ in packed])
         exchange.record_close(graph, "redistribute")
-        for block in plan.receives:
-            if block.peer != plan.rank:
-                place = target[block.box.slices(boxes[1])]
-                block_here = part_of(arrived, block).reshape(block.box.shape)
-                graph.add_copy(place, block_here, label="unpack")
+        others = [block for block in plan.receives if block.peer != plan.rank]
+        arrivals = [part_of(arrived, block) for block in others]
+        unpacked = [
+            (target[block.box.slices(boxes[1])], part.reshape(block.box.shape))
+            for block, part in zip(others, arrivals, strict=True)
+        ]
+        _add_copies(graph, unpacked, "unpack", arrivals, [target])
+
+
+def _add_copies(
+    graph: StepGraph,
+    pairs: Sequence[tuple[Array, Array]],
+    label: str,
+    reads: Sequence[Array],
+    writes: Sequence[Array],
+) -> None:
+    """Record copies (target, source) for all other ranks as one node: there may be thousands."""
+    if not pairs:
+        return
+    copies = [graph.device.copy(target, source) for target, source in pairs]
+
+    def operation(stream: Stream) -> None:
+        for copy in copies:
+            copy(stream)
+
+    size = sum(source.nbytes for _, source in pairs)
+    graph.add(
+        operation, reads=reads, writes=writes, label=label, category="pack", moves=(size, size)
+    )
 
 
 def _stored_in_order(

@@ -6,6 +6,7 @@
 
 #include <climits>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
@@ -23,13 +24,27 @@ struct Item {
   Index value;
 };
 
-// Counters of lanes stand in lines of the cache of their own; the last is not zero if a lane has failed.
-constexpr int COUNTER_STRIDE = 16, REALS = 8;
-constexpr int SPINS = 500;  // some microseconds
+// Counters of lanes stand in lines of the cache of their own, with the number of threads that sleep until
+// they rise, and the core on which they are raised; the last is not zero if a lane has failed.
+constexpr int COUNTER_STRIDE = 16, SLEEPERS = 1, CORE = 2, REALS = 8;
+// To wake a thread takes as long as a small transform, and steps often follow each other: so threads that
+// wait stay awake for so many nanoseconds, and look at the clock after as many spins.
+constexpr Index AWAKE = 50000;
+constexpr int SPINS = 50;
 
+INLINE int value_of(const int* counter) { return __atomic_load_n(counter, __ATOMIC_SEQ_CST); }
 INLINE void wake(int* counter) { syscall(SYS_futex, counter, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
+// Sleep while the counter has this value; `sleepers` says so, and spares others a call of the system.
 INLINE void sleep_while(int* counter, int value) {
+  __atomic_fetch_add(counter + SLEEPERS, 1, __ATOMIC_SEQ_CST);
   syscall(SYS_futex, counter, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+  __atomic_fetch_sub(counter + SLEEPERS, 1, __ATOMIC_SEQ_CST);
+}
+INLINE void note_core(int* counter) { __atomic_store_n(counter + CORE, sched_getcpu(), __ATOMIC_RELAXED); }
+INLINE void raise(int* counter, int value) {
+  note_core(counter);
+  __atomic_store_n(counter, value, __ATOMIC_SEQ_CST);
+  if (value_of(counter + SLEEPERS)) wake(counter);
 }
 INLINE void relax() {
 #ifdef __x86_64__
@@ -53,15 +68,19 @@ INLINE void call(const Item& item) {
        std::make_integer_sequence<int, REALS>{});
 }
 
-// Whether the counter has come to the value, and no lane has failed.
+// Whether a counter, which may have begun anew after the largest value, has come to a value.
+INLINE bool has_come(int now, int value) { return int(unsigned(now) - unsigned(value)) >= 0; }
+
+// Wait until the counter has come to the value; return false if a lane has failed before.
 INLINE bool await_value(int* counter, int value, const int* failed) {
-  for (int spin = 0; !__atomic_load_n(failed, __ATOMIC_SEQ_CST); ++spin) {
-    const int now = __atomic_load_n(counter, __ATOMIC_SEQ_CST);
-    if (now >= value) return true;
-    if (spin < SPINS)
-      relax();
-    else
-      sleep_while(counter, now);
+  for (Index began = 0; !value_of(failed);) {
+    for (int spin = 0; spin < SPINS && !has_come(value_of(counter), value); ++spin) relax();
+    const int now = value_of(counter);
+    if (has_come(now, value)) return true;
+    if (!began) began = nanoseconds();
+    // A thread that has no other core cannot go on while this one is awake.
+    const bool shares_core = __atomic_load_n(counter + CORE, __ATOMIC_RELAXED) == sched_getcpu();
+    if (shares_core || nanoseconds() - began > AWAKE) sleep_while(counter, now);
   }
   return false;
 }
@@ -74,8 +93,7 @@ KERNEL run_items(const Item* items, Index count, const int* failed, Index* times
     if (item.kind == WAIT) {
       if (!await_value(item.counter, int(item.value), failed)) return;
     } else if (item.kind == RAISE) {
-      __atomic_store_n(item.counter, int(item.value), __ATOMIC_SEQ_CST);
-      wake(item.counter);
+      raise(item.counter, int(item.value));
     } else if (item.count <= 6) {
       call<6>(item);
     } else if (item.count <= 16) {
@@ -91,9 +109,49 @@ KERNEL run_items(const Item* items, Index count, const int* failed, Index* times
 KERNEL stop_lanes(int* counters, Index lanes) {
   __atomic_store_n(counters + lanes * COUNTER_STRIDE, 1, __ATOMIC_SEQ_CST);
   for (Index lane = 0; lane < lanes; ++lane) {
-    __atomic_store_n(counters + lane * COUNTER_STRIDE, INT_MAX, __ATOMIC_SEQ_CST);
-    wake(counters + lane * COUNTER_STRIDE);
+    raise(counters + lane * COUNTER_STRIDE, INT_MAX);
   }
+}
+
+// What a thread does that runs lanes of steps beside the thread that calls: it counts the programs that it
+// has been given, and those that it has ended. It has a program for each.
+struct Program {
+  const Item* items;
+  Index count;
+  const int* failed;
+  Index* times;
+  INLINE void run(Index timed) const { run_items(items, count, failed, times, timed); }
+};
+struct Member {
+  alignas(64) int given[COUNTER_STRIDE];
+  int ended[COUNTER_STRIDE];
+  const Program* program;
+  Index timed;
+  INLINE void give(const Program* one, Index is_timed) {
+    program = one;
+    timed = is_timed;
+    raise(given, int(unsigned(*given) + 1));
+  }
+};
+
+// The life of a member of the crew: it ends when it is given no program.
+KERNEL serve(Member* self) {
+  const int never = 0;
+  for (unsigned next = 1; await_value(self->given, int(next), &never) && self->program; ++next) {
+    note_core(self->ended);
+    self->program->run(self->timed);
+    raise(self->ended, int(next));
+  }
+}
+KERNEL dismiss(Member* member) { member->give(nullptr, 0); }
+
+// Run programs side by side, the last of them in this thread. Counters of lanes begin at 0.
+KERNEL run_programs(Member* const* crew, const Program* programs, Index count, int* counters, Index timed) {
+  const int never = 0;
+  for (Index lane = 0; lane < count; ++lane) counters[lane * COUNTER_STRIDE] = 0;
+  for (Index i = 0; i + 1 < count; ++i) crew[i]->give(programs + i, timed);
+  programs[count - 1].run(timed);
+  for (Index i = 0; i + 1 < count; ++i) await_value(crew[i]->ended, *crew[i]->given, &never);
 }
 
 #endif

@@ -9,6 +9,20 @@ INLINE void load_site(const Stored* f, Index site, Index sites, Real* population
   for (int q = 0; q < DIRECTIONS; ++q) populations[q] = Real(f[address(q, site, sites)]);
 }
 
+// What a flow has at a site: velocity along z, y and x, and density.
+struct SiteValues {
+  Real of[4];
+};
+
+INLINE SiteValues site_values(const Stored* f, Index site, Index sites, double fx, double fy, double fz,
+                              double unit) {
+  Real in[DIRECTIONS];
+  load_site(f, site, sites, in);
+  const Moments<Real> m = moments(in);
+  return {{Real(unit) * (m.z + Real(fz / 2)), Real(unit) * (m.y + Real(fy / 2)), Real(unit) * (m.x + Real(fx / 2)),
+           1 + Real(unit) * m.density}};
+}
+
 // Over rows of sites: sums of velocity (z, y, x) and of density, the mass that came through links in the
 // last step (z, y, x), and the largest square of a velocity in the populations' unit. That mass is the mean of the momentum, the
 // force included, before and after the step: walls turn around what does not come through links.
@@ -62,17 +76,50 @@ KERNEL write_fields(const Stored* f, const unsigned char* RESTRICT voxels,
     count_columns(
         columns, [&](Index c) { return pore[c] != 0; },
         [&](Index c, Index before) {
-          Moments<Real> m = {0, 0, 0, 0};
-          if (pore[c]) {
-            Real in[DIRECTIONS];
-            load_site(f, first[rows[r]] + before, sites, in);
-            m = moments(in);
-            m = {m.density, m.x + Real(fx / 2), m.y + Real(fy / 2), m.z + Real(fz / 2)};
-          }
-          to[c] = Real(unit) * m.z;
-          to[c + field] = Real(unit) * m.y;
-          to[c + 2 * field] = Real(unit) * m.x;
-          to[c + 3 * field] = 1 + Real(unit) * m.density;
+          SiteValues here = {{0, 0, 0, 1}};
+          if (pore[c]) here = site_values(f, first[rows[r]] + before, sites, fx, fy, fz, unit);
+          UNROLL for (int i = 0; i < 4; ++i) to[c + i * field] = here.of[i];
         });
+  }
+}
+
+// The same at sites only, of some segments, in their order.
+KERNEL write_sites(const Stored* f, Index low, Index segments, Index sites, double fx, double fy, double fz,
+                   double unit, Real* RESTRICT values) {
+  FOR_ROWS(segment, segments) {
+    FOR_COLUMNS_IN_TURN(lane, SEGMENT) {
+      const SiteValues here = site_values(f, (low + segment) * SEGMENT + lane, sites, fx, fy, fz, unit);
+      UNROLL for (int i = 0; i < 4; ++i) values[(i * segments + segment) * SEGMENT + lane] = here.of[i];
+    }
+  }
+}
+
+// Over rows of voxels: sums of the speed and of the velocity (z, y, x) at pores of a part of the box.
+KERNEL sum_speeds(const Stored* f, const unsigned char* RESTRICT voxels, const Index* RESTRICT first,
+                  const Index* RESTRICT rows, Index row_count, Index columns, Index height, Index sites,
+                  Index z_low, Index z_high, Index y_low, Index y_high, Index x_low, Index x_high, double fx,
+                  double fy, double fz, double unit, double* RESTRICT sums) {
+  FOR_ROWS(r, row_count) {
+    const unsigned char* RESTRICT pore = voxels + rows[r] * (columns + 2) + 1;
+    const Index z = r / height, y = r % height;
+    double sum[4] = {};
+    if (z_low <= z && z < z_high && y_low <= y && y < y_high) {
+      count_columns(
+          columns, [&](Index c) { return pore[c] != 0; },
+          [&](Index c, Index before) {
+            if (!pore[c] || c < x_low || c >= x_high) return;
+            const SiteValues here = site_values(f, first[rows[r]] + before, sites, fx, fy, fz, unit);
+            double square = 0;
+            UNROLL for (int i = 0; i < 3; ++i) {
+              square += double(here.of[i]) * double(here.of[i]);
+              sum[1 + i] += double(here.of[i]);
+            }
+            sum[0] += sqrt(square);
+          });
+    }
+    UNROLL for (int i = 0; i < 4; ++i) {
+      const double total = row_sum(sum[i]);
+      if (FIRST_COLUMN) sums[r * 4 + i] = total;
+    }
   }
 }

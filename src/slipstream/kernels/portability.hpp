@@ -21,6 +21,11 @@
 // `reduces`), which keeps the order of additions, and so the result, the same in every run. Where a CPU cannot do
 // columns at once, FOR_COLUMNS_IN_TURN gathers whatever the body likes.
 //
+// A kernel that gathers several numbers of a row at once keeps them by lane: OF_LANES(Type, name, count) are
+// `count` numbers of each of the ROW_LANES lanes that work on a row, OF_LANE(name, i, lane) is one of them, and
+// sum_of_lanes / maximum_of_lanes complete number i. FOR_LANES(lane, start, stop) goes over the columns
+// start + lane below `stop`, which has to be a multiple of 16.
+//
 // `Real` is the field precision of the compiled kernel (-DREAL=float or double).
 #pragma once
 
@@ -69,6 +74,10 @@ using Real = REAL;
 #define FOR_COLUMNS_MAXIMUM(column, columns, variable) FOR_COLUMNS(column, columns)
 #define FOR_COLUMNS_IN_TURN(column, columns) FOR_COLUMNS(column, columns)
 #define FIRST_COLUMN (threadIdx.x == 0)
+#define ROW_LANES ROW_THREADS
+#define FOR_LANES(lane, start, stop) if (const Index lane = threadIdx.x; (start) + lane < (stop))
+#define OF_LANES(Type, name, count) Type name[count]
+#define OF_LANE(name, i, lane) name[i]
 
 #define FOR_BLOCKS(block, blocks) \
   for (Index block = blockIdx.x; block < (blocks); block += gridDim.x)
@@ -114,6 +123,10 @@ extern __shared__ double2 shared_memory_[];
   for (Index column = 0; column < (columns); ++column)
 #define FOR_COLUMNS_IN_TURN(column, columns) for (Index column = 0; column < (columns); ++column)
 #define FIRST_COLUMN true
+#define ROW_LANES 16
+#define FOR_LANES(lane, start, stop) FOR_COLUMNS(lane, ROW_LANES)
+#define OF_LANES(Type, name, count) alignas(64) Type name[(count) * ROW_LANES]
+#define OF_LANE(name, i, lane) name[(i) * ROW_LANES + (lane)]
 
 #define FOR_BLOCKS(block, blocks) \
   _Pragma("omp parallel for schedule(static)") for (Index block = 0; block < (blocks); ++block)
@@ -174,6 +187,16 @@ INLINE Index ordered_bits(double value) {
 #endif
 }
 
+INLINE double number_of_bits(Index bits) {
+#ifdef SLIPSTREAM_GPU
+  return __longlong_as_double(bits);
+#else
+  double value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+#endif
+}
+
 INLINE double row_sum(double value) {
 #ifdef SLIPSTREAM_GPU
   for (int step = ROW_THREADS / 2; step > 0; step /= 2) value += of_row_thread(value, step);
@@ -189,6 +212,29 @@ INLINE Index row_maximum(Index value) {
   }
 #endif
   return value;
+}
+
+INLINE double sum_of_lanes(const double* kept, int i) {
+#ifdef SLIPSTREAM_GPU
+  return row_sum(kept[i]);
+#else
+  double sum = 0;
+  for (Index lane = 0; lane < ROW_LANES; ++lane) sum += OF_LANE(kept, i, lane);
+  return sum;
+#endif
+}
+
+INLINE double maximum_of_lanes(const double* kept, int i) {
+#ifdef SLIPSTREAM_GPU
+  return number_of_bits(row_maximum(ordered_bits(kept[i])));
+#else
+  double most = 0;
+  for (Index lane = 0; lane < ROW_LANES; ++lane) {
+    const double one = OF_LANE(kept, i, lane);
+    most = one > most ? one : most;
+  }
+  return most;
+#endif
 }
 
 // Call each(column, before) for all columns of a row, `before` being how many columns before have the

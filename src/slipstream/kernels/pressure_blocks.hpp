@@ -53,28 +53,44 @@ INLINE int step_between(Index place, int by, Index edge, Index size) {
   return by < 0 && place % edge == 0 ? -1 : 0;
 }
 
+// Note the places of the sites of all rows of a box that begins at `z`, `y` and `x` of the image.
+KERNEL place_sites(const unsigned char* RESTRICT voxels, const Index* RESTRICT first, const Index* RESTRICT rows,
+                   unsigned short* RESTRICT places, Index row_count, Index columns, Index height, Index z, Index y,
+                   Index x, Index sites) {
+  FOR_ROWS(r, row_count) {
+    const unsigned char* RESTRICT pore = voxels + rows[r] * (columns + 2) + 1;
+    count_columns(
+        columns, [&](Index c) { return pore[c] != 0; },
+        [&](Index c, Index before) {
+          if (!pore[c]) return;
+          const Index site = first[rows[r]] + before;
+          places[site] = (unsigned short)(z + r / height);
+          places[sites + site] = (unsigned short)(y + r % height);
+          places[2 * sites + site] = (unsigned short)(x + c);
+        });
+  }
+}
+
 // Count the links between blocks, in units of the smallest weight. Where a pair's second direction leads, the
 // first one leads back.
 KERNEL count_links(const Link* RESTRICT walls, const unsigned short* RESTRICT places,
-                   const int* RESTRICT tables, unsigned* couplings, Index edge, Index planes, Index rows,
-                   Index columns, Index block_planes, Index block_rows, Index block_columns,
-                   Index segments, Index count, Index sites) {
+                   const int* RESTRICT tables, unsigned* couplings, Index edge, Index planes,
+                   Index image_rows, Index image_columns, Index block_planes, Index block_rows,
+                   Index block_columns, Index rows, Index columns, Index count, Index sites) {
   const Grid blocks = {block_planes, block_rows, block_columns};
   const Index cells = block_planes * block_rows * block_columns;
-  const Places p = places_of(places, tables, sites, planes, rows);
-  FOR_ROWS(segment, segments) {
-    FOR_COLUMNS_IN_TURN(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
-      if (site < count) {
-        const Index block = block_of(p, blocks, site, 0);
-        for (int q = 1; q < DIRECTIONS; ++q) {
-          // What comes along a direction comes from the site upstream.
-          if (walls[site] >> (opposite(q) - 1) & 1) continue;
-          const int to = pair_of(step_between(p.x[site], CX[q], edge, columns),
-                                 step_between(p.y[site], CY[q], edge, rows),
-                                 step_between(p.z[site], CZ[q], edge, planes));
-          if (to >= 0) add_atomically(couplings + to * cells + block, unsigned(unit_of(q)));
-        }
+  const Places p = places_of(places, tables, sites, planes, image_rows);
+  FOR_ROWS(row, rows) {
+    const Index first = row * columns, here = count - first < columns ? count - first : columns;
+    FOR_COLUMNS_IN_TURN(c, here) {
+      const Index site = first + c, block = block_of(p, blocks, site, 0);
+      for (int q = 1; q < DIRECTIONS; ++q) {
+        // What comes along a direction comes from the site upstream.
+        if (walls[site] >> (opposite(q) - 1) & 1) continue;
+        const int to = pair_of(step_between(p.x[site], CX[q], edge, image_columns),
+                               step_between(p.y[site], CY[q], edge, image_rows),
+                               step_between(p.z[site], CZ[q], edge, planes));
+        if (to >= 0) add_atomically(couplings + to * cells + block, unsigned(unit_of(q)));
       }
     }
   }
@@ -84,21 +100,22 @@ KERNEL count_links(const Link* RESTRICT walls, const unsigned short* RESTRICT pl
 KERNEL sum_over_blocks(const float* RESTRICT residual, const float* RESTRICT residual_changes,
                        const double* RESTRICT weights, Index vectors, double scale,
                        const unsigned short* RESTRICT places, const int* RESTRICT tables,
-                       float* RESTRICT rest, Index* sums, Index planes, Index rows, Index block_planes,
-                       Index block_rows, Index block_columns, Index size, Index segments, Index count,
+                       float* RESTRICT rest, Index* sums, Index planes, Index image_rows, Index block_planes,
+                       Index block_rows, Index block_columns, Index size, Index rows, Index columns, Index count,
                        Index sites) {
   const Grid blocks = {block_planes, block_rows, block_columns};
-  const Places p = places_of(places, tables, sites, planes, rows);
-  FOR_ROWS(segment, segments) {
-    FOR_COLUMNS(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
+  const Places p = places_of(places, tables, sites, planes, image_rows);
+  FOR_ROWS(row, rows) {
+    const Index first = row * columns, here = count - first < columns ? count - first : columns;
+    FOR_COLUMNS(c, here) {
+      const Index site = first + c;
       double left = residual[site];
       for (Index j = 0; j < vectors; ++j) left -= weights[j] * double(residual_changes[j * size + site]);
       rest[site] = float(left);
     }
-    FOR_COLUMNS_IN_TURN(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
-      const Index whole = site < count ? Index(rint(scale * double(rest[site]))) : 0;
+    FOR_COLUMNS_IN_TURN(c, here) {
+      const Index site = first + c;
+      const Index whole = Index(rint(scale * double(rest[site])));
       if (whole) add_atomically(sums + block_of(p, blocks, site, 0), whole);
     }
   }
@@ -141,6 +158,55 @@ KERNEL spread_pressure(const float* RESTRICT pressure, const Link* RESTRICT wall
 // Rows of what follows have one more place before and behind, for the last block and the first, so that no block
 // but those of other rows has to be looked for: a CPU loads neighbours of many blocks at once.
 INLINE Index inner(Index place, Index columns) { return place == 0 ? columns : place > columns ? 1 : place; }
+
+// Numbers of blocks, with those places: counts times a factor, and whole numbers over the largest of them.
+KERNEL with_ends(const unsigned* RESTRICT counts, double factor, float* RESTRICT out, Index rows, Index columns) {
+  FOR_ROWS(row, rows) {
+    FOR_COLUMNS(place, columns + 2) {
+      out[row * (columns + 2) + place] = float(counts[row * columns + inner(place, columns) - 1]) * float(factor);
+    }
+  }
+}
+
+KERNEL give_parts(const Index* RESTRICT sums, double largest, float* RESTRICT b, float* RESTRICT found,
+                  float* RESTRICT along, Index rows, Index columns) {
+  FOR_ROWS(row, rows) {
+    FOR_COLUMNS(place, columns + 2) {
+      const Index to = row * (columns + 2) + place;
+      b[to] = float(double(sums[row * columns + inner(place, columns) - 1]) / largest);
+      found[to] = 0;
+      along[to] = 0;
+    }
+  }
+}
+
+// The largest of each row: of whole numbers, and of pressures, which are taken times a factor without those places.
+KERNEL largest_sums(const Index* RESTRICT sums, double* RESTRICT largest, Index rows, Index columns) {
+  FOR_ROWS(row, rows) {
+    double most = 0;
+    FOR_COLUMNS_MAXIMUM(x, columns, most) {
+      const double size = fabs(double(sums[row * columns + x]));
+      most = size > most ? size : most;
+    }
+    const Index found = row_maximum(ordered_bits(most));
+    if (FIRST_COLUMN) largest[row] = number_of_bits(found);
+  }
+}
+
+KERNEL take_found(const float* RESTRICT found, double factor, float* RESTRICT pressure, double* RESTRICT largest,
+                  Index rows, Index columns) {
+  FOR_ROWS(row, rows) {
+    double most = 0;
+    FOR_COLUMNS_MAXIMUM(x, columns, most) {
+      const float here = found[row * (columns + 2) + 1 + x] * float(factor);
+      pressure[row * columns + x] = here;
+      const double size = fabs(double(here));
+      most = size > most ? size : most;
+    }
+    const Index bits = row_maximum(ordered_bits(most));
+    if (FIRST_COLUMN) largest[row] = number_of_bits(bits);
+  }
+}
 
 // Couplings of blocks twice as large: of all that leads from one to another, over twice the distance.
 KERNEL couple_larger_blocks(const float* RESTRICT fine, float* RESTRICT coarse, Index fine_planes,

@@ -22,124 +22,101 @@ INLINE Numbers numbers_of_site(const Stored* f, Index site, Index sites) {
 }
 
 // The residual: how the numbers of sites have changed since `before`. How it has changed itself goes to
-// `residual_change`, and the residual is added to `change`.
+// `residual_change`, and the residual is added to `change`. Over rows: the largest of the squares of the residual,
+// of its change, of the density of `change`, and of the numbers before.
 KERNEL take_residual(const Stored* RESTRICT f, const Real* RESTRICT before, float* RESTRICT residual,
-                     float* RESTRICT residual_change, float* RESTRICT change, Index segments,
-                     Index count, Index sites) {
-  FOR_ROWS(segment, segments) {
-    FOR_COLUMNS(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
-      // What pads the last segment is no fluid.
-      const Real inside = site < count ? 1 : 0;
-      const Numbers now = numbers_of_site(f, site, sites);
-      UNROLL for (int i = 0; i < NUMBERS; ++i) {
-        const Index place = i * sites + site;
-        const float here = float(inside * (now.of[i] - before[place]));
-        residual_change[place] = here - residual[place];
-        residual[place] = here;
-        change[place] += here;
+                     float* RESTRICT residual_change, float* RESTRICT change, double* RESTRICT largest,
+                     Index rows, Index columns, Index count, Index sites) {
+  FOR_ROWS(row, rows) {
+    const Index first = row * columns, stop = first + columns < sites ? first + columns : sites;
+    OF_LANES(double, most, 4);
+    FOR_LANES(lane, first, stop) {
+      UNROLL for (int k = 0; k < 4; ++k) OF_LANE(most, k, lane) = 0;
+    }
+    for (Index start = first; start < stop; start += ROW_LANES) {
+      FOR_LANES(lane, start, stop) {
+        const Index site = start + lane;
+        // What pads the last segment is no fluid.
+        const Real inside = site < count ? 1 : 0;
+        const Numbers now = numbers_of_site(f, site, sites);
+        double squares[4] = {};
+        UNROLL for (int i = 0; i < NUMBERS; ++i) {
+          const Index place = i * sites + site;
+          const Real old = before[place];
+          const float here = float(inside * (now.of[i] - old)), more = here - residual[place];
+          const float total = change[place] + here;
+          residual_change[place] = more;
+          residual[place] = here;
+          change[place] = total;
+          squares[0] += number_weight(i) * double(here) * double(here);
+          squares[1] += number_weight(i) * double(more) * double(more);
+          if (i == 0) squares[2] = double(total) * double(total);
+          squares[3] += number_weight(i) * double(inside * old) * double(old);
+        }
+        UNROLL for (int k = 0; k < 4; ++k) {
+          OF_LANE(most, k, lane) = squares[k] > OF_LANE(most, k, lane) ? squares[k] : OF_LANE(most, k, lane);
+        }
       }
     }
-  }
-}
-
-template <class T>
-INLINE double square_of(const T* RESTRICT vector, Index site, Index sites) {
-  double square = 0;
-  UNROLL for (int i = 0; i < NUMBERS; ++i) {
-    square += number_weight(i) * double(vector[i * sites + site]) * double(vector[i * sites + site]);
-  }
-  return square;
-}
-
-// Over rows: the largest of the squares of the residual, of its change, of the density of `change`, and
-// of the numbers before.
-KERNEL find_largest(const Real* RESTRICT before, const float* RESTRICT residual,
-                    const float* RESTRICT residual_change, const float* RESTRICT change,
-                    Index* RESTRICT largest, Index rows, Index columns, Index count, Index sites) {
-  FOR_ROWS(row, rows) {
-    const Index first = row * columns, here = count - first < columns ? count - first : columns;
-    double residuals = 0, changes = 0, densities = 0, numbers = 0;
-    FOR_COLUMNS_MAXIMUM(c, here, residuals) {
-      const double square = square_of(residual, first + c, sites);
-      residuals = square > residuals ? square : residuals;
-    }
-    FOR_COLUMNS_MAXIMUM(c, here, changes) {
-      const double square = square_of(residual_change, first + c, sites);
-      changes = square > changes ? square : changes;
-    }
-    FOR_COLUMNS_MAXIMUM(c, here, densities) {
-      const double square = double(change[first + c]) * double(change[first + c]);
-      densities = square > densities ? square : densities;
-    }
-    FOR_COLUMNS_MAXIMUM(c, here, numbers) {
-      const double square = square_of(before, first + c, sites);
-      numbers = square > numbers ? square : numbers;
-    }
-    const Index found[] = {
-        row_maximum(ordered_bits(residuals)), row_maximum(ordered_bits(changes)),
-        row_maximum(ordered_bits(densities)), row_maximum(ordered_bits(numbers))};
-    if (FIRST_COLUMN) {
-      for (int i = 0; i < 4; ++i) largest[row * 4 + i] = found[i];
+    UNROLL for (int k = 0; k < 4; ++k) {
+      const double found = maximum_of_lanes(most, k);
+      if (FIRST_COLUMN) largest[row * 4 + k] = found;
     }
   }
-}
-
-INLINE double inner_product(const float* RESTRICT a, const float* RESTRICT b, Index site, Index sites) {
-  double sum = 0;
-  UNROLL for (int i = 0; i < NUMBERS; ++i) {
-    sum += number_weight(i) * double(a[i * sites + site]) * double(b[i * sites + site]);
-  }
-  return sum;
 }
 
 // Products over rows, of which `scales` make numbers of at most 2^34 that are rounded to whole ones: their
 // sums have the same bits in any order. For each of the kept changes its products with the newest one
 // and with the residual; then the residual's with itself, the density of `change`, and of half precision the
-// square of the numbers before.
+// square of the numbers before. Scales are powers of two.
 KERNEL multiply_vectors(const Real* RESTRICT before, const float* RESTRICT residual, const float* RESTRICT residual_changes,
                         const float* RESTRICT change, const double* RESTRICT scales,
                         double* RESTRICT sums, Index newest, Index rows, Index columns, Index count,
                         Index sites) {
+  constexpr int OF_PAIRS = 2 * VECTORS, COUNT = OF_PAIRS + 3;
   const Index size = NUMBERS * sites;
   FOR_ROWS(row, rows) {
-    const Index first = row * columns, here = count - first < columns ? count - first : columns;
-    double* RESTRICT out = sums + row * (2 * VECTORS + 3);
-    for (int j = 0; j < VECTORS; ++j) {
-      const float* RESTRICT one = residual_changes + j * size;
-      const double with_change = scales[j] * scales[newest], with_residual = scales[j] * scales[VECTORS];
-      double changes = 0, residuals = 0;
-      FOR_COLUMNS_SUM(c, here, changes, residuals) {
-        const Index site = first + c;
-        changes += rint(with_change * inner_product(one, residual_changes + newest * size, site, sites));
-        residuals += rint(with_residual * inner_product(one, residual, site, sites));
-      }
-      changes = row_sum(changes);
-      residuals = row_sum(residuals);
-      if (FIRST_COLUMN) {
-        out[2 * j] = changes;
-        out[2 * j + 1] = residuals;
-      }
+    const Index first = row * columns, stop = first + columns < sites ? first + columns : sites;
+    OF_LANES(double, sum, COUNT);
+    FOR_LANES(lane, first, stop) {
+      UNROLL for (int k = 0; k < COUNT; ++k) OF_LANE(sum, k, lane) = 0;
     }
-    const double with_itself = scales[VECTORS] * scales[VECTORS], of_density = scales[VECTORS + 1];
-    double square = 0, density = 0;
-    FOR_COLUMNS_SUM(c, here, square, density) {
-      const Index site = first + c;
-      square += rint(with_itself * inner_product(residual, residual, site, sites));
-      density += rint(of_density * double(change[site]));
-    }
-    square = row_sum(square);
-    density = row_sum(density);
-    double numbers = 0;
+    for (Index start = first; start < stop; start += ROW_LANES) {
+      // Sites that pad the last segment have changes and residuals of 0.
+      FOR_LANES(lane, start, stop) {
+        const Index site = start + lane;
+        double latest[NUMBERS], left[NUMBERS], square = 0;
+        UNROLL for (int i = 0; i < NUMBERS; ++i) {
+          latest[i] = number_weight(i) * scales[newest] * double(residual_changes[newest * size + i * sites + site]);
+          const double here = scales[VECTORS] * double(residual[i * sites + site]);
+          left[i] = number_weight(i) * here;
+          square += left[i] * here;
+        }
+        UNROLL for (int j = 0; j < VECTORS; ++j) {
+          double with_latest = 0, with_left = 0;
+          UNROLL for (int i = 0; i < NUMBERS; ++i) {
+            const double one = scales[j] * double(residual_changes[(j * NUMBERS + i) * sites + site]);
+            with_latest += one * latest[i];
+            with_left += one * left[i];
+          }
+          OF_LANE(sum, 2 * j, lane) += rint(with_latest);
+          OF_LANE(sum, 2 * j + 1, lane) += rint(with_left);
+        }
+        OF_LANE(sum, OF_PAIRS, lane) += rint(square);
+        OF_LANE(sum, OF_PAIRS + 1, lane) += rint(scales[VECTORS + 1] * double(change[site]));
 #if STORED_BYTES == 2
-    const double of_numbers = scales[VECTORS + 2] * scales[VECTORS + 2];
-    FOR_COLUMNS_SUM(c, here, numbers) numbers += rint(of_numbers * square_of(before, first + c, sites));
-    numbers = row_sum(numbers);
+        double numbers = 0;
+        UNROLL for (int i = 0; i < NUMBERS; ++i) {
+          const double old = site < count ? scales[VECTORS + 2] * double(before[i * sites + site]) : 0;
+          numbers += number_weight(i) * old * old;
+        }
+        OF_LANE(sum, OF_PAIRS + 2, lane) += rint(numbers);
 #endif
-    if (FIRST_COLUMN) {
-      out[2 * VECTORS] = square;
-      out[2 * VECTORS + 1] = density;
-      out[2 * VECTORS + 2] = numbers;
+      }
+    }
+    UNROLL for (int k = 0; k < COUNT; ++k) {
+      const double total = sum_of_lanes(sum, k);
+      if (FIRST_COLUMN) sums[row * COUNT + k] = total;
     }
   }
 }
@@ -149,10 +126,11 @@ KERNEL multiply_vectors(const Real* RESTRICT before, const float* RESTRICT resid
 // to `before`.
 KERNEL add_correction(Stored* RESTRICT f, const float* changes, const double* RESTRICT weights,
                       const float* RESTRICT pressure, double share, double mean, float* correction,
-                      Real* RESTRICT before, Index segments, Index count, Index sites) {
-  FOR_ROWS(segment, segments) {
-    FOR_COLUMNS(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
+                      Real* RESTRICT before, Index rows, Index columns, Index count, Index sites) {
+  FOR_ROWS(row, rows) {
+    const Index first = row * columns, stop = first + columns < sites ? first + columns : sites;
+    for (Index start = first; start < stop; start += ROW_LANES) FOR_LANES(lane, start, stop) {
+      const Index site = start + lane;
       // The changes of what pads the last segment are 0.
       double added[NUMBERS] = {site < count ? share * double(pressure[site]) - mean : 0.0, 0, 0, 0};
       UNROLL for (int j = 0; j < VECTORS; ++j) {

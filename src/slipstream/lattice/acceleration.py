@@ -27,18 +27,20 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective import largest, sum_over_ranks
 from slipstream.device import RowLaunch
-from slipstream.device.row_sums import group_sums, scale_to_bits
-from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.device.row_sums import ROWS_OF_GROUP, group_sums, scale_to_bits
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
 
 # Steps between two extrapolations. In fewer, what has been added does not settle; all cost time.
 PERIOD = 6
-# Sites of a row, whose sums are exact; products of vectors are at most 2^_BITS.
-_COLUMNS, _BITS = 4096, 34
+# Sites of a row, whose sums are exact: on a GPU so few that there are rows for all of its threads.
+# Products of vectors are at most 2^_BITS.
+_COLUMNS, _BITS = {"cpu": 4096, "gpu": 512}, 34
+_EXACT_SITES = 1 << 53 - _BITS
+# Threads of a GPU's blocks, and vectors whose products two blocks of them have room for.
+_THREADS, _FEW_VECTORS = 256, 12
 _NUMBERS = 4  # of a site: density and momentum
-# Kernels of segments of sites, which are no sums.
-_BY_SEGMENT = ("take_residual", "add_correction")
 _OF_FLOW = ("_flow", "_comm", "_blocks")
 _ON_DEVICE = ("_before", "_residual", "_residual_changes", "_changes", "_largest", "_sums")
 # By how much a residual may grow before the changes are forgotten, and how often before pressures
@@ -85,8 +87,9 @@ class Acceleration:
         self._residual = device.zeros((_NUMBERS, sites), np.float32)
         shape = (vectors, _NUMBERS, sites)
         self._residual_changes, self._changes = (device.zeros(shape, np.float32) for _ in range(2))
-        self._rows = -(-flow.sites.count // _COLUMNS)
-        self._largest = device.zeros((self._rows, 4), np.int64)
+        self._columns = _COLUMNS[device.processor]
+        self._rows = -(-flow.sites.count // self._columns)
+        self._largest = device.zeros((self._rows, 4), np.float64)
         self._sums = device.zeros((self._rows, 2 * vectors + 3), np.float64)
         self._blocks = PressureBlocks(flow, comm)
         # How often the residual has grown. Then the changes are forgotten, and time steps go on.
@@ -157,13 +160,6 @@ class Acceleration:
         self._run(
             "take_residual",
             flow.populations_on_device,
-            self._before,
-            self._residual,
-            self._residual_changes[slot],
-            self._changes[slot],
-        )
-        self._run(
-            "find_largest",
             self._before,
             self._residual,
             self._residual_changes[slot],
@@ -260,8 +256,10 @@ class Acceleration:
 
     def _most(self) -> list[float]:
         """Return the largest residual, change of it, density of a change, and numbers of a site."""
-        own = self._flow.device.to_host(self._largest).max(axis=0, initial=0)
-        own = own.view(np.float64)
+        device, largest = self._flow.device, self._largest
+        if self._rows:
+            largest = group_sums(device, largest, name="maxima_of_rows")
+        own = device.to_host(largest).max(axis=0, initial=0)
         if self._comm is not None:
             own = np.max(self._comm.allgather(own), axis=0)
         most: list[float] = np.sqrt(own).tolist()
@@ -272,8 +270,11 @@ class Acceleration:
         columns = self._sums.shape[1]
         parts = np.zeros((2, columns))
         if self._rows:
-            groups = self._flow.device.to_host(group_sums(self._flow.device, self._sums))
-            totals = [sum(map(int, column)) for column in groups.T]
+            device, groups = self._flow.device, self._sums
+            # In two levels, of so few sites that the sums are exact.
+            for rows in (ROWS_OF_GROUP, _EXACT_SITES // self._columns // ROWS_OF_GROUP):
+                groups = group_sums(device, groups, rows)
+            totals = [sum(map(int, column)) for column in device.to_host(groups).T]
             parts[:] = [[one >> _BITS for one in totals], [one % (1 << _BITS) for one in totals]]
         high, low = sum_over_ranks(self._comm, parts)
         return [(int(a) << _BITS) + int(b) for a, b in zip(high, low, strict=True)]
@@ -282,31 +283,40 @@ class Acceleration:
         if not self._rows:
             return
         flow = self._flow
-        constants = {**flow.storage.constants, **flow.subdomain.velocity_set.constants}
-        kernel = flow.device.kernel("steady_vectors.hpp", name, VECTORS=self._vectors, **constants)
+        constants: dict[str, Any] = {
+            **flow.storage.constants,
+            **flow.subdomain.velocity_set.constants,
+        }
+        constants |= {"VECTORS": self._vectors, "THREADS": _THREADS}
+        # Of few vectors all sums of a thread are in registers, also of two blocks.
+        constants["BLOCKS_PER_SM"] = 2 if self._vectors <= _FEW_VECTORS else 1
+        kernel = flow.device.kernel("steady_vectors.hpp", name, **constants)
         sites, stored = flow.sites.count, flow.sites.stored
-        launch = RowLaunch(self._rows, _COLUMNS, reduces=True)
-        size: tuple[int, ...] = self._rows, _COLUMNS, sites, stored
-        if name in _BY_SEGMENT:
-            segments = -(-sites // SEGMENT)
-            launch, size = RowLaunch(segments, SEGMENT), (segments, sites, stored)
+        launch = RowLaunch(self._rows, self._columns, reduces=True)
+        size = self._rows, self._columns, sites, stored
         flow.device.run(kernel.bind(launch, *arguments, *size))
 
 
 # The part of the free memory that vectors may take.
 _SHARE = 0.5
+_TOO_MUCH = 1 << 50
 # With fewer vectors it is hardly faster than without.
 _FEWEST = 3
 
 
-def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm) -> int:
+def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm, room: int | None = None) -> int:
     """Return for how many vectors there is memory on all devices, at most `wanted`. Collective.
 
-    They take half of what is free at most; 0 if the flow is better not accelerated.
+    They take half of what is free at most, or what this rank has `room` for; 0 if the flow is
+    better not accelerated.
     """
     device, sites, one, shape = flow.device, flow.sites.stored, flow.storage, flow.subdomain.shape
     need = np.array([vectors_needed(sites, count, one, shape) for count in range(wanted + 1)])
-    mine = device.identity, int(_SHARE * device.memory_free()), need
+    share = _SHARE
+    if room is not None:
+        need[need > max(room, 0)] = _TOO_MUCH
+        share = 1.0
+    mine = device.identity, int(share * device.memory_free()), need
     everyone = [mine] if comm is None else comm.allgather(mine)
     fits = []
     for identity, free, _ in everyone:

@@ -32,15 +32,17 @@ _FACTOR, _MOST, _LEAST_EDGE = 2, 4, 6
 _TOLERANCE = 1e-2
 
 
-def begin_coarsely(simulation: LatticeSimulation, axis: int) -> float:
+def begin_coarsely(simulation: LatticeSimulation, axis: int) -> tuple[float, str]:
     """Begin the flow along an axis from that through larger voxels. Collective.
 
-    Returns that one's permeability in squares of the voxels of the image; NaN, and the flow is at
-    rest, if no path is left through larger voxels.
+    Returns that one's permeability in squares of the voxels of the image. If there is no such flow,
+    this one begins at rest: then the permeability is NaN, and the text says why.
     """
     shape = simulation.subdomain.shape
-    if simulation.coarsening * _FACTOR > _MOST or min(shape) < _FACTOR * _LEAST_EDGE:
-        return math.nan
+    if simulation.coarsening * _FACTOR > _MOST:
+        return math.nan, ""
+    if min(shape) < _FACTOR * _LEAST_EDGE:
+        return math.nan, f"an axis has fewer than {_FACTOR * _LEAST_EDGE} voxels"
     pores = coarse_pores(simulation, _FACTOR)
     coarse = type(simulation)(_coarse_case(simulation, axis), simulation.comm, simulation.device)
     coarse.given_image, coarse.terms = pores, simulation.terms
@@ -50,16 +52,16 @@ def begin_coarsely(simulation: LatticeSimulation, axis: int) -> float:
         coarse.prepare()
         while not coarse.finished:
             coarse.advance(coarse.step_size())
-    except SlipstreamError:
-        # Throats that larger voxels close.
-        return math.nan
+    except SlipstreamError as failure:
+        # Mostly throats that larger voxels close. What else users could do is no help here.
+        return math.nan, str(failure).partition(";")[0]
     permeability = coarse.steadiness.means().permeability
     densities = np.zeros(coarse.subdomain.shape, np.float32)
     *_, density = coarse.flow.fields()
     densities[coarse.subdomain.box.slices()] = density - 1
     densities = sum_over_ranks(simulation.comm, densities)
     simulation.steadiness.begin_from(_interpolated(simulation.flow, densities, pores))
-    return permeability * _FACTOR**2 * simulation.domain.sample_fraction
+    return permeability * _FACTOR**2 * simulation.domain.sample_fraction, ""
 
 
 def _coarse_case(simulation: LatticeSimulation, axis: int) -> LatticeCase:

@@ -15,7 +15,7 @@ import numpy as np
 
 from slipstream.decomposition import Box
 from slipstream.lattice.domain_decomposition import Subdomain
-from slipstream.lattice.population_layout import Storage
+from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 
 # Bytes of fields that are copied from the device at once.
@@ -48,22 +48,18 @@ class FlowSnapshot:
         The sample is a box of the domain, by default all of it.
         """
         self.subdomain, self.storage, self.is_kept = flow.subdomain, flow.storage, keep
-        box = self.subdomain.box
-        counts = np.count_nonzero(self._pores(0, box.shape[0]), axis=(1, 2))
-        self._ends = np.concatenate([[0], np.cumsum(counts)])
-        kept = self._ends[-1] if keep else 0
-        self._values = np.empty((4, kept), self.storage.real)
-        self.sums = np.zeros(4)
-        for low, high in plane_ranges(box.shape, self.storage):
-            values = flow.pore_fields((low, high))
-            if keep:
-                self._values[:, self._ends[low] : self._ends[high]] = values
-            planes = Box((0, 0, 0), (high - low, *box.shape[1:]))
-            planes = planes.shifted((box.start[0] + low, *box.start[1:]))
-            if sample is not None and sample.intersect(planes) != planes:
-                values = values[:, self._inside(sample, planes, low)]
-            self.sums[0] += np.sum(_speeds(values), dtype=np.float64)
-            self.sums[1:] += np.sum(values[:3], axis=1, dtype=np.float64)
+        box, device = self.subdomain.box, flow.device
+        part = box if sample is None else sample.intersect(box)
+        self.sums = flow.speed_sums(part.shifted(tuple(-start for start in box.start)))
+        count = flow.sites.count if keep else 0
+        self._values = np.empty((4, count), self.storage.real)
+        self._first = device.to_host(flow.sites.first) if keep else np.zeros(0, np.int64)
+        step = max(1, BYTES_AT_ONCE // (4 * self.storage.real.itemsize * SEGMENT)) * SEGMENT
+        for low in range(0, count, step):
+            high = min(low + step, count)
+            values = flow.site_values(low // SEGMENT, -(-high // SEGMENT))
+            for own, one in zip(self._values, values, strict=True):
+                device.run(device.copy(own[low:high], one[: high - low]))
 
     def speeds(self) -> np.ndarray:
         """Return the speeds at this rank's pores."""
@@ -75,16 +71,15 @@ class FlowSnapshot:
         pores = self._pores(low, high)
         result = np.zeros((4, *pores.shape), self.storage.real)
         result[3] = 1
-        result[:, pores] = self._values[:, self._ends[low] : self._ends[high]]
+        # Sites are numbered along rows, one row after another in an order of its own.
+        _, height, _ = self.subdomain.box.shape
+        planes_of, rows = np.arange(low, high)[:, None] + 1, np.arange(height) + 1
+        first = self._first[planes_of * (height + 2) + rows].reshape(-1)
+        counts = np.count_nonzero(pores.reshape(-1, pores.shape[2]), axis=1)
+        before = np.cumsum(counts) - counts
+        numbers = np.repeat(first - before, counts) + np.arange(counts.sum())
+        result[:, pores] = self._values[:, numbers]
         return result
-
-    def _inside(self, sample: Box, planes: Box, low: int) -> np.ndarray:
-        """Return which pores of `planes` are in the sample; the first plane in the box is `low`."""
-        pores = self._pores(low, low + planes.shape[0])
-        inside = np.zeros(pores.shape, bool)
-        inside[sample.intersect(planes).slices(planes)] = True
-        of_pores: np.ndarray = inside[pores]
-        return of_pores
 
     def _pores(self, low: int, high: int) -> np.ndarray:
         pores: np.ndarray = self.subdomain.own[1 + low : 1 + high, 1:-1, 1:-1] != 0

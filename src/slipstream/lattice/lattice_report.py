@@ -173,6 +173,14 @@ def narrow_doubt(subdomain: Subdomain) -> str:
     )
 
 
+def no_coarse_start_text(problem: str, axis: str) -> str:
+    """Return that a flow along an axis begins at rest, and why."""
+    return (
+        f"the flow along {axis} begins at rest, and its resolution error is not known: through"
+        f" voxels twice as large there is none ({problem})"
+    )
+
+
 def resolution_doubt(error: float, axis: str) -> str:
     """Return a warning if the permeability is far from that of larger voxels; "" if it is near."""
     if not error > _FAR_FROM_COARSE:

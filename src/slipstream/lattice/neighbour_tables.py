@@ -209,7 +209,8 @@ def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     run("pack_links", packed, wide, count, flags, offsets, bases)
     checked = BlockLaunch(count // SEGMENT, SEGMENT, 0)
     run("check_links", checked, wide, count, flags, offsets, bases, wrong)
-    found = device.array_module.flatnonzero(wrong)
+    # By the host: few sites are exceptions, and the kernels of a library would have to be compiled.
+    found = device.array(np.flatnonzero(device.to_host(wrong)))
     exceptions = device.empty((max(1, len(found)), velocity_set.links), np.uint32)
     listed = RowLaunch(len(found), velocity_set.links)
     run("list_exceptions", listed, wide, count, found, len(found), flags, exceptions)

@@ -17,7 +17,9 @@ import numpy as np
 from slipstream.accepted import SCHEDULES
 from slipstream.argument_checks import check_type, name_among, whole_number
 from slipstream.array_types import Array
+from slipstream.decomposition import Box
 from slipstream.device import Device, Kernel, RowLaunch
+from slipstream.device.row_sums import sum_of_rows
 from slipstream.errors import InputError
 from slipstream.exchange import Transport
 from slipstream.lattice.domain_decomposition import Subdomain
@@ -432,12 +434,42 @@ class PoreFlow:
         low, high = _checked_planes(planes, self.sites.box_shape[0])
         return self.device.to_host(self._fields(low, high))
 
-    def pore_fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
-        """Return velocity and density at pores only, in voxel order, shape (4, pores)."""
-        low, high = _checked_planes(planes, self.sites.box_shape[0])
-        pores = self.sites.voxels[1 + low : 1 + high, 1:-1, 1:-1].reshape(-1)
-        found = self.device.array_module.flatnonzero(pores)
-        return self.device.to_host(self._fields(low, high).reshape(4, -1)[:, found])
+    def site_values(self, low: int, high: int) -> Array:
+        """Return velocity (z, y, x) and density of sites of some segments, on the device."""
+        self.synchronize()
+        segments, sites = high - low, self.sites.stored
+        result = self.device.empty((4, segments * SEGMENT), self.storage.real)
+        numbers = self.fluid.numbers(self.unit)[2:]
+        launch = RowLaunch(segments, SEGMENT)
+        given = self._arrays[0], low, segments, sites, *numbers, result
+        self._run("macroscopic_fields.hpp", "write_sites", launch, *given)
+        return result
+
+    def speed_sums(self, part: Box) -> np.ndarray:
+        """Return sums of the speed and the velocity (z, y, x) at pores of a part of the box."""
+        self.synchronize()
+        sites, (_, height, width) = self.sites, self.sites.box_shape
+        by_row = self.device.zeros((len(sites.rows), 4), np.float64)
+        if not by_row.size:
+            return np.zeros(4)
+        ends = (end for pair in zip(part.start, part.stop, strict=True) for end in pair)
+        self._run(
+            "macroscopic_fields.hpp",
+            "sum_speeds",
+            RowLaunch(len(sites.rows), width, reduces=True),
+            self._arrays[0],
+            sites.voxels,
+            sites.first,
+            sites.rows,
+            len(sites.rows),
+            width,
+            height,
+            sites.stored,
+            *ends,
+            *self.fluid.numbers(self.unit)[2:],
+            by_row,
+        )
+        return sum_of_rows(self.device, by_row)
 
     def _fields(self, low: int, high: int) -> Array:
         sites, (_, height, width) = self.sites, self.sites.box_shape

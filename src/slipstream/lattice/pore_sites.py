@@ -86,6 +86,8 @@ class Sites:
     def numbers(self, voxels: Iterable[np.ndarray]) -> np.ndarray:
         """Return the numbers of the sites at voxels, three arrays of indices within the box."""
         z, y, x = (np.asarray(index, np.int64) + 1 for index in voxels)
+        if not z.size:
+            return z
         row = self.device.array(z * (self.box_shape[1] + 2) + y)
         place = row * (self.box_shape[2] + 2) + self.device.array(x)
         numbers = self.first[row] + self._ranks.reshape(-1)[place]
@@ -99,7 +101,8 @@ class Sites:
         """Return the links of all sites, [direction - 1][site]."""
         links = self.device.empty((self.velocity_set.links, self.stored), np.uint32)
         # The padding beyond the last site is enclosed by walls.
-        links[:, self.count :] = _BOUNCES
+        padding = np.full((len(links), self.stored - self.count), _BOUNCES, np.uint32)
+        self.device.run(self.device.copy(links[:, self.count :], padding))
         self._run(
             "link_sites",
             RowLaunch(len(self.rows), self.box_shape[2]),

@@ -13,7 +13,6 @@ gradients that a V-cycle over grids of ever larger blocks preconditions.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.collective import sum_over_ranks
+from slipstream.collective import largest, sum_over_ranks
 from slipstream.decomposition import split
 from slipstream.device import Device, Kernel, RowLaunch
-from slipstream.device.row_sums import scale_to_bits
+from slipstream.device.row_sums import group_sums, scale_to_bits
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.velocity_set import VelocitySet
 from slipstream.schedule import StepGraph, commit
@@ -50,8 +49,7 @@ _CELLS_TO_SHARE = 1 << 14
 # Mobility of the fluid in pores, times the viscosity, in squares of voxels: of narrow ones.
 _MOBILITY = 0.45
 # Rows of sites, whose sums are exact, and the size of what is summed.
-_COLUMNS, _BITS = 4096, 34
-_PLANES_AT_ONCE = 1 << 24  # voxels
+_COLUMNS, _BITS = {"cpu": 4096, "gpu": 512}, 34
 
 
 def block_edge(shape: Sequence[int]) -> int:
@@ -66,10 +64,15 @@ def blocks_memory(shape: Sequence[int], sites: int) -> int:
     """Return the bytes that a rank needs on its device, rank 0 that is; others need fewer."""
     edge, pairs = block_edge(shape), D3Q19.links // 2
     planes, rows, columns = (-(-n // edge) for n in shape)
-    # Couplings of all grids and four numbers of a block; two more, sums, and counts of links, of
+    # Couplings of all grids and four numbers of a block; three more, sums, and counts of links,
     # the first; of a site its place and pressure.
-    every, first = 4 * (pairs + 4) * 8 / 7, 4 * (2 + pairs) + 8
+    every, first = 4 * (pairs + 4) * 8 / 7, 4 * (3 + pairs) + 8
     return int(planes * rows * (columns + 2) * (every + first) + 10 * sites)
+
+
+def begin_kernels(device: Device) -> None:
+    """Let kernels be compiled, which takes long, while an image is read and divided."""
+    _kernel(device, "count_links", D3Q19).begin()
 
 
 class PressureBlocks:
@@ -77,22 +80,27 @@ class PressureBlocks:
 
     def __init__(self, flow: PoreFlow, comm: Comm) -> None:
         self._flow, self._comm, device = flow, comm, flow.device
-        xp, shape = device.array_module, flow.subdomain.shape
+        shape = flow.subdomain.shape
         edge = block_edge(shape)
         self._image, self._blocks = shape, tuple(-(-n // edge) for n in shape)
         self._tables = device.array(np.concatenate([_table(n, edge) for n in shape]), np.int32)
         self._places = places_of_sites(flow)
         self.pressure = device.zeros((flow.sites.stored,), np.float32)
+        self._columns = _COLUMNS[device.processor]
+        self._parts = device.zeros((-(-flow.sites.count // self._columns), 1), np.float64)
         counts = device.zeros((flow.subdomain.velocity_set.links // 2, *self._blocks), np.uint32)
         sizes = (edge, *shape, *self._blocks)
         self._run("count_links", flow.walls, self._places, self._tables, counts, *sizes)
         if comm is not None:
             counts = device.array(sum_over_ranks(comm, device.to_host(counts)))
+        self._sums = device.zeros(self._blocks, np.int64)
+        self._rows = math.prod(self._blocks[:2])
+        self._largest = device.zeros((self._rows, 1), np.float64)
+        self._found = device.zeros(self._blocks, np.float32)
         self._grids = None
         if comm is None or comm.rank == 0:
-            couplings = xp.asarray(counts, np.float32) * np.float32(1 / edge)
             velocity_set = flow.subdomain.velocity_set
-            self._grids = PressureGrids(device, couplings, velocity_set, flow.policy)
+            self._grids = PressureGrids(device, counts, 1 / edge, velocity_set, flow.policy)
 
     def solve(
         self,
@@ -108,8 +116,8 @@ class PressureBlocks:
         Returns its mean over the sites times their number, and its largest possible size.
         """
         flow, device, comm = self._flow, self._flow.device, self._comm
-        scale = scale_to_bits(most, _BITS)
-        sums = device.zeros(self._blocks, np.int64)
+        scale, sums = scale_to_bits(most, _BITS), self._sums
+        device.run(device.fill(sums, 0))
         self._run(
             "sum_over_blocks",
             residual,
@@ -127,58 +135,52 @@ class PressureBlocks:
         )
         if comm is not None:
             sums = device.array(sum_over_ranks(comm, device.to_host(sums)))
-        xp, found = device.array_module, device.zeros(self._blocks, np.float32)
-        largest = float(xp.abs(sums).max())
-        if self._grids is not None and largest:
-            # In single precision, of numbers of any size.
-            normed = xp.asarray(xp.divide(sums, largest), np.float32)
-            found = self._grids.solve(normed) * np.float32(largest / scale)
+        found, most_found = self._found, 0.0
+        if self._grids is not None:
+            by_block = self._rows, self._blocks[2]
+            self._run_rows("largest_sums", sums, self._largest, *by_block)
+            most_sum = self._most()
+            if most_sum:
+                self._grids.solve(sums, most_sum)
+            factor = most_sum / (scale or 1.0)
+            self._run_rows("take_found", self._grids.found, factor, found, self._largest, *by_block)
+            most_found = self._most()
         if comm is not None:
             # The others have zeros, so that a sum hands it on.
             found = device.array(sum_over_ranks(comm, device.to_host(found)))
+            most_found = largest(comm, most_found)
         # Of how a pressure relaxes in one step.
         weight = 2 * flow.subdomain.velocity_set.weights[-1]
         factor = fluid.viscosity / (_MOBILITY * weight * steps)
-        bound = factor * (float(xp.abs(found).max()) + most)
-        rows, scale = -(-flow.sites.count // _COLUMNS), scale_to_bits(bound, _BITS)
-        by_row = device.zeros((rows, 1), np.float64)
-        if rows:
-            kernel = self._kernel("spread_pressure")
-            launch = RowLaunch(rows, _COLUMNS, reduces=True)
-            device.run(
-                kernel.bind(
-                    launch,
-                    found,
-                    flow.walls,
-                    self._places,
-                    self._tables,
-                    factor,
-                    scale,
-                    self.pressure,
-                    by_row,
-                    *self._image[:2],
-                    *self._blocks,
-                    rows,
-                    _COLUMNS,
-                    flow.sites.count,
-                    flow.sites.stored,
-                )
-            )
-        whole = np.array([sum(map(int, device.to_host(by_row)[:, 0]))])
+        bound = factor * (most_found + most)
+        scale, parts = scale_to_bits(bound, _BITS), self._parts
+        given = found, flow.walls, self._places, self._tables, factor, scale, self.pressure, parts
+        self._run("spread_pressure", *given, *self._image[:2], *self._blocks)
+        if len(parts):
+            parts = group_sums(device, parts)
+        whole = np.array([sum(map(int, device.to_host(parts)[:, 0]))])
         return float(sum_over_ranks(comm, whole)[0]) / (scale or 1.0), bound
+
+    def _most(self) -> float:
+        """Return the largest number of all rows of blocks."""
+        device = self._flow.device
+        found = group_sums(device, self._largest, name="maxima_of_rows")
+        return float(device.to_host(found).max())
+
+    def _run_rows(self, name: str, *arguments: Any) -> None:
+        launch = RowLaunch(self._rows, self._blocks[2], reduces=True)
+        self._flow.device.run(self._kernel(name).bind(launch, *arguments))
 
     def _kernel(self, name: str) -> Kernel:
         return _kernel(self._flow.device, name, self._flow.subdomain.velocity_set)
 
     def _run(self, name: str, *arguments: Any) -> None:
-        sites = self._flow.sites
-        segments = -(-sites.count // SEGMENT)
-        if segments:
-            launch = RowLaunch(segments, SEGMENT)
-            operation = self._kernel(name).bind(
-                launch, *arguments, segments, sites.count, sites.stored
-            )
-            self._flow.device.run(operation)
+        """Run a kernel on rows of sites."""
+        sites, rows = self._flow.sites, len(self._parts)
+        if rows:
+            launch = RowLaunch(rows, self._columns, reduces=True)
+            size = rows, self._columns, sites.count, sites.stored
+            self._flow.device.run(self._kernel(name).bind(launch, *arguments, *size))
 
 
 @dataclass(frozen=True)
@@ -208,12 +210,19 @@ class PressureGrids:
     def __init__(
         self,
         device: Device,
-        couplings: Array,
+        links: Array,
+        conductance: float,
         velocity_set: VelocitySet,
         policy: str = "overlap",
     ) -> None:
+        """Make grids for blocks that so many links join, each of which has a conductance."""
         self._device, self._velocity_set = device, velocity_set
-        self.grids = [self._grid(self._with_ends(couplings))]
+        pairs, planes, rows, columns = links.shape
+        couplings = device.zeros((pairs, planes, rows, columns + 2), np.float32)
+        count = pairs * planes * rows
+        kernel, launch = self._kernel("with_ends"), RowLaunch(count, columns + 2)
+        device.run(kernel.bind(launch, links, conductance, couplings, count, columns))
+        self.grids = [self._grid(couplings)]
         while math.prod(self.grids[-1].shape) > _FEW_CELLS:
             fine = self.grids[-1]
             planes, rows, columns = (-(-n // 2) for n in fine.shape)
@@ -225,34 +234,37 @@ class PressureGrids:
         last = device.to_host(self.grids[-1].couplings)[..., 1:-1]
         self._few = device.array(_inverse(last, velocity_set), np.float32)
         shape = self.grids[0].b.shape
-        self._found, self._along = (device.zeros(shape, np.float32) for _ in range(2))
+        # The pressure of each block, of which each row has a place more at both ends.
+        self.found, self._along = (device.zeros(shape, np.float32) for _ in range(2))
         self._sums = device.zeros((shape[0] * shape[1],), np.float64)
         self._parts = device.zeros((-(-len(self._sums) // _GROUP),), np.float64)
         self._scalars = device.zeros((_SCALARS,), np.float64)
-        graph = StepGraph(device)
-        self._record_iteration(graph)
-        self._iteration = commit(graph, policy)
+        squares, iteration = StepGraph(device), StepGraph(device)
+        first = self.grids[0]
+        given = (first.b, first.b), (self._sums,)
+        self._add(squares, "multiply_rows", *given, sizes=first.shape[2:])
+        self._record_total(squares, _REST)
+        self._record_iteration(iteration)
+        self._squares, self._iteration = commit(squares, policy), commit(iteration, policy)
 
-    def solve(self, given: Array) -> Array:
-        """Return the pressure that drives as much out of each block as is given."""
-        device = self._device
-        self.grids[0].b[...] = self._with_ends(given)
-        for one in (self._found, self._along, self._scalars):
-            device.run(device.fill(one, 0))
-        goal = _LEFT**2 * float((given * given).sum(dtype=np.float64))
+    def solve(self, given: Array, largest: float) -> None:
+        """Make `found` the pressure that drives as much out of each block as is given.
+
+        In units of the largest of the whole numbers that are given.
+        """
+        device, b = self._device, self.grids[0].b
+        rows, columns = math.prod(given.shape[:2]), given.shape[2]
+        kernel, launch = self._kernel("give_parts"), RowLaunch(rows, columns + 2)
+        device.run(kernel.bind(launch, given, largest, b, self.found, self._along, rows, columns))
+        device.run(device.fill(self._scalars, 0))
+        self._squares.run()
+        self._squares.synchronize()
+        goal = _LEFT**2 * float(device.to_host(self._scalars)[_REST])
         for _ in range(_MOST_CYCLES):
             self._iteration.run()
             self._iteration.synchronize()
             if float(device.to_host(self._scalars)[_REST]) <= goal:
                 break
-        return self._found[..., 1:-1]
-
-    def _with_ends(self, values: Array) -> Array:
-        """Return values of blocks with the last one of each row before it, and the first behind."""
-        xp = self._device.array_module
-        parts = values[..., -1:], values, values[..., :1]
-        joined: Array = xp.concatenate(parts, axis=-1)
-        return joined.astype(np.float32)
 
     def _grid(self, couplings: Array) -> _Grid:
         device, places = self._device, couplings.shape[1:]
@@ -274,7 +286,7 @@ class PressureGrids:
         self._add(graph, "drive_along", (first.couplings, along), (driven,), sizes=shape)
         self._add(graph, "multiply_rows", (along, driven), (self._sums,), sizes=columns)
         self._record_total(graph, _COST)
-        written = self._found, left, self._sums
+        written = self.found, left, self._sums
         self._add(graph, "step_along", (along, driven, scalars), written, sizes=columns)
         self._record_total(graph, _REST)
 
@@ -379,17 +391,12 @@ def _table(size: int, edge: int) -> np.ndarray:
 
 def places_of_sites(flow: PoreFlow) -> Array:
     """Return the places of all sites in the image, along z, y and x, on the device."""
-    device, sites, box = flow.device, flow.sites, flow.subdomain.box
-    xp, (depth, height, width) = device.array_module, sites.box_shape
-    places = device.zeros((3, sites.stored), np.uint16)
-    step = max(1, _PLANES_AT_ONCE // max(1, height * width))
-    for low, high in itertools.pairwise([*range(0, depth, step), depth]):
-        z, y, x = xp.nonzero(sites.voxels[1 + low : 1 + high, 1:-1, 1:-1])
-        row = z * height + y
-        counts = xp.bincount(row, minlength=(high - low) * height)
-        before = xp.cumsum(counts) - counts
-        first = sites.first[(z + low + 1) * (height + 2) + y + 1]
-        numbers = first + xp.arange(len(row)) - before[row]
-        for along, place, start in zip(places, (z + low, y, x), box.start, strict=True):
-            along[numbers] = place + start
+    device, sites = flow.device, flow.sites
+    places, (_, height, width) = device.zeros((3, sites.stored), np.uint16), sites.box_shape
+    rows = len(sites.rows)
+    if rows:
+        kernel = _kernel(device, "place_sites", flow.subdomain.velocity_set)
+        launch = RowLaunch(rows, width, reduces=True)
+        given = sites.voxels, sites.first, sites.rows, places, rows, width, height
+        device.run(kernel.bind(launch, *given, *flow.subdomain.box.start, sites.stored))
     return places

@@ -44,7 +44,7 @@ _CANDIDATES = {
 }
 _PROPAGATION = "aa"
 # Voxels that suffice to tell, and pairs of steps that are timed, after one that is not.
-_VOXELS = {"cpu": 1 << 23, "gpu": 1 << 28}
+_VOXELS = {"cpu": 1 << 23, "gpu": 1 << 24}
 _PAIRS = 3
 
 

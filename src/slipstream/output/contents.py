@@ -383,7 +383,7 @@ class ChosenMovie(Chosen):
         points, unit = self._sampling.points, self._values.unit
         row, column = points.dims
         axis, position = next(iter(points.attributes.items()))
-        label = f"{self._values.long_name} ({'non-dimensional' if unit == '1' else unit})"
+        label = self._values.long_name + ("" if unit == "1" else f" ({unit})")
         return FieldPlane(
             self.settings.of,
             np.zeros(points.shape),

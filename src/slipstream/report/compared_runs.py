@@ -353,7 +353,7 @@ def _spectra_figure(runs: Mapping[str, StoredRun], last: Mapping[str, Any]) -> F
     for cutoff in cutoffs:
         mark_cutoff(axes, cutoff)
     label_in_plain_numbers(axes.xaxis)
-    axes.set_xlabel("wavenumber $k$ (non-dimensional)")
+    axes.set_xlabel("wavenumber $k$")
     axes.set_ylabel(_common_label(labels, "spectrum"))
     legend_inside(axes, "lower left")
     return drawn

@@ -168,7 +168,7 @@ def scalar_pictures(
             axes.plot(time, values, color=COLOURS[index % 2])
             axes.set_ylabel(_in_lines(label), parse_math=False, fontsize="small")
             _draw_grid(axes)
-        rows[-1].set_xlabel("time $t$ (non-dimensional)")
+        rows[-1].set_xlabel("time $t$")
         figure.align_ylabels(rows)
         return figure
 
@@ -185,7 +185,7 @@ def draw_nothing() -> None:
         figure = new_figure((6.4, 4.8), "title")
         axes = figure.subplots()
         axes.set(xscale="log", yscale="log", xlim=(0.9, 99), ylim=(1e-12, 10))
-        axes.set(xlabel="wavenumber $k$ (non-dimensional)", ylabel=r"$k^{-5/3}$")
+        axes.set(xlabel="wavenumber $k$", ylabel=r"$k^{-5/3}$")
         figure.savefig(io.BytesIO())
 
 
@@ -339,7 +339,7 @@ def draw_spectrum(
     else:
         set_empty_limits(axes)
     mark_cutoff(axes, choice.cutoff)
-    axes.set_xlabel("wavenumber $k$ (non-dimensional)")
+    axes.set_xlabel("wavenumber $k$")
     axes.set_ylabel(labels.get(name, name))
     # Spectra fall: below their beginning there is room.
     legend_inside(axes, "lower left")
@@ -439,7 +439,7 @@ def finish_spectrum(axes: Axes, label: str, cutoffs: Collection[float]) -> None:
     for cutoff in set(cutoffs):
         mark_cutoff(axes, cutoff)
     label_in_plain_numbers(axes.xaxis)
-    axes.set_xlabel("wavenumber $k$ (non-dimensional)")
+    axes.set_xlabel("wavenumber $k$")
     axes.set_ylabel(label)
     if axes.get_legend_handles_labels()[1]:
         legend_inside(axes, "lower left")
@@ -593,7 +593,7 @@ def _draw_line(axes: Axes, plane: FieldPlane, label: str) -> None:
 
 
 def _unit_text(plane: FieldPlane) -> str:
-    return f" ({'non-dimensional' if plane.unit == '1' else plane.unit})"
+    return "" if plane.unit == "1" else f" ({plane.unit})"
 
 
 def label_axes(axes: Axes, plane: FieldPlane) -> str:
@@ -671,13 +671,17 @@ def axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[st
     """Return the labels of axes: short ones that are known, or the long names in lines."""
     names = dict.fromkeys(choice.columns, "") | dict(long_names)
     return {
-        **{name: _in_lines(text or name) for name, text in names.items()},
+        **{name: _in_lines(_plain(text) or name) for name, text in names.items()},
         **{name: _with_unit(text, name, choice) for name, text in choice.short_labels.items()},
     }
 
 
+def _plain(label: str) -> str:
+    return label.removesuffix(" (non-dimensional)")
+
+
 def _with_unit(label: str, name: str, choice: PictureChoice) -> str:
-    return f"{label}\n({choice.units.get(name, 'non-dimensional')})"
+    return f"{label}\n({choice.units[name]})" if name in choice.units else label
 
 
 def visible_shells(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -99,14 +99,14 @@ def draw_transfer(figure: Figure, fields: Fields, cutoff: float = 0.0) -> None:
                 markersize=4,
                 label="all fields" if name == "energy" else name,
             )
-        axes.set_ylabel(f"{label}\n(non-dimensional)")
+        axes.set_ylabel(label)
         axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
         mark_cutoff(axes, cutoff)
     if len(fields) > 2:
         legend_inside(rows[0])
     rows[-1].set_xscale("log")
     label_in_plain_numbers(rows[-1].xaxis)
-    rows[-1].set_xlabel("wavenumber $k$ (non-dimensional)")
+    rows[-1].set_xlabel("wavenumber $k$")
     figure.align_ylabels(rows)
 
 
@@ -138,7 +138,7 @@ def draw_anisotropic(figure: Figure, fields: Fields) -> None:
                 markersize=5,
             )
     _logarithmic(axes)
-    axes.set(xlabel="wavenumber (non-dimensional)", ylabel="energy per shell (non-dimensional)")
+    axes.set(xlabel="wavenumber", ylabel="energy per shell")
     if axes.lines:
         legend_inside(axes, "lower left")
 
@@ -152,8 +152,8 @@ def _draw_map(axes: Axes, field: Field) -> None:
         across, along, seen, shading="nearest", cmap=INTENSITY, norm=LogNorm(smallest, top)
     )
     axes.set(
-        xlabel=r"$k_\perp$, across $z$ (non-dimensional)",
-        ylabel=r"$k_\parallel$, along $z$ (non-dimensional)",
+        xlabel=r"$k_\perp$, across $z$",
+        ylabel=r"$k_\parallel$, along $z$",
     )
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
@@ -189,8 +189,8 @@ def draw_structure(figure: Figure, fields: Fields) -> None:
     _logarithmic(axes)
     name = name.replace("_", " ")
     axes.set(
-        xlabel=f"separation $r$ along ${axis}$ (non-dimensional)",
-        ylabel=rf"$\langle |\delta u|^p \rangle$ of {name} (non-dimensional)",
+        xlabel=f"separation $r$ along ${axis}$",
+        ylabel=rf"$\langle |\delta u|^p \rangle$ of {name}",
     )
     legend_inside(axes, "lower right", columns=2)
 
@@ -214,8 +214,8 @@ def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
     axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
     name = name.replace("_", " ")
     axes.set(
-        xlabel="separation $r$ (non-dimensional)",
-        ylabel=rf"$-\langle \delta u_\parallel^3 \rangle / r$ of {name} (non-dimensional)",
+        xlabel="separation $r$",
+        ylabel=rf"$-\langle \delta u_\parallel^3 \rangle / r$ of {name}",
     )
     legend_inside(axes)
 

@@ -19,6 +19,9 @@ from slipstream.output.occasions import check_hits
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interruption
 
+# Why a loop stops, in the order of what `Interruption.requested` returns.
+_REASONS = ("interrupted", "wall", "stopped", "seconds")
+
 
 class Observer(Protocol):
     """What looks at a simulation between two steps. Collective."""
@@ -101,6 +104,7 @@ class TimeLoop:
         due = [one for one in self._observers if one.is_due()]
         if not due:
             return
+        self._simulation.complete_steps()
         if self._simulation.is_timed:
             # What steps still take is not the observers' time.
             began = clock.perf_counter()
@@ -141,17 +145,11 @@ class TimeLoop:
             is_late = self._limits.seconds is not None and (
                 clock.monotonic() - self._began >= self._limits.seconds
             )
-            is_asked, is_over, is_stopped, late, overdue = interruption.requested(
+            *reasons, overdue = interruption.requested(
                 is_wall_over(), simulation.is_to_stop, is_late, is_overdue()
             )
-            reasons = {
-                "interrupted": is_asked,
-                "wall": is_over,
-                "stopped": is_stopped,
-                "seconds": late,
-            }
-            if any(reasons.values()):
-                self.stopped_by = next(reason for reason, holds in reasons.items() if holds)
+            if True in reasons:
+                self.stopped_by = _REASONS[reasons.index(True)]
                 break
             if overdue:
                 began = clock.perf_counter()
@@ -206,9 +204,11 @@ class TimeLoop:
 
 def is_reached(end: float, time: float, case: Case) -> bool:
     """Return whether a time is that of the end of a run, or beyond it."""
+    if end == math.inf:
+        return False
     # Times are sums of many steps: without a tolerance rounding could ask for one more.
     tolerance = max(1e-12 * abs(end), 1e-6 * (case.fixed_step or 0.0))
-    return end < math.inf and end - time <= tolerance
+    return end - time <= tolerance
 
 
 def check_finite(name: str, value: float, simulation: Simulation) -> None:

@@ -82,7 +82,7 @@ class PictureChoice:
     group_labels: Mapping[str, str] = field(default_factory=dict)
     # What tells curves of a panel, and spectra, apart.
     legend: Mapping[str, str] = field(default_factory=dict)
-    time_label: str = "time $t$ (non-dimensional)"
+    time_label: str = "time $t$"
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ part and the substage itself. `slab_engine` fuses these with the transforms.
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Callable
@@ -88,6 +89,7 @@ class SpectralStep:
         self.real = real_name(problem.real_dtype)
         self._model_header = f'"{kernels.write(code_generation.mode_header(model))}"'
         self._step_size: float | None = None
+        self._is_steady = False  # whether the factors that were set last are 1
         # Whether the planes have what the next step begins with: set by who runs steps.
         self.is_ahead = False
         # What is evaluated from the state, which follows if the equations change.
@@ -121,6 +123,12 @@ class SpectralStep:
         """Return the state to a caller that does not change it."""
         return self._fields["state"]
 
+    @functools.cached_property
+    def wave_axes(self) -> tuple[Array, Array, Array]:
+        """The wavenumbers along z, y and x in double precision, on the device."""
+        waves, array = self.wavenumbers, self.device.array
+        return tuple(array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))  # type: ignore[return-value]
+
     def modes_of(self, array: Array) -> Array:
         """Return the kept modes of a spectral array, without the padding of its rows."""
         return array[..., : self.problem.geometry.spectral_shape[2]]
@@ -152,7 +160,8 @@ class SpectralStep:
             if last and passes.goes_ahead:
                 source, taken = self._beginning()
                 updates += taken
-            record_columns(graph, passes, source, updates, len(model.products))
+            products, chunks = len(model.products), passes.input_chunks
+            record_columns(graph, passes, source, updates, products, chunks=chunks)
         return graph
 
     def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
@@ -163,7 +172,7 @@ class SpectralStep:
     def record_inputs(self, graph: StepGraph, passes: Passes) -> None:
         """Record the first half of the way to physical space."""
         source, updates = self._beginning()
-        record_columns(graph, passes, source, updates)
+        record_columns(graph, passes, source, updates, chunks=passes.input_chunks)
 
     def _beginning(self) -> tuple[Any, list[ColumnUpdate]]:
         """Return the fields that go to physical space first, and the updates that make them."""
@@ -345,6 +354,9 @@ class SpectralStep:
 
         Patterns of force are multiplied by `factors`, shape (substages, patterns); 1 by default.
         """
+        if factors is None and step == self._step_size and self._is_steady:
+            return
+        self._is_steady = factors is None
         factors = self._steady if factors is None else factors
         values = np.concatenate([[step], factors.ravel()])
         if np.array_equal(values, self._step_values):

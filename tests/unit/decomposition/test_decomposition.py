@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from slipstream.decomposition import (
     Box,
     PaddedBox,
+    check_boxes,
     factorisations,
     grid_boxes,
+    meeting,
     process_grid,
     slabs,
     split,
     whole,
 )
+from slipstream.errors import InputError
 
 SHAPES = st.lists(st.integers(0, 9), min_size=1, max_size=3)
 
@@ -247,3 +250,32 @@ def test_rows_of_padded_boxes_are_aligned_and_odd_numbers_of_units(layout):
     needed = layout.box.shape[2] + 2 * layout.halo[2]
     assert layout.shape[2] < needed + 3 * layout.alignment
     assert layout.shape[:2] == layout.box.grown(layout.halo).shape[:2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid", "ranks"),
+    [((7, 5, 3), (2, 3, 1), 6), ((3, 2, 4), (5, 1, 2), 13), ((1, 6, 0), (2, 2, 1), 4)],
+)
+def test_ranks_that_meet_a_box_are_found_by_formula(shape, grid, ranks):
+    boxes = grid_boxes(shape, grid, ranks)
+    assert len(boxes) == ranks == len(list(boxes))
+    check_boxes(boxes, shape, "boxes")
+    assert boxes == tuple(boxes) and boxes[1:3] == list(boxes)[1:3]
+    assert boxes.workers == 1 + max([rank for rank, one in enumerate(boxes) if one.size] or [-1])
+    for box in [*boxes, whole(shape), Box((1, 1, 0), (2, 2, 3)), Box((0, 2, 1), (9, 4, 2))]:
+        expected = [rank for rank, one in enumerate(boxes) if one.intersect(box).size]
+        assert list(meeting(boxes, box)) == expected
+
+
+@pytest.mark.parametrize(
+    ("corners", "message"),
+    [
+        ([((0, 0), (2, 3)), ((2, 0), (4, 2))], "do not cover all points"),
+        ([((0, 0), (2, 3)), ((1, 0), (4, 2))], "overlap"),
+        ([((0, 0), (2, 3)), ((2, 0), (4, 4))], "is not inside of shape"),
+    ],
+)
+def test_boxes_that_are_not_the_array_once_are_refused(corners, message):
+    boxes = [Box(*pair) for pair in corners]
+    with pytest.raises(InputError, match=message):
+        check_boxes(boxes, (4, 3), "boxes")

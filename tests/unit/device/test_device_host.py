@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from slipstream.device import BlockLaunch, HostDevice, RowLaunch, address_of
 
-DEVICE = HostDevice()
+DEVICE = HostDevice(threads=2)
 FOREVER = 30
 
 

@@ -39,6 +39,7 @@ from slipstream.lattice.pressure_blocks import PressureGrids
 from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
+from slipstream.spectral.fields_at_points import sum_kernel
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
@@ -60,6 +61,7 @@ MODELS = (
 ONLY_FOR_CPUS = (
     "collide_and_stream_strips.hpp",
     "lane_program.hpp",
+    "lax_wendroff_rows.hpp",
     "openmp_threads.hpp",
     "vector_fft.hpp",
     "vector_product.hpp",
@@ -135,6 +137,7 @@ def used_kernels(real, shape):
             component_sums(flow)
             energy_spectrum(flow, 0, problem.size, None)
             variances(flow, flow.modes_of(flow.state), None)
+            sum_kernel(flow)
             assert list(anisotropic(flow, field_parts(model), None))
             if problem.size >= 3:
                 vector_sums(flow, 0)
@@ -209,6 +212,8 @@ def lattice_kernels(real):
         flow.advance(2)
         flow.sums()
         flow.fields()
+        flow.site_values(0, 1)
+        flow.speed_sums(subdomain.box)
         acceleration = Acceleration(flow, 3, None)
         flow.advance(PERIOD)
         acceleration.measure(1.0)
@@ -216,7 +221,8 @@ def lattice_kernels(real):
         vectors = acceleration._residual, acceleration._residual_changes
         acceleration._blocks.solve(*vectors, np.zeros(3), 1.0, fluid, PERIOD)
         flow.set_populations(np.arange(3), 1, flow.populations(np.arange(3), 1))
-    PressureGrids(device, np.ones((D3Q19.links // 2, 5, 5, 5), np.float32), D3Q19, "serial")
+    links = np.ones((D3Q19.links // 2, 5, 5, 5), np.uint32)
+    PressureGrids(device, links, 1.0, D3Q19, "serial").solve(np.ones((5, 5, 5), np.int64), 1.0)
     for dtype in (real, "float16"):
         swap_kernels(device, np.dtype(dtype))
     return set(device.noted)

@@ -28,6 +28,13 @@ def driven_out(couplings, pressure):
     return out
 
 
+def solved(links, given):
+    """Return the pressure that drives so much out of each block."""
+    grids, unit = PressureGrids(DEVICE, links.astype(np.uint32), 1.0, D3Q19), 2.0**40
+    grids.solve(np.rint(given * unit).astype(np.int64), unit)
+    return grids.found[..., 1:-1]
+
+
 @pytest.mark.parametrize("shape", [(16, 16, 16), (9, 12, 15), (40, 3, 1), (2, 2, 2)])
 def test_a_wave_has_the_pressure_of_its_eigenvalue(shape):
     couplings = np.ones((D3Q19.links // 2, *shape), np.float32)
@@ -35,7 +42,7 @@ def test_a_wave_has_the_pressure_of_its_eigenvalue(shape):
     wave = np.broadcast_to(np.cos(phase)[:, None, None], shape).astype(np.float32)
     # Ten directions lead to the next plane, or to the one before.
     eigenvalue = 10 * (1 - np.cos(phase[1]))
-    found = PressureGrids(DEVICE, couplings, D3Q19).solve(wave)
+    found = solved(couplings, wave)
     left = wave - driven_out(couplings, found)
     assert np.sum(left**2) <= 0.1**2 * np.sum(wave**2) * 1.001
     # Pressures are known but for a constant.
@@ -51,7 +58,7 @@ def test_most_of_a_residual_is_balanced_in_disordered_pores(porosity):
         coupling[...] = pore & np.roll(pore, -velocity, axis=(0, 1, 2))
     pressure = random.normal(size=pore.shape) * pore
     given = driven_out(couplings, pressure).astype(np.float32)
-    found = PressureGrids(DEVICE, couplings, D3Q19).solve(given)
+    found = solved(couplings, given)
     left = given - driven_out(couplings, found)
     assert np.linalg.norm(left) < 0.2 * np.linalg.norm(given)
 

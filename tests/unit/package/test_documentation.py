@@ -1,19 +1,30 @@
 """What README, docs, examples and cases show works: all is executed, made small."""
 
 import importlib
+import json
 import os
 import re
-import shlex
 import subprocess
 import sys
+import tomllib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
 import typer
+from packaging.requirements import Requirement
 
 from flows import PATIENCE, REPOSITORY, diagnostics, environment, slipstream
+from page_code import (
+    LANGUAGES,
+    all_blocks,
+    blocks,
+    commands_not_run,
+    execute_forked,
+    noted_commands,
+)
 from slipstream import cli
 from slipstream.case import load_case
 from slipstream.lattice import make_sample
@@ -21,7 +32,9 @@ from slipstream.mpi_launch import find_mpiexec
 
 DOCS = REPOSITORY / "docs"
 # docs/generated is written when the site is built.
-PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "generated" not in path.parts]
+PAGES = [
+    path for path in sorted(DOCS.rglob("*.md")) if not {"generated", "figures"} & set(path.parts)
+]
 DOCUMENTS = [REPOSITORY / "README.md", *PAGES]
 CASES = sorted((REPOSITORY / "cases").glob("*.toml"))
 # What makes a run of each family one of seconds.
@@ -52,18 +65,6 @@ SMALLER = {
 }
 
 
-def blocks(document, language):
-    """Return the fenced blocks of a language; of none for commands."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", document.read_text(), re.M | re.S)
-    return [text for name, text in found if name == language]
-
-
-def commands(document):
-    """Return the arguments of every `slipstream` command in a document's blocks."""
-    lines = "\n".join(blocks(document, "")).replace("\\\n", " ").splitlines()
-    return [shlex.split(x, comments=True)[1:] for x in lines if x.startswith("slipstream ")]
-
-
 def named(document):
     return str(document.relative_to(REPOSITORY))
 
@@ -72,8 +73,24 @@ def with_python():
     return [document for document in DOCUMENTS if blocks(document, "python")]
 
 
-def with_commands():
-    return [document for document in DOCUMENTS if commands(document)]
+def with_bash():
+    return [p for p in DOCUMENTS if any(b.language == "bash" for b in all_blocks(p))]
+
+
+def with_toml():
+    return [document for document in DOCUMENTS if blocks(document, "toml")]
+
+
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory):
+    """What notes the commands of a page, once for all tests."""
+    return cache(lambda page: noted_commands(page, tmp_path_factory.mktemp("noted")))
+
+
+@pytest.fixture
+def commands(noted):
+    """What returns the arguments of each `slipstream` command of a page, as the shell has them."""
+    return lambda page: [words[1:] for words in noted(page) if words[0] == "slipstream"]
 
 
 @pytest.fixture
@@ -88,10 +105,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def write_programs(document):
+    """Write the blocks that begin with the name of a file."""
+    for code in blocks(document, "python"):
+        if named_file := re.match(r"# (\w+\.py)\n", code):
+            Path(named_file[1]).write_text(code)
+
+
 def have_run(text):
     """Run what a document supposes to have been run: the case that README begins with."""
-    for name, code in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", text, re.M | re.S):
-        Path(name).write_text(code)
     # A time average needs some rows.
     steps = ["--set", "time.max_steps=6"] if "slipstream average" in text else []
     if re.search(r"vortex\b", text) and "slipstream new vortex" not in text:
@@ -126,14 +148,30 @@ def made_small(arguments):
     given = [arguments[i + 1] for i, word in enumerate(arguments) if word == "--set"]
     case = load_case(Path(arguments[1]), given)
     settings = small_settings(case)
-    return [*arguments, "--overwrite", *(word for s in settings for word in ("--set", s))]
+    over = [] if "--resume" in arguments else ["--overwrite"]
+    return [*arguments, *over, *(word for s in settings for word in ("--set", s))]
 
 
-def test_blocks_and_commands_are_found():
-    """The tests below would pass if there were none."""
+def test_every_block_is_executed_or_says_why_not(commands):
+    """Every block has a language. The tests below would pass if there were no blocks."""
+    for document in DOCUMENTS:
+        for block in all_blocks(document):
+            assert block.language in LANGUAGES, f"{named(document)}: {block}"
     assert len(blocks(REPOSITORY / "docs/fft.md", "python")) > 8
+    assert len(with_bash()) > 30 and len(with_toml()) > 6
     assert ["cases"] in commands(REPOSITORY / "README.md")
     assert len(CASES) > 5
+
+
+def test_blocks_that_are_not_run_are_well_formed():
+    for block in (block for document in DOCUMENTS for block in all_blocks(document)):
+        if block.not_run and block.language == "python":
+            compile(block.text, "a page", "exec")
+        elif block.not_run and block.language == "bash":
+            check = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True)
+            assert not check.stderr
+        elif block.not_run:
+            tomllib.loads(block.text)
 
 
 @pytest.mark.mpi
@@ -144,17 +182,23 @@ def test_python_blocks_run(document, folder):
     for large, small in SMALLER.items():
         code = code.replace(large, small)
     have_run(code)
+    write_programs(document)
     script = folder / "script.py"
     needed = "import numpy as np\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\n"
     if document.name == "README.md":  # which needs no more than an installation brings
         needed = "import sys\nsys.modules['xarray'] = sys.modules['pandas'] = None\n"
     script.write_text("import matplotlib; matplotlib.use('Agg')\n" + needed + code)
     ranks = RANKS.get(document.name, 1)
+    variables = {**environment(ranks), "OMP_NUM_THREADS": "1"}
+    if ranks == 1 and document.name != "README.md":
+        status, output = execute_forked(script, folder, variables)
+        assert status == 0, output
+        return
     launcher = [find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
     warnings = "error" if document.name == "README.md" else "error::SyntaxWarning"
     result = subprocess.run(
         [*launcher, sys.executable, "-W", warnings, str(script)],
-        env={**environment(ranks), "OMP_NUM_THREADS": "1"},
+        env=variables,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -162,10 +206,9 @@ def test_python_blocks_run(document, folder):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("document", with_commands(), ids=named)
-def test_commands_are_accepted(document):
+def test_commands_that_are_not_run_are_accepted():
     """Every option exists and takes what it is given."""
-    for arguments in commands(document):
+    for arguments in (one for document in with_bash() for one in commands_not_run(document)):
         command = typer.main.get_command(cli.app)
         context = command.context_class(command)
         while hasattr(command, "commands"):
@@ -173,10 +216,31 @@ def test_commands_are_accepted(document):
         command.make_context(name, list(arguments), parent=context)
 
 
-@pytest.mark.parametrize("document", with_commands(), ids=named)
-def test_commands_run(document, folder):
+def test_other_commands_have_what_they_name(noted):
+    """Targets of make, extras and requirements that pip is given, programs that Python runs."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    for program, *words in (one for document in with_bash() for one in noted(document)):
+        if program == "make":
+            assert all(re.search(rf"^{one}:", makefile, re.M) for one in words), words
+        elif program == "python":
+            pages = "".join(document.read_text() for document in DOCUMENTS)
+            assert (REPOSITORY / words[0]).exists() or f"`{words[0]}`" in pages, words
+        elif program == "pip":
+            assert words[0] == "install"
+            for one in words[1:]:
+                extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", one)
+                if extras and extras[1]:
+                    assert set(extras[1].split(",")) <= project["optional-dependencies"].keys()
+                elif not extras and not one.startswith("-"):
+                    Requirement(one)
+
+
+@pytest.mark.parametrize("document", with_bash(), ids=named)
+def test_commands_run(document, folder, commands):
     """In their order, in one folder; what measures or validates, which takes long, is not run."""
     have_run(document.read_text())
+    write_programs(document)
     done = []
     for arguments in commands(document):
         if arguments[0] == "run":
@@ -197,7 +261,24 @@ def test_commands_run(document, folder):
             run(arguments)
 
 
-def test_phases_of_readme_separate(folder):
+@pytest.mark.parametrize("document", with_toml(), ids=named)
+def test_toml_blocks_run(document, folder):
+    """Each completed to a case by tables of a shipped one, or used as the machine it describes."""
+    write_programs(document)
+    for text in blocks(document, "toml"):
+        if "devices_per_node" in text:
+            Path("machine.toml").write_text(text)
+            run(["project", "taylor-green", "--machine", "machine.toml", "--nodes", "1,2"])
+            continue
+        base = "stratified" if "buoyancy" in text else "taylor-green"
+        tables = re.split(r"(?m)^(?=\[)", (REPOSITORY / f"cases/{base}.toml").read_text())
+        given = [f"[{name}]" for name in tomllib.loads(text)]
+        kept = [one for one in tables if one.partition("\n")[0] not in given]
+        Path("case.toml").write_text("".join([*kept, "\n", text]))
+        run(made_small(["run", "case.toml", "--set", "time.max_step=0.1"]))
+
+
+def test_phases_of_readme_separate(folder, commands):
     """What it says of a model of one's own is worth a look, and no decay to nothing."""
     for arguments in commands(REPOSITORY / "README.md"):
         if "phases.toml" in arguments or "phases" in arguments:
@@ -241,7 +322,7 @@ def test_notebooks_have_the_code_that_is_tested(monkeypatch):
 
 
 def test_every_page_is_in_the_contents_of_the_site():
-    listed = set(re.findall(r"^([\w/]+)$", (DOCS / "index.md").read_text(), re.M))
+    listed = set(re.findall(r"^([\w/-]+)$", (DOCS / "index.md").read_text(), re.M))
     pages = {str(path.relative_to(DOCS).with_suffix("")) for path in PAGES}
     assert pages - {"index"} == listed
 
@@ -257,3 +338,20 @@ def test_what_architecture_points_to_exists():
     missing = [path for path in paths if not (REPOSITORY / path).exists()]
     missing = [path for path in missing if not (REPOSITORY / path[len(root) + 1 :]).exists()]
     assert not missing
+
+
+def test_every_picture_names_its_script():
+    text = (DOCS / "figures" / "README.md").read_text()
+    for picture in (DOCS / "images").iterdir():
+        assert f"`{picture.name}`" in text
+    for script in re.findall(r"python (\S+\.py)", text):
+        assert (REPOSITORY / script).exists()
+
+
+def test_external_links_and_references_are_listed_with_their_check():
+    record = json.loads((DOCS / "data" / "external_links.json").read_text())
+    for document in DOCUMENTS:
+        for link in re.findall(r"\]\((https?://[^)]*)\)", document.read_text()):
+            assert link in record["links"], f"{named(document)}: {link}"
+    found = re.findall(r"doi\s*= \{(.*)\}", (REPOSITORY / "paper.bib").read_text())
+    assert set(found) == record["references"].keys()

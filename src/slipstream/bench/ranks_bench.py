@@ -1,0 +1,200 @@
+"""What one rank of very many takes to set up and record its part: seconds, memory, messages.
+
+Nothing runs, and no other rank exists: devices and transports only note what they are asked for.
+Each row is a fresh process, whose memory and imports count as a rank's would. A step of turbulence
+divides space into slabs, so that it has at most as many ranks as planes; a transform of pencils has
+many more.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from slipstream.array_types import Comm
+from slipstream.byte_sizes import bytes_text
+from slipstream.collective import on_first_rank
+
+if TYPE_CHECKING:
+    from slipstream.bench.harness import Outcome
+    from slipstream.bench.requests import RanksRequest
+    from slipstream.device import Device
+    from slipstream.exchange import RankPlace
+    from slipstream.schedule import StepGraph
+
+SUBJECTS = {"step": "RK4 step in slabs", "transform": "forward transform in pencils"}
+_PROGRAM = "from slipstream.bench.ranks_bench import main; main()"
+
+
+def run(request: RanksRequest, device: Device, comm: Comm) -> Outcome:
+    """Measure on the first rank, and say how to show it. Collective."""
+    from slipstream.bench.harness import Outcome, headline
+
+    result = on_first_rank(comm, lambda: measure_ranks(request, device.kind))
+    headlines = {
+        f"{row['what']}, {row['ranks']}": headline(row["seconds"]) for row in result["rows"]
+    }
+    title = f"one rank of many, {request.points}³ points"
+    return Outcome("ranks", title, device, result, print_ranks, headlines)
+
+
+def measure_ranks(request: RanksRequest, kind: str) -> dict[str, Any]:
+    """Return a row for each number of ranks and each subject that can be divided among so many."""
+    rows = []
+    for ranks in request.of:
+        for what in SUBJECTS:
+            if what == "step" and ranks > request.points:
+                continue
+            asked = (kind, what, ranks, request.points, request.ranks_per_node, request.transport)
+            rows.append(_in_fresh_process(asked))
+    return {"points": request.points, "ranks per node": request.ranks_per_node, "rows": rows}
+
+
+def _in_fresh_process(asked: tuple[Any, ...]) -> dict[str, Any]:
+    command = [sys.executable, "-c", _PROGRAM, json.dumps(asked)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def main() -> None:
+    """Measure one row in this process, as its argument asks, and print it."""
+    kind, what, ranks, points, of_node, transport = json.loads(sys.argv[1])
+    began = time.perf_counter()
+    from slipstream.device.noting_device import NotingDevice
+    from slipstream.exchange import RankPlace
+
+    record = {"step": _step, "transform": _transform}[what]
+    place, device = RankPlace(0, ranks, min(ranks, of_node)), NotingDevice(kind)
+    make = record(device, place, points, transport)
+    imported = time.perf_counter()
+    graph = make()
+    recorded = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    row = {
+        "what": what,
+        "ranks": ranks,
+        "seconds": recorded - imported,
+        "seconds of imports": imported - began,
+        "Python files": sum(bool(getattr(one, "__file__", None)) for one in sys.modules.values()),
+        "bytes": peak,
+        "nodes": len(graph.nodes),
+    }
+    print(json.dumps(row | _sent(graph, place)))
+
+
+def _step(device: Any, place: RankPlace, points: int, transport: str) -> Any:
+    """Import what a step needs, and return what sets it up and records it."""
+    from slipstream.case import SpectralCase, make_case
+    from slipstream.exchange.noting_transport import noting_transport
+    from slipstream.spectral.problem_of_case import problem_of_case
+    from slipstream.spectral.runge_kutta_step import SpectralStep
+
+    case = make_case(
+        "spectral",
+        grid={"points": points},
+        time={"end": 1.0, "step": 1e-3, "integrator": "rk4"},
+        equation={"model": "hd", "viscosity": 1e-3},
+        initial={"flow": "taylor-green"},
+    )
+
+    def make() -> StepGraph:
+        stated = cast(SpectralCase, case)
+        problem = problem_of_case(stated, place.rank, place.ranks, device.row_bytes).problem
+        exchange = noting_transport(transport, place, device)
+        return SpectralStep(problem, device, exchange).record_step()
+
+    return make
+
+
+def _transform(device: Any, place: RankPlace, points: int, transport: str) -> Any:
+    """Import what a transform needs, and return what plans and records it."""
+    from slipstream.exchange.noting_transport import noting_transport
+    from slipstream.fft.fft_arguments import checked_arguments
+    from slipstream.fft.fft_plan import Choices, Plan
+    from slipstream.fft.slab_transform import SlabOptions
+    from slipstream.schedule import StepGraph
+
+    def make() -> StepGraph:
+        a = checked_arguments(
+            place.ranks,
+            shape=(points,) * 3,
+            dtype="float64",
+            fields=1,
+            layout="pencil",
+            order="transposed",
+            process_grid=None,
+            input_boxes=None,
+            output_boxes=None,
+            truncation="2/3",
+            transport="auto",
+            workers=None,
+            wire=None,
+            tune="off",
+            schedule="overlap",
+            residency="device",
+            memory=None,
+            streaming=None,
+        )
+        exchange = noting_transport(transport, place, device)
+        choices = Choices(transport, place.ranks, SlabOptions())
+        plan = Plan.noted(a, device, choices, place.rank, exchange)
+        graph = StepGraph(device)
+        physical = device.empty((1, *a.input_boxes[place.rank].shape), a.dtype)
+        spectral = device.empty((1, *a.output_boxes[place.rank].shape), a.complex_dtype)
+        plan.record_forward(graph, physical, spectral)
+        return graph
+
+    return make
+
+
+def _sent(graph: StepGraph, place: RankPlace) -> dict[str, Any]:
+    """Return what a recorded graph sends."""
+    from slipstream.simulation.step_walk import traffic_of
+
+    senders: Iterable[Any] = (node.transfer or node.operation for node in graph.nodes)
+    peers: Counter[int] = Counter()
+    for one in senders:
+        if hasattr(one, "messages"):
+            peers.update(peer for peer, _ in one.messages())
+    found = traffic_of(graph.nodes, place)
+    return {
+        "exchanges": found.exchanges,
+        "peers": len(peers),
+        "messages": sum(peers.values()),
+        "most messages to a peer": max(peers.values(), default=0),
+        "bytes sent": found.in_node_bytes + found.off_node_bytes,
+        "largest message": found.message_bytes,
+    }
+
+
+def print_ranks(title: str, result: Mapping[str, Any]) -> None:
+    """Print a row for each number of ranks and each subject."""
+    from slipstream.bench.harness import show_table
+
+    show_table(
+        title,
+        {
+            "what": lambda row: SUBJECTS[row["what"]],
+            "ranks": "ranks",
+            "set-up": "seconds|s",
+            "imports": "seconds of imports|s",
+            "files": "Python files",
+            "memory": lambda row: bytes_text(row["bytes"]),
+            "peers": "peers",
+            "messages": "messages",
+            "largest": lambda row: bytes_text(row["largest message"]),
+            "sent": lambda row: bytes_text(row["bytes sent"]),
+        },
+        result["rows"],
+        [
+            "set-up: geometry, exchanges and recorded graph of a rank; memory: of its process",
+            f"{result['ranks per node']} ranks on a node",
+        ],
+    )
