@@ -486,7 +486,7 @@ class Numerics(Table):
         if self.encoding == "strips" and self.layout not in ("auto", "stream"):
             raise ValueError(
                 f"encoding 'strips' needs layout 'stream', not {self.layout!r}; accepted with it:"
-                " auto, compact, relative, wide"
+                " auto, compact, wide"
             )
         return self
 

@@ -134,8 +134,7 @@ class LatticeSimulation(Simulation):
         super().__init__(case, comm, device)
         if case.numerics.encoding == "strips" and self.device.kind != "cpu":
             raise InputError(
-                "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact,"
-                " relative, wide"
+                "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
             )
         self.schedule = case.run.schedule
         self.transport = chosen_transport(case.run.transport, comm, self.device)
