@@ -165,6 +165,7 @@ class LatticeSimulation(Simulation):
                 case.run.partition,
                 image.isolated,
             )
+        self._given_case = case
         self.case = case = with_relaxation_time(case, self.subdomain.width)
         self.found = self.subdomain.connectivity.without_layers(self.domain.added)
         crossing = {peer: len(ends) for peer, ends in self.subdomain.neighbours.items()}
@@ -269,6 +270,10 @@ class LatticeSimulation(Simulation):
         limit = self._memory_limit()
         room = None if limit is None else limit - self._own_memory(storage)
         self._vectors = vectors_that_fit(wanted, self.flow, self.comm, room)
+        if wanted and not self._vectors:
+            plain = with_relaxation_time(self._given_case, self.subdomain.width, has_room=False)
+            time = {"relaxation_time": plain.flow.relaxation_time}
+            self.case = case.model_copy(update={"flow": case.flow.model_copy(update=time)})
         if storage.has_unit and wanted and not self._vectors:
             raise InputError(no_room_to_measure_text(self.terms))
 
