@@ -83,7 +83,7 @@ def check(comm, gpu, name, shape, dtype, *, steps=3, threads=1, profile=False, *
     run.set(values[run.box.slices()])
     first = run.values()
     for number in range(steps):
-        # Of five, two fill a pass, and two more, and one is left.
+        # Two fill a pass; what is left is taken at the end, or where values are read.
         run.advance(profile=profile, complete=number % 4 == 3)
         assert run.steps == number + 1
     # Who found a mistake earlier would leave the others waiting.
@@ -94,7 +94,7 @@ def check(comm, gpu, name, shape, dtype, *, steps=3, threads=1, profile=False, *
 def test_every_strategy_on_every_grid_gives_the_bits_of_single(comm, ranks, gpu, strategy):
     shells = (0, 1, 2, 3) if strategy in HYBRID else (1,)
     choices = itertools.product(
-        factorisations(ranks, 3), shells, ("float64", "float32"), (1, 2, 3, None)
+        factorisations(ranks, 3), shells, ("float64", "float32"), (1, 2, None)
     )
     fitting = [one for one in choices if one[3] in (None, 1) or fits(strategy, one[1], one[3])]
     for grid, shell, dtype, per_pass in every_pair(fitting):
@@ -110,20 +110,25 @@ def fits(strategy, shell, steps):
 @pytest.mark.parametrize(
     ("shape", "grid", "options", "message"),
     [
-        ((2, 9, 9), (-1, 1, 1), {"steps_per_pass": 3}, r"1 to 2, as many as there are points"),
-        ((9, 9, 9), (1, -1, 1), {"steps_per_pass": 4}, r"is 4; accepted: .* from 1 to 3$"),
-        ((9, 9, 9), (1, 1, -1), {"steps_per_pass": 0}, r"is 0; accepted: .* from 1 to 3$"),
-        ((9, 9, 9), (1, 1, -1), {"steps_per_pass": 2.5}, r"is 2\.5; accepted: .* from 1 to 3$"),
+        (
+            (1, 9, 9),
+            (-1, 1, 1),
+            {"steps_per_pass": 2},
+            r"accepted: 1, as an axis that ranks divide",
+        ),
+        ((9, 9, 9), (1, -1, 1), {"steps_per_pass": 3}, r"is 3; accepted: 1 or 2$"),
+        ((9, 9, 9), (1, 1, -1), {"steps_per_pass": 0}, r"is 0; accepted: 1 or 2$"),
+        ((9, 9, 9), (1, 1, -1), {"steps_per_pass": 2.5}, r"is 2\.5; accepted: 1 or 2$"),
         (
             (9, 9, 9),
             (-1, 1, 1),
             {"steps_per_pass": 2, "strategy": "hybrid"},
-            r"1 to 1, as many as the CPU's shell has points",
+            r"accepted: 1, as the CPU's shell has 1 point",
         ),
     ],
 )
 def test_steps_of_a_pass_that_do_not_fit_are_refused(comm, ranks, shape, grid, options, message):
-    if ranks == 1 and shape[0] == 2:
+    if ranks == 1 and shape[0] == 1:
         pytest.skip("no axis is divided")
     grid = tuple(ranks if one < 0 else one for one in grid)
     strategy = {"strategy": "mpi", **options}
@@ -146,7 +151,7 @@ def cases(draw, ranks, usable):
     return {
         "name": name,
         "shape": shape,
-        "steps_per_pass": draw(st.sampled_from([None, *range(1, min(3, least) + 1)])),
+        "steps_per_pass": draw(st.sampled_from([None, *range(1, min(2, least) + 1)])),
         "dtype": draw(st.sampled_from(["float32", "float64"])),
         "grid": draw(st.sampled_from([None, *factorisations(ranks, 3)])),
         "shell": shell,

@@ -62,7 +62,7 @@ class TileSize:
     """How many points a GPU's block of threads advances, through as many planes as suits."""
 
     rows: int = 4  # of one thread
-    columns: int = 1  # of one thread: up to 16 bytes, in one access
+    columns: int = 1  # of one thread: 1, 2 or 4, up to 16 bytes in one access
     strips: int = 1  # of 32 threads, each with rows of its own
     blocks: int = 1  # that a multiprocessor should hold, which bounds the registers of a thread
 
@@ -74,12 +74,10 @@ class TileSize:
 
 # By steps of a pass and bytes of a number, the fastest on an H200; its multiprocessors.
 _TILES = {
-    (1, 8): TileSize(blocks=20),
-    (1, 4): TileSize(columns=4, blocks=12),
-    (2, 8): TileSize(blocks=16),
-    (2, 4): TileSize(rows=6, columns=2, blocks=12),
-    (3, 8): TileSize(rows=6, blocks=8),
-    (3, 4): TileSize(rows=8, blocks=12),
+    (1, 8): TileSize(rows=3, columns=2, blocks=16),
+    (1, 4): TileSize(rows=3, columns=4, blocks=16),
+    (2, 8): TileSize(rows=6, blocks=12),
+    (2, 4): TileSize(rows=4, columns=4, blocks=8),
 }
 _MULTIPROCESSORS = 132
 
@@ -106,7 +104,7 @@ class Stencil:
         numbers = [
             dtype.type(weight) for number in courant for weight in lax_wendroff_weights(number)
         ]
-        self._arguments = (rows * row, row, *own, *numbers)
+        self._arguments: tuple[Any, ...] = (rows * row, row, *own, *numbers)
         self._launch: Callable[[int], BlockLaunch | RowLaunch]
         if device.tiled_transforms():
             size = tile or _TILES[steps, dtype.itemsize]
@@ -131,12 +129,12 @@ class Stencil:
         else:
             size_bytes = math.prod(layout.shape) * dtype.itemsize
             self._tile = _rows_in_cache(row * dtype.itemsize, steps), 1 << 62, 1
+            self._arguments += (steps,)
             self._resident = max(1, getattr(device, "threads", 1) // device.lanes)
             self._kernel = device.kernel(
                 "lax_wendroff_rows.hpp",
                 "advect_rows",
                 REAL=real,
-                STEPS=steps,
                 STREAMS=2 * size_bytes > cache_bytes(),
             )
             self._launch = lambda count: RowLaunch(count, 1)

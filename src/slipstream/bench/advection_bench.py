@@ -38,7 +38,7 @@ from slipstream.tuner import measure
 SHELLS = (0, 1, 2, 4, 8)
 _THREADS, _TUNING_STEPS = (None, 4), 5
 # In which a pass is timed node by node; the same for all, whose bits are compared afterwards.
-_STEPS_OF_PROFILE = 3
+_STEPS_OF_PROFILE = 2
 _WIDTH, _COURANT = 0.1, (0.5, 0.5, 0.5)
 # A copy that does not read what it overwrites; that of a GPU never does.
 _STREAMED = "cpu, bypassing caches"

@@ -1,4 +1,4 @@
-// The advection scheme row by row, for processors with vectors and a cache: STEPS steps in one pass.
+// The advection scheme row by row, for processors with vectors and a cache: some steps in one pass.
 //
 // Work is a list of tiles, whose rows stay in the cache while a thread marches through the planes. Of
 // each plane, groups of rows are advanced: the blends along z and y are made in registers, vector by
@@ -107,8 +107,10 @@ INLINE void advect_plane(const Plane& plane, Index y, Index rows, Index columns,
   for (; r < rows; ++r) advect_any<1>(plane, y, r, columns, w);
 }
 
-INLINE void advect_tile(const Real* source, Real* target, Layout at, const Index* entry, const Real* w) {
-  constexpr Index unit = 64 / sizeof(Real), around = STEPS - 1;
+INLINE void advect_tile(const Real* source, Real* target, Layout at, const Index* entry, const Real* w,
+                        Index steps) {
+  constexpr Index unit = 64 / sizeof(Real);
+  const Index around = steps - 1;
   const Index z = entry[0], y = entry[1], x = entry[2], deep = entry[3], high = entry[4], wide = entry[5];
   const bool wraps = wide == at.columns;
   const Index beside = wraps ? 0 : around;
@@ -116,12 +118,12 @@ INLINE void advect_tile(const Real* source, Real* target, Layout at, const Index
   const Index lead = (beside + 2 * unit - 1) / unit * unit;
   const Index pitch = ((lead + wide + beside + 2 * unit - 1) / unit | 1) * unit;
   const Index size = (high + 2 * around) * pitch;
-  void* const memory = STEPS > 1 ? __builtin_malloc((3 * around * size + unit) * sizeof(Real)) : nullptr;
+  void* const memory = steps > 1 ? __builtin_malloc((3 * around * size + unit) * sizeof(Real)) : nullptr;
   Real* const planes = reinterpret_cast<Real*>((reinterpret_cast<Index>(memory) + 63) / 64 * 64);
-  const auto kept = [&](int step, Index number) { return planes + (3 * step + number % 3) * size + lead; };
+  const auto kept = [&](Index step, Index number) { return planes + (3 * step + number % 3) * size + lead; };
   // Plane `number` of a step is the tile's plane number - around; it needs the next of the step before.
   for (Index k = 0; k < deep + 2 * around; ++k) {
-    for (int step = 0; step < STEPS; ++step) {
+    for (Index step = 0; step < steps; ++step) {
       const Index number = k - step, more = around - step;
       if (number < step) break;
       const Index wider = wraps ? 0 : more;
@@ -140,18 +142,19 @@ INLINE void advect_tile(const Real* source, Real* target, Layout at, const Index
       advect_plane(plane, step == 0 ? y - more : step, high + 2 * more, wide + 2 * wider, w);
     }
   }
-  if (STEPS > 1) __builtin_free(memory);
+  if (steps > 1) __builtin_free(memory);
 }
 
 // An entry of the work is: first plane, row and column of a tile, and the number of each. Indices
 // count from the first point, to which `source` and `target` point.
 KERNEL advect_rows(const Real* RESTRICT source, Real* RESTRICT target, const Index* RESTRICT work,
                    Index entries, Index plane, Index row, Index planes, Index rows, Index columns,
-                   Real z0, Real z1, Real z2, Real y0, Real y1, Real y2, Real x0, Real x1, Real x2) {
+                   Real z0, Real z1, Real z2, Real y0, Real y1, Real y2, Real x0, Real x1, Real x2,
+                   Index steps) {
   const Layout at = {plane, row, planes, rows, columns};
   const Real w[] = {z0, z1, z2, y0, y1, y2, x0, x1, x2};
   FOR_ROWS(i, entries) {
-    advect_tile(source, target, at, work + 6 * i, w);
+    advect_tile(source, target, at, work + 6 * i, w, steps);
     if (STREAMS) wait_for_streamed_stores();
   }
 }

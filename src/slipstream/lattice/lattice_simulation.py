@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Comm
+from slipstream.byte_sizes import bytes_of
 from slipstream.case import Case, LatticeCase
-from slipstream.collective import collectively, on_all_ranks, on_every_rank, sum_over_ranks
+from slipstream.collective import collectively, largest, on_all_ranks, on_every_rank, sum_over_ranks
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -198,9 +199,21 @@ class LatticeSimulation(Simulation):
         here = sum(needs for identity, needs in everyone if identity == self.device.identity)
         return [(self.device, int(np.max(here)))]
 
+    def _memory_limit(self) -> int | None:
+        memory = self.case.run.memory
+        return None if memory is None else bytes_of(memory, "run.memory")
+
     def _check_memory(self) -> None:
         ((device, need),) = self.memory()
         check_room(self.comm, device, need)
+        limit, most = self._memory_limit(), max(map(self._own_memory, self._storages))
+        most = int(largest(self.comm, most))
+        if limit is not None and most > limit:
+            raise InputError(
+                f"run.memory: {self.case.run.memory!r} is less than the {most} bytes that a rank"
+                " needs without vectors; accepted: at least that, a part of the image"
+                " (image.crop), or more ranks"
+            )
 
     def facts(self) -> dict[str, Fact]:
         """Return what is solved, in which pores, how. Collective: reads and analyses the image."""
@@ -254,7 +267,9 @@ class LatticeSimulation(Simulation):
             case.run.schedule,
         )
         wanted = case.convergence.vectors if case.ends_early else 0
-        self._vectors = vectors_that_fit(wanted, self.flow, self.comm)
+        limit = self._memory_limit()
+        room = None if limit is None else limit - self._own_memory(storage)
+        self._vectors = vectors_that_fit(wanted, self.flow, self.comm, room)
         if storage.has_unit and wanted and not self._vectors:
             raise InputError(no_room_to_measure_text(self.terms))
 

@@ -70,7 +70,7 @@ def cut(draw, size, shortest=0):
 @st.composite
 def problems(draw):
     """Return layout, boxes, dtype, Courant numbers and steps: any halo, sizes 1, 2 and primes."""
-    steps = draw(st.integers(1, 3))
+    steps = draw(st.integers(1, 2))
     shape = draw(st.tuples(LENGTHS, LENGTHS, COLUMNS))
     start = draw(st.tuples(*[st.integers(-2, 9)] * 3))
     halo = draw(st.tuples(*[st.sampled_from([0, steps, steps + 1])] * 3))

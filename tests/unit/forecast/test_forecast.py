@@ -127,7 +127,7 @@ def advection_of(points, strategy="auto", **run):
     )
 
 
-# Microseconds of steps of advection, one a pass, on one, two and four H200s: bench/results.
+# Microseconds of steps of advection, one a pass, on H200s of a host: bench/results.
 ADVECTED = {
     (420, "gpu", 1): 334,
     (420, "gpu-peer", 2): 194,
