@@ -43,8 +43,8 @@ def _section(file: str, record: dict[str, Any]) -> str:
     lines += [
         "",
         f"{where}{several}, {record['date'][:10]}, Slipstream {record['slipstream']} at commit"
-        f" {record['commit'][:7]}, load {record['load']:.1f} from other work. Script:"
-        f" `bench/peers/{record['script']}`. Record: `bench/results/peers/{file}`.",
+        f" {record['commit'][:7] or '(not recorded)'}, load {record['load']:.1f} from other work."
+        f" Script: `bench/peers/{record['script']}`. Record: `bench/results/peers/{file}`.",
         "",
     ]
     return "\n".join(lines)
