@@ -23,7 +23,7 @@ extensions = [
     "mathml",
     "generated_pages",
 ]
-exclude_patterns = ["_ext", "_static", "generated/*_table.md", "generated/*.ipynb"]
+exclude_patterns = ["figures", "_ext", "_static", "generated/*_table.md", "generated/*.ipynb"]
 nitpicky = True
 # Types that have no page of their own.
 nitpick_ignore_regex = [("py:.*", ".*")]

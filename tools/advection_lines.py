@@ -63,7 +63,7 @@ def _lines_run(name: str) -> set[int]:
             for key, region in placed.items()
         }
         halos = cast(HaloExchange, _Neighbours()) if any(divided) else None
-        overlap_strategies.record_step(strategy, parts, halos, 0)
+        overlap_strategies.record_pass(strategy, parts, halos, 0, 1)
     finally:
         sys.settrace(previous)
     extents = _statements(ast.parse(inspect.getsource(overlap_strategies)))

@@ -87,12 +87,17 @@ def set_and_read(points: int, device: str, profile: bool) -> None:
 def step(points: int, many: int, device: str, profile: bool) -> None:
     """Time steps of one size and adaptive ones, one by one and many at once."""
     sim = slipstream.Turbulence(
-        points=points, viscosity=0.01, initial="taylor-green", step=1e-3, device=device
+        points=points,
+        viscosity=0.01,
+        initial="taylor-green",
+        step=1e-3,
+        integrator="rk2",
+        device=device,
     )
     show(f"step(1) of {points}³", lambda: sim.step(1), 200, profile)
     show(f"step({many}) of {points}³, all", lambda: sim.step(many), 3)
     sim = slipstream.Turbulence(
-        points=points, viscosity=0.01, initial="taylor-green", device=device
+        points=points, viscosity=0.01, initial="taylor-green", integrator="rk2", device=device
     )
     show(f"step(1) of {points}³, adaptive", lambda: sim.step(1), 200)
     show(f"step({many}) of {points}³, adaptive, all", lambda: sim.step(many), 3)

@@ -27,7 +27,7 @@ PHASES = {
     "image: read and make voxels": "samples:Sample.read",
     "image: connectivity and division": "domain_decomposition:decompose",
     "host: percolation": "domain_decomposition:keep_percolating",
-    "host: narrow pores": "domain_decomposition:narrow_share",
+    "host: narrow pores": "domain_decomposition:pore_widths",
     "storage: choose by measurement": "lattice_simulation:choose_storage",
     "flow: sites, links, memory": "pore_flow:PoreFlow.__init__",
     "lattice steps": "pore_flow:PoreFlow.advance",
@@ -100,7 +100,7 @@ def measure(size: int, given: argparse.Namespace, device: Device, comm: Any) -> 
         "tolerance": given.tolerance,
         "vectors": given.vectors,
         "precision": given.precision,
-        "relaxation_time": given.relaxation_time,
+        "relaxation_time": given.relaxation_time or "auto",
         "coarse_start": given.coarse_start,
         "keep_fields": given.keep_fields,
         "device": device,
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=1e-3)
     parser.add_argument("--vectors", type=int, default=10)
     parser.add_argument("--precision", default="float64")
-    parser.add_argument("--relaxation-time", type=float, default=1.0)
+    parser.add_argument("--relaxation-time", type=float, help='default: "auto"')
     parser.add_argument("--coarse-start", action="store_true")
     parser.add_argument("--keep-fields", action="store_true")
     parser.add_argument("--device", default="auto")

@@ -166,7 +166,12 @@ def processors(folder: Path) -> Chart:
     axes.plot(sizes, ratios, "o-", color=COLOURS["transforms"])
     axes.axhline(1, color=GREY, linewidth=1)
     axes.annotate(
-        "FFTW, measured plan", (sizes[0], 1), (0, 4), textcoords="offset points", color=GREY
+        "FFTW, measured plan",
+        (sizes[-1], 1),
+        (0, 4),
+        textcoords="offset points",
+        color=GREY,
+        ha="right",
     )
     axes.set(xlabel="points along each axis", ylabel="time / FFTW's time", ylim=0)
     axes.set_xticks(sizes)

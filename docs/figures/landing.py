@@ -1,4 +1,4 @@
-"""The pictures of the landing page that no shipped case draws: flow through rock, and a transform.
+"""Pictures that no shipped case draws: flow through rock, and a transform.
 
 python docs/figures/landing.py FOLDER
 """
@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from style import BLUE, GREEN, GREY, ORANGE, RED, plt
+from style import BLUE, GREEN, GREY, ORANGE, PAPER, PINK, ROCK_COLOUR, plt
 
-import slipstream as ss
 from slipstream.lattice import make_sample, permeability
 
 VOXEL = 2e-6
@@ -23,57 +22,43 @@ def card() -> tuple[plt.Figure, plt.Axes]:
     return figure, figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
 
 
-def turbulence(folder: Path) -> None:
-    """Draw a plane of the vorticity of decaying turbulence."""
-    start = {"flow": "random", "amplitude": 1.0, "peak_wavenumber": 2, "seed": 4}
-    sim = ss.Turbulence(points=(96, 72, 48), viscosity=0.008, initial=start, cfl=1.2)
-    sim.run(until=1.5, progress=False)
-    plane = np.asarray(sim.fields["vorticity_magnitude"].plane("z", 0.0))
-    figure, axes = card()
-    largest = float(np.quantile(plane, 0.998))
-    axes.imshow(
-        plane, origin="lower", cmap="inferno", vmax=largest, interpolation="bicubic", aspect="auto"
-    )
-    figure.savefig(folder / "turbulence-card.png")
-    plt.close(figure)
-
-
-def rock(folder: Path) -> None:
-    """Draw the speed and streamlines of water in a plane through a sandstone."""
+def flow_through_rock() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return speed, velocity across and along, and pores of a plane of a sandstone (µm/s)."""
     sample = make_sample("sandstone", (64, 64, 96), porosity=0.45, radius=9, seed=3)
     water = {"viscosity": 1e-3, "density": 1000.0, "pressure_gradient": 1e4}
     result = permeability(np.asarray(sample), voxel_size=VOXEL, axis="x", tolerance=1e-2, **water)
     flow = {name: np.asarray(result.fields[name].data) for name in ("velocity_x", "velocity_y")}
     pore = np.asarray(result.fields["pore"].data) > 0
     plane = int(np.argmax(np.abs(flow["velocity_x"]).mean((1, 2))))
-    across, along = flow["velocity_y"][plane], flow["velocity_x"][plane]
-    speed = np.ma.masked_where(~pore[plane], 1e6 * np.hypot(across, along))
+    across, along = 1e6 * flow["velocity_y"][plane], 1e6 * flow["velocity_x"][plane]
+    return np.hypot(across, along), across, along, pore[plane]
+
+
+def rock(folder: Path) -> None:
+    """Draw the speed and streamlines of water in a plane through a sandstone."""
+    speed, across, along, pore = flow_through_rock()
     ny, nx = along.shape
     x, y = (1e6 * VOXEL * (np.arange(count) + 0.5) for count in (nx, ny))
-    largest = float(np.quantile(speed.compressed(), 0.995))
+    largest = float(np.quantile(speed[pore], 0.995))
     extent = (0, 1e6 * VOXEL * nx, 0, 1e6 * VOXEL * ny)
-    width = 1.6 * np.sqrt(np.minimum(speed.filled(0) / largest, 1))
-
-    def draw(axes: plt.Axes, aspect: str) -> object:
-        axes.set_facecolor("#d8cdbb")
-        axes.add_patch(plt.Rectangle((0, 0), extent[1], extent[3], color="#d8cdbb", zorder=-1))
-        image = axes.imshow(
-            speed, origin="lower", extent=extent, cmap="viridis", vmax=largest, aspect=aspect
-        )
-        axes.streamplot(
-            x, y, along, across, color="white", linewidth=width, density=1.6, arrowsize=0.7
-        )
-        axes.set(xlim=extent[:2], ylim=extent[2:])
-        return image
-
-    figure, axes = card()
-    draw(axes, "auto")
-    figure.savefig(folder / "rock-card.png")
-    plt.close(figure)
-    figure, axes = plt.subplots(figsize=(6, 4))
-    figure.colorbar(draw(axes, "equal"), label="speed (µm/s)", shrink=0.8)
-    axes.set(xlabel="x (µm)", ylabel="y (µm)")
-    axes.set_title(f"Water through sandstone: {result.k_millidarcy / 1000:.2g} darcy along x")
+    figure, axes = plt.subplots(figsize=(PAPER, 0.62 * PAPER))
+    axes.set_facecolor(ROCK_COLOUR)
+    shown = np.ma.masked_where(~pore, speed)
+    image = axes.imshow(shown, origin="lower", extent=extent, cmap="viridis", vmax=largest)
+    width = 1.6 * np.sqrt(np.minimum(np.where(pore, speed, 0) / largest, 1))
+    lines = {"color": "white", "linewidth": width, "density": 1.6, "arrowsize": 0.7}
+    axes.streamplot(x, y, along, across, **lines)
+    axes.set(xlim=extent[:2], ylim=extent[2:], xlabel="x (µm)", ylabel="y (µm)")
+    figure.colorbar(image, label="speed (µm/s)", shrink=0.85)
+    axes.annotate(
+        "pressure falls",
+        (0.98, 1.03),
+        (0.6, 1.03),
+        xycoords="axes fraction",
+        va="center",
+        arrowprops={"arrowstyle": "->"},
+        annotation_clip=False,
+    )
     figure.savefig(folder / "rock-flow.png")
     plt.close(figure)
 
@@ -81,7 +66,7 @@ def rock(folder: Path) -> None:
 def transform(folder: Path) -> None:
     """Draw which rank has what before and after the exchange of a slab transform."""
     figure = plt.figure(figsize=(4, 3), layout="none")
-    colours = (BLUE, ORANGE, GREEN, RED)
+    colours = (BLUE, ORANGE, GREEN, PINK)
     for place, axis in enumerate((2, 1)):
         axes = figure.add_axes((0.5 * place - 0.01, 0.08, 0.52, 0.86), projection="3d")
         for rank, colour in enumerate(colours):
@@ -104,5 +89,4 @@ if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
     transform(target)
-    turbulence(target)
     rock(target)

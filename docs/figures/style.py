@@ -11,18 +11,22 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
+from slipstream.report.figure_style import COLOURS as COLOURS_IN_ORDER  # noqa: E402
+from slipstream.report.figure_style import GREY  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
-BLUE, ORANGE, GREEN, RED, GREY = "#2f6fb0", "#d9822b", "#3a9a5b", "#b8443e", "#8a8f98"
-# The same colour for a transport, a family or a library wherever it is drawn.
+# Those of the pictures that runs and benchmarks draw.
+BLUE, ORANGE, GREEN, PINK, *_ = COLOURS_IN_ORDER
+ROCK_COLOUR = "#d8cdbb"
+# Inches: the width of the text of a journal's page.
+PAPER = 6.5
+# The same colour for a family or a library wherever it is drawn.
 COLOURS = {
-    "peer": BLUE,
-    "nccl": ORANGE,
-    "mpi": GREEN,
     "turbulence": BLUE,
     "transforms": ORANGE,
     "rock": GREEN,
-    "advection": RED,
+    "advection": PINK,
     "library": GREY,
 }
 

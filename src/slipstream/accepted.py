@@ -217,8 +217,8 @@ POPULATION_LAYOUTS: Names = {
     "stream": "direction by direction",
     "collision": "site by site",
     "bundle": "directions that move to the same row together",
-    "vector-collision": '"collision" for vectors of 16 sites',
-    "vector-bundle": '"bundle" for vectors of 16 sites',
+    "vector-collision": '"collision" for vectors of sites, of 128 bytes',
+    "vector-bundle": '"bundle" for vectors of sites, of 128 bytes',
 }
 SITE_ORDERS: Names = {
     "raster": "rows one after the other",
@@ -227,6 +227,7 @@ SITE_ORDERS: Names = {
 ENCODINGS: Names = {
     "wide": "72 bytes of links a site",
     "compact": "20 bytes of links a site",
+    "relative": "37 bytes of links a site, fewer instructions than compact",
     "strips": 'links of vectors of sites; CPUs only, with layout "stream"',
 }
 PARTITIONS: Names = {

@@ -17,6 +17,7 @@ from pairwise import every_pair
 from slipstream.advection import STRATEGIES, Advection
 from slipstream.decomposition import factorisations
 from slipstream.device import HostDevice
+from slipstream.errors import InputError
 
 # Uneven divisions and primes; a vector's rest; the last ones have fewer points than ranks.
 SHAPES = [(7, 9, 21), (5, 4, 67), (4, 11, 3), (2, 1, 9), (1, 1, 1)]
@@ -55,7 +56,7 @@ def alone(values, steps, courant=COURANT):
     """Return the field of `single` after some steps, without any other rank."""
     key = (values.tobytes(), values.shape, values.dtype, steps, courant)
     if key not in _alone:
-        here = Advection(values.shape, courant, "single", values.dtype)
+        here = Advection(values.shape, courant, "single", values.dtype, steps_per_pass=1)
         here.set(values)
         here.advance(steps)
         _alone[key] = here.values()
@@ -82,7 +83,8 @@ def check(comm, gpu, name, shape, dtype, *, steps=3, threads=1, profile=False, *
     run.set(values[run.box.slices()])
     first = run.values()
     for number in range(steps):
-        run.advance(profile=profile)
+        # Two fill a pass; what is left is taken at the end, or where values are read.
+        run.advance(profile=profile, complete=number % 4 == 3)
         assert run.steps == number + 1
     # Who found a mistake earlier would leave the others waiting.
     assert_bits(run, values, first)
@@ -91,9 +93,47 @@ def check(comm, gpu, name, shape, dtype, *, steps=3, threads=1, profile=False, *
 
 def test_every_strategy_on_every_grid_gives_the_bits_of_single(comm, ranks, gpu, strategy):
     shells = (0, 1, 2, 3) if strategy in HYBRID else (1,)
-    choices = itertools.product(factorisations(ranks, 3), shells, ("float64", "float32"))
-    for grid, shell, dtype in every_pair(choices):
-        together(comm, check, comm, gpu, strategy, SHAPES[0], dtype, grid=grid, shell=shell)
+    choices = itertools.product(
+        factorisations(ranks, 3), shells, ("float64", "float32"), (1, 2, None)
+    )
+    fitting = [one for one in choices if one[3] in (None, 1) or fits(strategy, one[1], one[3])]
+    for grid, shell, dtype, per_pass in every_pair(fitting):
+        options = {"grid": grid, "shell": shell, "steps_per_pass": per_pass, "steps": 5}
+        together(comm, check, comm, gpu, strategy, SHAPES[0], dtype, **options)
+
+
+def fits(strategy, shell, steps):
+    """Return whether the CPU's shell, if there is one, has what a pass of so many steps reads."""
+    return strategy not in HYBRID or shell in (0, *range(steps, shell + 1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid", "options", "message"),
+    [
+        (
+            (1, 9, 9),
+            (-1, 1, 1),
+            {"steps_per_pass": 2},
+            r"accepted: 1, as an axis that ranks divide",
+        ),
+        ((9, 9, 9), (1, -1, 1), {"steps_per_pass": 3}, r"is 3; accepted: 1 or 2$"),
+        ((9, 9, 9), (1, 1, -1), {"steps_per_pass": 0}, r"is 0; accepted: 1 or 2$"),
+        ((9, 9, 9), (1, 1, -1), {"steps_per_pass": 2.5}, r"is 2\.5; accepted: 1 or 2$"),
+        (
+            (9, 9, 9),
+            (-1, 1, 1),
+            {"steps_per_pass": 2, "strategy": "hybrid"},
+            r"accepted: 1, as the CPU's shell has 1 point",
+        ),
+    ],
+)
+def test_steps_of_a_pass_that_do_not_fit_are_refused(comm, ranks, shape, grid, options, message):
+    if ranks == 1 and shape[0] == 1:
+        pytest.skip("no axis is divided")
+    grid = tuple(ranks if one < 0 else one for one in grid)
+    strategy = {"strategy": "mpi", **options}
+    with pytest.raises(InputError, match=message):
+        Advection(shape, comm=comm, grid=grid, **strategy)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -105,12 +145,16 @@ def test_every_strategy_takes_arrays_of_few_points(comm, gpu, strategy, shape):
 def cases(draw, ranks, usable):
     name = draw(st.sampled_from(usable))
     numbers = st.one_of(st.sampled_from([-1.0, 0.0, 1.0]), st.floats(-1, 1, width=16))
+    shape = tuple(draw(st.integers(1, most)) for most in (9, 9, 40))
+    shell = draw(st.integers(0, 5)) if name in HYBRID else 1
+    least = min(shape) if name not in HYBRID else min(*shape, shell or 3)
     return {
         "name": name,
-        "shape": tuple(draw(st.integers(1, most)) for most in (9, 9, 40)),
+        "shape": shape,
+        "steps_per_pass": draw(st.sampled_from([None, *range(1, min(2, least) + 1)])),
         "dtype": draw(st.sampled_from(["float32", "float64"])),
         "grid": draw(st.sampled_from([None, *factorisations(ranks, 3)])),
-        "shell": draw(st.integers(0, 5)) if name in HYBRID else 1,
+        "shell": shell,
         "threads": draw(st.integers(1, 4)),
         "steps": draw(st.integers(0, 5)),
         "profile": draw(st.booleans()),
@@ -159,7 +203,9 @@ def test_many_steps_and_profiled_ones_between_them_give_the_same_bits(comm, gpu,
         run.advance(steps, profile)
     together(comm, assert_bits, run, alone(values, 40))
     entries = run.timeline().entries
-    assert sum(entry.category == "compute" for entry in entries) >= 5
+    per_pass = run.problem.steps_per_pass
+    passes = sum(sum(divmod(steps, per_pass)) for steps in (3, 2))
+    assert sum(entry.category == "compute" for entry in entries) >= passes
     assert all(entry.start <= entry.stop for entry in entries)
     assert [entry.start for entry in entries] == sorted(entry.start for entry in entries)
 

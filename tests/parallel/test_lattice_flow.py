@@ -32,7 +32,7 @@ PERIODIC, JOINED_ONCE = (True, True, True), (False, True, False)
 SLOW = Fluid(0.8, force=(1e-3, 2e-3, -1e-3))
 DRIVEN = Fluid(0.7, 1 / 8, (1e-3, 0.0, 0.0), pressure_drop=(1e-3, -2e-3, 3e-3), inertia=True)
 STORAGES = [
-    ("aa", "stream", "raster", "compact"),
+    ("aa", "vector-collision", "raster", "relative"),
     ("two-lattice", "vector-bundle", "row-tiles", "wide"),
     ("aa", "stream", "raster", "strips"),
     ("two-lattice", "stream", "row-tiles", "strips"),

@@ -13,6 +13,7 @@ from slipstream.advection.advection_solver import (
     Advection,
     AdvectionProblem,
     checked_grid,
+    checked_steps,
     gaussian,
     open_devices,
 )
@@ -102,6 +103,7 @@ class AdvectionSimulation(Simulation):
             "Courant numbers": Fact(case.flow.courant_xyz),
             "precision": Fact(case.numerics.precision),
             "strategy": Fact(self.schedule),
+            "steps per pass": Fact(self.problem.steps_per_pass),
             **super().facts(),
             "ranks": Fact(self.ranks, grid=tuple(reversed(self.problem.grid)), sharing=sharing),
         }
@@ -181,24 +183,30 @@ class AdvectionSimulation(Simulation):
         self.solver.synchronize()
         return self.case.fixed_step
 
+    def complete_steps(self) -> None:
+        """Take the steps that wait for others to fill a pass."""
+        self.solver.advance(0)
+
     def synchronize(self) -> None:
         """Wait until all steps are done."""
+        self.complete_steps()
         self.solver.synchronize()
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do one whole time step, whatever its wanted size."""
-        self.solver.advance(profile=profile)
+        self._taken = self.solver.due + 1
+        self.solver.advance(profile=profile, complete=profile)
         self._set_time(self.solver.steps)
         return self.solver.timeline(forget=True) if profile else None
 
     def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
-        """Return for each category for how long any of its work ran, on whichever device."""
+        """Return for how long work of each category ran for a step, on whichever device."""
         result = {}
         for category in CATEGORIES:
             alone = Timeline()
             alone.entries = [entry for entry in timeline.entries if entry.category == category]
             if alone.entries:
-                result[category] = alone.exposed(category)
+                result[category] = alone.exposed(category) / self._taken
         return result
 
     # -- results -----------------------------------------------------------------------------
@@ -272,15 +280,12 @@ def advection_problem(
             f"run.grid: {list(grid)} is for {math.prod(grid)} ranks; accepted: three numbers "
             f"whose product is the number of ranks, {ranks}"
         )
-    return AdvectionProblem(
-        (nz, ny, nx),
-        (cz, cy, cx),
-        checked_strategy(strategy, ranks, "run.strategy"),
-        np.dtype(case.numerics.precision),
-        checked_grid(grid and grid[::-1], ranks, (nz, ny, nx)),
-        case.run.shell,
-        devices,
-    )
+    shape, shell, dtype = (nz, ny, nx), case.run.shell, np.dtype(case.numerics.precision)
+    chosen = checked_strategy(strategy, ranks, "run.strategy")
+    divided = checked_grid(grid and grid[::-1], ranks, shape)
+    key = "run.steps_per_pass"
+    steps = checked_steps(case.run.steps_per_pass, chosen, shape, divided, shell, dtype, key)
+    return AdvectionProblem(shape, (cz, cy, cx), chosen, dtype, divided, shell, steps, devices)
 
 
 def _strategy_and_devices(

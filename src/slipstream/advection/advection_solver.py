@@ -14,7 +14,7 @@ from slipstream.advection.overlap_strategies import (
     Strategy,
     checked_strategy,
     place,
-    record_step,
+    record_pass,
 )
 from slipstream.advection.stencil import DeviceRegion, check_courant, record_copies
 from slipstream.argument_checks import is_finite, three_counts, three_numbers, whole_number
@@ -35,6 +35,10 @@ from slipstream.exchange import (
 from slipstream.schedule import StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import check_memory, noted_memory, ranks_per_device
 
+# Time steps that a pass may take. Three are not faster on an H200: they take more registers.
+_MOST_STEPS = 2
+# Of both arrays of a rank, which a CPU may keep in its cache. The same for all ranks.
+_CACHED_BYTES = 64 << 20
 # Cost of a point of a face normal to z, y and x: each point of the last has its own cache line.
 _FACE_COSTS = (1.0, 1.0, 8.0)
 
@@ -49,6 +53,7 @@ class AdvectionProblem:
     dtype: np.dtype
     grid: tuple[int, int, int]
     shell: int
+    steps_per_pass: int
     devices: Mapping[str, Device]
 
     @cached_property
@@ -61,9 +66,10 @@ class AdvectionProblem:
 
         That makes a transport of a name for the device whose points other ranks read.
         """
-        divided = tuple(int(ranks > 1) for ranks in self.grid)
+        steps = self.steps_per_pass
+        halo = tuple(steps if ranks > 1 else 0 for ranks in self.grid)
         placed = [
-            place(self.strategy, self.devices, box, divided, self.dtype, self.shell)
+            place(self.strategy, self.devices, box, halo, self.dtype, self.shell, steps)
             for box in self.boxes
         ]
         mine, outermost = placed[rank], next(iter(placed[rank]))
@@ -80,13 +86,15 @@ class AdvectionProblem:
             return self.devices[name].empty
 
         regions = {
-            name: DeviceRegion(self.devices[name], region, self.dtype, self.courant, empty(name))
+            name: DeviceRegion(
+                self.devices[name], region, self.dtype, self.courant, empty(name), steps
+            )
             for name, region in mine.items()
         }
         halos = None
         if transport is not None:
             layouts = [next(iter(one.values())).layout for one in placed]
-            plan = HaloPlan.make(self.boxes, self.shape, divided, rank)
+            plan = HaloPlan.make(self.boxes, self.shape, halo, rank)
             halos = HaloExchange(device, plan, layouts, regions[outermost].arrays, transport)
         return Points(self.strategy, regions, halos, transport)
 
@@ -117,9 +125,9 @@ class Points:
     halos: HaloExchange | None
     transport: Transport | None
 
-    def record(self, target: int) -> StepGraph:
-        """Record the step that sets the array of this number from the other one."""
-        return record_step(self.strategy, self.regions, self.halos, target)
+    def record(self, target: int, steps: int) -> StepGraph:
+        """Record the pass that sets the array of this number from the other one."""
+        return record_pass(self.strategy, self.regions, self.halos, target, steps)
 
 
 class Advection:
@@ -156,9 +164,11 @@ class Advection:
     devices : dict of str to Device
         The devices in use.
     committed : list of CommittedStep
-        The two steps that take turns, and set one array each.
+        The two passes that take turns, and set one array each.
     steps : int
-        Number of steps done.
+        Number of steps done, and of those put off.
+    due : int
+        How many of them `advance` has put off.
 
     Raises
     ------
@@ -178,20 +188,17 @@ class Advection:
         shell: int = 1,
         threads: int | None = None,
         devices: Mapping[str, Device] | None = None,
+        steps_per_pass: int | None = None,
     ) -> None:
         ranks = 1 if comm is None else comm.size
         counts = three_counts(shape)
         if counts is None:
             raise InputError(f"shape is {shape}; accepted: three positive numbers z, y, x")
-        problem = AdvectionProblem(
-            counts,
-            check_courant(courant),
-            checked_strategy(strategy, ranks),
-            _checked_dtype(dtype),
-            checked_grid(grid, ranks, counts),
-            _checked_shell(shell),
-            {},
-        )
+        numbers, chosen = check_courant(courant), checked_strategy(strategy, ranks)
+        real, divided = _checked_dtype(dtype), checked_grid(grid, ranks, counts)
+        shell = _checked_shell(shell)
+        steps = checked_steps(steps_per_pass, chosen, counts, divided, shell, real)
+        problem = AdvectionProblem(counts, numbers, chosen, real, divided, shell, steps, {})
         check_agreement(comm, {**vars(problem), "strategy": strategy})
         opened = open_devices(problem.strategy, devices or {}, threads, comm)
         problem = replace(problem, devices=opened)
@@ -215,9 +222,16 @@ class Advection:
         self._points = problem.allocate(
             rank, lambda name, device: make_transport(name, comm, device)
         )
-        steps = [self._points.record(target) for target in (0, 1)]
-        self.committed = [commit(step, problem.strategy.policy) for step in steps]
-        self._newest, self.steps = 0, 0
+        # Passes by how many steps they take; those that are left are taken one by one.
+        self._passes = {
+            steps: [
+                commit(self._points.record(target, steps), problem.strategy.policy)
+                for target in (0, 1)
+            ]
+            for steps in {1, problem.steps_per_pass}
+        }
+        self.committed = self._passes[problem.steps_per_pass]
+        self._newest = self.steps = self.due = 0
 
     def set(self, values: np.ndarray, steps: int = 0) -> None:
         """Set the values of this rank's points. Collective.
@@ -252,7 +266,7 @@ class Advection:
             graph = StepGraph(self.devices["gpu"])
             record_copies(graph, regions["cpu"], regions["gpu"], 0)
             commit(graph, "serial").run()
-        self._newest, self.steps = 0, steps
+        self._newest, self.steps, self.due = 0, steps, 0
 
     def _checked_values(self, values: Any, steps: Any) -> tuple[np.ndarray, int]:
         if isinstance(values, np.ma.MaskedArray):
@@ -264,7 +278,7 @@ class Advection:
             raise InputError(f"values have shape {values.shape}; accepted: {self.box.shape}")
         return values, whole_number("steps", steps, 0)
 
-    def advance(self, steps: int = 1, profile: bool = False) -> None:
+    def advance(self, steps: int = 1, profile: bool = False, complete: bool = True) -> None:
         """Advance the field by some steps. Collective.
 
         Work on a GPU may still be under way when this returns; see `synchronize`.
@@ -275,6 +289,9 @@ class Advection:
             How many.
         profile : bool
             Whether to record when everything ran, for `timeline`.
+        complete : bool
+            Whether to take all of them at once; otherwise steps that do not fill a pass are put off
+            until `advance` is called again, with 0 steps or more.
 
         Raises
         ------
@@ -282,20 +299,26 @@ class Advection:
             If something fails, or another rank does not answer.
         """
         steps = whole_number("steps", steps, 0)
-        for _ in range(steps):
-            self._newest = 1 - self._newest
-            self.committed[self._newest].run(profile)
         self.steps += steps
+        self.due += steps
+        most = self.problem.steps_per_pass
+        while self.due >= (1 if complete else most):
+            count = most if self.due >= most else 1
+            self._newest = 1 - self._newest
+            self._passes[count][self._newest].run(profile)
+            self.due -= count
 
     def synchronize(self) -> None:
         """Wait until all steps are done; a RunError if another rank has not answered."""
-        for step in self.committed:
-            step.synchronize()
+        for passes in self._passes.values():
+            for one in passes:
+                one.synchronize()
         if self._points.transport is not None:
             self._points.transport.check()
 
     def values(self) -> np.ndarray:
         """Return this rank's points as a new array of shape ``box.shape``."""
+        self.advance(0)
         self.synchronize()
         result = np.empty(self.box.shape, self.problem.dtype)
         for one in self._points.regions.values():
@@ -319,7 +342,8 @@ class Advection:
 
     def timeline(self, forget: bool = False) -> Timeline:
         """Return what ran when in the profiled steps; `forget` clears the record."""
-        return Timeline.merged([step.timeline for step in self.committed], forget)
+        every = [one.timeline for passes in self._passes.values() for one in passes]
+        return Timeline.merged(every, forget)
 
 
 def gaussian(
@@ -392,6 +416,36 @@ def checked_grid(
             f"of ranks, {ranks}"
         )
     return numbers
+
+
+def checked_steps(
+    steps: int | None,
+    strategy: Strategy,
+    shape: Sequence[int],
+    grid: Sequence[int],
+    shell: int,
+    dtype: Any,
+    key: str = "steps_per_pass",
+) -> int:
+    """Return how many time steps a pass takes; if not given, what suits devices and shape."""
+    divided = [points for points, ranks in zip(shape, grid, strict=True) if ranks > 1]
+    has_shell = len(strategy.devices) == 2 and shell > 0
+    most, accepted = _MOST_STEPS, "1 or 2"
+    if min(divided, default=most) < most:
+        most, accepted = 1, "1, as an axis that ranks divide has a single point"
+    elif has_shell and shell < most:
+        most, accepted = 1, f"1, as the CPU's shell has {shell} point"
+    if steps is None:
+        # Of points that stay in a CPU's cache a pass costs no more than the work around its tiles.
+        cached = 2 * math.prod(shape) * np.dtype(dtype).itemsize <= math.prod(grid) * _CACHED_BYTES
+        is_gpu = strategy.devices[-1] == "gpu"
+        return 1 if has_shell or (cached and not is_gpu) else most
+    try:
+        if whole_number(key, steps, 1) <= most:
+            return steps
+    except InputError:
+        pass
+    raise InputError(f"{key} is {steps!r}; accepted: {accepted}")
 
 
 def open_devices(

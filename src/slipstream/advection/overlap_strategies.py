@@ -1,6 +1,6 @@
 """The strategies of White and Dongarra, and ours: where a step runs, and what overlaps.
 
-`record_step` records the same step for every strategy. A strategy only says which devices share a
+`record_pass` records the same pass for every strategy. A strategy only says which devices share a
 rank's box, which transport carries the halos, and by which policy the graph is committed: the nine
 programs of the paper differ in nothing else.
 """
@@ -96,49 +96,51 @@ def place(
     strategy: Strategy,
     devices: Mapping[str, Device],
     box: Box,
-    divided: Sequence[int],
+    halo: Sequence[int],
     dtype: Any,
     shell: int,
+    steps: int = 1,
 ) -> dict[str, Region]:
     """Divide a rank's box among its devices.
 
     A shell of no points leaves all to the GPU, one that fills the box leaves all to the CPU.
-    `divided` is 1 for axes that ranks divide, which have a halo, and 0 for those that are periodic
-    in place.
+    `halo` is as wide as a pass takes steps along axes that ranks divide, and 0 along those that are
+    periodic in place.
     """
-    walls = tuple(shell * max(axis < 2, width) for axis, width in enumerate(divided))
+    walls = tuple(shell * (axis < 2 or width > 0) for axis, width in enumerate(halo))
     block = box.grown([-wall for wall in walls])
     if len(strategy.devices) == 1 or not shell or not block.size:
         name = strategy.devices[0 if shell else -1]
-        layout = padded(devices[name], box, divided, dtype)
-        return {name: Region(layout, (box,), box.grown([-width for width in divided]))}
-    cut = [min(wall, 1) for wall in walls]
+        layout = padded(devices[name], box, halo, dtype)
+        return {name: Region(layout, (box,), box.grown([-width for width in halo]))}
+    cut = [min(wall, steps) for wall in walls]
     inside = padded(devices["gpu"], block, cut, dtype)
-    outside = padded(devices["cpu"], box, divided, dtype)
+    outside = padded(devices["cpu"], box, halo, dtype)
     return {
-        "cpu": Region(outside, tuple(box.without(block)), box.grown([-width for width in divided])),
+        "cpu": Region(outside, tuple(box.without(block)), box.grown([-width for width in halo])),
         "gpu": Region(inside, (block,), block.grown([-width for width in cut])),
     }
 
 
-def record_step(
+def record_pass(
     strategy: Strategy,
     regions: Mapping[str, DeviceRegion],
     halos: HaloExchange | None,
     target: int,
+    steps: int,
 ) -> StepGraph:
-    """Record one step to array `target` of each device, and the halos that the next step reads."""
+    """Record a pass to array `target` of each device, and the halos that the next pass reads."""
     graph = StepGraph(next(iter(regions.values())).device)
     for one in regions.values():
         if strategy.policy == "serial":
-            one.record(graph, one.region.boxes, target, "all points")
+            one.record(graph, one.region.boxes, target, "all points", steps)
         else:
-            one.record(graph, one.region.outer(), target, "edge")
+            one.record(graph, one.region.outer(), target, "edge", steps)
     if halos is not None:
         halos.record(graph, target)
     if strategy.policy == "overlap":
         for one in regions.values():
-            one.record(graph, one.region.inner(), target, "inner points")
+            one.record(graph, one.region.inner(), target, "inner points", steps)
     if len(regions) == 2:
         record_copies(graph, regions["cpu"], regions["gpu"], target)
     return graph

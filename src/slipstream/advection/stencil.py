@@ -11,10 +11,11 @@ advection on hybrid parallel computers", IPDPS 2011.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,11 @@ from slipstream.schedule import StepGraph
 
 # Floating-point operations per point as the paper counts them: 27 products and 26 sums.
 FLOPS = 53
-# Groups of rows that stay in a core's cache while work marches through the planes, and the numbers
-# of rows that a group may have in the kernel.
-_GROUPS_IN_CACHE = 4
-_ROWS = (8, 4, 2, 1)
+# Rows that stay in a core's cache while a thread marches through the planes: at least a group of
+# the kernel's, at most so many that the rows around them, which two tiles compute, matter little.
+_FEWEST_ROWS, _MOST_ROWS = 8, 32
+# Of a tile of a GPU's; those of CPUs have all planes of a box.
+_FEWEST_PLANES = 8
 # Rows start at multiples of so many bytes at least, for vectors and cache lines.
 _LINE = 64
 # Points that a CPU advances in a few milliseconds, and rows that pass through all planes together.
@@ -57,24 +59,31 @@ def check_courant(courant: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class TileSize:
-    """How many points a GPU's block of threads advances.
+    """How many points a GPU's block of threads advances, through as many planes as suits."""
 
-    Small blocks are best on an H200: many of them are in different phases of their work at once.
-    """
-
-    planes: int = 6
-    rows: int = 8
-    columns: int = 62
-    group: int = 4  # rows of one thread; a divisor of `rows`
+    rows: int = 4  # of one thread
+    columns: int = 1  # of one thread: 1, 2 or 4, up to 16 bytes in one access
+    strips: int = 1  # of 32 threads, each with rows of its own
+    blocks: int = 1  # that a multiprocessor should hold, which bounds the registers of a thread
 
     @property
     def threads(self) -> int:
-        """Threads of a block: for each group of rows, the columns and a neighbour at both ends."""
-        return self.rows // self.group * (self.columns + 2)
+        """Threads of a block."""
+        return 32 * self.strips
+
+
+# By steps of a pass and bytes of a number, the fastest on an H200; its multiprocessors.
+_TILES = {
+    (1, 8): TileSize(rows=3, columns=2, blocks=16),
+    (1, 4): TileSize(rows=3, columns=4, blocks=16),
+    (2, 8): TileSize(rows=6, blocks=12),
+    (2, 4): TileSize(rows=4, columns=4, blocks=8),
+}
+_MULTIPROCESSORS = 132
 
 
 class Stencil:
-    """Advances the points of a layout."""
+    """Advances the points of a layout, by some steps in one pass over memory."""
 
     def __init__(
         self,
@@ -82,52 +91,63 @@ class Stencil:
         layout: PaddedBox,
         dtype: Any,
         courant: Sequence[float],
+        steps: int = 1,
         tile: TileSize | None = None,
     ) -> None:
-        self._device, self._layout = device, layout
-        self._tile = tile = tile or TileSize()
+        self._device, self._layout, self._steps = device, layout, steps
         dtype = np.dtype(dtype)
         real = REAL_NAMES[dtype.name]
         _, rows, row = layout.shape
-        own = (
+        own = tuple(
             0 if width else size for width, size in zip(layout.halo, layout.box.shape, strict=True)
         )
         numbers = [
             dtype.type(weight) for number in courant for weight in lax_wendroff_weights(number)
         ]
-        self._arguments = (rows * row, row, *own, *numbers)
-        self._by_tiles = device.tiled_transforms()
+        self._arguments: tuple[Any, ...] = (rows * row, row, *own, *numbers)
         self._launch: Callable[[int], BlockLaunch | RowLaunch]
-        if self._by_tiles:
+        if device.tiled_transforms():
+            size = tile or _TILES[steps, dtype.itemsize]
+            if layout.alignment % size.columns or own[2] % size.columns:
+                size = replace(size, columns=1)  # accesses of several would not be aligned
+            # Rows and columns of a tile, and the unit of where along a row tiles begin.
+            margin = -(-steps // size.columns) * size.columns
+            self._tile = size.rows * size.strips, 32 * size.columns - 2 * margin, size.columns
+            self._resident = _MULTIPROCESSORS * size.blocks
             self._kernel = device.kernel(
                 "lax_wendroff_tiles.hpp",
                 "advect_tiles",
                 REAL=real,
-                TILE_PLANES=tile.planes,
-                TILE_ROWS=tile.rows,
-                TILE_COLUMNS=tile.columns,
-                GROUP=tile.group,
-                THREADS=tile.threads,
-                BLOCKS_PER_SM=1,
+                STEPS=steps,
+                ROWS=size.rows,
+                COLUMNS=size.columns,
+                STRIPS=size.strips,
+                THREADS=size.threads,
+                BLOCKS_PER_SM=size.blocks,
             )
-            shared = tile.planes * tile.rows * (tile.columns + 2) * dtype.itemsize
-            self._launch = lambda count: BlockLaunch(count, tile.threads, shared)
+            self._launch = lambda count: BlockLaunch(count, size.threads, 0)
         else:
-            size = int(np.prod(layout.shape)) * dtype.itemsize
+            size_bytes = math.prod(layout.shape) * dtype.itemsize
+            self._tile = _rows_in_cache(row * dtype.itemsize, steps), 1 << 62, 1
+            self._arguments += (steps,)
+            self._resident = max(1, getattr(device, "threads", 1) // device.lanes)
             self._kernel = device.kernel(
-                "lax_wendroff_rows.hpp", "advect_rows", REAL=real, STREAMS=2 * size > cache_bytes()
+                "lax_wendroff_rows.hpp",
+                "advect_rows",
+                REAL=real,
+                STREAMS=2 * size_bytes > cache_bytes(),
             )
             self._launch = lambda count: RowLaunch(count, 1)
 
     def advance(self, source: Array, target: Array, boxes: Sequence[Box]) -> Operation:
         """Return the operation that advances the points of boxes, given by global index.
 
-        Their neighbours must be valid in `source`. Where an axis is periodic in place, a box must
-        either take all of it or keep a point's distance from both of its ends.
+        What is within as many points of them as there are steps must be valid in `source`. Where
+        an axis is periodic in place, a box must either take all of it or keep that distance from
+        both of its ends.
         """
-        listed = self._tiles if self._by_tiles else self._groups
         back = [-start for start in self._layout.box.start]
-        work = np.concatenate([listed(box.shifted(back)) for box in boxes])
+        work = np.concatenate([self._tiles(box.shifted(back)) for box in boxes])
         first = self._layout.slices(Box(self._layout.box.start, self._layout.box.start))
         at = tuple(slice(one.start, None) for one in first)
         return self._kernel.bind(
@@ -139,39 +159,39 @@ class Stencil:
             *self._arguments,
         )
 
-    def _groups(self, box: Box) -> np.ndarray:
-        """Return the groups of rows of a box, a few at a time through all planes."""
-        (z0, y0, x0), columns = box.start, box.shape[2]
-        groups, y = [], y0
-        while y < box.stop[1]:
-            rows = next(rows for rows in _ROWS if y + rows <= box.stop[1])
-            groups.append((y, rows))
-            y += rows
+    def _tiles(self, box: Box) -> np.ndarray:
+        """Return the first plane, row and column of each tile of a box, and the number of each."""
+        rows, columns, unit = self._tile
+        (z0, y0, x0), (z1, y1, x1) = box.start, box.stop
+        across, along = _pieces(y0, y1, rows, 1), _pieces(x0, x1, columns, unit)
+        planes, beside = z1 - z0, len(across) * len(along)
+
+        def planes_in_turn(pieces: int) -> int:
+            """Return how many planes processors march through, one tile after the other."""
+            rounds = -(-pieces * beside // self._resident)
+            return rounds * (-(-planes // pieces) + 2 * self._steps)
+
+        pieces = min(range(1, max(1, planes // _FEWEST_PLANES) + 1), key=planes_in_turn)
+        down = _pieces(z0, z1, max(1, -(-planes // pieces)), 1)
         entries = [
-            (z, y, rows, x0, columns, z + 1 < box.stop[0])
-            for low in range(0, len(groups), _GROUPS_IN_CACHE)
-            for z in range(z0, box.stop[0])
-            for y, rows in groups[low : low + _GROUPS_IN_CACHE]
+            (z, y, x, deep, high, wide)
+            for (z, deep), (y, high), (x, wide) in itertools.product(down, across, along)
         ]
         return np.array(entries, np.int64).reshape(-1, 6)
 
-    def _tiles(self, box: Box) -> np.ndarray:
-        """Return the tiles of a box, of about equal size, adjacent ones first."""
-        ranges = []
-        sizes = (self._tile.planes, self._tile.rows, self._tile.columns)
-        for start, length, size in zip(box.start, box.shape, sizes, strict=True):
-            tiles = split(length, max(1, -(-length // size)))
-            ranges.append([(start + low, high - low) for low, high in tiles])
-        # Full depth wherever possible, for which the kernel is fastest.
-        z0, z1, deep = box.start[0], box.stop[0], sizes[0]
-        ranges[0] = [(z, min(deep, z1 - z)) for z in range(z0, z1, deep)]
-        entries = [
-            (z, y, x, deep, high, wide)
-            for z, deep in ranges[0]
-            for y, high in ranges[1]
-            for x, wide in ranges[2]
-        ]
-        return np.array(entries, np.int64).reshape(-1, 6)
+
+def _pieces(start: int, stop: int, size: int, unit: int) -> list[tuple[int, int]]:
+    """Divide a range; return where pieces begin, all but the first at a multiple of a unit."""
+    edges = [start, *range(start - start % unit + size, stop, size), stop]
+    return [(low, high - low) for low, high in itertools.pairwise(edges) if low < high]
+
+
+def _rows_in_cache(row_bytes: int, steps: int) -> int:
+    """Return the rows of a CPU's tile, of which its cache keeps some planes of each step."""
+    if steps == 1:
+        return _MOST_ROWS
+    rows = cache_bytes("SC_LEVEL2_CACHE_SIZE", 1 << 20) // (4 * steps * row_bytes)
+    return min(_MOST_ROWS, max(_FEWEST_ROWS, rows - rows % _FEWEST_ROWS))
 
 
 @dataclass(frozen=True)
@@ -204,7 +224,7 @@ def padded(device: Device, box: Box, halo: Sequence[int], dtype: Any) -> PaddedB
 
 
 class DeviceRegion:
-    """A region on its device, with two arrays that take turns.
+    """A region on its device, with two arrays that take turns; a pass takes one step, or `steps`.
 
     ``empty(shape, dtype)`` allocates memory that the device and the halo exchange can access.
     """
@@ -216,6 +236,7 @@ class DeviceRegion:
         dtype: Any,
         courant: Sequence[float],
         empty: Callable[[tuple[int, ...], Any], Array],
+        steps: int = 1,
     ) -> None:
         self.device, self.region = device, region
         layout = region.layout
@@ -225,19 +246,23 @@ class DeviceRegion:
             memory = empty((size + 2 * spare,), dtype)
             device.run(device.fill(memory, 0))
             self.arrays.append(memory[spare : spare + size].reshape(layout.shape))
-        self._stencil = Stencil(device, layout, dtype, courant)
+        self._stencils = {
+            count: Stencil(device, layout, dtype, courant, count) for count in {1, steps}
+        }
 
     def view(self, number: int, box: Box) -> Array:
         """Return the points of a box in one of the two arrays."""
         return self.arrays[number][self.region.layout.slices(box)]
 
-    def record(self, graph: StepGraph, boxes: Sequence[Box], target: int, label: str) -> None:
+    def record(
+        self, graph: StepGraph, boxes: Sequence[Box], target: int, label: str, steps: int
+    ) -> None:
         """Record that the points of boxes are advanced from the other array to array `target`.
 
         Each lane of the device takes its part of every box. On a CPU large boxes are divided into
         chunks, between which a rank with a single core checks for messages.
         """
-        source, lanes = self.arrays[1 - target], self.device.lanes
+        source, lanes, stencil = self.arrays[1 - target], self.device.lanes, self._stencils[steps]
         for lane in range(lanes):
             mine = [_box_of_lane(box, lane, lanes) for box in boxes]
             small = [box for box in mine if 0 < box.size <= _CHUNK]
@@ -247,7 +272,7 @@ class DeviceRegion:
                 # Each point is read and written once: neighbours are in cache.
                 size = sum(box.size for box in group) * source.itemsize
                 graph.add(
-                    self._stencil.advance(source, self.arrays[target], group),
+                    stencil.advance(source, self.arrays[target], group),
                     reads=[source],
                     writes=[self.view(target, box) for box in group],
                     label=label,
@@ -293,10 +318,10 @@ def _chunks(box: Box, device: Device) -> list[Box]:
     return [Box((z0, y, x0), (z1, min(y + height, y1), x1)) for y in range(y0, y1, height)]
 
 
-def cache_bytes() -> int:
-    """Return the size of the last cache before memory, as far as the system gives it."""
+def cache_bytes(name: str = "SC_LEVEL3_CACHE_SIZE", usual: int = 32 << 20) -> int:
+    """Return the size of a cache, by default the last before memory; where unknown, the usual."""
     try:
-        size = os.sysconf("SC_LEVEL3_CACHE_SIZE")
+        size = os.sysconf(name)
     except (OSError, ValueError):
         size = 0
-    return size if size > 0 else 32 << 20
+    return size if size > 0 else usual

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slipstream.accepted import TRANSPORTS
 from slipstream.byte_sizes import bytes_text
 
 if TYPE_CHECKING:
@@ -53,6 +55,31 @@ def _draw_rules(axes: Axes) -> None:
     """Draw faint horizontal lines behind the curves."""
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _label_ends(figure: Figure, axes: Axes, size: float = 8.5) -> None:
+    """Write the label of each curve at its last point, in its colour; labels do not overlap."""
+    figure.draw_without_rendering()
+    points_per_dot = 72 / figure.dpi
+    ends = []
+    for line in axes.get_lines():
+        x, y = (float(np.asarray(data)[-1]) for data in line.get_data())
+        height = axes.transData.transform((x, y))[1] * points_per_dot
+        ends.append((x, height, y, line))
+    used: dict[float, float] = {}
+    for x, height, y, line in sorted(ends, key=lambda end: end[:2]):
+        at = max(height, used.get(x, -np.inf) + 1.15 * size)
+        used[x] = at
+        axes.annotate(
+            str(line.get_label()),
+            (x, y),
+            (7, at - height),
+            textcoords="offset points",
+            va="center",
+            fontsize=size,
+            color=line.get_color(),
+            annotation_clip=False,
+        )
 
 
 def plot_timelines(
@@ -115,6 +142,7 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
         _mark_ticks(axes.xaxis, ranks, "{:g}".format)
         rates = [rate for values in best.values() for rate in values.values()]
         axes.set_ylim(min(rates) / 2, max(rates) * 2)
+        axes.set_xlim(ranks[0] / 1.15, ranks[-1] * 2.1)  # room for the names
         flops = axes.secondary_yaxis(
             "right", functions=(partial(np.multiply, FLOPS), partial(np.multiply, 1 / FLOPS))
         )
@@ -124,31 +152,32 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
         _draw_rules(axes)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+        _label_ends(figure, axes)
 
 
 def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> None:
     """Draw bandwidth per rank against size of message, a panel for each pattern."""
-    from slipstream.report.figure_style import GREY
-    from slipstream.schedule.timeline import COLOURS
+    from slipstream.report.figure_style import COLOURS, GREY
 
     # Colours for colour-blind readers, and a mark each for those of a grey print.
-    categories = ("fft", "communication", "compute", "pack", "copy", "io")
-    lines = [(COLOURS[one], mark) for one, mark in zip(categories, "os^DvP", strict=True)]
+    lines = zip((*COLOURS, "#000000"), "os^DvPX", strict=True)
     rows, limits = result["rows"], result["limits (GB/s per rank)"]
     names = list(dict.fromkeys(row["transport"] for row in rows))
+    # A transport has the same colour and mark in every picture, whichever others are there.
+    looks = dict(zip({**TRANSPORTS, **dict.fromkeys(names)}, itertools.cycle(lines), strict=False))
     sizes = sorted({row["bytes"] for row in rows})
     with _picture(path, (9.6, 4.0), title) as figure:
         panels = figure.subplots(1, len(limits), sharex=True, sharey=True)
         for axes, (pattern, limit) in zip(panels, limits.items(), strict=True):
-            for number, name in enumerate(names):
+            for name in names:
                 mine = [
                     row for row in rows if (row["pattern"], row["transport"]) == (pattern, name)
                 ]
                 points = [[row[key] for row in mine] for key in ("bytes", "GB/s per rank")]
-                colour, mark = lines[number % len(lines)]
+                colour, mark = looks[name]
                 axes.plot(*points, color=colour, marker=mark, markersize=4.5, label=name)
-            axes.axhline(limit, color=GREY, linestyle="--", linewidth=1.2, label="limit")
+            rest = {"color": GREY, "linestyle": "--", "linewidth": 1.2}
+            axes.plot((sizes[0], sizes[-1]), (limit, limit), label="limit", **rest)
             axes.set_title(pattern)
             axes.set_xscale("log", base=2)
             _mark_ticks(axes.xaxis, sizes[:: -(-len(sizes) // _MOST_TICKS)], bytes_text)
@@ -157,6 +186,4 @@ def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> No
             _draw_rules(axes)
         panels[0].set_ylabel("sent per rank (GB/s)")
         panels[0].set_ylim(bottom=0)
-        figure.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names) + 1
-        )
+        _label_ends(figure, panels[-1])

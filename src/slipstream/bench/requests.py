@@ -379,6 +379,9 @@ class AdvectionRequest(Request):
         metavar="POINTS",
     )
     threads: int | None = _option(None, "Threads of the CPU on each rank; all by default.", min=1)
+    steps_per_pass: int | None = _option(
+        None, "Steps of a pass over memory; what suits the device by default.", min=1, max=2
+    )
     steps: int = _option(10, "Steps timed together.", min=1)
     repetitions: int = _option(7, _REPETITIONS, min=1, kw_only=True)
     plot: Path | None = _picture("Draw points per second by ranks.")

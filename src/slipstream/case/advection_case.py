@@ -96,6 +96,11 @@ class AdvectionRun(Run):
         'of "hybrid" and "hybrid-overlap": points between the GPU\'s block and the border of its'
         " rank, which the CPU advances; 0 leaves all to the GPU",
     )
+    steps_per_pass: Annotated[int, Field(ge=1, le=2)] | None = Key(
+        None,
+        "time steps that a pass over memory takes (default: what suits device and points)",
+        example=2,
+    )
 
     @field_validator("grid")
     @classmethod

@@ -22,7 +22,14 @@ from slipstream.accepted import (
     SITE_ORDERS,
     SPHERE_LATTICES,
 )
-from slipstream.case.common_tables import Case, ExchangingRun, Initial, Output, Time
+from slipstream.case.common_tables import (
+    Case,
+    ExchangingRun,
+    Initial,
+    MemorySize,
+    Output,
+    Time,
+)
 from slipstream.case.table import (
     Key,
     Positive,
@@ -94,6 +101,10 @@ def _in_range(drive: float) -> float:
 
 
 Drive = Annotated[Positive, AfterValidator(_in_range)]
+
+
+def _none_if_auto(value: Any) -> Any:
+    return None if isinstance(value, str) and value == "auto" else value
 
 
 def _is_whole(value: Any) -> bool:
@@ -322,11 +333,15 @@ class Flow(Table):
         'axis along which the fluid flows; "all": along each in turn, for the whole tensor, with a'
         " share of the steps each",
     )
-    relaxation_time: Annotated[float, Field(gt=0.5)] = Key(
-        1.0,
+    relaxation_time: Annotated[
+        Annotated[float, Field(gt=0.5)] | None, BeforeValidator(_none_if_auto)
+    ] = Key(
+        None,
         "relaxation time of the even part of the populations, in time steps, which sets the"
-        " viscosity to (relaxation_time - 0.5) / 3. The permeability does not depend on it. The"
-        " number of steps does: without vectors, 0.6 needs far fewer in narrow pores",
+        " viscosity to (relaxation_time - 0.5) / 3. The permeability does not depend on it, the"
+        ' number of steps does. Default, or "auto": 1.25 to 1.5 by the width of pores for Stokes'
+        " flow that is extrapolated, else 1; without vectors, 0.6 needs far fewer in narrow pores",
+        example=1.0,
     )
     magic: Positive = Key(
         3 / 16,
@@ -471,7 +486,7 @@ class Numerics(Table):
         if self.encoding == "strips" and self.layout not in ("auto", "stream"):
             raise ValueError(
                 f"encoding 'strips' needs layout 'stream', not {self.layout!r}; accepted with it:"
-                " auto, compact, wide"
+                " auto, compact, relative, wide"
             )
         return self
 
@@ -480,6 +495,12 @@ class LatticeRun(ExchangingRun):
     """``[run]``: where and in which order the work is done."""
 
     partition: Annotated[str, one_of(PARTITIONS)] = Key("bisection", "how ranks share the image")
+    memory: MemorySize = Key(
+        None,
+        "limit of memory for each rank on its device, which the number of vectors keeps to: bytes,"
+        " or text (default: half of what is free for the vectors)",
+        example="8 GiB",
+    )
 
 
 class LatticeOutput(Output):

@@ -29,14 +29,15 @@ def group_sums(
 ) -> Array:
     """Return the sums over groups of rows of a table of doubles, on the device.
 
-    Or, with the name "maxima_of_rows", the largest of each column.
+    Or, with the name "maxima_of_rows", the largest of each column. The host does not wait for them.
     """
     rows, columns = table.shape
     groups = -(-rows // rows_of_group)
     totals = device.empty((groups, columns), np.float64)
     kernel = device.kernel("row_sums.hpp", name)
     launch = RowLaunch(groups, columns)
-    device.run(kernel.bind(launch, table, totals, groups, rows_of_group, rows, columns))
+    add = kernel.bind(launch, table, totals, groups, rows_of_group, rows, columns)
+    device.default_stream.submit(add)
     return totals
 
 

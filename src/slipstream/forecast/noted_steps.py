@@ -117,7 +117,7 @@ def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepC
 
 
 def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int = 0) -> NotedSteps:
-    """Return the two steps of one rank that take turns; raises what `advection_counts` does."""
+    """Return the two passes of one rank that take turns; raises what `advection_counts` does."""
     has_gpus = machine.device.kind == "gpu"
     name = case.run.strategy
     if name == "auto":
@@ -141,8 +141,17 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
     for kind, need in needed.items():
         check_fit(ranks, need, room_of_rank(machine, ranks, _WHERE[kind]), _WHERE[kind])
     points = problem.allocate(rank, lambda name, of: noting_transport(name, place, of))
-    graphs = [points.record(target) for target in (0, 1)]
+    steps = problem.steps_per_pass
+    graphs = [points.record(target, steps) for target in (0, 1)]
     overlap = strategy.policy == "overlap"
     size = output_size(problem.shape, problem.boxes, [problem.dtype.itemsize])
     outputs = {"fields": size, "checkpoint": size}
-    return NotedSteps("advection", graphs, place, sum(needed.values()), overlap, outputs)
+    return NotedSteps(
+        "advection",
+        graphs,
+        place,
+        sum(needed.values()),
+        overlap,
+        outputs,
+        steps_of_graph=steps,
+    )

@@ -81,7 +81,8 @@ class StepCounts(StepTraffic):
 class NotedSteps:
     """Steps that take turns, recorded for one rank of many where nothing is allocated.
 
-    `fields_bytes`, `outputs` and `remark` are those of `StepCounts`.
+    A graph has one step, or as many as `steps_of_graph`. `fields_bytes`, `outputs` and `remark` are
+    those of `StepCounts`.
     """
 
     family: Family
@@ -91,6 +92,7 @@ class NotedSteps:
     is_overlapped: bool
     outputs: Mapping[str, OutputSize] = field(default_factory=dict)
     remark: str = ""
+    steps_of_graph: int = 1
 
     @property
     def nodes(self) -> list[Node]:
@@ -100,7 +102,7 @@ class NotedSteps:
 
 def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
     """Return what noted steps move."""
-    place, steps = noted.place, len(noted.graphs)
+    place, steps = noted.place, len(noted.graphs) * noted.steps_of_graph
     counts = StepCounts(
         family=noted.family,
         ranks=place.ranks,

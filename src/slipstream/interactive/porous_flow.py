@@ -59,10 +59,11 @@ class PorousFlow(InteractiveSimulation):
     axis : {"x", "y", "z", "all"}
         Axis along which the fluid flows; "all": along each in turn, for the whole tensor, with a
         share of the steps each.
-    relaxation_time : float
+    relaxation_time : float, optional
         Relaxation time of the even part of the populations, in time steps, which sets the viscosity
-        to (relaxation_time - 0.5) / 3. The permeability does not depend on it. The number of steps
-        does: without vectors, 0.6 needs far fewer in narrow pores.
+        to (relaxation_time - 0.5) / 3. The permeability does not depend on it, the number of steps
+        does. Default, or "auto": 1.25 to 1.5 by the width of pores for Stokes flow that is
+        extrapolated, else 1; without vectors, 0.6 needs far fewer in narrow pores.
     magic : float
         Magic parameter, (relaxation_time - 0.5) * (odd - 0.5), from which the relaxation time of
         the odd part follows; with 3/16, walls are half way between pore and solid.
@@ -155,7 +156,7 @@ class PorousFlow(InteractiveSimulation):
         image: Any,
         *,
         axis: str = "z",
-        relaxation_time: float = 1.0,
+        relaxation_time: float | None = None,
         magic: float = 0.1875,
         force: float | None = None,
         pressure_drop: float | None = None,
@@ -216,7 +217,7 @@ class PorousFlow(InteractiveSimulation):
         self._asks_for_output = asks_for_output(output)
         self._lattice.given_image = source
 
-    relaxation_time = Setting[float](LatticeCase, "flow.relaxation_time")
+    relaxation_time = Setting[float | None](LatticeCase, "flow.relaxation_time")
     magic = Setting[float](LatticeCase, "flow.magic")
     force = Setting[float | None](LatticeCase, "flow.force")
     pressure_drop = Setting[float | None](LatticeCase, "flow.pressure_drop")

@@ -18,6 +18,9 @@ KERNEL binned_rows(const Complex* RESTRICT first, const Complex* RESTRICT second
       const Complex* RESTRICT p = first + plane * first_plane + line * first_row;
       const Complex* RESTRICT q = second + plane * second_plane + line * second_row;
       double* RESTRICT own = sums + (plane * ny + line) * bins;
+      // The sum of a bin stays in a register while the modes are of the same one.
+      Index bin = -1;
+      double total = 0;
       for (Index i = 0; i < nx; ++i) {
         const double x = wave_x[i];
         double sum = 0;
@@ -26,8 +29,15 @@ KERNEL binned_rows(const Complex* RESTRICT first, const Complex* RESTRICT second
           sum += double(one.re) * other.re;
           sum += double(one.im) * other.im;
         }
-        own[Index(BIN)] += (x == 0 ? 1 : 2) * sum;
+        const Index next = Index(BIN);
+        if (next != bin) {
+          if (bin >= 0) own[bin] = total;
+          total = own[next];
+          bin = next;
+        }
+        total += (x == 0 ? 1 : 2) * sum;
       }
+      if (bin >= 0) own[bin] = total;
     }
   }
 }

@@ -17,14 +17,28 @@ INLINE Index linked_address(int q, Link link, Index site, Index sites) {
 
 // The same address in two parts: what it is counted from is known when a kernel is compiled, or the same for
 // all sites; the rest takes few instructions.
-INLINE Index pair_start(int q, Index sites) {
-  return BY_ROW ? 0 : address(q < opposite(q) ? q : opposite(q), 0, sites);
+INLINE Index linked_start(int q, Index sites) {
+  if (BY_ROW) return 0;
+  const bool is_first = q < opposite(q);
+  const Index start = address(is_first ? q : opposite(q), 0, sites);
+  return is_first && LAYOUT != STREAM ? start + GROUP - bundle_size(q) * GROUP : start;
 }
-INLINE Place place_in_pair(int q, Link link, Place site, Place sites) {
-  if (BY_ROW) return Place(linked_address(q, link, site, sites));
-  const bool bounces = link & BOUNCES;
-  const Place from = bounces ? site : Place(link);
-  const Place step = LAYOUT == STREAM ? sites : Place(GROUP);
-  return from + from / GROUP * Place((bundle_size(q) - 1) * GROUP) +
-         (bounces == q > opposite(q) ? step : Place(0));
+INLINE Place place_in_group(int q, Place site) {
+  return site + site / GROUP * Place((bundle_size(q) - 1) * GROUP);
+}
+// The place of what bounces back, and of what comes from upstream.
+INLINE Place bounced_place(int q, Place site, Place sites) {
+  if (BY_ROW) return Place(address(q, site, sites));
+  const bool is_first = q < opposite(q);
+  if (LAYOUT == STREAM) return is_first ? site : site + sites;
+  return place_in_group(q, site) + Place(is_first ? (bundle_size(q) - 1) * GROUP : GROUP);
+}
+INLINE Place upstream_place(int q, Link from, Place sites) {
+  if (BY_ROW) return Place(address(opposite(q), from, sites));
+  const bool is_first = q < opposite(q);
+  if (LAYOUT == STREAM) return is_first ? Place(from) + sites : Place(from);
+  return place_in_group(q, is_first ? Place(from) + GROUP : Place(from));
+}
+INLINE Place linked_place(int q, Link link, Place site, Place sites) {
+  return link & BOUNCES ? bounced_place(q, site, sites) : upstream_place(q, link, sites);
 }

@@ -11,12 +11,6 @@
 
 enum Propagation { TWO_LATTICE, AA_EVEN, AA_ODD };
 
-#ifdef SLIPSTREAM_GPU
-using Population = Real;
-#else
-using Population = Vector;
-#endif
-
 // Populations of LANES sites, from anywhere.
 template <class Any>
 INLINE Population gather(const Stored* f, const Any* at) {
@@ -48,19 +42,13 @@ INLINE void advance_sites(const Stored* source, Stored* target, const Links& lin
                           Index sites, Collision collision) {
   Population f[DIRECTIONS];
   Place at[DIRECTIONS][LANES];
-  if (PROPAGATION != AA_EVEN) {
-    SiteLinks linked;
-    read_links(links, site, sites, linked);
-    UNROLL for (int q = 1; q < DIRECTIONS; ++q)
-      NOT_UNROLLED for (int i = 0; i < LANES; ++i)
-        at[q][i] = place_in_pair(q, linked.of[q][i], Place(site + i), Place(sites));
-  }
+  if (PROPAGATION != AA_EVEN) read_places(links, site, sites, at);
 #ifdef SLIPSTREAM_GPU
   if (PROPAGATION != TWO_LATTICE) source = target;  // as they are: then an address serves both
 #endif
   f[0] = load_own(source, 0, site, sites);
   UNROLL for (int q = 1; q < DIRECTIONS; ++q)
-    f[q] = PROPAGATION == AA_ODD ? gather(source + pair_start(q, sites), at[q])
+    f[q] = PROPAGATION == AA_ODD ? gather(source + linked_start(q, sites), at[q])
                                  : load_own(source, q, site, sites);
   collide(f, collision);
   store_own(target, 0, site, sites, f[0]);
@@ -69,17 +57,17 @@ INLINE void advance_sites(const Stored* source, Stored* target, const Links& lin
     if (PROPAGATION == AA_EVEN)
       store_own(target, opposite(q), site, sites, f[q]);
     else
-      scatter(target + pair_start(q, sites), at[opposite(q)], f[q]);
+      scatter(target + linked_start(opposite(q), sites), at[opposite(q)], f[q]);
   }
 }
 
 // Advance segments[first ... first + count - 1], or these very segments where there is no list.
 KERNEL advance(const Stored* source, Stored* target, const Link* wide, const Link* flags,
                const unsigned short* offsets, const int* bases, const Link* exceptions,
-               const Link* segments, Index first, Index count, Index sites, double even, double odd,
-               double x, double y, double z, double unit) {
+               const Link* segments, Index first, Index count, Index sites, Real even, Real odd, Real x,
+               Real y, Real z, Real unit) {
   const Links links = {wide, flags, offsets, bases, exceptions};
-  const Collision collision = {Real(even), Real(odd), Real(x), Real(y), Real(z), Real(unit)};
+  const Collision collision = {even, odd, x, y, z, unit};
   FOR_BLOCKS(block, (count + SEGMENTS - 1) / SEGMENTS) {
     FOR_TILE_VECTORS(i, SEGMENTS, lane, SEGMENT, LANES) {
       const Index number = block * SEGMENTS + i;

@@ -122,10 +122,10 @@ INLINE void advance_strip(const Stored* source, Stored* target, const Strip& str
 
 // Advance strips[list[first ... first + count - 1]], or these very strips where there is no list.
 KERNEL advance_strips(const Stored* source, Stored* target, const Strip* strips, const Link* list,
-                      Index first, Index count, Index sites, double even, double odd, double x,
-                      double y, double z, double unit) {
+                      Index first, Index count, Index sites, Real even, Real odd, Real x, Real y,
+                      Real z, Real unit) {
   static_assert(LAYOUT == STREAM, "strips are vectors in memory");
-  const Collision collision = {Real(even), Real(odd), Real(x), Real(y), Real(z), Real(unit)};
+  const Collision collision = {even, odd, x, y, z, unit};
   FOR_ROWS(number, count) {
     // Rows in pores are too short, and directions too many, for a processor to foresee all of them.
     const Index ahead = number + STRIPS_AHEAD < count ? number + STRIPS_AHEAD : number;

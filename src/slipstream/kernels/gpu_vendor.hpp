@@ -19,6 +19,16 @@ INLINE T of_row_thread(T value, int step) {
   return __shfl_xor(value, step, ROW_THREADS);
 }
 
+// The values of the threads beside this one in its row; at an end of the row, its own.
+template <class T>
+INLINE T of_thread_before(T value) {
+  return __shfl_up(value, 1, ROW_THREADS);
+}
+template <class T>
+INLINE T of_thread_behind(T value) {
+  return __shfl_down(value, 1, ROW_THREADS);
+}
+
 // Bit i says whether thread i of this row has the flag.
 INLINE unsigned row_flags(bool flag) {
   return unsigned(__ballot(flag) >> (__lane_id() / ROW_THREADS * ROW_THREADS));
@@ -66,6 +76,15 @@ INLINE Index gpu_nanoseconds() { return 10 * Index(__builtin_amdgcn_s_memrealtim
 template <class T>
 INLINE T of_row_thread(T value, int step) {
   return __shfl_xor_sync(0xffffffffu, value, step);
+}
+
+template <class T>
+INLINE T of_thread_before(T value) {
+  return __shfl_up_sync(0xffffffffu, value, 1);
+}
+template <class T>
+INLINE T of_thread_behind(T value) {
+  return __shfl_down_sync(0xffffffffu, value, 1);
 }
 
 INLINE unsigned row_flags(bool flag) { return __ballot_sync(0xffffffffu, flag); }

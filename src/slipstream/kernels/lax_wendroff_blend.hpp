@@ -28,8 +28,7 @@ struct Layout {
   Index plane, row, planes, rows, columns;
 };
 
-// An index along an axis of `size` points that is periodic in place; 0 for one that has a halo.
+// An index along an axis of `size` points that is periodic in place; `size` is 0 for one that has a halo.
 INLINE Index wrapped(Index i, Index size) {
-  if (size == 0) return i;
-  return i < 0 ? i + size : i >= size ? i - size : i;
+  return size == 0 || (0 <= i && i < size) ? i : (i % size + size) % size;
 }

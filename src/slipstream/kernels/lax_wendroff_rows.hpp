@@ -1,9 +1,12 @@
-// The advection scheme row by row, for processors with vectors and a cache.
+// The advection scheme row by row, for processors with vectors and a cache: some steps in one pass.
 //
-// Work is a list of groups of neighbouring rows. Within a group the blends along z and y are made
-// in registers, vector by vector; the blend along x takes the vectors before and after. Groups are
-// listed such that a few stay in the cache while the list marches through the planes.
+// Work is a list of tiles, whose rows stay in the cache while a thread marches through the planes. Of
+// each plane, groups of rows are advanced: the blends along z and y are made in registers, vector by
+// vector; the blend along x takes the vectors before and after. All steps but the last one store
+// three planes of the tile, and of the points around it that the next step reads, in turn.
 #include "lax_wendroff_blend.hpp"
+
+#ifndef SLIPSTREAM_GPU
 
 // Rows of a group, first and last neighbours included, in the planes below, at and above.
 template <int ROWS>
@@ -64,43 +67,96 @@ INLINE void advect_group(const Group<ROWS>& group, Real* target, Index pitch, In
               [&](int r, V after) { store(target + r * pitch + last, blended(r, after)); });
 }
 
+// What of a plane is advanced at once, and where neighbours of it are.
+struct Plane {
+  const Real* neighbours[3];  // column 0 in the planes below, at and above
+  Index ahead;                // from the last of these to the plane that is read next, if any is
+  Layout at;                  // of these planes
+  Real* target;               // column 0 of the first row
+  Index target_row;
+  bool wraps, streams;
+};
+
 template <class V, int ROWS>
-INLINE void advect(const Real* source, Real* target, Layout at, const Index* entry, const Real* w) {
-  const Index z = entry[0], y = entry[1], x = entry[3], columns = entry[4];
+INLINE void advect(const Plane& plane, Index y, Index r, Index columns, const Real* w) {
   Group<ROWS> group;
-  for (int k = 0; k < 3; ++k) group.plane[k] = source + wrapped(z - 1 + k, at.planes) * at.plane;
-  for (int i = 0; i < ROWS + 2; ++i) group.row[i] = wrapped(y - 1 + i, at.rows) * at.row + x;
-  group.ahead = entry[5] * at.plane;
-  Real* to = target + z * at.plane + y * at.row + x;
-  const bool aligned = reinterpret_cast<Index>(to) % Index(sizeof(V)) == 0 && at.row % lanes_of<V> == 0;
-  advect_group<V, ROWS>(group, to, at.row, columns, columns == at.columns, STREAMS && aligned,
-                        weights<V>(w[0], w[1], w[2]), weights<V>(w[3], w[4], w[5]),
-                        weights<V>(w[6], w[7], w[8]));
+  for (int k = 0; k < 3; ++k) group.plane[k] = plane.neighbours[k];
+  for (int i = 0; i < ROWS + 2; ++i) group.row[i] = wrapped(y + r - 1 + i, plane.at.rows) * plane.at.row;
+  group.ahead = plane.ahead;
+  Real* to = plane.target + r * plane.target_row;
+  const bool aligned = reinterpret_cast<Index>(to) % Index(sizeof(V)) == 0 && plane.target_row % lanes_of<V> == 0;
+  advect_group<V, ROWS>(group, to, plane.target_row, columns, plane.wraps,
+                        plane.streams && aligned, weights<V>(w[0], w[1], w[2]),
+                        weights<V>(w[3], w[4], w[5]), weights<V>(w[6], w[7], w[8]));
 }
 
 template <int ROWS>
-INLINE void advect_any(const Real* source, Real* target, Layout at, const Index* entry, const Real* w) {
-  if (entry[4] < lanes_of<Vector>)
-    advect<Real, ROWS>(source, target, at, entry, w);
+INLINE void advect_any(const Plane& plane, Index y, Index r, Index columns, const Real* w) {
+  if (columns < lanes_of<Vector>)
+    advect<Real, ROWS>(plane, y, r, columns, w);
   else
-    advect<Vector, ROWS>(source, target, at, entry, w);
+    advect<Vector, ROWS>(plane, y, r, columns, w);
 }
 
-// An entry of the work is: plane, first row, number of rows (8, 4, 2 or 1), first column, columns, and
-// whether the same rows of the next plane are due soon. Indices count from the first point, to which `source` and `target` point.
+// Rows y and following of a plane.
+INLINE void advect_plane(const Plane& plane, Index y, Index rows, Index columns, const Real* w) {
+  Index r = 0;
+  for (; r + 8 <= rows; r += 8) advect_any<8>(plane, y, r, columns, w);
+  for (; r + 4 <= rows; r += 4) advect_any<4>(plane, y, r, columns, w);
+  for (; r + 2 <= rows; r += 2) advect_any<2>(plane, y, r, columns, w);
+  for (; r < rows; ++r) advect_any<1>(plane, y, r, columns, w);
+}
+
+INLINE void advect_tile(const Real* source, Real* target, Layout at, const Index* entry, const Real* w,
+                        Index steps) {
+  constexpr Index unit = 64 / sizeof(Real);
+  const Index around = steps - 1;
+  const Index z = entry[0], y = entry[1], x = entry[2], deep = entry[3], high = entry[4], wide = entry[5];
+  const bool wraps = wide == at.columns;
+  const Index beside = wraps ? 0 : around;
+  // Three planes for each step but the last; before and behind a row vectors may be read.
+  const Index lead = (beside + 2 * unit - 1) / unit * unit;
+  const Index pitch = ((lead + wide + beside + 2 * unit - 1) / unit | 1) * unit;
+  const Index size = (high + 2 * around) * pitch;
+  void* const memory = steps > 1 ? __builtin_malloc((3 * around * size + unit) * sizeof(Real)) : nullptr;
+  Real* const planes = reinterpret_cast<Real*>((reinterpret_cast<Index>(memory) + 63) / 64 * 64);
+  const auto kept = [&](Index step, Index number) { return planes + (3 * step + number % 3) * size + lead; };
+  // Plane `number` of a step is the tile's plane number - around; it needs the next of the step before.
+  for (Index k = 0; k < deep + 2 * around; ++k) {
+    for (Index step = 0; step < steps; ++step) {
+      const Index number = k - step, more = around - step;
+      if (number < step) break;
+      const Index wider = wraps ? 0 : more;
+      Plane plane;
+      for (int i = 0; i < 3; ++i)
+        plane.neighbours[i] =
+            (step == 0 ? source + wrapped(z - around + number - 1 + i, at.planes) * at.plane + x
+                       : kept(step - 1, number - 1 + i)) - wider;
+      plane.ahead = step == 0 && k + 1 < deep + 2 * around ? at.plane : 0;
+      plane.at = step == 0 ? at : Layout{size, pitch, 0, 0, 0};
+      plane.wraps = wraps;
+      plane.streams = STREAMS && step == around;
+      plane.target_row = step == around ? at.row : pitch;
+      plane.target = step == around ? target + (z - around + number) * at.plane + y * at.row + x
+                                    : kept(step, number) + step * pitch - wider;
+      advect_plane(plane, step == 0 ? y - more : step, high + 2 * more, wide + 2 * wider, w);
+    }
+  }
+  if (steps > 1) __builtin_free(memory);
+}
+
+// An entry of the work is: first plane, row and column of a tile, and the number of each. Indices
+// count from the first point, to which `source` and `target` point.
 KERNEL advect_rows(const Real* RESTRICT source, Real* RESTRICT target, const Index* RESTRICT work,
                    Index entries, Index plane, Index row, Index planes, Index rows, Index columns,
-                   Real z0, Real z1, Real z2, Real y0, Real y1, Real y2, Real x0, Real x1, Real x2) {
+                   Real z0, Real z1, Real z2, Real y0, Real y1, Real y2, Real x0, Real x1, Real x2,
+                   Index steps) {
   const Layout at = {plane, row, planes, rows, columns};
   const Real w[] = {z0, z1, z2, y0, y1, y2, x0, x1, x2};
   FOR_ROWS(i, entries) {
-    const Index* entry = work + 6 * i;
-    switch (entry[2]) {
-      case 8: advect_any<8>(source, target, at, entry, w); break;
-      case 4: advect_any<4>(source, target, at, entry, w); break;
-      case 2: advect_any<2>(source, target, at, entry, w); break;
-      default: advect_any<1>(source, target, at, entry, w);
-    }
+    advect_tile(source, target, at, work + 6 * i, w, steps);
     if (STREAMS) wait_for_streamed_stores();
   }
 }
+
+#endif

@@ -11,8 +11,8 @@
 // All layouts are bundles of directions: a bundle holds, site by site or vector by vector of sites,
 // its directions one after the other.
 enum Layout { STREAM, COLLISION, BUNDLE, VECTOR_COLLISION, VECTOR_BUNDLE };
-constexpr int SEGMENT = 16;  // sites that are stored, and advanced, together
-constexpr int GROUP = LAYOUT >= VECTOR_COLLISION ? SEGMENT : 1;
+constexpr int SEGMENT = 16;  // sites that are advanced together
+constexpr int GROUP = GROUP_SITES;
 constexpr bool BY_ROW = LAYOUT == BUNDLE || LAYOUT == VECTOR_BUNDLE;
 // Populations that move to the same row of the lattice share a bundle.
 INLINE constexpr int bundle_start(int q) { return LAYOUT == STREAM ? q : BY_ROW ? ROW_START[q] : 0; }
@@ -37,10 +37,15 @@ constexpr bool CONTIGUOUS = LAYOUT == STREAM || GROUP > 1;
 
 #ifdef SLIPSTREAM_GPU
 
+constexpr int LANES = 1;
+using Population = Real;
 INLINE Real load_population(const Stored* at) { return Real(*at); }
 INLINE void store_population(Stored* at, Real value) { *at = Stored(value); }
 
 #else
+
+constexpr int LANES = lanes_of<Vector>;
+using Population = Vector;
 
 typedef StoredBits StoredAnywhere
     __attribute__((vector_size(sizeof(Stored) * lanes_of<Vector>), aligned(sizeof(Stored))));

@@ -53,7 +53,8 @@ typedef Real Anywhere __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(R
 
 INLINE Vector load(const Real* address, Vector) { return *(const Anywhere*)address; }
 INLINE void store(Real* address, Vector value) { *(Anywhere*)address = value; }
-INLINE Vector all_lanes(Real value, Vector) { return Vector{} + value; }
+// Less zero, not and zero, which would change -0: compilers then load the lanes at once.
+INLINE Vector all_lanes(Real value, Vector) { return value - Vector{}; }
 
 // Load or store the lanes whose bits are set, and touch no other memory. `others` has the lanes that
 // are not loaded, and zeros where they are.

@@ -225,12 +225,12 @@ struct ThreadMemory {
   ~ThreadMemory() { free(values); }
 };
 
-// Two tiles of this thread, of so many values each.
+// Two tiles of this thread, of so many values each, and the addresses of as many rows on both sides.
 INLINE Values* tiles_of_thread(Index count) {
   static thread_local ThreadMemory memory;
   if (memory.size < count) {
     free(memory.values);
-    memory.values = (Values*)aligned_alloc(64, 2 * count * sizeof(Values));
+    memory.values = (Values*)aligned_alloc(64, 2 * count * (sizeof(Values) + sizeof(Complex*)));
     memory.size = count;
   }
   return memory.values;
@@ -245,16 +245,37 @@ INLINE Vector alternating(Vector a, Vector b, std::integer_sequence<int, I...>) 
   return __builtin_shufflevector(a, b, ((I % 2 ? lane_count : 0) + FIRST + I / 2)...);
 }
 
-// Neighbouring complex numbers of a row to the lanes, and back.
+// Cheap instructions exchange numbers within groups of 16 bytes, or whole groups. `zipped` has blocks of SIZE
+// numbers from one half of each group, of both vectors in turn; `unzipped` the numbers at even or odd places in
+// each group, of the first vector and then of the second; `unzipped_groups` does so with groups.
+constexpr int group = 16 / sizeof(Real), groups = lane_count / group;
+template <int SIZE, int HALF, int... I>
+INLINE Vector zipped(Vector a, Vector b, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(
+      a, b, (I / group * group + HALF * (group / 2) + I % group / (2 * SIZE) * SIZE + I % SIZE +
+             (I / SIZE % 2 ? lane_count : 0))...);
+}
+template <int ODD, int... I>
+INLINE Vector unzipped(Vector a, Vector b, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(
+      a, b, (I / group * group + 2 * I % group + ODD + (I % group < group / 2 ? 0 : lane_count))...);
+}
+template <int ODD, int... I>
+INLINE Vector unzipped_groups(Vector a, Vector b, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(
+      a, b, ((2 * (I / group) % groups + ODD) * group + I % group + (I < lane_count / 2 ? 0 : lane_count))...);
+}
+
+// Neighbouring complex numbers of a row to the lanes, in another order, and back.
 INLINE Values load_columns(const Complex* row) {
   const Real* at = (const Real*)row;
   const Vector a = load(at, Vector{}), b = load(at + lane_count, Vector{});
-  return {every_other<0>(a, b, AllLanes{}), every_other<1>(a, b, AllLanes{})};
+  return {unzipped<0>(a, b, AllLanes{}), unzipped<1>(a, b, AllLanes{})};
 }
 INLINE void store_columns(Complex* row, Values v) {
   Real* at = (Real*)row;
-  store(at, alternating<0>(v.re, v.im, AllLanes{}));
-  store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, AllLanes{}));
+  store(at, zipped<1, 0>(v.re, v.im, AllLanes{}));
+  store(at + lane_count, zipped<1, 1>(v.re, v.im, AllLanes{}));
 }
 
 // Rows of a column are far apart, so no processor sees what comes next: ask for the next tile's part of a
@@ -275,6 +296,17 @@ struct RowPlaces {
   INLINE Index place(Index plane, int row) const {
     return offset ? offset[row] + (first + plane) * pitch[row]
                   : plane * between_planes + row * between_rows;
+  }
+  // The addresses of all rows of a tile; `absent` stands for those that are not kept.
+  template <class Number>
+  INLINE void addresses(Number* field, Index plane, Index distance, int n, Number* absent,
+                        Number** RESTRICT rows) const {
+    if (offset)
+      for (int row = 0; row < n; ++row)
+        rows[row] = kept(row) ? field + (offset[row] + (first + plane) * pitch[row] + distance) : absent;
+    else
+      for (int row = 0; row < n; ++row)
+        rows[row] = field + (plane * between_planes + distance + row * between_rows);
   }
   // Whether the columns of neighbouring planes are neighbours too, in all `rows` rows.
   INLINE bool joins_planes(Index columns, Index rows) const {
@@ -453,20 +485,22 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
       const RowPlaces& in = pieces.is_whole ? rows_in : side_by_side;
       const RowPlaces& out = pieces.is_whole ? rows_out : side_by_side;
       const Index plane = pieces.of[0].plane, column = pieces.is_whole ? pieces.of[0].distance : 0;
-      const Complex* read = pieces.is_whole ? modes_in : (Complex*)other;
-      Complex* written = pieces.is_whole ? modes_out : (Complex*)other;
+      const Complex** read = (const Complex**)(tile + 2 * tile_size(*plan));
+      Complex** written = (Complex**)(read + tile_size(*plan));
+      alignas(64) static const Complex zeros[2 * lane_count] = {};
+      in.addresses(pieces.is_whole ? modes_in : (const Complex*)other, plane, column, n, zeros, read);
+      out.addresses(pieces.is_whole ? modes_out : (Complex*)other, plane, column, n, (Complex*)nullptr, written);
       if (!pieces.is_whole) pieces.gather(rows_in, modes_in, n, (Complex*)other);
       transform<SIGN>(
           plan->of, tile,
           [&](int i) {
-            if (!in.kept(i)) return Values{};
-            const Complex* row = read + in.place(plane, i) + column;
+            const Complex* row = read[i];
             prefetch_after(row);
             return load_columns(row);
           },
           [&](int k, Values v) {
-            if (!out.kept(k)) return;
-            Complex* row = written + out.place(plane, k) + column;
+            Complex* row = written[k];
+            if (!row) return;
             prefetch_after(row);
             store_columns(row, v);
           });
@@ -490,19 +524,44 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
   }
 }
 
-// Exchange the lanes of as many vectors with their numbers.
-template <int S, int... I>
-INLINE void exchange_blocks(Vector& a, Vector& b, std::integer_sequence<int, I...>) {
-  const Vector low = __builtin_shufflevector(a, b, (I & S ? lane_count + I - S : I)...);
-  b = __builtin_shufflevector(a, b, (I & S ? lane_count + I : I + S)...);
-  a = low;
-}
-template <int S = 1>
+// Exchange the lanes of as many vectors with their numbers: first within groups of 16 bytes, then groups.
 INLINE void transpose(Vector* v) {
-  if constexpr (S < lane_count) {
-    UNROLL for (int i = 0; i < lane_count; ++i)
-      if (!(i & S)) exchange_blocks<S>(v[i], v[i + S], AllLanes{});
-    transpose<2 * S>(v);
+  Vector of_number[group][groups];
+  UNROLL for (int i = 0; i < groups; ++i) {
+    const Vector* from = v + i * group;
+    const Vector a = zipped<1, 0>(from[0], from[1], AllLanes{});
+    const Vector b = zipped<1, 1>(from[0], from[1], AllLanes{});
+    if constexpr (group == 2) {
+      of_number[0][i] = a;
+      of_number[1][i] = b;
+    } else {
+      const Vector c = zipped<1, 0>(from[2], from[3], AllLanes{});
+      const Vector d = zipped<1, 1>(from[2], from[3], AllLanes{});
+      of_number[0][i] = zipped<2, 0>(a, c, AllLanes{});
+      of_number[1][i] = zipped<2, 1>(a, c, AllLanes{});
+      of_number[2][i] = zipped<2, 0>(b, d, AllLanes{});
+      of_number[3][i] = zipped<2, 1>(b, d, AllLanes{});
+    }
+  }
+  UNROLL for (int n = 0; n < group; ++n) {
+    const Vector* from = of_number[n];
+    if constexpr (groups == 1) {
+      v[n] = from[0];
+    } else {
+      const Vector even = unzipped_groups<0>(from[0], from[1], AllLanes{});
+      const Vector odd = unzipped_groups<1>(from[0], from[1], AllLanes{});
+      if constexpr (groups == 2) {
+        v[n] = even;
+        v[group + n] = odd;
+      } else {
+        const Vector next_even = unzipped_groups<0>(from[2], from[3], AllLanes{});
+        const Vector next_odd = unzipped_groups<1>(from[2], from[3], AllLanes{});
+        v[n] = unzipped_groups<0>(even, next_even, AllLanes{});
+        v[group + n] = unzipped_groups<0>(odd, next_odd, AllLanes{});
+        v[2 * group + n] = unzipped_groups<1>(even, next_even, AllLanes{});
+        v[3 * group + n] = unzipped_groups<1>(odd, next_odd, AllLanes{});
+      }
+    }
   }
 }
 

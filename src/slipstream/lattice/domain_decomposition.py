@@ -6,6 +6,7 @@ flow reaches, how to divide them, and what a rank's neighbours have next to its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,9 @@ class Subdomain:
         match.
     narrow : float
         Fraction of the pore voxels that are in pores of one or two voxels from wall to wall.
+    width : float
+        Twice the volume of the pores over the surface of their walls, in voxels: the width of a
+        slit. Infinite without walls.
     velocity_set : VelocitySet
         The directions in which sites are linked.
     """
@@ -76,6 +80,7 @@ class Subdomain:
     connectivity: Connectivity
     unmatched: tuple[int, int, int] = (0, 0, 0)
     narrow: float = 0.0
+    width: float = math.inf
     velocity_set: VelocitySet = D3Q19
 
 
@@ -140,7 +145,7 @@ def decompose(
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes, comm)
     on_every_rank(comm, lambda: _check_paths(connectivity, axes))
-    narrow = narrow_share(voxels, read[rank], shape, periodic, comm)
+    narrow, width = pore_widths(voxels, read[rank], shape, periodic, comm)
     divide = PARTITIONS[partition] if ranks > 1 else _cartesian
     boxes = divide(voxels, read[rank], shape, ranks, comm)
     box = boxes[rank]
@@ -163,7 +168,7 @@ def decompose(
     shells = _shell(voxels, box, plan, comm)
     neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank, D3Q19)
     return Subdomain(
-        shape, boxes, rank, box, own, images, neighbours, connectivity, unmatched, narrow
+        shape, boxes, rank, box, own, images, neighbours, connectivity, unmatched, narrow, width
     )
 
 
@@ -270,16 +275,16 @@ def _plane_of_slabs(
 NARROW, _PLANES = 2, 128
 
 
-def narrow_share(
+def pore_widths(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
-) -> float:
-    """Return the share of pore voxels with walls at most `NARROW` voxels apart. Collective.
+) -> tuple[float, float]:
+    """Return `narrow` and `width` of a `Subdomain`, of the whole image. Collective.
 
     Of large images some planes are taken, the same on any number of ranks.
     """
     below = [_plane_of_slabs(voxels, shape, offset, comm) for offset in (-2, -1)]
     above = [_plane_of_slabs(voxels, shape, offset, comm) for offset in (0, 1)]
-    counts = np.zeros(2)
+    counts = np.zeros(3)
     stride, depth = -(-shape[0] // _PLANES), len(voxels)
     beside = [*below, *above]
     for here in range(-slab.start[0] % stride, depth, stride):
@@ -293,14 +298,17 @@ def narrow_share(
                 around.append(voxels[at] != 0)
             else:
                 around.append(beside[at + 2 if at < 0 else at - depth + 2][0] != 0)
-        narrow = _are_narrow(pores, *around)
-        for axis in (0, 1):
-            narrow |= _are_narrow(
-                pores, *(_moved(pores, axis, n, periodic[1 + axis]) for n in (-2, -1, 1, 2))
-            )
-        counts += np.count_nonzero(narrow), np.count_nonzero(pores)
-    few, many = sum_over_ranks(comm, counts)
-    return float(few / many) if many else 0.0
+        lines = [around] + [
+            [_moved(pores, axis, n, periodic[1 + axis]) for n in (-2, -1, 1, 2)] for axis in (0, 1)
+        ]
+        narrow, faces = np.zeros_like(pores), 0
+        for line in lines:
+            narrow |= _are_narrow(pores, *line)
+            faces += int(np.count_nonzero(pores & ~line[1]))
+        counts += [int(np.count_nonzero(narrow)), faces, int(np.count_nonzero(pores))]
+    # As many faces have their wall before them as behind them.
+    few, faces, many = sum_over_ranks(comm, counts).tolist()
+    return few / many if many else 0.0, many / faces if faces else math.inf
 
 
 def _are_narrow(

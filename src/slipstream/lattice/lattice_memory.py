@@ -79,7 +79,7 @@ def noted_step(
     policy: str,
 ) -> PoreStep:
     """Return the pair of steps of a rank on a device that notes."""
-    sites = _NumberedSites(device, stored_sites(share.sites))
+    sites = _NumberedSites(device, stored_sites(share.sites, storage.group))
     segments = Segments(sites, storage, ())
     arrays = [
         device.empty((D3Q19.directions, sites.stored), storage.dtype)

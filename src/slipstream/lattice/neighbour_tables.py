@@ -18,6 +18,7 @@ from slipstream.lattice.population_layout import (
     AA_ODD,
     BASE_BLOCK,
     ENCODINGS,
+    RELATIVE_BLOCK,
     SEGMENT,
     Step,
     Storage,
@@ -27,9 +28,11 @@ from slipstream.lattice.velocity_set import VelocitySet
 
 # The segments that a block of a GPU's threads advances, and for how many such blocks of a
 # multiprocessor the registers suffice. Single precision has registers for more blocks, so that more
-# is fetched at a time; but neighbouring rows of a tile, which share lines, want to be in one block.
+# is fetched at a time.
 _LARGE_BLOCKS, _MORE_BLOCKS = (32, 1), (16, 3)
 _SEGMENTS_ON_CPUS = 32
+# Populations that 32 bits can number, with some to spare.
+_MOST_PLACES = (1 << 32) - (1 << 12)
 # Sites among which strips are made.
 _STRIP_BLOCK = 4096
 
@@ -60,6 +63,7 @@ class Units(ABC):
 
     def __init__(self, sites: StoredSites, storage: Storage) -> None:
         self._device, self._stored = sites.device, sites.stored
+        self._real = storage.real.type
         self._constants = {
             **storage.constants,
             **sites.velocity_set.constants,
@@ -94,7 +98,8 @@ class Units(ABC):
         kernel = self._device.kernel(self._header, self._name, **constants)
         listed = np.int64(0) if units is None else units
         links = (*self._tables, listed, first, count, self._stored)
-        return kernel.bind(self._launch(count), source, target, *links, *numbers)
+        real = map(self._real, numbers)
+        return kernel.bind(self._launch(count), source, target, *links, *real)
 
 
 class Segments(Units):
@@ -108,12 +113,11 @@ class Segments(Units):
         self.sites_per_unit = SEGMENT
         self._segments, self._threads = _SEGMENTS_ON_CPUS, 0
         if sites.device.kind != "cpu":
-            is_large = storage.real.itemsize == 8 or storage.order == "row-tiles"
-            self._segments, blocks = _LARGE_BLOCKS if is_large else _MORE_BLOCKS
+            self._segments, blocks = _LARGE_BLOCKS if storage.real.itemsize == 8 else _MORE_BLOCKS
             self._threads = self._segments * SEGMENT
             populations = sites.stored * sites.velocity_set.directions
             self._constants |= {
-                "PLACE": "unsigned" if populations < 1 << 32 else "Index",
+                "PLACE": "unsigned" if populations < _MOST_PLACES else "Index",
                 "SEGMENTS": self._segments,
                 "THREADS": self._threads,
                 "BLOCKS_PER_SM": blocks,
@@ -216,6 +220,32 @@ def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     return Links(segments, segments, 4 + 2 * rows + 4 * rows / BASE_BLOCK, len(found))
 
 
+def _relative_links(sites: Sites, storage: Storage, wide: Array) -> Links:
+    """Return 16 bits for each link: the site upstream, from a base that 64 sites share."""
+    device, count, links = sites.device, sites.stored, sites.velocity_set.links
+    blocks = -(-count // RELATIVE_BLOCK)
+    offsets = device.empty((blocks, links // 2, RELATIVE_BLOCK), np.uint32)
+    bases = device.empty((blocks, links + 2), np.int32)
+    wrong = device.zeros((blocks,), np.uint8)
+
+    def run(name: str, rows: int, reduces: bool, *arguments: Any) -> None:
+        constants = {**Storage().constants, **sites.velocity_set.constants}
+        kernel = device.kernel("relative_links.hpp", name, ENCODING="RELATIVE", **constants)
+        device.run(kernel.bind(RowLaunch(rows, RELATIVE_BLOCK, reduces), *arguments))
+
+    run("pack_relative_links", blocks, True, wide, count, offsets, bases, wrong)
+    found = device.array_module.flatnonzero(wrong)
+    exceptions = device.empty((max(1, len(found)), links, RELATIVE_BLOCK), np.uint32)
+    listed = wide, count, found, len(found), bases, exceptions
+    run("list_exceptional_blocks", len(found), False, *listed)
+    none = device.zeros((1,), np.uint32)
+    segments = Segments(sites, storage, (none, offsets, none, bases, exceptions))
+    size = ENCODINGS["relative"].bytes_per_site(sites.velocity_set)
+    exceptional = len(found) * RELATIVE_BLOCK
+    size += 4 * links * exceptional / max(1, count)
+    return Links(segments, segments, size, exceptional)
+
+
 def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     """Return links of vectors of sites; steps without links advance segments."""
     none = sites.device.zeros((1,), np.uint32)
@@ -223,4 +253,9 @@ def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     return Links(strips, Segments(sites, storage, (none,) * 5), strips.bytes_per_site)
 
 
-_MAKERS = {"wide": _wide_links, "compact": _compact_links, "strips": _strip_links}
+_MAKERS = {
+    "wide": _wide_links,
+    "compact": _compact_links,
+    "strips": _strip_links,
+    "relative": _relative_links,
+}

@@ -90,6 +90,7 @@ ORDERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 ENCODINGS = {
     "wide": Encoding("WIDE", bytes_per_link=4.0),
     "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.2),
+    "relative": Encoding("RELATIVE", bytes_per_link=2.0, bytes_beside=1.25),
     # Made from wide links; the steps that use them have a kernel of their own.
     "strips": Encoding("WIDE", bytes_per_link=2.0, bytes_beside=4.0, only_layout="stream"),
 }
@@ -103,10 +104,12 @@ _STORED_NAMES = {**REAL_NAMES, "float16": "Half"}  # in ``stored_numbers.hpp``
 # The choices that affect speed only.
 TUNED = ("propagation", "layout", "order", "encoding")
 
-# Sites that are stored, and advanced, together: a line of a GPU's cache in double precision.
+# Sites that are advanced together.
 SEGMENT = 16
-# Sites that share the bases of compact links.
-BASE_BLOCK = 256
+# Of a GPU's cache: what a warp reads of a direction should lie in few of them.
+_LINE_BYTES = 128
+# Sites that share the bases of compact links, and of relative ones.
+BASE_BLOCK, RELATIVE_BLOCK = 256, 64
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,12 @@ class Storage:
         In place, with two alternating kinds of steps, or from one array to another.
     layout : {"stream", "collision", "bundle", "vector-collision", "vector-bundle"}
         Direction by direction; site by site; directions that lead to the same row of sites
-        together; and the latter two for vectors of 16 sites.
+        together; and the latter two for vectors of sites that fill 128 bytes.
     order : {"raster", "row-tiles"}
         Rows of sites one after the other, or in tiles of 8 by 8 rows.
-    encoding : {"compact", "wide", "strips"}
-        Of links: 20 bytes a site, or 72; or for vectors of sites, on a CPU and in layout "stream"
-        only.
+    encoding : {"compact", "relative", "wide", "strips"}
+        Of links: 20, 37 or 72 bytes a site; or for vectors of sites, on a CPU and in layout
+        "stream" only.
     precision : {"float64", "float32", "mixed", "float16"}
         Of storage and arithmetic; mixed stores float32 and computes with float64, float16 stores
         float16 and computes with float32.
@@ -154,7 +157,7 @@ class Storage:
         if needed and self.layout != needed:
             raise InputError(
                 f"encoding {self.encoding!r} needs layout {needed!r}, not {self.layout!r}; "
-                "accepted with it: compact, wide"
+                "accepted with it: compact, relative, wide"
             )
 
     @property
@@ -173,6 +176,12 @@ class Storage:
         return self.dtype == np.float16
 
     @property
+    def group(self) -> int:
+        """How many sites have their populations of a direction together, if not all."""
+        is_grouped = self.layout.startswith("vector")
+        return _LINE_BYTES // self.dtype.itemsize if is_grouped else 1
+
+    @property
     def values(self) -> np.dtype:
         """Type of populations in states and on the host, which has all stored numbers exactly."""
         return np.result_type(self.dtype, np.float32)
@@ -182,6 +191,7 @@ class Storage:
         """Compile-time constants of kernels that read or write populations."""
         return {
             "LAYOUT": LAYOUTS[self.layout],
+            "GROUP_SITES": self.group,
             "REAL": REAL_NAMES[self.real.name],
             "STORED": _STORED_NAMES[self.dtype.name],
             "STORED_BYTES": self.dtype.itemsize,

@@ -95,14 +95,19 @@ class PoreFlow:
             )
         if storage.encoding == "strips" and device.kind != "cpu":
             raise InputError(
-                "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
+                "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, relative, wide"
             )
         self.subdomain, self.storage, self.device = subdomain, storage, device
         self.policy, self._transport = policy, transport
         self._propagation = PROPAGATIONS[storage.propagation]
         self._directions = subdomain.velocity_set.directions
         self.sites = Sites(
-            device, subdomain.own, subdomain.images, storage.order, subdomain.velocity_set
+            device,
+            subdomain.own,
+            subdomain.images,
+            storage.order,
+            subdomain.velocity_set,
+            storage.group,
         )
         wide = self.sites.wide_links()
         self.links = make_links(self.sites, storage, wide)

@@ -44,6 +44,7 @@ class Sites:
         own: Sequence[tuple[Box, Box]],
         order: str,
         velocity_set: VelocitySet = D3Q19,
+        group: int = 1,
     ) -> None:
         self.device, self.velocity_set = device, velocity_set
         self.box_shape = tuple(size - 2 for size in voxels.shape)
@@ -65,7 +66,7 @@ class Sites:
         )
         self._counts: Any = counts
         self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
-        self.stored = stored_sites(self.count)
+        self.stored = stored_sites(self.count, group)
         check_size(self.box_shape[2], self.count)
 
     def _number(self, counts: np.ndarray, own: Sequence[tuple[Box, Box]], order: str) -> None:
@@ -124,9 +125,11 @@ class Sites:
         self.device.run(kernel.bind(launch, *arguments))
 
 
-def stored_sites(count: int) -> int:
-    """Return for how many sites memory is allocated, for so many."""
+def stored_sites(count: int, group: int = 1) -> int:
+    """Return for how many sites, in whole groups, memory is allocated, for so many."""
     segments = -(-count // SEGMENT)
+    if group > SEGMENT:
+        return group * -(-count // group)
     return SEGMENT * (segments + (_OVER - segments) % _TURN)
 
 

@@ -104,6 +104,7 @@ class TimeLoop:
         due = [one for one in self._observers if one.is_due()]
         if not due:
             return
+        self._simulation.complete_steps()
         if self._simulation.is_timed:
             # What steps still take is not the observers' time.
             began = clock.perf_counter()

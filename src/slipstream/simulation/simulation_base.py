@@ -282,6 +282,10 @@ class Simulation(ABC):
         """Note that fields or settings have been set, which may allow another step."""
         self.times_set += 1
 
+    def complete_steps(self) -> None:
+        """Take steps that were put off, so that any rank can read the state. Collective."""
+        return
+
     def synchronize(self) -> None:
         """Wait until all steps are done."""
         self.device.synchronize()

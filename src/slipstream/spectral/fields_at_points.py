@@ -15,7 +15,8 @@ import sympy
 
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
-from slipstream.device import Operation
+from slipstream.device import Kernel, Operation, RowLaunch
+from slipstream.device.row_sums import sum_of_rows
 from slipstream.errors import InputError
 from slipstream.fft import PointOperation
 from slipstream.schedule import commit
@@ -179,20 +180,21 @@ class PointWriter:
 
     def __init__(self, flow: SpectralStep, target: Array) -> None:
         self._sources: list[Array] = []
-        self._chunks: dict[int, list[Array]] = {}
+        self._chunks: dict[int, Array] = {}
         self._target = target
         # The recorded step has no reference to what holds it.
-        sources, chunks, device = self._sources, self._chunks, flow.device
+        sources, chunks, device, kernel = self._sources, self._chunks, flow.device, sum_kernel(flow)
 
         def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-            count = max(1, _POINTS_AT_A_TIME // (points.shape[2] * points.shape[3]))
+            fields, planes, ny, nx = points.shape
+            rows, field_size = planes * ny, points.strides[0] // points.itemsize
 
             def run(stream: Any) -> None:
-                device.copy(points, sources[0][:, plane : plane + points.shape[1]])(stream)
-                chunks[plane] = [
-                    _sums_of_planes(points[:, low : low + count], device.array_module)
-                    for low in range(0, points.shape[1], count)
-                ]
+                device.copy(points, sources[0][:, plane : plane + planes])(stream)
+                table = device.empty((rows, 2 * fields), np.float64)
+                launch = RowLaunch(fields * rows, nx, reduces=True)
+                kernel.bind(launch, points, table, fields, rows, nx, field_size)(stream)
+                chunks[plane] = table
 
             return run, []
 
@@ -208,21 +210,15 @@ class PointWriter:
         flow.device.synchronize()
         self._sources.clear()
         total = np.zeros((len(values), 2))
-        for _, parts in sorted(self._chunks.items()):
-            for part in parts:
-                for plane in flow.device.to_host(part):
-                    total += plane
+        for _, table in sorted(self._chunks.items()):
+            total += sum_of_rows(flow.device, table).reshape(total.shape)
         self._chunks.clear()
         return total
 
 
-def _sums_of_planes(points: Any, module: Any) -> Any:
-    """Return the sums of each plane's values, and of their squares: (planes, components, 2)."""
-    sums = [
-        module.stack([one.sum(axis=(1, 2)), (one * one).sum(axis=(1, 2))], axis=-1)
-        for one in (component.astype(np.float64, copy=False) for component in points)
-    ]
-    return module.stack(sums, axis=1)
+def sum_kernel(flow: SpectralStep) -> Kernel:
+    """Return the kernel that adds up values at points."""
+    return flow.device.kernel("value_sums.hpp", "sums_of_values", REAL=flow.real)
 
 
 class PointReader:

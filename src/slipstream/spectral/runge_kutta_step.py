@@ -7,6 +7,7 @@ part and the substage itself. `slab_engine` fuses these with the transforms.
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Callable
@@ -121,6 +122,12 @@ class SpectralStep:
     def read_state(self) -> Any:
         """Return the state to a caller that does not change it."""
         return self._fields["state"]
+
+    @functools.cached_property
+    def wave_axes(self) -> tuple[Array, Array, Array]:
+        """The wavenumbers along z, y and x in double precision, on the device."""
+        waves, array = self.wavenumbers, self.device.array
+        return tuple(array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))  # type: ignore[return-value]
 
     def modes_of(self, array: Array) -> Array:
         """Return the kept modes of a spectral array, without the padding of its rows."""

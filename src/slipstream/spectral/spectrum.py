@@ -14,7 +14,7 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.collective import sum_over_ranks
 from slipstream.device import Kernel, RowLaunch
-from slipstream.device.row_sums import row_sum_kernel, sum_of_rows
+from slipstream.device.row_sums import group_sums, row_sum_kernel
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts
 
@@ -53,8 +53,8 @@ def box_means(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
 
 def variances(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
     """Return the mean square distance from its mean of each of some components. Collective."""
-    each = (modes[place : place + 1] for place in range(len(modes)))
-    return np.array([sums_in_bins(flow, one, one, _NO_MEAN, comm)[1] for one in each])
+    each = [modes[place : place + 1] for place in range(len(modes))]
+    return _sums_of_pairs(flow, [(one, one) for one in each], _NO_MEAN, comm)[:, 1]
 
 
 def sums_in_shells(flow: SpectralStep, first: Array, second: Array, comm: Comm) -> np.ndarray:
@@ -80,27 +80,39 @@ def sums_in_bins(
 
     Both have the shape (components, kz, ky of this rank, kx); both signs of kx are counted.
     """
-    device, waves = flow.device, flow.wavenumbers
-    sums = np.zeros(bins.count)
-    z, y, x = (device.array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))
-    kernel = _kernel_of_bins(flow, bins.number)
+    sums: np.ndarray = _sums_of_pairs(flow, [(first, second)], bins, comm)[0]
+    return sums
+
+
+def _sums_of_pairs(
+    flow: SpectralStep, pairs: Sequence[tuple[Array, Array]], bins: Bins, comm: Comm
+) -> np.ndarray:
+    """Return the sums over bins of each pair, as `sums_in_bins`; the host waits once."""
+    device, (z, y, x) = flow.device, flow.wave_axes
+    kernel, submit = _kernel_of_bins(flow, bins.number), device.default_stream.submit
     numbers_of_plane = y.size * max(x.size, bins.count)
     planes = max(1, _NUMBERS_AT_A_TIME // max(1, numbers_of_plane))
+    totals: list[tuple[int, Array]] = []
     for low in range(0, len(z) if x.size * y.size else 0, planes):
         part = slice(low, low + planes)
-        table = device.zeros((len(z[part]) * y.size, bins.count), np.float64)
-        add = kernel.bind(
-            RowLaunch(len(z[part]), y.size),
-            first[:, part],
-            second[:, part],
-            *(z[part], y, x, table, bins.count),
-            *(len(first), len(z[part]), y.size, x.size),
-            *_modes_apart(first),
-            *_modes_apart(second),
-            *(bins.a, bins.b, bins.c),
-        )
-        device.run(add)
-        sums += sum_of_rows(device, table)
+        for number, (first, second) in enumerate(pairs):
+            table = device.empty((len(z[part]) * y.size, bins.count), np.float64)
+            submit(device.fill(table, 0))
+            add = kernel.bind(
+                RowLaunch(len(z[part]), y.size),
+                first[:, part],
+                second[:, part],
+                *(z[part], y, x, table, bins.count),
+                *(len(first), len(z[part]), y.size, x.size),
+                *_modes_apart(first),
+                *_modes_apart(second),
+                *(bins.a, bins.b, bins.c),
+            )
+            submit(add)
+            totals.append((number, group_sums(device, table)))
+    sums = np.zeros((len(pairs), bins.count))
+    for number, groups in totals:
+        sums[number] += device.to_host(groups).sum(axis=0)
     return sum_over_ranks(comm, sums)
 
 

@@ -1,4 +1,4 @@
-"""One step of some points against NumPy, and the kernels of CPU and GPU bit by bit.
+"""Some steps of some points against NumPy, and the kernels of CPU and GPU bit by bit.
 
 All memory that a step must not use holds not-a-numbers, and all that it must not write is compared
 with what it was.
@@ -45,14 +45,15 @@ def by_rolling(values, courant):
     )
 
 
-def tolerance(values):
-    """Return the largest error of one step of rounded numbers.
+def tolerance(values, steps):
+    """Return the largest error of some steps of rounded numbers.
 
     Three blends of three products, each one rounded, are nine roundings of half an epsilon. Each of
     the nine weights has an error of 1.5 epsilon at most, and nowhere do weights sum to more than
-    5/4 an axis: 9/2 (5/4)^3 + 3 * 3 * 1.5 (5/4)^2 is less than 32.
+    5/4 an axis: 9/2 (5/4)^3 + 3 * 3 * 1.5 (5/4)^2 is less than 32. A step makes values, and errors
+    of steps before, (5/4)^3 < 2 times as large at most.
     """
-    return 32 * np.finfo(values.dtype).eps * np.abs(values).max()
+    return steps * 2 ** (steps - 1) * 32 * np.finfo(values.dtype).eps * np.abs(values).max()
 
 
 LENGTHS = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 23])
@@ -68,15 +69,16 @@ def cut(draw, size, shortest=0):
 
 @st.composite
 def problems(draw):
-    """Return layout, boxes, dtype and Courant numbers: any halo, sizes 1, 2 and primes."""
+    """Return layout, boxes, dtype, Courant numbers and steps: any halo, sizes 1, 2 and primes."""
+    steps = draw(st.integers(1, 2))
     shape = draw(st.tuples(LENGTHS, LENGTHS, COLUMNS))
     start = draw(st.tuples(*[st.integers(-2, 9)] * 3))
-    halo = draw(st.tuples(*[st.integers(0, 1)] * 3))
+    halo = draw(st.tuples(*[st.sampled_from([0, steps, steps + 1])] * 3))
     dtype = np.dtype(draw(st.sampled_from(["float32", "float64"])))
     stop = tuple(map(int.__add__, start, shape))
     layout = PaddedBox(Box(start, stop), halo, 128 // dtype.itemsize)
     # Rows that wrap are complete, or keep their distance from the ends.
-    distances = (0, 0, 0 if halo[2] else 1)
+    distances = (0, 0, 0 if halo[2] else steps)
     ranges = [
         cut(draw, n, least) if n > 2 * least and draw(st.booleans()) else (0, n)
         for n, least in zip(shape, distances, strict=True)
@@ -86,7 +88,7 @@ def problems(draw):
     boxes = box.without(hole) or [box]
     numbers = st.one_of(st.sampled_from([-1.0, 0.0, 1.0]), st.floats(-1, 1, width=16))
     courant = draw(st.one_of(st.sampled_from(COURANTS), st.tuples(numbers, numbers, numbers)))
-    return layout, [box.shifted(start) for box in boxes], dtype, courant
+    return layout, [box.shifted(start) for box in boxes], dtype, courant, steps
 
 
 def random_world(layout, dtype):
@@ -101,7 +103,7 @@ def in_memory(layout, dtype, value):
     return np.full(size + 2 * spare, value, dtype), slice(spare, spare + size)
 
 
-def advanced(device, layout, boxes, world, courant, tile=None):
+def advanced(device, layout, boxes, world, courant, steps=1, tile=None):
     """Advance the points of some boxes; return their array, in which NaN is what was not written.
 
     What is not a neighbour of theirs is NaN before, too.
@@ -110,12 +112,13 @@ def advanced(device, layout, boxes, world, courant, tile=None):
     needed = np.zeros(outer.shape, bool)
     for box in boxes:
         needed[box.slices(outer)] = True
-    needed = np.any([np.roll(needed, offset, (0, 1, 2)) for offset in OFFSETS], axis=0)
+    for _ in range(steps):
+        needed = np.any([np.roll(needed, offset, (0, 1, 2)) for offset in OFFSETS], axis=0)
     host, inside = in_memory(layout, world.dtype, np.nan)
     host[inside].reshape(layout.shape)[layout.slices(outer)] = np.where(needed, world, np.nan)
     source, target = device.array(host), device.array(in_memory(layout, world.dtype, UNTOUCHED)[0])
     views = [memory[inside].reshape(layout.shape) for memory in (source, target)]
-    stencil = Stencil(device, layout, world.dtype, courant, tile)
+    stencil = Stencil(device, layout, world.dtype, courant, steps, tile)
     device.run(stencil.advance(*views, boxes))
     assert device.to_host(source).tobytes() == host.tobytes()
     memory = device.to_host(target).copy()
@@ -128,34 +131,54 @@ def advanced(device, layout, boxes, world, courant, tile=None):
     return result[layout.box.slices(outer)]
 
 
-def assert_one_step(layout, boxes, world, courant, result):
-    outer = layout.box.grown(layout.halo)
-    expected = by_rolling(world, courant)[layout.box.slices(outer)]
+def assert_steps(layout, boxes, world, courant, steps, result):
+    outer, expected = layout.box.grown(layout.halo), world
+    for _ in range(steps):
+        expected = by_rolling(expected, courant)
+    expected = expected[layout.box.slices(outer)]
     missing = np.ones(layout.box.shape, bool)
     for box in boxes:
         missing[box.slices(layout.box)] = False
     np.testing.assert_array_equal(np.isnan(result), missing)
     error = np.abs(result - expected)[~missing].max()
-    assert error <= tolerance(world)
+    assert error <= tolerance(world, steps)
 
 
 @settings(max_examples=200)
 @given(problems())
 def test_every_kernel_gives_the_same_bits_within_rounding_of_27_products(devices, problem):
-    layout, boxes, dtype, courant = problem
+    layout, boxes, dtype, courant, steps = problem
     world = random_world(layout, dtype)
-    results = [advanced(one, layout, boxes, world, courant) for one in devices.values()]
-    assert_one_step(layout, boxes, world, courant, results[0])
+    results = [advanced(one, layout, boxes, world, courant, steps) for one in devices.values()]
+    assert_steps(layout, boxes, world, courant, steps, results[0])
     for result in results[1:]:
         assert result.tobytes() == results[0].tobytes()
 
 
 @given(problems())
-def test_points_have_the_same_bits_however_they_are_divided(device, problem):
-    layout, boxes, dtype, courant = problem
+def test_steps_of_a_pass_have_the_bits_of_one_after_the_other(devices, problem):
+    """In a box around the points, of which each step leaves what has its neighbours."""
+    layout, _, dtype, courant, steps = problem
     world = random_world(layout, dtype)
-    parts = advanced(device, layout, boxes, world, courant)
-    complete = advanced(device, layout, [layout.box], world, courant)
+    together = advanced(devices["given"], layout, [layout.box], world, courant, steps)
+    wide = [(steps, steps) if width == 0 else (0, 0) for width in layout.halo]
+    kept = [
+        slice(width - steps, -(width - steps) or None) if width else slice(None)
+        for width in layout.halo
+    ]
+    values = np.pad(world[tuple(kept)], wide, mode="wrap")
+    for _ in range(steps):
+        box = Box((0, 0, 0), tuple(size - 2 for size in values.shape))
+        values = advanced(ROWS, PaddedBox(box, (1, 1, 1), 16), [box], values, courant)
+    assert together.tobytes() == values.tobytes()
+
+
+@given(problems())
+def test_points_have_the_same_bits_however_they_are_divided(device, problem):
+    layout, boxes, dtype, courant, steps = problem
+    world = random_world(layout, dtype)
+    parts = advanced(device, layout, boxes, world, courant, steps)
+    complete = advanced(device, layout, [layout.box], world, courant, steps)
     written = ~np.isnan(parts)
     assert parts[written].tobytes() == complete[written].tobytes()
 
@@ -174,13 +197,13 @@ class NotingDevice(HostDevice):
 
 @given(problems())
 def test_stores_past_the_caches_give_the_same_bits(problem):
-    layout, boxes, dtype, courant = problem
+    layout, boxes, dtype, courant, steps = problem
     world, results = random_world(layout, dtype), []
     for size in (0, 1 << 40):  # of a cache that nothing fits in, or everything
         device = NotingDevice()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stencil, "cache_bytes", lambda size=size: size)
-            results.append(advanced(device, layout, boxes, world, courant).tobytes())
+            patch.setattr(stencil, "cache_bytes", lambda *_, size=size: size)
+            results.append(advanced(device, layout, boxes, world, courant, steps).tobytes())
         assert [bool(constants["STREAMS"]) for _, _, constants in device.noted] == [size == 0]
     assert results[0] == results[1]
 
@@ -188,7 +211,7 @@ def test_stores_past_the_caches_give_the_same_bits(problem):
 @pytest.mark.parametrize("alignment", [1, 2, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_that_are_not_aligned_are_not_streamed_but_right(alignment, dtype, monkeypatch):
-    monkeypatch.setattr(stencil, "cache_bytes", lambda: 0)
+    monkeypatch.setattr(stencil, "cache_bytes", lambda *_: 0)
     layout = PaddedBox(Box((0, 0, 0), (3, 9, 45)), (1, 1, 1), alignment)
     world, aligned = random_world(layout, dtype), PaddedBox(layout.box, layout.halo, 64)
     results = [advanced(ROWS, one, [layout.box], world, COURANTS[1]) for one in (layout, aligned)]
@@ -196,9 +219,8 @@ def test_rows_that_are_not_aligned_are_not_streamed_but_right(alignment, dtype, 
 
 
 TILES_OF_OTHER_SIZES = [
-    TileSize(planes=1, rows=1, columns=1, group=1),
-    TileSize(planes=3, rows=6, columns=5, group=2),
-    TileSize(planes=2, rows=8, columns=30, group=8),
+    TileSize(rows=1),
+    TileSize(rows=2, columns=2, strips=3),
 ]
 
 
@@ -210,7 +232,7 @@ def test_tiles_of_any_size_give_the_same_bits(device, device_kind, tile, halo):
     for dtype in ("float32", "float64"):
         world = random_world(layout, dtype)
         results = [
-            advanced(one, layout, [layout.box], world, COURANTS[1], size).tobytes()
+            advanced(one, layout, [layout.box], world, COURANTS[1], 1, size).tobytes()
             for size in (tile, TileSize())
         ]
         assert results[0] == results[1]

@@ -6,7 +6,7 @@ import xarray
 
 from flows import diagnostics
 from launched_runs import SPECTRAL, enter, run
-from slipstream import cli
+from slipstream import Advection, cli
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
@@ -87,6 +87,41 @@ def test_run_ends_with_the_first_step_that_reaches_its_end(folder):
     assert series["step"][-1] == 23
     assert series["time"][-1] == pytest.approx(23 * 0.7 / 16, rel=1e-15)
     np.testing.assert_allclose(series["step_size"], 0.7 / 16)
+
+
+def test_steps_that_share_a_pass_show_in_no_output(folder):
+    """Rows every third step, snapshots every fifth; the first segment ends within a pass."""
+    settings = (
+        "output.pictures=false",
+        "output.report=false",
+        "output.diagnostics_interval=0.075",
+        "output.fields_interval=0.125",
+    )
+    assert run(*settings, "run.steps_per_pass=1", out="one") == 0
+    several = "run.steps_per_pass=2"
+    assert run(*settings, several, out="several") == 0
+    assert run(*settings, several, "time.max_steps=7", out="first") == 0
+    assert run(*settings, several, "initial.restart=first", out="second") == 0
+    assert state("several").tobytes() == state("second").tobytes() == state("one").tobytes()
+    one, other = (diagnostics(folder / name) for name in ("one", "several"))
+    for name, values in one.items():
+        np.testing.assert_array_equal(other[name], values)
+    one, other = (xarray.open_zarr(folder / name / "fields.zarr") for name in ("one", "several"))
+    np.testing.assert_array_equal(other.tracer, one.tracer)
+
+
+def test_function_between_steps_may_read_on_one_rank_alone():
+    """Steps that wait for a pass to be filled are taken before: all ranks must take them."""
+    tracer = Advection(points=16, run={"steps_per_pass": 2})
+    taken = []
+
+    @tracer.every(steps=3)
+    def note(_):
+        taken.append((tracer.solver.step, tracer.solver.solver.due))
+
+    tracer.run(steps=7)
+    assert (tracer.solver.step, tracer.solver.solver.due) == (7, 0)
+    assert taken == [(step, 0) for step in (0, 3, 6)]
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])

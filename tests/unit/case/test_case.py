@@ -248,7 +248,6 @@ DEFAULTS = {
         "voxel_size",
         "buffer",
         "isolated",
-        "relaxation_time",
         "magic",
         "inertia",
         "tolerance",

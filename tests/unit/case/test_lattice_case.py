@@ -56,7 +56,7 @@ def test_minimal_case_has_the_documented_defaults():
     assert (image.porosity, image.seed, image.voxel_size) == (0.13, 0, 1.0)
     assert (image.crop, image.mirror, image.buffer, image.walls) == (None, (), 0, ())
     assert (image.isolated, image.path, image.pore) == ("remove", None, None)
-    assert (flow.axis, flow.relaxation_time, flow.magic) == ("z", 1.0, 3 / 16)
+    assert (flow.axis, flow.relaxation_time, flow.magic) == ("z", None, 3 / 16)
     assert (flow.force, flow.pressure_drop, flow.inertia) == (1e-5, None, False)
     assert (case.convergence.tolerance, case.convergence.interval) == (1e-3, 100)
     assert set(case.numerics.model_dump().values()) == {"float64", "auto"}
@@ -198,7 +198,7 @@ def test_case_says_how_it_ends():
         ("convergence.tolerance=1", ["convergence.tolerance", "less than 1"]),
         ("numerics.precision=float8", ["numerics.precision", "float64, float32, mixed, float16"]),
         ("numerics.layout=streams", ["numerics.layout", "did you mean 'stream'"]),
-        ("numerics.encoding=dense", ["numerics.encoding", "wide, compact, strips"]),
+        ("numerics.encoding=dense", ["numerics.encoding", "wide, compact, relative, strips"]),
         ("run.partition=metis", ["run.partition", "bisection, cartesian"]),
         ("run.transport=tcp", ["run.transport", "auto, peer, nccl"]),
         ("run.strategy=mpi", ["run.strategy", "partition"]),

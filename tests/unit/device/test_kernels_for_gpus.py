@@ -39,6 +39,7 @@ from slipstream.lattice.pressure_blocks import PressureGrids
 from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
+from slipstream.spectral.fields_at_points import sum_kernel
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
@@ -60,6 +61,7 @@ MODELS = (
 ONLY_FOR_CPUS = (
     "collide_and_stream_strips.hpp",
     "lane_program.hpp",
+    "lax_wendroff_rows.hpp",
     "openmp_threads.hpp",
     "vector_fft.hpp",
     "vector_product.hpp",
@@ -135,6 +137,7 @@ def used_kernels(real, shape):
             component_sums(flow)
             energy_spectrum(flow, 0, problem.size, None)
             variances(flow, flow.modes_of(flow.state), None)
+            sum_kernel(flow)
             assert list(anisotropic(flow, field_parts(model), None))
             if problem.size >= 3:
                 vector_sums(flow, 0)
@@ -193,10 +196,10 @@ def storages(real):
     shorter = {"float64": "mixed", "float32": "float16"}[real]
     for number, layout in enumerate(LAYOUTS):
         propagation = ("aa", "two-lattice")[number % 2]
-        encoding = ("compact", "wide")[number // 2 % 2]
+        encoding = ("compact", "relative", "wide")[number // 2 % 3]
         yield Storage(propagation, layout, "raster", encoding, real)
     for layout in tuple(LAYOUTS)[::3]:
-        yield Storage("aa", layout, "raster", "compact", shorter)
+        yield Storage("aa", layout, "raster", "relative", shorter)
 
 
 def lattice_kernels(real):

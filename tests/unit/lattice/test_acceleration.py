@@ -51,7 +51,8 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_the_steady_flow_is_that_of_time_steps_alone(options):
     image = smooth_noise(16, 0.4, 3, 1.5)
-    settings = {"tolerance": 1e-9, "max_steps": 20_000, **options, **PLAIN}
+    settings = {"tolerance": 1e-9, "max_steps": 20_000, "relaxation_time": 1.0}
+    settings |= {**options, **PLAIN}
     found = permeability(image, **settings)
     expected = permeability(image, vectors=0, **settings)
     assert found.converged and expected.converged
@@ -62,6 +63,35 @@ def test_the_steady_flow_is_that_of_time_steps_alone(options):
         np.testing.assert_allclose(
             found.fields[name].data, theirs, rtol=0, atol=1e-6 * np.abs(theirs).max()
         )
+
+
+def test_the_relaxation_time_suits_the_pores(tight):
+    """Twice the pores over the surface of walls is the width of a slit."""
+    from slipstream import PorousFlow
+
+    wide = np.ones((24, 12, 12), np.uint8)
+    wide[:4] = 0
+    options = {"axis": "x", "comm": None, **PLAIN}
+    chosen = []
+    for image, more in (
+        (tight, {}),
+        (wide, {}),
+        (wide[2:7], {}),
+        (wide, {"vectors": 0}),
+        (wide, {"inertia": True}),
+        (wide, {"precision": "float16"}),
+        (wide, {"relaxation_time": 0.8}),
+    ):
+        flow = PorousFlow(image, **{**options, **more, "storage": None})
+        flow.step(2)
+        chosen.append(flow.relaxation_time)
+    assert chosen == [1.25, 1.5, 1.38, 1.0, 1.0, 1.0, 0.8]
+    pack = make_sample("random-pack", (16, 16, 16), radius=6, solid_fraction=0.2)
+    plain, found = (
+        permeability(pack, relaxation_time=time, tolerance=1e-7, **PLAIN) for time in (1.0, "auto")
+    )
+    assert found.k == pytest.approx(plain.k, rel=2e-7)
+    assert found.steps < plain.steps
 
 
 def test_a_tight_medium_takes_a_fraction_of_the_steps(tight):
@@ -219,6 +249,18 @@ def test_vectors_take_no_more_than_half_of_the_free_memory(tight, monkeypatch):
         free = int(2 * (one + (two - one) * (room - 1)))
         monkeypatch.setattr(flow.device, "memory_free", lambda free=free: free)
         assert vectors_that_fit(wanted, flow, None) == expected
+
+
+def test_vectors_keep_to_the_memory_of_a_run():
+    flow = start(DEVICE, "convergence.vectors=10")
+    sizes = flow.flow.sites.stored, flow.storage, flow.subdomain.shape
+    own, seven = flow._own_memory(flow.storage), vectors_needed(sizes[0], 7, *sizes[1:])
+    for memory, expected in ((own + seven, 7), (own + 10 * seven, 10), (own, 0)):
+        limited = start(DEVICE, "convergence.vectors=10", f"run.memory={memory}")
+        assert limited._vectors == expected
+    message = "run.memory: 1000 is less than the [0-9]+ bytes that a rank needs without vectors"
+    with pytest.raises(InputError, match=message):
+        start(DEVICE, "run.memory=1000")
 
 
 @pytest.mark.parametrize("vectors", [-1, 31, 2.5, "10", True])

@@ -1,6 +1,7 @@
 """What README, docs, examples and cases show works: all is executed, made small."""
 
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -31,7 +32,9 @@ from slipstream.mpi_launch import find_mpiexec
 
 DOCS = REPOSITORY / "docs"
 # docs/generated is written when the site is built.
-PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "generated" not in path.parts]
+PAGES = [
+    path for path in sorted(DOCS.rglob("*.md")) if not {"generated", "figures"} & set(path.parts)
+]
 DOCUMENTS = [REPOSITORY / "README.md", *PAGES]
 CASES = sorted((REPOSITORY / "cases").glob("*.toml"))
 # What makes a run of each family one of seconds.
@@ -319,7 +322,7 @@ def test_notebooks_have_the_code_that_is_tested(monkeypatch):
 
 
 def test_every_page_is_in_the_contents_of_the_site():
-    listed = set(re.findall(r"^([\w/]+)$", (DOCS / "index.md").read_text(), re.M))
+    listed = set(re.findall(r"^([\w/-]+)$", (DOCS / "index.md").read_text(), re.M))
     pages = {str(path.relative_to(DOCS).with_suffix("")) for path in PAGES}
     assert pages - {"index"} == listed
 
@@ -335,3 +338,20 @@ def test_what_architecture_points_to_exists():
     missing = [path for path in paths if not (REPOSITORY / path).exists()]
     missing = [path for path in missing if not (REPOSITORY / path[len(root) + 1 :]).exists()]
     assert not missing
+
+
+def test_every_picture_names_its_script():
+    text = (DOCS / "figures" / "README.md").read_text()
+    for picture in (DOCS / "images").iterdir():
+        assert f"`{picture.name}`" in text
+    for script in re.findall(r"python (\S+\.py)", text):
+        assert (REPOSITORY / script).exists()
+
+
+def test_external_links_and_references_are_listed_with_their_check():
+    record = json.loads((DOCS / "data" / "external_links.json").read_text())
+    for document in DOCUMENTS:
+        for link in re.findall(r"\]\((https?://[^)]*)\)", document.read_text()):
+            assert link in record["links"], f"{named(document)}: {link}"
+    found = re.findall(r"doi\s*= \{(.*)\}", (REPOSITORY / "paper.bib").read_text())
+    assert set(found) == record["references"].keys()
