@@ -1,4 +1,4 @@
-"""Equations of one's own: named in a case as ``model = "examples/equations.py:FUNCTION"``.
+"""Your own equations, named in a case as ``model = "examples/equations.py:FUNCTION"``.
 
 slipstream explain --model examples/equations.py:active_matter
 """

@@ -1,4 +1,4 @@
-"""A state goes on at twice the resolution, beside itself.
+"""A state continues at its own and at twice the resolution.
 
 python examples/finer_restart.py 64
 """

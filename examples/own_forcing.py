@@ -1,4 +1,4 @@
-"""A forcing of one's own: the two largest shells keep the energy that they begin with.
+"""Your own forcing: the two largest shells keep the energy that they begin with.
 
 python examples/own_forcing.py 64
 """

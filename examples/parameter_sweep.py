@@ -17,7 +17,7 @@ rows = []
 
 
 def note(sim):
-    """Add a row: what was chosen, and all that is known of the state."""
+    """Add a row: the parameters, and all diagnostics of the state."""
     rows.append({"viscosity": viscosity, "seed": seed, "time": sim.time, **sim.diagnostics})
 
 

@@ -1,4 +1,4 @@
-"""The permeability of a rock, until an extrapolation of one's own to the steady flow has settled.
+"""The permeability of a rock, until your own extrapolation to the steady flow has settled.
 
 python examples/steady_enough.py 64
 """

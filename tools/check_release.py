@@ -4,7 +4,7 @@
     python tools/check_release.py --python "chroot /srv/debian python3" --no-compiler
 
 Needs `pip install build` and the network, for what the package needs. Each Python is a command; it
-makes an environment of its own outside of the checkout. With ``--no-compiler`` no compiler is on
+makes a virtual environment outside of the checkout. With ``--no-compiler`` no compiler is on
 the path: the commands that need none work, and a run says in one line what to install.
 """
 

@@ -29,7 +29,7 @@ def pairs() -> None:
 properties = cupy.cuda.runtime.getDeviceProperties(0)
 facts = {
     "peer": "cuFFT",
-    "version": f"{cufft.getVersion()} (CuPy {cupy.__version__})",
+    "version": f"{cufft.getVersion() / 1000:.1f} (CuPy {cupy.__version__})",
     "device": properties["name"].decode(),
 }
 serve(options, pairs, facts, per_call=PAIRS)

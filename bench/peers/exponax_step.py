@@ -9,7 +9,7 @@ Fourier space between steps, which spares it two transforms a step.
 import importlib.metadata
 import os
 
-# One core, or those that this process may use: XLA would take all.
+# XLA would start a thread for every core of the machine.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import exponax

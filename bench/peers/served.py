@@ -39,10 +39,12 @@ def serve(
     results: Callable[[], dict[str, Any]] | None = None,
 ) -> None:
     """Time an action that does ``per_call`` units of work, on all ranks of a communicator."""
-    action()  # what is compiled or planned at first
+    action()  # compiles and plans
     answers = sys.stdout
 
     def timed() -> float:
+        if comm:
+            comm.Barrier()
         began = time.perf_counter()
         action()
         seconds = (time.perf_counter() - began) / per_call
@@ -60,8 +62,6 @@ def serve(
             return
         say(facts)
         while True:
-            line = sys.stdin.readline() if not comm or comm.rank == 0 else None
-            line = comm.bcast(line) if comm else line
-            if not line:
+            if not sys.stdin.readline():
                 break
             say({"seconds": timed(), **(results() if results else {})})

@@ -1,4 +1,4 @@
-"""Slipstream: the same work as each script beside this one.
+"""Slipstream: the same work as each script of this folder.
 
 python slipstream_same.py --work pair --n 128       # or step, update, permeability
 mpiexec -n 2 python slipstream_same.py --work pair --n 128
@@ -72,7 +72,7 @@ else:
         found["permeability (voxels²)"] = result.k
 
     def results() -> dict[str, float]:
-        """Return what was computed."""
+        """Return the permeability."""
         return dict(found)
 
 

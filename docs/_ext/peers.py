@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-# Records of Slipstream's own transforms that stand beside published ones.
+# Slipstream's records in the table of published transforms.
 OURS = ("fft-1024-r4-h200", "fft-1024-f32-r4-h200")
 
 
@@ -43,8 +43,8 @@ def _section(file: str, record: dict[str, Any]) -> str:
     lines += [
         "",
         f"{where}{several}, {record['date'][:10]}, Slipstream {record['slipstream']} at commit"
-        f" {record['commit'][:7]}, load {record['load']:.1f} from other work. Script:"
-        f" `bench/peers/{record['script']}`. Record: `bench/results/peers/{file}`.",
+        f" {record['commit'][:7] or '(not recorded)'}, load {record['load']:.1f} from other work."
+        f" Script: `bench/peers/{record['script']}`. Record: `bench/results/peers/{file}`.",
         "",
     ]
     return "\n".join(lines)

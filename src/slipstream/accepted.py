@@ -227,7 +227,6 @@ SITE_ORDERS: Names = {
 ENCODINGS: Names = {
     "wide": "72 bytes of links a site",
     "compact": "20 bytes of links a site",
-    "relative": "37 bytes of links a site, fewer instructions than compact",
     "strips": 'links of vectors of sites; CPUs only, with layout "stream"',
 }
 PARTITIONS: Names = {

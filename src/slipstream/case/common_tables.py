@@ -8,8 +8,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.accepted import DEVICES, SCHEDULES, TRANSPORTS
+from slipstream.byte_sizes import bytes_of
 from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
 from slipstream.case.table import Key, Positive, Table, Unchecked, as_tuple, one_of, three
+from slipstream.errors import InputError
 
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
@@ -103,6 +105,19 @@ class Run(Table):
         "auto", 'device that computes; "auto" takes a GPU if there is one'
     )
     timeline: bool = Key(False, "draw the timeline of a step (lattice: of a pair of steps)")
+
+
+def _is_a_size(memory: Any) -> Any:
+    try:
+        if memory is not None:
+            bytes_of(memory if isinstance(memory, int | str) else "")
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return memory
+
+
+# Bytes, as a number or as text such as "8 GiB".
+MemorySize = Annotated[int | str | None, BeforeValidator(_is_a_size)]
 
 
 class ExchangingRun(Run):

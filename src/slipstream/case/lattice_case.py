@@ -22,7 +22,14 @@ from slipstream.accepted import (
     SITE_ORDERS,
     SPHERE_LATTICES,
 )
-from slipstream.case.common_tables import Case, ExchangingRun, Initial, Output, Time
+from slipstream.case.common_tables import (
+    Case,
+    ExchangingRun,
+    Initial,
+    MemorySize,
+    Output,
+    Time,
+)
 from slipstream.case.table import (
     Key,
     Positive,
@@ -479,7 +486,7 @@ class Numerics(Table):
         if self.encoding == "strips" and self.layout not in ("auto", "stream"):
             raise ValueError(
                 f"encoding 'strips' needs layout 'stream', not {self.layout!r}; accepted with it:"
-                " auto, compact, relative, wide"
+                " auto, compact, wide"
             )
         return self
 
@@ -488,6 +495,12 @@ class LatticeRun(ExchangingRun):
     """``[run]``: where and in which order the work is done."""
 
     partition: Annotated[str, one_of(PARTITIONS)] = Key("bisection", "how ranks share the image")
+    memory: MemorySize = Key(
+        None,
+        "limit of memory for each rank on its device, which the number of vectors keeps to: bytes,"
+        " or text (default: half of what is free for the vectors)",
+        example="8 GiB",
+    )
 
 
 class LatticeOutput(Output):

@@ -28,8 +28,15 @@ from slipstream.accepted import (
     UPDATES,
     WIRES,
 )
-from slipstream.byte_sizes import bytes_of
-from slipstream.case.common_tables import Case, ExchangingRun, Grid, Initial, Output, Time
+from slipstream.case.common_tables import (
+    Case,
+    ExchangingRun,
+    Grid,
+    Initial,
+    MemorySize,
+    Output,
+    Time,
+)
 from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
 from slipstream.case.table import (
     Key,
@@ -340,7 +347,7 @@ class SpectralRun(ExchangingRun):
     residency: Annotated[str, one_of(RESIDENCIES, auto=True)] = Key(
         "device", 'where the fields are; "auto": on the host if they do not fit on the device'
     )
-    memory: int | str | None = Key(
+    memory: MemorySize = Key(
         None,
         "limit of memory for each rank on each of its devices, with fields on the host: bytes, or"
         " text (default: its share of the free memory)",
@@ -349,16 +356,6 @@ class SpectralRun(ExchangingRun):
     streaming: SpectralStreaming | None = Key(
         None, "how fields on the host stream", example={"devices": 2}
     )
-
-    @field_validator("memory", mode="before")
-    @classmethod
-    def _is_a_size(cls, memory: Any) -> Any:
-        try:
-            if memory is not None:
-                bytes_of(memory if isinstance(memory, int | str) else "")
-        except InputError as error:
-            raise ValueError(str(error)) from None
-        return memory
 
     @model_validator(mode="after")
     def _has_effect(self) -> Self:

@@ -85,35 +85,49 @@ class TiledKernel:
 
 
 def strided_fft(
-    n: int, real_dtype: np.typing.DTypeLike, sign: int, limit: int = SHARED_LIMIT
+    n: int,
+    real_dtype: np.typing.DTypeLike,
+    sign: int,
+    limit: int = SHARED_LIMIT,
+    are_even: bool = False,
 ) -> TiledKernel | None:
-    """Return the kernel for transforms of `n` rows; None if `n` is unsupported or does not fit."""
+    """Return the kernel for transforms of `n` rows; None if `n` is unsupported or does not fit.
+
+    If rows `are_even`, they begin at an even number of elements, and two are one access in single
+    precision.
+    """
     real = np.dtype(real_dtype)
     radices = factorise(n, budget=8)
     element = 2 * real.itemsize
-    # Runs of 128 bytes use memory best, 64 almost as well; 32 are one sector of the cache.
-    widths = [width for width in (128, 64, 32) if n * width <= limit]
-    if radices is None or not widths:
+    # Runs of 128 bytes use memory best, 64 almost as well; 32 are one sector of the cache. Best are
+    # two resident blocks in double and three in single precision, whose threads take fewer
+    # registers: while one computes, the others load.
+    fits = [width for width in (128, 64, 32) if n * width <= limit]
+    if radices is None or not fits:
         return None
-    # In double precision one block of 1024 threads with runs of 128 bytes beats two with runs of
-    # 64, most of all where rows do not start at multiples of 128 bytes. In single precision, whose
-    # threads take fewer registers, three blocks of 512 beat it by a sixth.
-    by_threes = [width for width in (128, 64) if _resident(n * width) >= 3]
-    is_single = real.itemsize == 4 and bool(by_threes)
-    most_threads, width = (512, by_threes[0]) if is_single else (1024, widths[0])
-    lanes = width // element
+    blocks_wanted = 2 if real.itemsize == 8 else 3
+    overlap = [run for run in fits if run > 32 and _resident(n * run) >= blocks_wanted]
+    lanes = (overlap or fits)[0] // element
     while n * lanes // max(radices) < 64:
         lanes *= 2
     shared_bytes = n * lanes * element
+    # Forward transforms in single precision issue less if a thread takes two columns: y and z of
+    # 256 points take 0.94 of the time on an H200, of 512 points 0.97 and 1. Backward ones take 1.03
+    # to 1.1 of it, and so do forward ones with runs of 64 bytes.
+    has_long_runs = lanes * element >= 128
+    width = 2 if are_even and real.itemsize == 4 and sign < 0 and has_long_runs else 1
     # One butterfly a thread in the widest pass, or two, and as many blocks as leave it the
     # registers that it needs: on an H200 this beat fewer threads with more butterflies each, by up
     # to a tenth.
-    butterflies = n * lanes // max(radices)
+    most_threads = 1024 if real.itemsize == 8 or not overlap else 512 // width
+    butterflies = n * lanes // (width * max(radices))
     rounds = -(-butterflies // most_threads)
     threads = 32 * -(-butterflies // (32 * rounds))
-    registers = (64 if real.itemsize == 8 else 40) * max(1, max(radices) // 8)
+    registers = 40 * width if real.itemsize == 4 else 64 if threads > 128 else 72
+    registers *= max(1, max(radices) // 8)
     blocks = max(1, min(_resident(shared_bytes), _REGISTERS // (threads * registers)))
-    constants = _constants(n, radices, real, threads, blocks) | {"SIGN": sign, "LANES": lanes}
+    constants = _constants(n, radices, real, threads, blocks)
+    constants |= {"SIGN": sign, "LANES": lanes, "WIDTH": width}
     return TiledKernel("strided_fft.hpp", "strided_fft", constants, threads, shared_bytes, lanes)
 
 
@@ -125,11 +139,12 @@ def fused_product(
     product_header: str,
     limit: int = SHARED_LIMIT,
     rows: int = 0,
+    kept: int | None = None,
 ) -> TiledKernel | None:
     """Return the kernel for planes of `rows` rows of `n` points.
 
-    None if `n` is unsupported or does not fit. It is launched for an even number of rows of each
-    plane.
+    Rows keep at most `kept` modes, by default all. None if `n` is unsupported or does not fit. The
+    kernel is launched for an even number of rows of each plane.
     """
     real = np.dtype(real_dtype)
     radices = factorise(n, budget=24, first=2, last=inputs)
@@ -140,6 +155,10 @@ def fused_product(
     points = n // radices[-1]
     held = max(2 * radices[0], *radices[1:], inputs * radices[-1])
     registers = _registers(held, radices, real)
+    # Lines of mirrored pairs fill warps in the first and the last pass, and in single precision a
+    # block has four warps: 0.8 of the time for 256 points and 0.85 for 512 on an H200.
+    wanted = -(-32 // max(1, n // radices[0] // 2))
+    wanted = max(wanted, -(-(128 if real.itemsize == 4 else 64) // points))
     candidates = []
     # All products at once, or as many as there are inputs, which takes less shared memory. The
     # points stay in registers then, so no thread can have two butterflies of them.
@@ -150,7 +169,7 @@ def fused_product(
         if group < outputs:
             beside = inputs * radices[-1] + max(radices[:-1])
             registers = max(registers, beside * real.itemsize // 2 + 8)
-        pairs = max(1, min(-(-64 // points), limit // pair_bytes))
+        pairs = max(1, min(wanted, limit // pair_bytes))
         shared_bytes = pairs * pair_bytes
         threads, blocks = _occupancy(points * pairs, shared_bytes, registers)
         if group == outputs or threads >= points * pairs:
@@ -167,6 +186,7 @@ def fused_product(
         "OUTPUTS": outputs,
         "GROUP": group,
         "ODD_ROWS": rows if rows % 2 else 0,
+        "KEPT": n // 2 + 1 if kept is None else kept,
         "PAIRS": pairs,
         "PRODUCT_HEADER": f'"{product_header}"',
     }
@@ -215,7 +235,8 @@ def _registers(held: int, radices: tuple[int, ...], real: np.dtype) -> int:
     """Return how many registers a thread needs for `held` complex numbers."""
     # Fitted to what nvcc 13 takes for radices 2 to 16 without spilling.
     needed = 11 * held // 2 + 36 + 16 * any(radix % 2 and radix > 3 for radix in radices)
-    return min(256, needed * real.itemsize // 8 + 20 * (real.itemsize == 4))
+    # In single precision more warps are worth some bytes that are spilled.
+    return min(256, needed if real.itemsize == 8 else max(72, needed // 2 - 4))
 
 
 def _occupancy(items: int, shared_bytes: int, registers: int) -> tuple[int, int]:

@@ -43,8 +43,10 @@ _TAGS = 32000
 _LOOK = 16
 # Exchanges of more messages begin so many at a time, each way.
 PERSISTENT, FLYING = 512, 64
-# Smaller blocks of an exchange travel with those of its other arrays, in one message to a peer.
-JOINED_BYTES = 1 << 20
+# Smaller blocks of an exchange travel with those of its other arrays, in one message to a peer. MPI
+# packs what its datatypes join: on two ranks of one node, five blocks of 15 KB took 21 us apart and
+# 40 us joined, and of 236 KB 110 and 653 us.
+JOINED_BYTES = 1 << 13
 # MPI counts the bytes of a collective's buffer in 32 bits.
 _MOST_BYTES = 2**31 - 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,25 @@ def real_name(dtype: Any) -> str:
 
 
 class RowTables:
-    """The tables of `SlabGeometry.plane_rows` or `column_rows` in device memory."""
+    """The tables of `SlabGeometry.plane_rows` or `column_rows` in device memory.
+
+    `are_even` is whether all rows begin an even number of complex numbers behind their array.
+    """
 
     def __init__(self, device: Device, tables: tuple[np.ndarray, np.ndarray]) -> None:
-        self.both = self.offset, self.pitch = tuple(device.array(table) for table in tables)
+        self._device, self._tables = device, tables
+        self.are_even = not any((table % 2).any() for table in tables)
+
+    @functools.cached_property
+    def both(self) -> tuple[Array, Array]:
+        """Offsets and pitches, each as an array of its own."""
+        offset, pitch = (self._device.array(table) for table in self._tables)
+        return offset, pitch
+
+    @functools.cached_property
+    def entries(self) -> Array:
+        """Offset and pitch of each row side by side, as kernels of GPUs read them."""
+        return self._device.array(np.stack(self._tables, axis=1))
 
 
 class RowMover:
@@ -57,8 +73,7 @@ class RowMover:
             RowLaunch(fields * planes * rows, columns.count),
             packed,
             work,
-            tables.offset,
-            tables.pitch,
+            *tables.both,
             first,
             fields,
             planes,

@@ -359,6 +359,7 @@ class PlanePass:
                 product.header,
                 self._device.shared_memory_limit,
                 self.geometry.shape[1],
+                self._active,
             )
             return None if tile is None else partial(self._bind_tiled, tile, product)
         if self._device.kind != "cpu" or self.geometry.flat:

@@ -16,6 +16,7 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import Device, Operation, gpu_fft_launch, vector_fft
+from slipstream.device.array_addresses import address_of
 from slipstream.fft.pack_unpack import RowTables
 
 
@@ -23,18 +24,11 @@ class StridedTransform:
     """The tiled transform of one length and precision, in both directions."""
 
     def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
-        self._scale = np.dtype(real_dtype).type(1)
+        self._device, self._n, self._real_dtype = device, n, np.dtype(real_dtype)
+        self._scale = self._real_dtype.type(1)
         self._roots = device.array(gpu_fft_launch.roots(n, real_dtype))
-        self._kernels = {}
-        for forward in (True, False):
-            sign = -1 if forward else 1
-            tile = gpu_fft_launch.strided_fft(n, real_dtype, sign, device.shared_memory_limit)
-            if tile is None:
-                raise ValueError(f"there is no kernel for transforms of {n} points")
-            for with_tables in (False, True):
-                constants = {**tile.constants, "POINT_TABLES": int(with_tables)}
-                kernel = device.kernel(tile.header, tile.name, **constants)
-                self._kernels[forward, with_tables] = tile, kernel
+        if not self.supports(device, n, real_dtype):
+            raise ValueError(f"there is no kernel for transforms of {n} points")
 
     @staticmethod
     def supports(device: Device, n: int, real_dtype: np.dtype) -> bool:
@@ -58,30 +52,13 @@ class StridedTransform:
         plane `first` of the modes. With `stored`, an array (fields, ...), its tables and their
         first plane, the points are there, and of `points` only the shape counts.
         """
-        tile, kernel = self._kernels[forward, stored is not None]
         fields, outer, _, columns = points.shape
         strides = [stride // points.itemsize for stride in points.strides[:3]]
         if stored:
             strides[0] = stored[0].strides[0] // points.itemsize
-        place, point_tables, point_first = stored or (points, tables, 0)
-        source, target = (place, modes) if forward else (modes, place)
-        return kernel.bind(
-            tile.launch(columns, fields * outer),
-            source,
-            target,
-            self._roots,
-            self._scale,
-            tables.offset,
-            tables.pitch,
-            first,
-            fields,
-            outer,
-            columns,
-            modes.strides[0] // modes.itemsize,
-            *strides,
-            *point_tables.both,
-            point_first,
-        )
+        place, point_tables, point_first = stored or (points, None, 0)
+        sides = (modes, tables, first), (place, point_tables, point_first)
+        return self._bind(*sides, strides, (fields, outer, columns), forward)
 
     def bind_between(
         self,
@@ -95,26 +72,49 @@ class StridedTransform:
         Each side is an array and tables of offsets into it; fields are addressed by the leading
         strides. The shape is (fields, planes, columns).
         """
-        tile, kernel = self._kernels[forward, True]
+        field = points[0].strides[0] // points[0].itemsize
+        return self._bind((*modes, 0), (*points, 0), [field, 0, 0], shape, forward)
+
+    def _bind(
+        self,
+        modes: tuple[Array, RowTables, int],
+        points: tuple[Array, RowTables | None, int],
+        strides: list[int],
+        shape: tuple[int, int, int],
+        forward: bool,
+    ) -> Operation:
+        """Bind the kernel for two sides: arrays, tables of rows, and their first plane.
+
+        Points without tables have `strides` of fields, planes and rows.
+        """
+        mode_base, mode_tables, mode_first = modes
+        point_base, point_tables, point_first = points
+        mode_field = mode_base.strides[0] // mode_base.itemsize
+        tables = [mode_tables] if point_tables is None else [mode_tables, point_tables]
+        # Two columns are one access where every row of both sides begins at an even number.
+        are_even = all(one.are_even for one in tables)
+        are_even = are_even and not any(one % 2 for one in (mode_field, *strides))
+        are_even = are_even and not any(address_of(one) % 16 for one in (mode_base, point_base))
+        limit, sign = self._device.shared_memory_limit, -1 if forward else 1
+        tile = gpu_fft_launch.strided_fft(self._n, self._real_dtype, sign, limit, are_even)
+        assert tile is not None  # as the constructor has found
+        constants = {**tile.constants, "POINT_TABLES": int(point_tables is not None)}
         fields, outer, columns = shape
-        (mode_base, mode_tables), (point_base, point_tables) = modes, points
-        return kernel.bind(
+        return self._device.kernel(tile.header, tile.name, **constants).bind(
             tile.launch(columns, fields * outer),
             point_base if forward else mode_base,
             mode_base if forward else point_base,
             self._roots,
             self._scale,
-            *mode_tables.both,
-            0,
+            mode_tables.entries,
+            mode_first,
             fields,
             outer,
             columns,
-            mode_base.strides[0] // mode_base.itemsize,
-            point_base.strides[0] // point_base.itemsize,
-            0,
-            0,
-            *point_tables.both,
-            0,
+            mode_field,
+            *strides,
+            (point_tables or mode_tables).entries,
+            point_first,
         )
 
 

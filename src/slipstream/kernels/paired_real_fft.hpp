@@ -8,7 +8,8 @@
 // so every mode is loaded and stored once. Butterflies 0 and M / 2 are their own mirrors, and go
 // together where M and the first radix are even: then M / 2 threads have as much to do each.
 //
-// Constants: N, RADICES (two at least, the last may be 1), PAIRS (of rows in a block).
+// Constants: N, RADICES (two at least, the last may be 1), PAIRS (of rows in a block); KEPT, if no mode
+// from there on is kept in any row.
 #pragma once
 #include "strided_fft.hpp"
 
@@ -17,6 +18,10 @@ static_assert(passes > 1, "a single radix needs a second pass of radix 1");
 // One element in nine of a row is left empty, so that strides of 4, 8 and 64 meet all banks.
 constexpr int row_size = N + N / 8 + 1;
 constexpr int middle = passes - 1;
+
+#ifndef KEPT
+#define KEPT N
+#endif
 
 // In the pass with the largest stride, butterflies q < mirrored_pairs go together with their mirrors.
 constexpr bool ends_together = Pass<0>::stride % 2 == 0 && Pass<0>::radix % 2 == 0;
@@ -33,6 +38,8 @@ struct MirroredPair {
   INLINE explicit MirroredPair(int q)
       : q(q), mirror(q > 0 ? M - q : ends_together ? M / 2 : 0), has_ends(ends_together && q == 0) {}
   static INLINE constexpr bool is_upper(int r) { return 2 * r >= R; }
+  // The least that `mode` may be, which is known at compile time.
+  static INLINE constexpr int least_mode(int r) { return is_upper(r) ? N - M / 2 - r * M : r * M; }
   INLINE int mode(int r) const {
     return is_upper(r) ? N - (has_ends ? M / 2 : q) - r * M : q + r * M;
   }
@@ -85,9 +92,10 @@ struct RowPair {
 struct PackedMode {
   Complex z, mirrored;
   template <class Rows>
-  INLINE PackedMode(const Rows& modes, int k, bool is_real) {
-    Complex a = modes.has_a(k) ? modes.a[k] : Complex{0, 0};
-    Complex b = modes.has_b(k) ? modes.b[k] : Complex{0, 0};
+  INLINE PackedMode(const Rows& modes, int k, bool is_real, int least) {
+    const bool may_exist = least < KEPT;
+    Complex a = may_exist && modes.has_a(k) ? modes.a[k] : Complex{0, 0};
+    Complex b = may_exist && modes.has_b(k) ? modes.b[k] : Complex{0, 0};
     if (is_real) a.im = b.im = 0;
     z = a + times_i(b);
     mirrored = conjugate(a) + times_i(conjugate(b));
@@ -104,7 +112,9 @@ INLINE void load_modes(const Rows& modes, Complex* row, int q, const Complex* RE
   Complex v[R], w[R], mirrored[R];
   UNROLL for (int r = 0; r < R; ++r) {
     const int k = pair.mode(r);
-    const PackedMode mode(modes, k, k == 0 || 2 * k == N);  // these modes of a real row are real
+    // Modes 0 and N / 2 of a real row are real. With an even radix no other r can have them.
+    const bool is_real = (R % 2 || r % (R / 2) == 0) && (k == 0 || 2 * k == N);
+    const PackedMode mode(modes, k, is_real, pair.least_mode(r));
     mirrored[r] = mode.mirrored;
     (pair.is_upper(r) ? w[R - 1 - r] : v[r]) = mode.z;
   }
@@ -113,7 +123,7 @@ INLINE void load_modes(const Rows& modes, Complex* row, int q, const Complex* RE
   }
   if (ends_together) {
     Complex half = {0, 0};
-    if (pair.has_ends) half = PackedMode(modes, N / 2, true).z;
+    if (pair.has_ends) half = PackedMode(modes, N / 2, true, N / 2).z;
     UNROLL for (int r = R / 2; r < R; ++r) {
       const Complex own = r == R / 2 ? half : mirrored[(R - r) % R];
       v[r] = pair.has_ends ? own : v[r];
@@ -140,7 +150,8 @@ INLINE void store_modes(const Rows& modes, const Complex* row, int q,
   load<Here>(w, row, pair.mirror);
   forward_butterfly<Here>(v, q, roots);
   forward_butterfly<Here>(w, pair.mirror, roots);
-  const auto store_mode = [&](int k, Complex z, Complex mirrored) {
+  const auto store_mode = [&](int k, int least, Complex z, Complex mirrored) {
+    if (least >= KEPT) return;
     const Complex c = conjugate(mirrored), twice_b = z - c;
     if (modes.has_a(k)) modes.a[k] = (scale / 2) * (z + c);
     if (modes.has_b(k)) modes.b[k] = (scale / 2) * Complex{twice_b.im, -twice_b.re};
@@ -148,15 +159,15 @@ INLINE void store_modes(const Rows& modes, const Complex* row, int q,
   UNROLL for (int r = 0; r < R; ++r) {
     const Complex own = v[(R - r) % R], other = w[R - 1 - r];
     if (ends_together) {
-      if (pair.is_upper(r)) store_mode(pair.mode(r), other, pair.has_ends ? w[r] : v[r]);
-      else store_mode(pair.mode(r), v[r], pair.has_ends ? own : other);
+      if (pair.is_upper(r)) store_mode(pair.mode(r), pair.least_mode(r), other, pair.has_ends ? w[r] : v[r]);
+      else store_mode(pair.mode(r), pair.least_mode(r), v[r], pair.has_ends ? own : other);
     } else {
       const Complex mirrored = q > 0 ? other : w[(R - r) % R];
-      if (pair.is_upper(r)) store_mode(pair.mode(r), mirrored, v[r]);
-      else store_mode(pair.mode(r), v[r], mirrored);
+      if (pair.is_upper(r)) store_mode(pair.mode(r), pair.least_mode(r), mirrored, v[r]);
+      else store_mode(pair.mode(r), pair.least_mode(r), v[r], mirrored);
     }
   }
-  if (pair.has_ends) store_mode(N / 2, v[R / 2], v[R / 2]);
+  if (pair.has_ends) store_mode(N / 2, N / 2, v[R / 2], v[R / 2]);
 }
 
 // One pass between the first and the middle one, of the first `fields` of `row_count` rows a pair.

@@ -74,25 +74,23 @@ KERNEL place_sites(const unsigned char* RESTRICT voxels, const Index* RESTRICT f
 // Count the links between blocks, in units of the smallest weight. Where a pair's second direction leads, the
 // first one leads back.
 KERNEL count_links(const Link* RESTRICT walls, const unsigned short* RESTRICT places,
-                   const int* RESTRICT tables, unsigned* couplings, Index edge, Index planes, Index rows,
-                   Index columns, Index block_planes, Index block_rows, Index block_columns,
-                   Index segments, Index count, Index sites) {
+                   const int* RESTRICT tables, unsigned* couplings, Index edge, Index planes,
+                   Index image_rows, Index image_columns, Index block_planes, Index block_rows,
+                   Index block_columns, Index rows, Index columns, Index count, Index sites) {
   const Grid blocks = {block_planes, block_rows, block_columns};
   const Index cells = block_planes * block_rows * block_columns;
-  const Places p = places_of(places, tables, sites, planes, rows);
-  FOR_ROWS(segment, segments) {
-    FOR_COLUMNS_IN_TURN(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
-      if (site < count) {
-        const Index block = block_of(p, blocks, site, 0);
-        for (int q = 1; q < DIRECTIONS; ++q) {
-          // What comes along a direction comes from the site upstream.
-          if (walls[site] >> (opposite(q) - 1) & 1) continue;
-          const int to = pair_of(step_between(p.x[site], CX[q], edge, columns),
-                                 step_between(p.y[site], CY[q], edge, rows),
-                                 step_between(p.z[site], CZ[q], edge, planes));
-          if (to >= 0) add_atomically(couplings + to * cells + block, unsigned(unit_of(q)));
-        }
+  const Places p = places_of(places, tables, sites, planes, image_rows);
+  FOR_ROWS(row, rows) {
+    const Index first = row * columns, here = count - first < columns ? count - first : columns;
+    FOR_COLUMNS_IN_TURN(c, here) {
+      const Index site = first + c, block = block_of(p, blocks, site, 0);
+      for (int q = 1; q < DIRECTIONS; ++q) {
+        // What comes along a direction comes from the site upstream.
+        if (walls[site] >> (opposite(q) - 1) & 1) continue;
+        const int to = pair_of(step_between(p.x[site], CX[q], edge, image_columns),
+                               step_between(p.y[site], CY[q], edge, image_rows),
+                               step_between(p.z[site], CZ[q], edge, planes));
+        if (to >= 0) add_atomically(couplings + to * cells + block, unsigned(unit_of(q)));
       }
     }
   }
@@ -102,21 +100,22 @@ KERNEL count_links(const Link* RESTRICT walls, const unsigned short* RESTRICT pl
 KERNEL sum_over_blocks(const float* RESTRICT residual, const float* RESTRICT residual_changes,
                        const double* RESTRICT weights, Index vectors, double scale,
                        const unsigned short* RESTRICT places, const int* RESTRICT tables,
-                       float* RESTRICT rest, Index* sums, Index planes, Index rows, Index block_planes,
-                       Index block_rows, Index block_columns, Index size, Index segments, Index count,
+                       float* RESTRICT rest, Index* sums, Index planes, Index image_rows, Index block_planes,
+                       Index block_rows, Index block_columns, Index size, Index rows, Index columns, Index count,
                        Index sites) {
   const Grid blocks = {block_planes, block_rows, block_columns};
-  const Places p = places_of(places, tables, sites, planes, rows);
-  FOR_ROWS(segment, segments) {
-    FOR_COLUMNS(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
+  const Places p = places_of(places, tables, sites, planes, image_rows);
+  FOR_ROWS(row, rows) {
+    const Index first = row * columns, here = count - first < columns ? count - first : columns;
+    FOR_COLUMNS(c, here) {
+      const Index site = first + c;
       double left = residual[site];
       for (Index j = 0; j < vectors; ++j) left -= weights[j] * double(residual_changes[j * size + site]);
       rest[site] = float(left);
     }
-    FOR_COLUMNS_IN_TURN(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
-      const Index whole = site < count ? Index(rint(scale * double(rest[site]))) : 0;
+    FOR_COLUMNS_IN_TURN(c, here) {
+      const Index site = first + c;
+      const Index whole = Index(rint(scale * double(rest[site])));
       if (whole) add_atomically(sums + block_of(p, blocks, site, 0), whole);
     }
   }

@@ -4,3 +4,8 @@
 #include "portability.hpp"
 
 constexpr Index not_kept = -(Index(1) << 62);
+
+// Offset and pitch of a row, of kernels that read both by one access.
+struct alignas(2 * sizeof(Index)) RowEntry {
+  Index offset, pitch;
+};

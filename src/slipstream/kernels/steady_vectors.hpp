@@ -126,10 +126,11 @@ KERNEL multiply_vectors(const Real* RESTRICT before, const float* RESTRICT resid
 // to `before`.
 KERNEL add_correction(Stored* RESTRICT f, const float* changes, const double* RESTRICT weights,
                       const float* RESTRICT pressure, double share, double mean, float* correction,
-                      Real* RESTRICT before, Index segments, Index count, Index sites) {
-  FOR_ROWS(segment, segments) {
-    FOR_COLUMNS(lane, SEGMENT) {
-      const Index site = segment * SEGMENT + lane;
+                      Real* RESTRICT before, Index rows, Index columns, Index count, Index sites) {
+  FOR_ROWS(row, rows) {
+    const Index first = row * columns, stop = first + columns < sites ? first + columns : sites;
+    for (Index start = first; start < stop; start += ROW_LANES) FOR_LANES(lane, start, stop) {
+      const Index site = start + lane;
       // The changes of what pads the last segment are 0.
       double added[NUMBERS] = {site < count ? share * double(pressure[site]) - mean : 0.0, 0, 0, 0};
       UNROLL for (int j = 0; j < VECTORS; ++j) {

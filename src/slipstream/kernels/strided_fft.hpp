@@ -26,8 +26,8 @@ static_assert(length_at(passes) == 1, "the product of RADICES must be N");
 
 // v[r] *= root^r. The powers are multiplied up, not looked up: a gather from the table would take
 // more cycles than the arithmetic. The products are log2(R) deep, so rounding stays small.
-template <int R>
-INLINE void twiddle(Complex* v, Complex root) {
+template <int R, class Value>
+INLINE void twiddle(Value* v, Complex root) {
   Complex power[R + 1];
   power[1] = root;
   UNROLL for (int r = 2; r < R; ++r) power[r] = turn(power[r / 2], power[r - r / 2]);
@@ -64,97 +64,137 @@ INLINE int mode_at(int position) {
 #define POINT_TABLES 0
 #endif
 
+#if WIDTH == 2
+#include "two_columns.hpp"
+using Value = TwoColumns;
+INLINE Complex first_of(Value two) { return two.a; }
+INLINE Value only(Complex one) { return {one, {0, 0}}; }
+#else
+using Value = Complex;
+INLINE Complex first_of(Value one) { return one; }
+INLINE Value only(Complex one) { return one; }
+#endif
+INLINE Value load(const Complex* from) { return *reinterpret_cast<const Value*>(from); }
+INLINE void store(Complex* to, Value value) { *reinterpret_cast<Value*>(to) = value; }
+
+// Tables of the side that a transform stores to are read between its stores; a promise that no store
+// changes them lets the compiler do so. Of the other side it would read all in advance, for the next
+// columns too, and run out of registers.
+#if SIGN < 0
+#define MODES_RESTRICT RESTRICT
+#define POINTS_RESTRICT
+#else
+#define MODES_RESTRICT
+#define POINTS_RESTRICT RESTRICT
+#endif
+
+// Where a row lies behind its side's base, and whether it is stored at all.
+struct Row {
+  Index place;
+  bool is_stored;
+  INLINE Row(RowEntry entry, unsigned plane)  // an unsigned plane takes half the instructions
+      : place(entry.offset + plane * entry.pitch), is_stored(entry.offset != not_kept) {}
+  INLINE explicit Row(Index place) : place(place), is_stored(true) {}
+};
+
 // The two sides of a transform, as rows of which LANES columns belong to the tile. Points have all
 // rows, if there is no table; else only those are stored that the table knows, and others are zero.
 struct Points {
   Complex* base;
   Index row_stride;
-  const Index *offset, *pitch;
-  unsigned plane;  // multiplies a pitch in half the instructions of an Index
-  int lanes;
-  INLINE bool stored(int row, int lane) const {
-    if constexpr (POINT_TABLES) return offset[row] != not_kept && lane < lanes;
-    else return lane < lanes;
-  }
-  INLINE Index place(int row) const {
-    if constexpr (POINT_TABLES) return offset[row] + plane * pitch[row];
-    else return row * row_stride;
+  const RowEntry* rows;
+  unsigned plane;
+  INLINE Row row(int row) const {
+    if constexpr (POINT_TABLES) return Row(rows[row], plane);
+    else return Row(row * row_stride);
   }
 };
 struct Modes {
   Complex* base;
-  const Index *offset, *pitch;
+  const RowEntry* rows;
   unsigned plane;
-  int lanes;
-  INLINE bool stored(int row, int lane) const { return offset[row] != not_kept && lane < lanes; }
-  INLINE Index place(int row) const { return offset[row] + plane * pitch[row]; }
+  INLINE Row row(int row) const { return Row(rows[row], plane); }
 };
 
+// One pass over the first `lanes` columns of a tile, and those after it. A thread that has two columns
+// has only the first of them where their number is odd.
 template <int P, class Source, class Target>
 INLINE void passes_from(const Source& source, const Target& target, Complex* tile,
-                        const Complex* RESTRICT roots, Real scale) {
+                        const Complex* RESTRICT roots, Real scale, int lanes) {
   using Here = Pass<P>;
   constexpr int R = Here::radix;
   constexpr bool last = P + 1 == passes;
-  FOR_TILE(b, Here::butterflies, lane, LANES) {
-    const int origin = Here::origin(b);
-    Complex v[R];
+  FOR_TILE(b, Here::butterflies, thread, LANES / WIDTH) {
+    const int origin = Here::origin(b), lane = thread * WIDTH;
+    const bool is_whole = WIDTH == 1 || lane + WIDTH <= lanes;
+    Value v[R];
     if constexpr (P > 0) {
-      UNROLL for (int r = 0; r < R; ++r) v[r] = tile[(origin + r * Here::stride) * LANES + lane];
+      UNROLL for (int r = 0; r < R; ++r) v[r] = load(tile + (origin + r * Here::stride) * LANES + lane);
     } else {
       // All places first, so that no load waits for the tables between it and the one before.
       Index place[R];
-      bool stored[R];
+      bool is_stored[R];
       UNROLL for (int r = 0; r < R; ++r) {
-        place[r] = source.place(origin + r * Here::stride);
-        stored[r] = source.stored(origin + r * Here::stride, lane);
+        const Row row = source.row(origin + r * Here::stride);
+        place[r] = row.place;
+        is_stored[r] = row.is_stored && lane < lanes;
       }
-      UNROLL for (int r = 0; r < R; ++r)
-        v[r] = stored[r] ? source.base[place[r] + lane] : Complex{0, 0};
+      if (is_whole) {
+        UNROLL for (int r = 0; r < R; ++r)
+          v[r] = is_stored[r] ? load(source.base + place[r] + lane) : Value{};
+      } else {
+        UNROLL for (int r = 0; r < R; ++r)
+          v[r] = is_stored[r] ? only(source.base[place[r] + lane]) : Value{};
+      }
     }
     Butterfly<R, SIGN>::apply(v, roots, N / R);
-    if constexpr (last) {
+    if constexpr (!last) {
+      twiddle<R>(v, Here::template root<SIGN>(roots, b));
+      UNROLL for (int r = 0; r < R; ++r)
+        store(tile + (origin + r * Here::stride) * LANES + lane, v[r]);
+    } else {
       const int first_mode = mode_at(origin);
       UNROLL for (int r = 0; r < R; ++r) {
-        const int row = first_mode + r * (N / R);
-        if (target.stored(row, lane)) target.base[target.place(row) + lane] = scale * v[r];
+        const Row row = target.row(first_mode + r * (N / R));
+        Complex* to = target.base + row.place + lane;
+        const Value value = scale * v[r];
+        if (row.is_stored && lane < lanes) {
+          if (is_whole) store(to, value);
+          else *to = first_of(value);
+        }
       }
-    } else {
-      twiddle<R>(v, Here::template root<SIGN>(roots, b));
-      UNROLL for (int r = 0; r < R; ++r) tile[(origin + r * Here::stride) * LANES + lane] = v[r];
     }
   }
   BLOCK_BARRIER  // after the last pass too: the next block of columns writes the tile
-  if constexpr (!last) passes_from<P + 1>(source, target, tile, roots, scale);
+  if constexpr (!last) passes_from<P + 1>(source, target, tile, roots, scale, lanes);
 }
 
 // Transform the columns of [field][o][row][column] arrays. The points' side (source of a forward,
-// target of a backward transform) has strides; on the modes' side, row r of plane o lies at
-// offset[r] + (first + o) * pitch[r] behind its field, see row_tables.hpp: truncation, padding with
-// zeros and the order of an exchange cost no pass of their own. With POINT_TABLES the points' side
-// has tables, too, in place of the strides of rows and planes. Strides count Complex elements,
-// columns are contiguous. Both sides may be the same memory if the tables leave rows in place.
+// target of a backward transform) has strides; on the modes' side, row r of plane o lies where the
+// table of rows says, for plane first + o, see row_tables.hpp: truncation, padding with zeros and the
+// order of an exchange cost no pass of their own. With POINT_TABLES the points' side has a table, too,
+// in place of the strides of rows and planes. Strides count Complex elements, columns are contiguous.
+// Both sides may be the same memory if the tables leave rows in place. With two columns a thread
+// (WIDTH), all rows begin at a multiple of 16 bytes. There are fewer than 2^32 tiles of columns.
 KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRICT roots,
-                   Real scale, const Index* RESTRICT offset, const Index* RESTRICT pitch,
-                   Index first, Index fields, Index outer, Index columns, Index modes_field,
-                   Index points_field, Index points_outer, Index points_row,
-                   const Index* RESTRICT point_offset, const Index* RESTRICT point_pitch,
-                   Index point_first) {
-  const Index tiles = (columns + LANES - 1) / LANES;
+                   Real scale, const RowEntry* MODES_RESTRICT rows, Index first, Index fields,
+                   Index outer, Index columns, Index modes_field, Index points_field,
+                   Index points_outer, Index points_row,
+                   const RowEntry* POINTS_RESTRICT point_rows, Index point_first) {
+  const unsigned tiles = (unsigned(columns) + LANES - 1) / LANES, planes = unsigned(outer);
   Complex* mode_base = SIGN < 0 ? target : const_cast<Complex*>(source);
   Complex* point_base = SIGN < 0 ? const_cast<Complex*>(source) : target;
   FOR_BLOCKS(block, fields * outer * tiles) {
     SHARED(Complex, tile, N * LANES);
-    const Index column = block % tiles * LANES, o = block / tiles % outer;
-    const Index field = block / tiles / outer;
-    const int lanes = columns - column < LANES ? int(columns - column) : LANES;
-    const Modes modes{mode_base + field * modes_field + column, offset, pitch,
-                      unsigned(first + o), lanes};
+    const unsigned line = unsigned(block) / tiles, column = (unsigned(block) - line * tiles) * LANES;
+    const unsigned field = line / planes, o = line - field * planes;
+    const int lanes = int(columns) - int(column);
+    const Modes modes{mode_base + field * modes_field + column, rows, unsigned(first) + o};
     const Index outer_part = POINT_TABLES ? 0 : o * points_outer;
     const Points points{point_base + field * points_field + outer_part + column, points_row,
-                        point_offset, point_pitch, unsigned(point_first + o), lanes};
-    if constexpr (SIGN < 0) passes_from<0>(points, modes, tile, roots, scale);
-    else passes_from<0>(modes, points, tile, roots, scale);
+                        point_rows, unsigned(point_first) + o};
+    if constexpr (SIGN < 0) passes_from<0>(points, modes, tile, roots, scale, lanes);
+    else passes_from<0>(modes, points, tile, roots, scale, lanes);
   }
 }
 

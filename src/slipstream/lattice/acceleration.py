@@ -28,7 +28,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.collective import largest, sum_over_ranks
 from slipstream.device import RowLaunch
 from slipstream.device.row_sums import ROWS_OF_GROUP, group_sums, scale_to_bits
-from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
 
@@ -293,27 +293,30 @@ class Acceleration:
         kernel = flow.device.kernel("steady_vectors.hpp", name, **constants)
         sites, stored = flow.sites.count, flow.sites.stored
         launch = RowLaunch(self._rows, self._columns, reduces=True)
-        size: tuple[int, ...] = self._rows, self._columns, sites, stored
-        if name == "add_correction":
-            segments = -(-sites // SEGMENT)
-            launch, size = RowLaunch(segments, SEGMENT), (segments, sites, stored)
+        size = self._rows, self._columns, sites, stored
         flow.device.run(kernel.bind(launch, *arguments, *size))
 
 
 # The part of the free memory that vectors may take.
 _SHARE = 0.5
+_TOO_MUCH = 1 << 50
 # With fewer vectors it is hardly faster than without.
 _FEWEST = 3
 
 
-def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm) -> int:
+def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm, room: int | None = None) -> int:
     """Return for how many vectors there is memory on all devices, at most `wanted`. Collective.
 
-    They take half of what is free at most; 0 if the flow is better not accelerated.
+    They take half of what is free at most, or what this rank has `room` for; 0 if the flow is
+    better not accelerated.
     """
     device, sites, one, shape = flow.device, flow.sites.stored, flow.storage, flow.subdomain.shape
     need = np.array([vectors_needed(sites, count, one, shape) for count in range(wanted + 1)])
-    mine = device.identity, int(_SHARE * device.memory_free()), need
+    share = _SHARE
+    if room is not None:
+        need[need > max(room, 0)] = _TOO_MUCH
+        share = 1.0
+    mine = device.identity, int(share * device.memory_free()), need
     everyone = [mine] if comm is None else comm.allgather(mine)
     fits = []
     for identity, free, _ in everyone:

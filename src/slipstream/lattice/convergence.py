@@ -106,8 +106,11 @@ class Convergence:
 
 
 # Extrapolations by which those before are judged, at least: half of all, since what converges
-# slowly shows late; by how much more the error is taken to be.
-_JUDGED, _SAFETY = 20, 2.5
+# slowly shows late.
+_JUDGED = 20
+# By how much more the error is taken to be: more for each of its decimal digits beyond some, since
+# it takes the slower modes the longer to show, the smaller they are; and how much more round-off.
+_SAFETY, _MORE, _DIGITS, _SAFETY_OF_FLOOR = 1.5, 0.4, 3, 2.0
 # What the steps between two extrapolations round off, beside the last digit of each number, as it
 # was measured every 20 and every 10 steps. 0.36, in proportion to six steps, is too little: of 37
 # flows in single and mixed precision with a tolerance of 1e-5, three had errors above the estimate.
@@ -159,9 +162,12 @@ class IterationError:
             raw = abs(found.value - value) + reach * found.expected_norm + floor
             known = [(other, one) for other, _, one in before if 0 < one < math.inf]
             factor = max([1.0, *(abs(found.value - other) / one for other, one in known)])
-            self._floor, self._floor_share = _SAFETY * floor / abs(value), floor / raw
+            self._floor, self._floor_share = _SAFETY_OF_FLOOR * floor / abs(value), floor / raw
         self._raw.append(raw)
-        error = _SAFETY * factor * raw / abs(value) if value else math.inf
+        error = factor * raw / abs(value) if value else math.inf
+        if 0 < error < math.inf:
+            safety = _SAFETY + _MORE * max(0.0, -math.log10(error) - _DIGITS)
+            error *= safety + (_SAFETY_OF_FLOOR - safety) * self._floor_share
         self._errors.append(error)
         return max(self._errors[-2:]) if len(self._errors) > 1 else math.inf
 

@@ -109,13 +109,17 @@ _USUAL = 1.0
 _LEAST, _BY_WIDTH, _MOST = 1.25, 1 / 8, 1.5
 
 
-def with_relaxation_time(case: LatticeCase, width: float) -> LatticeCase:
-    """Return a case with a relaxation time that suits pores of a width, unless it has one."""
+def with_relaxation_time(case: LatticeCase, width: float, has_room: bool = True) -> LatticeCase:
+    """Return a case with a relaxation time that suits pores of a width, unless it has one.
+
+    Without room for vectors the flow is not extrapolated.
+    """
     if case.flow.relaxation_time is not None:
         return case
     found = _USUAL
     is_short = case.numerics.precision == "float16"
-    if case.convergence.vectors and case.ends_early and not (case.flow.inertia or is_short):
+    extrapolates = case.convergence.vectors and case.ends_early and has_room
+    if extrapolates and not (case.flow.inertia or is_short):
         found = round(min(max(1 + _BY_WIDTH * width, _LEAST), _MOST), 2)
     flow = case.flow.model_copy(update={"relaxation_time": found})
     return case.model_copy(update={"flow": flow})

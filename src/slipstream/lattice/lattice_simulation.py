@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Comm
+from slipstream.byte_sizes import bytes_of
 from slipstream.case import Case, LatticeCase
-from slipstream.collective import collectively, on_all_ranks, on_every_rank, sum_over_ranks
+from slipstream.collective import collectively, largest, on_all_ranks, on_every_rank, sum_over_ranks
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -133,8 +134,7 @@ class LatticeSimulation(Simulation):
         super().__init__(case, comm, device)
         if case.numerics.encoding == "strips" and self.device.kind != "cpu":
             raise InputError(
-                "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact,"
-                " relative, wide"
+                "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
             )
         self.schedule = case.run.schedule
         self.transport = chosen_transport(case.run.transport, comm, self.device)
@@ -165,6 +165,7 @@ class LatticeSimulation(Simulation):
                 case.run.partition,
                 image.isolated,
             )
+        self._given_case = case
         self.case = case = with_relaxation_time(case, self.subdomain.width)
         self.found = self.subdomain.connectivity.without_layers(self.domain.added)
         crossing = {peer: len(ends) for peer, ends in self.subdomain.neighbours.items()}
@@ -198,9 +199,21 @@ class LatticeSimulation(Simulation):
         here = sum(needs for identity, needs in everyone if identity == self.device.identity)
         return [(self.device, int(np.max(here)))]
 
+    def _memory_limit(self) -> int | None:
+        memory = self.case.run.memory
+        return None if memory is None else bytes_of(memory, "run.memory")
+
     def _check_memory(self) -> None:
         ((device, need),) = self.memory()
         check_room(self.comm, device, need)
+        limit, most = self._memory_limit(), max(map(self._own_memory, self._storages))
+        most = int(largest(self.comm, most))
+        if limit is not None and most > limit:
+            raise InputError(
+                f"run.memory: {self.case.run.memory!r} is less than the {most} bytes that a rank"
+                " needs without vectors; accepted: at least that, a part of the image"
+                " (image.crop), or more ranks"
+            )
 
     def facts(self) -> dict[str, Fact]:
         """Return what is solved, in which pores, how. Collective: reads and analyses the image."""
@@ -254,7 +267,13 @@ class LatticeSimulation(Simulation):
             case.run.schedule,
         )
         wanted = case.convergence.vectors if case.ends_early else 0
-        self._vectors = vectors_that_fit(wanted, self.flow, self.comm)
+        limit = self._memory_limit()
+        room = None if limit is None else limit - self._own_memory(storage)
+        self._vectors = vectors_that_fit(wanted, self.flow, self.comm, room)
+        if wanted and not self._vectors:
+            plain = with_relaxation_time(self._given_case, self.subdomain.width, has_room=False)
+            time = {"relaxation_time": plain.flow.relaxation_time}
+            self.case = case.model_copy(update={"flow": case.flow.model_copy(update=time)})
         if storage.has_unit and wanted and not self._vectors:
             raise InputError(no_room_to_measure_text(self.terms))
 

@@ -18,7 +18,6 @@ from slipstream.lattice.population_layout import (
     AA_ODD,
     BASE_BLOCK,
     ENCODINGS,
-    RELATIVE_BLOCK,
     SEGMENT,
     Step,
     Storage,
@@ -220,32 +219,6 @@ def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     return Links(segments, segments, 4 + 2 * rows + 4 * rows / BASE_BLOCK, len(found))
 
 
-def _relative_links(sites: Sites, storage: Storage, wide: Array) -> Links:
-    """Return 16 bits for each link: the site upstream, from a base that 64 sites share."""
-    device, count, links = sites.device, sites.stored, sites.velocity_set.links
-    blocks = -(-count // RELATIVE_BLOCK)
-    offsets = device.empty((blocks, links // 2, RELATIVE_BLOCK), np.uint32)
-    bases = device.empty((blocks, links + 2), np.int32)
-    wrong = device.zeros((blocks,), np.uint8)
-
-    def run(name: str, rows: int, reduces: bool, *arguments: Any) -> None:
-        constants = {**Storage().constants, **sites.velocity_set.constants}
-        kernel = device.kernel("relative_links.hpp", name, ENCODING="RELATIVE", **constants)
-        device.run(kernel.bind(RowLaunch(rows, RELATIVE_BLOCK, reduces), *arguments))
-
-    run("pack_relative_links", blocks, True, wide, count, offsets, bases, wrong)
-    found = device.array_module.flatnonzero(wrong)
-    exceptions = device.empty((max(1, len(found)), links, RELATIVE_BLOCK), np.uint32)
-    listed = wide, count, found, len(found), bases, exceptions
-    run("list_exceptional_blocks", len(found), False, *listed)
-    none = device.zeros((1,), np.uint32)
-    segments = Segments(sites, storage, (none, offsets, none, bases, exceptions))
-    size = ENCODINGS["relative"].bytes_per_site(sites.velocity_set)
-    exceptional = len(found) * RELATIVE_BLOCK
-    size += 4 * links * exceptional / max(1, count)
-    return Links(segments, segments, size, exceptional)
-
-
 def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     """Return links of vectors of sites; steps without links advance segments."""
     none = sites.device.zeros((1,), np.uint32)
@@ -253,9 +226,4 @@ def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     return Links(strips, Segments(sites, storage, (none,) * 5), strips.bytes_per_site)
 
 
-_MAKERS = {
-    "wide": _wide_links,
-    "compact": _compact_links,
-    "strips": _strip_links,
-    "relative": _relative_links,
-}
+_MAKERS = {"wide": _wide_links, "compact": _compact_links, "strips": _strip_links}

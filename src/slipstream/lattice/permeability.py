@@ -404,8 +404,11 @@ def porosity_profile(subdomain: Subdomain, sample: Box, axis: int, comm: Comm) -
     Only pores in which flow is simulated count.
     """
     box, counts = subdomain.box, np.zeros(subdomain.shape[axis])
-    along = tuple(other for other in range(3) if other != axis)
-    part = np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1], axis=along)
+    pores = subdomain.own[1:-1, 1:-1, 1:-1]
+    if axis < 2:  # plane by plane, which is several times as fast where rows are whole
+        part = np.array([np.count_nonzero(plane) for plane in np.moveaxis(pores, axis, 0)])
+    else:
+        part = np.count_nonzero(pores, axis=(0, 1))
     counts[box.start[axis] : box.start[axis] + len(part)] = part
     plane = math.prod(subdomain.shape) // subdomain.shape[axis]
     return sum_over_ranks(comm, counts)[sample.start[axis] : sample.stop[axis]] / plane

@@ -90,7 +90,6 @@ ORDERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 ENCODINGS = {
     "wide": Encoding("WIDE", bytes_per_link=4.0),
     "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.2),
-    "relative": Encoding("RELATIVE", bytes_per_link=2.0, bytes_beside=1.25),
     # Made from wide links; the steps that use them have a kernel of their own.
     "strips": Encoding("WIDE", bytes_per_link=2.0, bytes_beside=4.0, only_layout="stream"),
 }
@@ -108,8 +107,8 @@ TUNED = ("propagation", "layout", "order", "encoding")
 SEGMENT = 16
 # Of a GPU's cache: what a warp reads of a direction should lie in few of them.
 _LINE_BYTES = 128
-# Sites that share the bases of compact links, and of relative ones.
-BASE_BLOCK, RELATIVE_BLOCK = 256, 64
+# Sites that share the bases of compact links.
+BASE_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -125,9 +124,9 @@ class Storage:
         together; and the latter two for vectors of sites that fill 128 bytes.
     order : {"raster", "row-tiles"}
         Rows of sites one after the other, or in tiles of 8 by 8 rows.
-    encoding : {"compact", "relative", "wide", "strips"}
-        Of links: 20, 37 or 72 bytes a site; or for vectors of sites, on a CPU and in layout
-        "stream" only.
+    encoding : {"compact", "wide", "strips"}
+        Of links: 20 bytes a site, or 72; or for vectors of sites, on a CPU and in layout "stream"
+        only.
     precision : {"float64", "float32", "mixed", "float16"}
         Of storage and arithmetic; mixed stores float32 and computes with float64, float16 stores
         float16 and computes with float32.
@@ -157,7 +156,7 @@ class Storage:
         if needed and self.layout != needed:
             raise InputError(
                 f"encoding {self.encoding!r} needs layout {needed!r}, not {self.layout!r}; "
-                "accepted with it: compact, relative, wide"
+                "accepted with it: compact, wide"
             )
 
     @property

@@ -95,7 +95,7 @@ class PoreFlow:
             )
         if storage.encoding == "strips" and device.kind != "cpu":
             raise InputError(
-                "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, relative, wide"
+                "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
             )
         self.subdomain, self.storage, self.device = subdomain, storage, device
         self.policy, self._transport = policy, transport

@@ -27,7 +27,7 @@ from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.device.row_sums import group_sums, scale_to_bits
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.population_layout import SEGMENT, Storage
+from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.velocity_set import VelocitySet
 from slipstream.schedule import StepGraph, commit
@@ -86,6 +86,8 @@ class PressureBlocks:
         self._tables = device.array(np.concatenate([_table(n, edge) for n in shape]), np.int32)
         self._places = places_of_sites(flow)
         self.pressure = device.zeros((flow.sites.stored,), np.float32)
+        self._columns = _COLUMNS[device.processor]
+        self._parts = device.zeros((-(-flow.sites.count // self._columns), 1), np.float64)
         counts = device.zeros((flow.subdomain.velocity_set.links // 2, *self._blocks), np.uint32)
         sizes = (edge, *shape, *self._blocks)
         self._run("count_links", flow.walls, self._places, self._tables, counts, *sizes)
@@ -137,10 +139,10 @@ class PressureBlocks:
         if self._grids is not None:
             by_block = self._rows, self._blocks[2]
             self._run_rows("largest_sums", sums, self._largest, *by_block)
-            given = self._most()
-            if given:
-                self._grids.solve(sums, given)
-            factor = given / (scale or 1.0)
+            most_sum = self._most()
+            if most_sum:
+                self._grids.solve(sums, most_sum)
+            factor = most_sum / (scale or 1.0)
             self._run_rows("take_found", self._grids.found, factor, found, self._largest, *by_block)
             most_found = self._most()
         if comm is not None:
@@ -151,33 +153,12 @@ class PressureBlocks:
         weight = 2 * flow.subdomain.velocity_set.weights[-1]
         factor = fluid.viscosity / (_MOBILITY * weight * steps)
         bound = factor * (most_found + most)
-        columns = _COLUMNS[device.processor]
-        rows, scale = -(-flow.sites.count // columns), scale_to_bits(bound, _BITS)
-        by_row = device.zeros((rows, 1), np.float64)
-        if rows:
-            kernel = self._kernel("spread_pressure")
-            launch = RowLaunch(rows, columns, reduces=True)
-            device.run(
-                kernel.bind(
-                    launch,
-                    found,
-                    flow.walls,
-                    self._places,
-                    self._tables,
-                    factor,
-                    scale,
-                    self.pressure,
-                    by_row,
-                    *self._image[:2],
-                    *self._blocks,
-                    rows,
-                    columns,
-                    flow.sites.count,
-                    flow.sites.stored,
-                )
-            )
-            by_row = group_sums(device, by_row)
-        whole = np.array([sum(map(int, device.to_host(by_row)[:, 0]))])
+        scale, parts = scale_to_bits(bound, _BITS), self._parts
+        given = found, flow.walls, self._places, self._tables, factor, scale, self.pressure, parts
+        self._run("spread_pressure", *given, *self._image[:2], *self._blocks)
+        if len(parts):
+            parts = group_sums(device, parts)
+        whole = np.array([sum(map(int, device.to_host(parts)[:, 0]))])
         return float(sum_over_ranks(comm, whole)[0]) / (scale or 1.0), bound
 
     def _most(self) -> float:
@@ -194,14 +175,12 @@ class PressureBlocks:
         return _kernel(self._flow.device, name, self._flow.subdomain.velocity_set)
 
     def _run(self, name: str, *arguments: Any) -> None:
-        sites = self._flow.sites
-        segments = -(-sites.count // SEGMENT)
-        if segments:
-            launch = RowLaunch(segments, SEGMENT)
-            operation = self._kernel(name).bind(
-                launch, *arguments, segments, sites.count, sites.stored
-            )
-            self._flow.device.run(operation)
+        """Run a kernel on rows of sites."""
+        sites, rows = self._flow.sites, len(self._parts)
+        if rows:
+            launch = RowLaunch(rows, self._columns, reduces=True)
+            size = rows, self._columns, sites.count, sites.stored
+            self._flow.device.run(self._kernel(name).bind(launch, *arguments, *size))
 
 
 @dataclass(frozen=True)

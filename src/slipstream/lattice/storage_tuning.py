@@ -34,12 +34,11 @@ _CANDIDATES = {
     "gpu": [
         {"layout": layout, "order": order, "encoding": encoding}
         for layout, order, encoding in (
-            ("vector-collision", "raster", "relative"),
-            ("vector-collision", "row-tiles", "relative"),
-            ("vector-collision", "row-tiles", "wide"),
-            ("stream", "raster", "relative"),
-            # It takes the least memory.
             ("vector-collision", "raster", "compact"),
+            ("vector-collision", "row-tiles", "compact"),
+            ("vector-collision", "row-tiles", "wide"),
+            ("stream", "raster", "compact"),
+            ("stream", "raster", "wide"),
         )
     ],
 }
@@ -111,9 +110,7 @@ def worth_a_try(wishes: dict[str, str], processor: str) -> list[Storage]:
     open_ = [name for name, value in wishes.items() if value == "auto"]
     fixed = {name: value for name, value in wishes.items() if value != "auto"}
     if fixed.get("encoding") == "strips" and processor != "cpu":
-        raise InputError(
-            "encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, relative, wide"
-        )
+        raise InputError("encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide")
     if not open_:
         return [Storage(**fixed)]
     likely = [

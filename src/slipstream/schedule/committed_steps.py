@@ -31,9 +31,9 @@ from slipstream.schedule.timeouts import Patience
 
 POLICIES = ("serial", "overlap")
 
-# About what it takes to wake the threads of a CPU and to wait for them, by an interpreter that
-# serves one of them at a time; and how many runs of a step tell whether its work takes less. The
-# first is often slow, as memory is touched for the first time, and others may take the cores.
+# About what it takes to wake the threads of a CPU and to wait for them, if they sleep and others
+# use the cores; and how many runs of a step tell whether its work takes less. The first is often
+# slow, as memory is touched for the first time.
 _SECONDS_TO_WAKE = 1e-4
 _TIMED_RUNS = 10
 

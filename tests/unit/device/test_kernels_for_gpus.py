@@ -148,7 +148,11 @@ def used_kernels(real, shape):
 
 def tiled_kernels(real, lengths):
     """Return the tiled kernels of further lengths: every radix, and the largest tiles."""
-    tiles = [gpu_fft_launch.strided_fft(n, real, sign) for n in lengths for sign in (-1, 1)]
+    tiles = [
+        gpu_fft_launch.strided_fft(n, real, sign, are_even=True)
+        for n in lengths
+        for sign in (-1, 1)
+    ]
     tiles += [gpu_fft_launch.fused_product(n, real, 3, 5, PRODUCT) for n in lengths]
     tiles += [gpu_fft_launch.real_rows(n, real, sign) for n in lengths for sign in (-1, 1)]
     wanted = [(tile.header, tile.name, tile.constants) for tile in tiles]
@@ -196,10 +200,10 @@ def storages(real):
     shorter = {"float64": "mixed", "float32": "float16"}[real]
     for number, layout in enumerate(LAYOUTS):
         propagation = ("aa", "two-lattice")[number % 2]
-        encoding = ("compact", "relative", "wide")[number // 2 % 3]
+        encoding = ("compact", "wide")[number // 2 % 2]
         yield Storage(propagation, layout, "raster", encoding, real)
     for layout in tuple(LAYOUTS)[::3]:
-        yield Storage("aa", layout, "raster", "relative", shorter)
+        yield Storage("aa", layout, "raster", "compact", shorter)
 
 
 def lattice_kernels(real):

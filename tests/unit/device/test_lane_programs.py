@@ -1,6 +1,7 @@
 """Programs of a CPU's lanes: what they call, in which order, and how they end."""
 
 import ctypes
+import gc
 import threading
 import time
 
@@ -105,6 +106,65 @@ def test_lanes_wait_for_what_they_await_in_every_run():
     assert list(intervals) == list(range(24))
     for number in range(1, 24):
         assert intervals[number - 1][1] <= intervals[number][0] <= intervals[number][1]
+
+
+def lanes_in_turn(calls, lanes=3, count=24):
+    """Return lanes whose operations await each other: each notes its number and its thread."""
+
+    def note(number):
+        def one():
+            calls.append((number, threading.get_ident()))
+
+        return HostCall(ctypes.CFUNCTYPE(None)(one), [], None)
+
+    return [
+        [LaneNode(n, note(n), [n - 1] if n else []) for n in range(count) if n % lanes == lane]
+        for lane in range(lanes)
+    ]
+
+
+def test_lanes_of_compiled_code_have_threads_of_the_device():
+    """No stream is used, the calling thread has the last lane, and threads end with the device."""
+    before = set(threading.enumerate())
+    device = HostDevice(threads=3, lanes=3)
+    calls = []
+    lanes = lanes_in_turn(calls)  # programs do not keep what they call
+    programs = device.lane_programs(lanes)
+    for timed in [True, False] * 10:
+        calls.clear()
+        programs.run([None] * 3, timed)
+        assert [number for number, _ in calls] == list(range(24))
+        assert {thread for number, thread in calls if number % 3 == 2} == {threading.get_ident()}
+        assert len({thread for _, thread in calls}) == 3
+    assert list(programs.intervals()) == list(range(24))
+    crew = set(threading.enumerate()) - before
+    assert len(crew) == 2
+    del device, programs
+    gc.collect()
+    for thread in crew:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_streams_run_what_comes_while_the_threads_of_the_device_work():
+    """Two threads may run steps of one device at a time."""
+    began, may_end = threading.Event(), threading.Event()
+
+    def one():
+        began.set()
+        may_end.wait(5)
+
+    slow = HostCall(ctypes.CFUNCTYPE(None)(one), [], None)
+    first = DEVICE.lane_programs([[], [LaneNode(0, slow)]])
+    other = threading.Thread(target=first.run, args=([None] * 2,))
+    other.start()
+    assert began.wait(5)
+    calls = []
+    lanes = lanes_in_turn(calls)
+    run(lanes)
+    assert [number for number, _ in calls] == list(range(24))
+    may_end.set()
+    other.join()
 
 
 def test_a_failure_ends_the_lanes_that_wait_and_is_forgotten_by_the_next_run():

@@ -61,9 +61,11 @@ def test_lengths_that_do_not_fit_have_no_kernel():
     assert gpu_fft_launch.fused_product(4096, "float64", 3, 5, PRODUCT) is None
 
 
-@pytest.mark.parametrize(("real", "group"), [("float64", 3), ("float32", 5)])
-def test_products_go_back_in_groups_where_that_makes_room_for_blocks(real, group):
-    kernel = gpu_fft_launch.fused_product(512, real, 3, 5, PRODUCT)
+@pytest.mark.parametrize(
+    ("n", "real", "group"), [(512, "float64", 3), (512, "float32", 3), (256, "float32", 5)]
+)
+def test_products_go_back_in_groups_where_that_makes_room_for_blocks(n, real, group):
+    kernel = gpu_fft_launch.fused_product(n, real, 3, 5, PRODUCT)
     assert kernel.constants["GROUP"] == group
 
 

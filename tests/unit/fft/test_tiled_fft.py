@@ -60,9 +60,9 @@ def kept_variants(n):
 class Strided:
     """Run `strided_fft` on arrays with guard bands, checking that these stay as they were."""
 
-    def __init__(self, n, real, sign):
-        self.n, self.real, self.sign = n, np.dtype(real), sign
-        tile = gpu_fft_launch.strided_fft(n, real, sign)
+    def __init__(self, n, real, sign, are_even=False):
+        self.n, self.real, self.sign, self.are_even = n, np.dtype(real), sign, are_even
+        tile = gpu_fft_launch.strided_fft(n, real, sign, are_even=are_even)
         self.lanes, self.run = tile.items_per_block, compiled(tile)
         self.roots = gpu_fft_launch.roots(n, real)
 
@@ -73,7 +73,8 @@ class Strided:
         """
         offset, pitch = np.full(self.n, NOT_KEPT), np.full(self.n, 10**15)
         rows = np.random.default_rng(seed).permutation(np.flatnonzero(kept))
-        base = 1
+        base = 2 if self.are_even else 1
+        columns += columns % 2 if self.are_even else 0
         for block in np.array_split(rows, blocks):
             offset[block] = base + columns * np.arange(len(block))
             pitch[block] = columns * len(block)
@@ -83,7 +84,8 @@ class Strided:
     def check(self, fields, outer, columns, kept, first=0, blocks=1, seed=0):
         offset, pitch, size = self.tables(kept, first + outer, columns, blocks, seed)
         modes = random_complex((fields, size), self.real, seed)
-        points = random_complex((fields, outer + 1, self.n + 1, columns + 3), self.real, seed + 1)
+        row = columns + 2 + columns % 2 if self.are_even else columns + 3
+        points = random_complex((fields, outer + 1, self.n + 1, row), self.real, seed + 1)
         plane = first + np.arange(outer)[:, None, None]
         row = np.flatnonzero(kept)[:, None]
         stored = np.s_[:, offset[row] + plane * pitch[row] + np.arange(columns)]
@@ -104,16 +106,14 @@ class Strided:
             target,
             self.roots,
             self.real.type(0.5),
-            offset,
-            pitch,
+            np.stack([offset, pitch], axis=1),
             first,
             fields,
             outer,
             columns,
             size,
             *strides(points, 3),
-            offset,
-            pitch,
+            np.stack([offset, pitch], axis=1),
             0,
         )
         assert_close(target[written], 0.5 * expected, self.n, self.real)
@@ -127,6 +127,17 @@ def test_strided_fft_equals_numpy(n, real, sign):
     strided = Strided(n, real, sign)
     for seed, kept in enumerate(kept_variants(n)):
         strided.check(1, 2, strided.lanes + 3, kept, first=seed % 3, blocks=1 + seed, seed=seed)
+    strided.check(2, 1, 1, np.ones(n, bool))
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("n", [1, 24, 512])
+def test_two_columns_a_thread_are_two_columns(n, sign):
+    """Also where the last thread of a row has one."""
+    strided = Strided(n, "float32", sign, are_even=True)
+    for seed, kept in enumerate(kept_variants(n)):
+        columns = strided.lanes + 3 + seed % 2
+        strided.check(2, 2, columns, kept, first=seed % 3, blocks=1 + seed, seed=seed)
     strided.check(2, 1, 1, np.ones(n, bool))
 
 
@@ -160,8 +171,7 @@ def test_strided_fft_in_place(n, sign, truncated):
         array,
         strided.roots,
         np.float64(1),
-        offset,
-        np.full(n, plane),
+        np.stack([offset, np.full(n, plane)], axis=1),
         0,
         2,
         3,
@@ -170,8 +180,7 @@ def test_strided_fft_in_place(n, sign, truncated):
         field,
         plane,
         row,
-        offset,
-        np.full(n, plane),
+        np.stack([offset, np.full(n, plane)], axis=1),
         0,
     )
     defined = kept if sign < 0 else np.ones(n, bool)

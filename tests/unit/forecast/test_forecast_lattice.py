@@ -61,7 +61,7 @@ def links_between(pores, boxes, periodic):
 
 def bytes_of_update(sites):
     """Return what the sites of a rank move in a step, on average over a pair."""
-    links = ENCODINGS["relative"].bytes_per_site(D3Q19)
+    links = ENCODINGS["compact"].bytes_per_site(D3Q19)
     of_pair = module.Storage(layout="vector-collision").bytes_per_update(links)
     return stored_sites(sites) * sum(of_pair) / 2
 

@@ -251,6 +251,18 @@ def test_vectors_take_no_more_than_half_of_the_free_memory(tight, monkeypatch):
         assert vectors_that_fit(wanted, flow, None) == expected
 
 
+def test_vectors_keep_to_the_memory_of_a_run():
+    flow = start(DEVICE, "convergence.vectors=10")
+    sizes = flow.flow.sites.stored, flow.storage, flow.subdomain.shape
+    own, seven = flow._own_memory(flow.storage), vectors_needed(sizes[0], 7, *sizes[1:])
+    for memory, expected in ((own + seven, 7), (own + 10 * seven, 10), (own, 0)):
+        limited = start(DEVICE, "convergence.vectors=10", f"run.memory={memory}")
+        assert limited._vectors == expected
+    message = "run.memory: 1000 is less than the [0-9]+ bytes that a rank needs without vectors"
+    with pytest.raises(InputError, match=message):
+        start(DEVICE, "run.memory=1000")
+
+
 @pytest.mark.parametrize("vectors", [-1, 31, 2.5, "10", True])
 def test_numbers_of_vectors_are_checked(tight, vectors):
     with pytest.raises(InputError, match="vectors.*0 to 30"):

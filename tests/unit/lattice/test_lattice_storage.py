@@ -1,7 +1,6 @@
 """Every way to store populations against a dense method, and with the bits of every other way."""
 
 import ctypes
-import dataclasses
 import functools
 import itertools
 import platform
@@ -331,21 +330,6 @@ def test_strips_on_older_processors(monkeypatch, lacking, precision):
     check_bits(found, "older", precision)
 
 
-def test_relative_links_that_do_not_fit_are_exceptions(device):
-    """Rows that are neighbours in memory, but whose rows upstream are 2^15 sites apart."""
-    image = random_pores((2, 230, 190), 0.9)
-    storage = Storage(encoding="relative")
-    exceptions = links_of(device, image, (True,) * 3, storage)[1].exceptions
-    assert 0 < exceptions < image.sum() / 100
-    flows = [
-        PoreFlow(subdomain_of(image, (True,) * 3), SLOW, one, device)
-        for one in (storage, dataclasses.replace(storage, encoding="wide"))
-    ]
-    for flow in flows:
-        flow.advance(4)
-    np.testing.assert_array_equal(*(flow.fields() for flow in flows))
-
-
 # -- half precision ------------------------------------------------------------------------------
 
 HALF = Storage(precision="float16")
@@ -465,9 +449,7 @@ def test_bytes_per_update_count_populations_twice_and_links_where_they_are_used(
     assert Storage(precision="float16").bytes_per_update(20.0) == (76, 96)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "least", "most"), [("wide", 72, 72), ("compact", 20, 20.5), ("relative", 37, 37.5)]
-)
+@pytest.mark.parametrize(("encoding", "least", "most"), [("wide", 72, 72), ("compact", 20, 20.5)])
 def test_bytes_of_links(device, encoding, least, most):
     image = random_pores((20, 20, 20))
     links = links_of(device, image, (True,) * 3, Storage(encoding=encoding))[1]
@@ -485,9 +467,7 @@ def test_unknown_storage_is_refused_by_name(name):
 
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
 def test_strips_need_streams(layout):
-    with pytest.raises(
-        InputError, match=f"strips.*'stream'.*'{layout}'.*accepted.*compact, relative, wide$"
-    ):
+    with pytest.raises(InputError, match=f"strips.*'stream'.*'{layout}'.*accepted.*compact, wide$"):
         Storage(layout=layout, encoding="strips")
 
 

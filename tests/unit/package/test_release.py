@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from check_container import apptainer_steps, docker_steps
 from flows import REPOSITORY
 from slipstream import __version__
 from slipstream.mpi_launch import REQUIREMENTS, how_to_install
@@ -108,3 +109,12 @@ def test_workflow_and_containers_run_what_exists():
             for extra in "".join(extras).split(","):
                 assert extra in PROJECT["optional-dependencies"], f"{path.name}: {extra}"
     assert (REPOSITORY / ".ci/run").exists()
+
+
+def test_both_containers_have_the_same_steps():
+    """Those that `tools/check_container.py` runs in a system without Docker."""
+    docker = docker_steps((REPOSITORY / "containers/Dockerfile").read_text())
+    apptainer = apptainer_steps((REPOSITORY / "containers/slipstream.def").read_text())
+    found = [part.strip() for step in docker for part in step.split("&&")]
+    assert found == [one.replace("{{ EXTRA }}", "${EXTRA}") for one in apptainer]
+    assert len(found) == 6
