@@ -3,7 +3,7 @@
 The scheme is a tensor product of the one-dimensional one of Lax and Wendroff (1960): second order
 in one stage, stable while no Courant number exceeds one, and exact where all are one. Two
 traversals give the same bits: by rows for CPUs, whose vectors advance neighbouring points, and by
-tiles for GPUs, whose threads share memory.
+strips for GPUs, whose threads keep rows in registers. Both take some steps in one pass over memory.
 
 Reference: J. B. White III and J. J. Dongarra, "Overlapping computation and communication for
 advection on hybrid parallel computers", IPDPS 2011.
