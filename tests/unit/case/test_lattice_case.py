@@ -198,7 +198,7 @@ def test_case_says_how_it_ends():
         ("convergence.tolerance=1", ["convergence.tolerance", "less than 1"]),
         ("numerics.precision=float8", ["numerics.precision", "float64, float32, mixed, float16"]),
         ("numerics.layout=streams", ["numerics.layout", "did you mean 'stream'"]),
-        ("numerics.encoding=dense", ["numerics.encoding", "wide, compact, relative, strips"]),
+        ("numerics.encoding=dense", ["numerics.encoding", "wide, compact, strips"]),
         ("run.partition=metis", ["run.partition", "bisection, cartesian"]),
         ("run.transport=tcp", ["run.transport", "auto, peer, nccl"]),
         ("run.strategy=mpi", ["run.strategy", "partition"]),
