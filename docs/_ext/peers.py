@@ -25,7 +25,7 @@ def _section(file: str, record: dict[str, Any]) -> str:
     lines = [
         f"### {name} {record['version']}",
         "",
-        f"{record['work']}. {record['differs']}",
+        " ".join([f"{record['work']}.", record["differs"], record.get("note", "")]).rstrip(),
         "",
         f"| n | {name} | Slipstream | ratio |" + (" k of both (voxels²) |" if any(k) else ""),
         "|---|---|---|---|" + ("---|" if any(k) else ""),
