@@ -9,7 +9,7 @@ from fft_cases import alike, together
 from pore_oracle import NAMED, PERIODICITIES, expected, images, random_image, wanted_axes
 from slipstream.decomposition import slabs, split
 from slipstream.errors import InputError
-from slipstream.lattice.domain_decomposition import narrow_share
+from slipstream.lattice.domain_decomposition import pore_widths
 from slipstream.lattice.percolation import keep_percolating
 
 pytestmark = pytest.mark.several_ranks
@@ -50,12 +50,12 @@ def test_named_images_percolate_along_any_axis(comm, image, periodic, axes, orde
 
 @alike(examples=25)
 @given(images(), st.sampled_from(PERIODICITIES))
-def test_every_number_of_ranks_counts_the_same_narrow_pores(comm, image, periodic):
+def test_every_number_of_ranks_counts_the_same_widths_of_pores(comm, image, periodic):
     whole = slabs(image.shape, 0, 1)[0]
-    wanted = narrow_share(image, whole, image.shape, periodic, None)
+    wanted = pore_widths(image, whole, image.shape, periodic, None)
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     slab = slabs(image.shape, 0, ranks)[rank]
-    found = narrow_share(planes(comm, image), slab, image.shape, periodic, comm)
+    found = pore_widths(planes(comm, image), slab, image.shape, periodic, comm)
     together(comm, lambda: pytest.approx(wanted, rel=1e-14) == found or pytest.fail(f"{found}"))
 
 

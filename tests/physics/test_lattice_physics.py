@@ -321,8 +321,8 @@ def test_without_inertia_no_force_is_too_large(device):
             permeability(sample, force=force, device=device, **settings) for force in (1e-6, 0.5)
         )
     assert fast.mach > 1
-    # Extrapolations keep changes in single precision.
-    assert fast.k == pytest.approx(slow.k, rel=1e-8)
+    # Extrapolations keep changes in single precision: digits far below the tolerance differ.
+    assert fast.k == pytest.approx(slow.k, rel=1e-7)
 
 
 def test_flow_that_is_too_fast_is_an_error_that_tells_what_to_do(device):

@@ -122,8 +122,12 @@ def test_failure_passes_to_streams_that_wait_for_it():
 def test_threads_end_with_their_streams():
     before = set(threading.enumerate())
     streams = [DEVICE.stream() for _ in range(8)]
+    assert set(threading.enumerate()) == before
+    for stream in streams:
+        stream.submit(lambda _: None)
     threads = set(threading.enumerate()) - before
     assert len(threads) == 8
+    del stream
     del streams
     for thread in threads:
         thread.join(FOREVER)

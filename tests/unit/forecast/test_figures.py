@@ -500,8 +500,31 @@ def lattice():
     return lines
 
 
+def ranks_rows():
+    """Return the table of what one rank of very many takes."""
+    names = {"step": "RK4 step in slabs", "transform": "forward transform in pencils"}
+
+    def size(count):
+        large = count >= 2**20
+        return f"{count / 2 ** (20 if large else 10):.3g} {'MiB' if large else 'KiB'}"
+
+    return [
+        row(
+            names[one["what"]],
+            str(one["ranks"]),
+            f"{one['seconds']:.1f} s",
+            size(one["bytes"]),
+            str(one["peers"]),
+            str(one["messages"]),
+            size(one["largest message"]),
+        )
+        for one in result("ranks-16384-1core")["rows"]
+        if one["ranks"] >= (1024 if one["what"] == "step" else 16384)
+    ]
+
+
 def scaling():
-    lines = []
+    lines = ranks_rows()
     machine = load_machine("h200-nvl8-ib")
     for points, ranks, seconds in (
         (512, 1, figure("DNS 512³: step")["seconds"]),
