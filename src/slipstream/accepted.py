@@ -111,6 +111,12 @@ MODELS: Names = {
     "boussinesq": "incompressible flow with buoyancy",
     "mhd": "incompressible magnetohydrodynamics",
     "gpe": "Gross-Pitaevskii equation of a quantum fluid",
+    "hd2d": "two-dimensional Navier-Stokes equations by vorticity, drag, beta plane",
+    "mhd2d": "two-dimensional magnetohydrodynamics by vorticity and flux function",
+    "sqg": "surface quasi-geostrophic flow",
+    "chm": "Charney-Hasegawa-Mima equation",
+    "lans-alpha": "Lagrangian-averaged Navier-Stokes equations",
+    "leray-alpha": "Leray's regularised Navier-Stokes equations",
 }
 INTEGRATORS: Names = {
     "rk2": "midpoint rule",

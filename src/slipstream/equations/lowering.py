@@ -24,7 +24,9 @@ from slipstream.equations.fourier_forms import (
     WAVENUMBERS,
     Form,
     Value,
+    at_wavevector,
     form_of_points,
+    has_waves,
     parameters_in,
     positions_in,
     values_in,
@@ -83,6 +85,9 @@ class Lowered:
         follows.
     rates : tuple of Form
         By unknown, its right-hand side as it is written, before anything is lowered or removed.
+    plane_vectors : dict of str to (int, tuple of Form)
+        Of flow in a plane normal to z: vectors by name, each with the component from which it
+        follows.
     """
 
     components: tuple[Value, ...]
@@ -101,6 +106,7 @@ class Lowered:
     coefficients: tuple[sympy.Expr, ...]
     complexes: tuple[tuple[str, int], ...]
     rates: tuple[Form, ...]
+    plane_vectors: dict[str, tuple[int, tuple[Form, ...]]]
 
     @property
     def unknowns(self) -> tuple[Value, ...]:
@@ -111,6 +117,17 @@ class Lowered:
     def transforms(self) -> int:
         """Number of real transforms of a substage."""
         return len(self.inputs) + len(self.products)
+
+    @property
+    def rate_factors(self) -> list[sympy.Expr]:
+        """The multipliers of products, and of components in linear terms."""
+        rows = (*self.multipliers, *(row.values() for row in self.linear))
+        return [factor for row in rows for factor in row]
+
+    @property
+    def input_filters(self) -> list[sympy.Expr]:
+        """The products of filters that components go through on their way to physical space."""
+        return [value.filtered for one in self.inputs for value in values_in(one)]
 
     @property
     def inputs_are_state(self) -> bool:
@@ -184,7 +201,7 @@ def _conserved(form: Form) -> Form:
     derived = {
         points: factor
         for points, factor in form.terms.items()
-        if not factor.has(*WAVENUMBERS) and _has_one_first_derivative(points)
+        if not has_waves(factor) and _has_one_first_derivative(points)
     }
     if not derived:
         return form
@@ -202,7 +219,9 @@ def _conserved(form: Form) -> Form:
 def _has_one_first_derivative(points: sympy.Expr) -> bool:
     if not points.is_Mul or len(points.args) != 2:
         return False
-    return sorted(sum(v.orders) if isinstance(v, Value) else 9 for v in points.args) == [0, 1]
+    return sorted(
+        sum(v.orders) if isinstance(v, Value) and v.filtered == 1 else 9 for v in points.args
+    ) == [0, 1]
 
 
 def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Value]) -> Lowered:
@@ -226,12 +245,17 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
     summed: list[sympy.Expr] = []
     if found:
         rows = fewest_transforms.rows_of_multipliers(multipliers, vectors)
-        chosen, sums = fewest_transforms.dependencies(rows)
+        scales, chosen, sums = fewest_transforms.scaled_dependencies(rows)
+        scaled = [scale * product for scale, product in zip(scales, found, strict=True)]
         summed = [
-            sum(sums[r, c] * product for c, product in enumerate(found)) for r in range(len(chosen))
+            sum(sums[r, c] * product for c, product in enumerate(scaled))
+            for r in range(len(chosen))
         ]
-        multipliers = [[row[c] for c in chosen] for row in multipliers]
-    speeds = [value for vector in _speeds(model) for value in vector.values]
+        multipliers = [
+            [row[c] if scales[c] == 1 else sympy.expand(row[c] / scales[c]) for c in chosen]
+            for row in multipliers
+        ]
+    speeds = [form.at_points() for vector in _speeds(model) for form in vector.forms]
     needed, expressions = fewest_transforms.essential_values(summed + speeds)
     products, speeds = expressions[: len(summed)], expressions[len(summed) :]
     # Every step goes to physical space and back, though a linear model does not need to.
@@ -270,6 +294,10 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
             if field.is_complex
         ),
         rates=tuple(model.forms),
+        plane_vectors={
+            name: (components.index(field.values[0]), tuple(vector.forms))
+            for name, (field, vector) in model.plane_vectors.items()
+        },
     )
 
 
@@ -300,7 +328,8 @@ def _speeds(model: Model) -> list[Any]:
     if model.speeds is not None:
         return list(model.speeds)
     vectors = [field for field in model.equations if field.rank == 1]
-    return [field for field in vectors if field.solenoidal] or vectors
+    chosen: list[Any] = [field for field in vectors if field.solenoidal] or vectors
+    return chosen + [vector for _, vector in model.plane_vectors.values()]
 
 
 def _linear(
@@ -318,7 +347,7 @@ def _linear(
             row[own] = sympy.expand(-sympy.I * turning)
         linear.append(row)
         steady = form.terms.get(sympy.Integer(1), sympy.Integer(0))
-        constant.append(steady.subs(dict.fromkeys(WAVENUMBERS, 0)))
+        constant.append(at_wavevector(steady, (0, 0, 0)))
     for first in vectors:
         # Were its components to decay at different rates, a vector would not stay solenoidal.
         vector = slice(first, first + 3)

@@ -62,7 +62,7 @@ class Flow(InteractiveSimulation):
     Parameters
     ----------
     model : str, Model or callable
-        A built-in model ("hd", "boussinesq", "mhd", "gpe"), ``"FILE.py:FUNCTION"``, or your own: a
+        A built-in model ("hd", "mhd", "hd2d" ...), ``"FILE.py:FUNCTION"``, or your own: a
         `slipstream.equations.Model`, or a function of the model's parameters that returns one.
     points : int or sequence of 3 int
         Number of points along each axis, or [x, y, z].
@@ -486,6 +486,12 @@ class Turbulence(Flow):
         Number of scalars that the flow carries along.
     diffusivity : float
         Diffusivity of the scalars.
+    drag : float
+        Linear drag, -drag velocity.
+    hypoviscosity : float
+        Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
+    hypoviscosity_power : int
+        That power.
     length : float, str or sequence of 3 (float or str)
         Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
     step : float, optional
@@ -524,6 +530,9 @@ class Turbulence(Flow):
         rotation: float = 0.0,
         scalars: int = 0,
         diffusivity: float = 0.0,
+        drag: float = 0.0,
+        hypoviscosity: float = 0.0,
+        hypoviscosity_power: int = 1,
         length: float | str | Sequence[float | str] = "2 pi",
         step: float | None = None,
         cfl: float | None = None,

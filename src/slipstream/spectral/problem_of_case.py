@@ -9,6 +9,7 @@ import numpy as np
 
 from slipstream.case import SpectralCase
 from slipstream.equations import models
+from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
 from slipstream.spectral.force_patterns import ForcePattern, sources_of
 from slipstream.spectral.forcing import forces_of
@@ -40,6 +41,11 @@ def problem_of_case(
     alignment = max(1, row_bytes // (2 * np.dtype(case.numerics.precision).itemsize))
     parameters = case.equation.parameters
     model = models.lowered(case.equation.model, parameters)
+    if model.plane_vectors and nz != 1:
+        raise InputError(
+            f"grid.points: {list(case.grid.points_xyz)}; the model {case.equation.model} is"
+            f" two-dimensional; accepted with it: one point along z, as in [{nx}, {ny}, 1]"
+        )
     fields = field_parts(model)
     values = {name: parameters[str(name)] for name in model.parameters}
     forces = forces_of(case.forcing, fields, model, lengths, method)
