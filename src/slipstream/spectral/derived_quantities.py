@@ -154,7 +154,7 @@ def derived_of(model: Lowered) -> dict[str, Derived]:
     roles |= {name: name for name in of_plane}
 
     def in_roles(make: Callable[[Fields], Quantity]) -> Callable[[Fields], Quantity]:
-        return lambda f: make({role: (of_plane | f)[name] for role, name in roles.items()})
+        return lambda f: make({role: (of_plane | dict(f))[name] for role, name in roles.items()})
 
     found = {
         name: Derived(f"{name} in the plane", in_roles(operator.itemgetter(name)), (), rank=1)

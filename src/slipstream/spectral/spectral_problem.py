@@ -114,7 +114,7 @@ class SpectralProblem:
         return [wave_function(rate) for rate in self.decays]
 
     def scalar_of_vector(
-        self, name: str, vector: np.ndarray, waves: tuple[np.ndarray, np.ndarray, np.ndarray]
+        self, name: str, vector: np.ndarray, waves: Sequence[np.ndarray]
     ) -> np.ndarray:
         """Return the modes of the scalar from which a vector of a plane follows, from its modes.
 
@@ -128,7 +128,8 @@ class SpectralProblem:
         numbers = [wave_function(sympy.sympify(one))(kx, ky, kz) + 0 * kx for one in factors]
         square = sum(np.abs(one) ** 2 for one in numbers)
         along = sum(np.conj(one) * own for one, own in zip(numbers, vector, strict=True))
-        return np.divide(along, square, out=np.zeros_like(along), where=square > 0)
+        result: np.ndarray = np.divide(along, square, out=np.zeros_like(along), where=square > 0)
+        return result
 
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
