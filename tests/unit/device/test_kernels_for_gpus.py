@@ -51,8 +51,8 @@ ARCHITECTURES = ("sm_80", "sm_90")
 AMD_ARCHITECTURES = ("gfx90a", "gfx942")
 REALS = ("float64", "float32")
 PRODUCT = NAVIER_STOKES
-# Decay that is a product of factors and one that is not, fields that are not the state, and functions
-# of the wavenumber.
+# Decay that is a product of factors and one that is not, fields that are not the state, and
+# functions of the wavenumber.
 _SCALAR = Scalar("height")
 MODELS = (
     models.lowered("hd", {"viscosity": 0.01}),
