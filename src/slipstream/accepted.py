@@ -133,6 +133,10 @@ DEALIASINGS: Names = {
     "1/2": "half of the modes along each axis, for products of three",
     "none": "all modes, with their errors",
 }
+PLANES: Names = {
+    "2D3C": "three components, of which the third is carried along",
+    "2D2C": "the two components in the plane; the third stays 0",
+}
 INITIAL_FLOWS: Names = {
     "taylor-green": "the Taylor-Green vortex",
     "abc": "Arnold, Beltrami and Childress",

@@ -23,6 +23,7 @@ from typing import Any
 import sympy
 from sympy.polys.matrices import DomainMatrix
 
+from slipstream.equations.flat_axes import FlatAxes
 from slipstream.equations.fourier_forms import (
     Value,
     at_wavevector,
@@ -96,14 +97,15 @@ def solenoidal_part(vector: Sequence[Any], k: Sequence[int]) -> list[Any]:
 
 
 def rows_of_multipliers(
-    multipliers: Sequence[Sequence[sympy.Expr]], vectors: Sequence[int]
+    multipliers: Sequence[Sequence[sympy.Expr]], vectors: Sequence[int], flat: Sequence[int] = ()
 ) -> Rows:
     """Return rows of numbers, a column for each product, whose rank is that of the multipliers."""
     columns = len(multipliers[0])
     rows: Rows = []
     distinct = {factor for row in multipliers for factor in row}
     # Each gives a row or two for each component; four more than it takes to fill the matrix.
-    for k in wavevectors(4 + 2 * columns // len(multipliers)):
+    for tried_k in wavevectors(4 + 2 * columns // len(multipliers)):
+        k = tuple(0 if axis in flat else own for axis, own in enumerate(tried_k))
         tried = {factor: _real_and_imaginary(_at(factor, k)) for factor in distinct}
         for which in (0, 1):
             parts = [[tried[factor][which] for factor in row] for row in multipliers]
@@ -115,7 +117,7 @@ def rows_of_multipliers(
     return rows
 
 
-def _at(factor: sympy.Expr, k: tuple[int, int, int]) -> sympy.Expr:
+def _at(factor: sympy.Expr, k: tuple[int, ...]) -> sympy.Expr:
     """Return a multiplier at a wavevector, exactly.
 
     A filter that is not rational there counts as any number: algebra with roots would take long.
@@ -204,15 +206,17 @@ def _order(value: Value) -> tuple[Any, ...]:
     return sum(value.orders), filtered, value.field, value.component or 0, value.orders, str(value)
 
 
-def conserved(expression: sympy.Expr) -> list[sympy.Expr] | None:
+def conserved(expression: sympy.Expr, flat: FlatAxes) -> list[sympy.Expr] | None:
     """Write products of values with first derivatives as a divergence of products."""
     values = sorted({v.undifferentiated for v in values_in(expression)}, key=_order)
     fluxes = [
         (axis, a * b)
         for axis in range(3)
+        if axis not in flat.axes
         for a, b in itertools.combinations_with_replacement(values, 2)
     ]
-    columns = [differentiate(product, axis) for axis, product in fluxes] + [expression]
+    columns = [flat.of_points(differentiate(product, axis)) for axis, product in fluxes]
+    columns.append(expression)
     found: dict[sympy.Expr, list[sympy.Expr]] = {}
     for column, entry in enumerate(columns):
         for term in sympy.Add.make_args(sympy.expand(entry)):

@@ -16,6 +16,7 @@ from typing import Any
 
 import sympy
 
+from slipstream.equations.flat_axes import EVERY_AXIS_VARIES, FlatAxes
 from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.equations.lowering import Lowered, lower
 from slipstream.equations.model_definition import Model
@@ -375,19 +376,22 @@ def parameters_of(function: Callable[..., Model]) -> dict[str, tuple[Any, Any]]:
     return result
 
 
-def lowered(name: str, values: Mapping[str, Any]) -> Lowered:
+def lowered(name: str, values: Mapping[str, Any], flat: FlatAxes = EVERY_AXIS_VARIES) -> Lowered:
     """Return a lowered model; parameters that are floats and not 0 stay symbols."""
     for key, value in values.items():
         if not isinstance(value, int | float):
             raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")
     is_open = {key: isinstance(value, float) and value != 0 for key, value in values.items()}
     fixed = tuple((k, None if is_open[k] else int(v)) for k, v in sorted(values.items()))
-    return _lowered(find(name), name, fixed)
+    return _lowered(find(name), name, fixed, flat)
 
 
 @functools.cache
 def _lowered(
-    function: Callable[..., Model], name: str, values: tuple[tuple[str, int | None], ...]
+    function: Callable[..., Model],
+    name: str,
+    values: tuple[tuple[str, int | None], ...],
+    flat: FlatAxes,
 ) -> Lowered:
     for key, _ in values:
         if key in map(str, WAVENUMBERS):
@@ -404,4 +408,4 @@ def _lowered(
         ) from error
     if not isinstance(model, Model):
         raise InputError(f"equation.model: {name} returns {type(model).__name__}; expected a Model")
-    return lower(model)
+    return lower(model, flat)

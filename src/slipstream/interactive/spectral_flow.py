@@ -82,6 +82,8 @@ class Flow(InteractiveSimulation):
         Which modes are kept, so that products do not alias.
     integrating_factor : bool
         Integrate the viscous term exactly.
+    plane : {"2D3C", "2D2C"}
+        Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
@@ -125,6 +127,7 @@ class Flow(InteractiveSimulation):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: str | Mapping[str, Any] | None = None,
@@ -508,6 +511,8 @@ class Turbulence(Flow):
         Which modes are kept, so that products do not alias.
     integrating_factor : bool
         Integrate the viscous term exactly.
+    plane : {"2D3C", "2D2C"}
+        Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
@@ -541,6 +546,7 @@ class Turbulence(Flow):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: str | Mapping[str, Any] | None = None,
@@ -558,6 +564,9 @@ class Turbulence(Flow):
     viscosity_power = Setting[int](SpectralCase, "equation.viscosity_power")
     rotation = Setting[float](SpectralCase, "equation.rotation")
     diffusivity = Setting[float](SpectralCase, "equation.diffusivity")
+    drag = Setting[float](SpectralCase, "equation.drag")
+    hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
+    hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
 
     @property
     def scalars(self) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.case import SpectralCase
-from slipstream.equations import models
+from slipstream.equations import Lowered, models
+from slipstream.equations.flat_axes import FlatAxes
 from slipstream.errors import InputError
 from slipstream.fft import SlabGeometry
 from slipstream.spectral.force_patterns import ForcePattern, sources_of
@@ -40,7 +42,7 @@ def problem_of_case(
     z_modes, y_modes, x_modes = kept_modes(case.grid.points_xyz, case.numerics.dealiasing)
     alignment = max(1, row_bytes // (2 * np.dtype(case.numerics.precision).itemsize))
     parameters = case.equation.parameters
-    model = models.lowered(case.equation.model, parameters)
+    model = models.lowered(case.equation.model, parameters, _flat_axes(case))
     if model.plane_vectors and nz != 1:
         raise InputError(
             f"grid.points: {list(case.grid.points_xyz)}; the model {case.equation.model} is"
@@ -51,6 +53,7 @@ def problem_of_case(
     forces = forces_of(case.forcing, fields, model, lengths, method)
     sources = sources_of(model, values, fields, lengths, method)
     patterns = *forces, *sources
+    _check_dropped(model, patterns)
     problem = SpectralProblem(
         geometry=SlabGeometry(shape, (z_modes, y_modes, x_modes), rank, ranks, alignment),
         lengths=lengths,
@@ -64,3 +67,25 @@ def problem_of_case(
         wire=None if case.numerics.wire == "none" else case.numerics.wire,
     )
     return StatedProblem(problem, fields, forces, sources)
+
+
+def _flat_axes(case: SpectralCase) -> FlatAxes:
+    points, has_two = case.grid.points_xyz, case.numerics.plane == "2D2C"
+    flat = FlatAxes(tuple(axis for axis, n in enumerate(points) if n == 1), has_two)
+    if has_two and len(flat.axes) != 1:
+        raise InputError(
+            f"numerics.plane: '2D2C' with grid.points = {list(points)}; accepted with it: one point"
+            " along one axis, as in [256, 256, 1]"
+        )
+    return flat
+
+
+def _check_dropped(model: Lowered, patterns: Iterable[ForcePattern]) -> None:
+    """Refuse forces along the normal of a plane whose flow has no such component."""
+    for pattern in patterns:
+        for component, shape in zip(pattern.components, pattern.shapes or (), strict=False):
+            if component in model.dropped and shape != 0:
+                raise InputError(
+                    f"numerics.plane: '2D2C', but a force along {model.components[component]} is"
+                    " not 0; accepted: a force in the plane, or '2D3C'"
+                )

@@ -14,6 +14,7 @@ from slipstream.equations import Lowered
 from slipstream.equations.code_generation import array_function, is_separable, wave_function
 from slipstream.equations.fewest_transforms import wavevectors
 from slipstream.equations.fourier_forms import (
+    SQUARE,
     WAVENUMBERS,
     component_names,
     filters_in,
@@ -149,7 +150,7 @@ class SpectralProblem:
         components = [value.component for value in self.model.unknowns]
         if viscosity is None or 0 not in components:
             return None
-        newtonian = viscosity * sum(k**2 for k in WAVENUMBERS)
+        newtonian = self.model.flat.of_multiplier(viscosity * SQUARE)
         rate = with_numbers(self.model.decay[components.index(0)], self.values)
         return None if has_waves(sympy.expand(rate - newtonian)) else viscosity
 
