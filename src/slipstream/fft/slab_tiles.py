@@ -40,6 +40,7 @@ class TileNeeds:
     spectral: int  # other complex fields that the update of a range of ky accesses
     reals: int  # real ones
     constants: int  # bytes of other arrays, on every device
+    between: int = 0  # fields that are transformed together between steps
     # The points of a transform are in a user's arrays: bytes of a plane, and the batches of some
     # planes on a device.
     plane_bytes: int = 0
@@ -48,7 +49,7 @@ class TileNeeds:
     @property
     def fields(self) -> int:
         """The largest number of fields that are transformed together."""
-        return max(self.inputs, self.products)
+        return max(self.inputs, self.products, self.between)
 
     def column_bytes(self, ky: int) -> int:
         """Return the bytes of the columns of `ky` ky, of all ranges."""
@@ -165,7 +166,7 @@ class SlabTiles:
         home: Device,
         streaming: Streaming,
     ) -> None:
-        self.devices, self._home, self.streaming = list(devices), home, streaming
+        self.devices, self.home, self.streaming = list(devices), home, streaming
         self.geometry, self.needs, self._product = needs.geometry, needs, product
 
     def check(self, comm: Comm, limit: int) -> None:
@@ -260,11 +261,11 @@ class SlabTiles:
         needs, streaming, most = self.needs, self.streaming, self.most(count)
         size = needs.slot_bytes(*most)
         packed = 2 * size * streaming.slots if streaming.copies == "packed" else 0
-        if packed > self._home.memory_free():
+        if packed > self.home.memory_free():
             raise InputError(
                 f"{self.key.partition('memory')[0]}streaming: packed copies take "
                 f"{bytes_text(packed)} of the host, of which "
-                f"{bytes_text(self._home.memory_free())} are free; cut more tiles, or leave "
+                f"{bytes_text(self.home.memory_free())} are free; cut more tiles, or leave "
                 "copies out"
             )
         chunks = self.chunks(count)
@@ -276,7 +277,7 @@ class SlabTiles:
             [
                 TileDevice(
                     one,
-                    self._home,
+                    self.home,
                     streaming,
                     size,
                     worker_of(one),

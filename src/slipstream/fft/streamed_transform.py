@@ -82,6 +82,7 @@ class TransformTiles(SlabTiles):
 class TransformPasses(StreamedPasses):
     """The passes of one field after the other."""
 
+    _adds_columns = False
     _place = 0
     by_device: dict[tuple[int, int, bool], DeviceTargets] | None = None
 

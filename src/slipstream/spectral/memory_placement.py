@@ -31,8 +31,19 @@ if TYPE_CHECKING:
     from slipstream.fft.streamed_slabs import StreamedPasses
 
 
+# Bytes of fields at the points that are written together.
+_TOGETHER = 1 << 30
 # Points along an axis.
 _LONG = 1 << 16
+
+
+def fields_written_together(problem: SpectralProblem) -> int:
+    """Return how many fields have their values at this rank's points at the same time.
+
+    Small ones have them together, which takes less time.
+    """
+    field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
+    return max(1, _TOGETHER // max(1, field))
 
 
 @dataclass(frozen=True)
@@ -69,19 +80,43 @@ class Placement:
         """How many lanes of a device work on a step side by side."""
         return 1 if self.streaming else self.device.lanes
 
-    def passes(self) -> Callable[[SlabEngine], StreamedPasses] | None:
+    def passes(self) -> Callable[[Transport | None], StreamedPasses] | None:
         """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
         tiles = self.tiles
         if tiles is None:
             return None
-        from slipstream.fft.streamed_slabs import StreamedPasses
-
         # On a CPU the fields themselves are in the same memory.
-        fields = self.fields_bytes if self.home in tiles.devices else 0
-        return lambda engine: StreamedPasses(engine, tiles, self.comm, self.limit, fields)
+        fields = self.in_core_bytes if self.home in tiles.devices else 0
+        return passes_from(self.problem, tiles, self.comm, self.limit, fields)
 
     @cached_property
     def fields_bytes(self) -> int:
+        """The bytes that `SpectralStep` allocates where the fields are.
+
+        If these are on the host, columns that stay on a device take none there.
+        """
+        tiles = self.tiles
+        if tiles is None or self.home in tiles.devices:
+            return self.in_core_bytes
+        return self.taken["host"]
+
+    @cached_property
+    def taken(self) -> dict[str, int]:
+        """The bytes that a step of fields on the host takes there, and on each of its devices."""
+        assert self.streaming is not None
+        streaming = self.streaming
+
+        def make(make_transport: MakeTransport) -> object:
+            device = NotingDevice.like(self.device, "cuda")
+            tiles = tiles_of(self.problem, streaming, [device], device.home)
+            transport = make_transport(self.transport, device.home, self.problem.wire)
+            passes = passes_from(self.problem, tiles, None, self.limit, 0)
+            return SpectralStep(self.problem, device.home, transport, passes)
+
+        return noted_memory(make, self.rank)
+
+    @cached_property
+    def in_core_bytes(self) -> int:
         """The bytes that `SpectralStep` allocates where the fields are, without tiles.
 
         Of a grid with a very long axis they are those of the state, if there is no memory even for
@@ -106,11 +141,13 @@ class Placement:
     def need(self) -> int:
         """Return the bytes that this rank needs where its fields are.
 
-        What is written lies on the host: the state, of which one field at a time has its values at
-        the points. It is not part of a step, so that no record has it.
+        Fields that are written have their values at the points on the host: some of them together.
+        That is not part of a step, so that no record has it.
         """
         problem = self.problem
-        written = problem.size * problem.geometry.physical_box.size * problem.real_dtype.itemsize
+        field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
+        # Of a curl one component, and the sum of squares.
+        written = field * min(problem.size, max(2, fields_written_together(problem)))
         return self.fields_bytes + (written if self.home.kind == "cpu" else 0)
 
     def memory(self) -> int:
@@ -188,13 +225,41 @@ def place(
     devices = devices_of(device, comm, streaming.devices)
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
+    home = home_of(devices[0])
+    tiles = tiles_of(problem, streaming, devices, home)
+    tiles.check(comm, limit)
+    return Placement(problem, comm, devices[0], home, transport(home), rank, tiles, limit)
+
+
+def tiles_of(
+    problem: SpectralProblem, streaming: Streaming, devices: list[Device], home: Device
+) -> SlabTiles:
+    """Return the tiles of a step that stream from a home through devices."""
     # Only fields on the host need this import.
     from slipstream.fft.slab_tiles import SlabTiles
 
-    home, product = home_of(devices[0]), product_of_model(problem.model)
-    tiles = SlabTiles(needs_of(problem, streaming.update), product, devices, home, streaming)
-    tiles.check(comm, limit)
-    return Placement(problem, comm, devices[0], home, transport(home), rank, tiles, limit)
+    needs = needs_of(problem, streaming.update)
+    return SlabTiles(needs, product_of_model(problem.model), devices, home, streaming)
+
+
+def passes_from(
+    problem: SpectralProblem, tiles: SlabTiles, comm: Comm, limit: int, others: int
+) -> Callable[[Transport | None], StreamedPasses]:
+    """Return a function that makes the passes of a step whose fields are on the host."""
+    from slipstream.fft.streamed_slabs import StreamedPasses
+
+    at_home = tiles.streaming.update == "host"
+
+    def make(transport: Transport | None) -> StreamedPasses:
+        # One rank exchanges nothing: its passes have the columns that leave the device.
+        fields = problem.transformed if transport or at_home else 0
+        dtype, home = problem.complex_dtype, tiles.home
+        engine = SlabEngine(home, problem.geometry, fields, dtype, transport, works=at_home)
+        for memory in () if at_home else engine.exchange_memory():
+            home.run(home.fill(memory, 0))
+        return StreamedPasses(engine, tiles, comm, limit, others)
+
+    return make
 
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
@@ -212,6 +277,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
         reals = max(reals, len(problem.decays) * ("decay" in read))
     if update == "host":
         used, reals = [inputs], 0
+    used.append(problem.stage_size)  # which is transformed between steps
     real = np.dtype(problem.real_dtype).itemsize
     tables = 1024 * sum(g.shape) + real * problem.decay_size * problem.is_separable
     return TileNeeds(
@@ -222,6 +288,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
         spectral=max(used),
         reals=reals,
         constants=2 * 8 * g.planes * g.shape[1] + tables,
+        between=problem.stage_size,
     )
 
 
@@ -234,8 +301,6 @@ def crossings(
     the host, as `update` says; columns of `resident` ky stay on the device. That is a multiple of
     what each of so many tiles has; without `tiles`, of some that are found for it.
     """
-    from slipstream.fft.slab_tiles import SlabTiles
-    from slipstream.fft.streamed_slabs import StreamedPasses
     from slipstream.simulation.step_walk import traffic_of_step
 
     geometry = problem.geometry
@@ -244,15 +309,12 @@ def crossings(
     streaming = Streaming(update=update, tiles=tiles, resident=resident > 0)
 
     def record(device: Device, transport: Transport | None) -> StepGraph:
-        home, product = home_of(device), product_of_model(problem.model)
-        slab_tiles = SlabTiles(needs_of(problem, update), product, [device], home, streaming)
-
-        def passes(engine: SlabEngine) -> StreamedPasses:
-            slots, count = slab_tiles.fitting(None, NO_LIMIT)
-            most = slab_tiles.most(count)[1]
-            kept = -(-resident // most) * slab_tiles.needs.column_bytes(most) if resident else 0
-            return StreamedPasses(engine, slab_tiles, None, slots.bytes + kept, 0)
-
+        home = home_of(device)
+        slab_tiles = tiles_of(problem, streaming, [device], home)
+        slots, count = slab_tiles.fitting(None, NO_LIMIT)
+        most = slab_tiles.most(count)[1]
+        kept = -(-resident // most) * slab_tiles.needs.column_bytes(most) if resident else 0
+        passes = passes_from(problem, slab_tiles, None, slots.bytes + kept, 0)
         return SpectralStep(problem, home, transport, passes).record_step(begins=False)
 
     rank, ranks = geometry.rank, geometry.ranks

@@ -53,7 +53,7 @@ class SpectralStep:
         problem: SpectralProblem,
         device: Device,
         transport: Transport | None,
-        passes: Callable[[SlabEngine], Passes] | None = None,
+        passes: Callable[[Transport | None], Passes] | None = None,
     ) -> None:
         self.problem, self.device = problem, device
         geometry, model = problem.geometry, problem.model
@@ -76,8 +76,11 @@ class SpectralStep:
             "forcing": self.forcing,
             "decay": self._integrating_factor.of_modes,
         }
-        self.transforms = SlabEngine(device, geometry, problem.transformed, dtype, transport)
-        self.passes = self.transforms if passes is None else passes(self.transforms)
+        self.passes: Passes = (
+            SlabEngine(device, geometry, problem.transformed, dtype, transport)
+            if passes is None
+            else passes(transport)
+        )
         # The factors of the patterns of force in each substage, and what a step takes of both.
         self._steady = np.ones((problem.method.substages, len(problem.forced)))
         self._step_values = np.zeros(0)
@@ -186,9 +189,9 @@ class SpectralStep:
         No more fields than are transformed together; `store` gets each chunk of points, see
         `PlanePass.record_backward`.
         """
-        graph, self.is_ahead = StepGraph(self.device), False
-        record_columns(graph, self.transforms, source)
-        record_to_points(graph, self.transforms, store, len(source))
+        graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
+        record_columns(graph, self.passes, source)
+        record_to_points(graph, self.passes, store, len(source))
         return graph
 
     def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
@@ -197,9 +200,9 @@ class SpectralStep:
         No more fields than are transformed together; `load` makes each chunk of points, see
         `PlanePass.record_forward`.
         """
-        graph, self.is_ahead = StepGraph(self.device), False
-        record_from_points(graph, self.transforms, load, len(target))
-        record_columns(graph, self.transforms, forward=len(target), target=target)
+        graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
+        record_from_points(graph, self.passes, load, len(target))
+        record_columns(graph, self.passes, forward=len(target), target=target)
         return graph
 
     def new_graph(self) -> StepGraph:

@@ -47,7 +47,7 @@ from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
-from slipstream.spectral.memory_placement import place
+from slipstream.spectral.memory_placement import fields_written_together, place
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
@@ -660,31 +660,28 @@ class SpectralSimulation(Simulation):
         velocity, or first vector, and of a magnetic field; of plane flows also the component of
         these curls across the plane, with its sign.
         """
-        unknowns = self.problem.model.unknowns
-        points_of_all = self._points_of(self.flow.state[: len(unknowns)])
-        for value, points in zip(unknowns, points_of_all, strict=True):
+        unknowns, state = self.problem.model.unknowns, self.flow.state
+        for value, points in zip(unknowns, self._each_points(state[: len(unknowns)]), strict=True):
             along = "" if value.component is None else f" along {AXES[value.component]}"
             yield self._field(str(value), points, value.field + along)
             del points
         for name, first in self.problem.model.complexes:
-            density = np.square(points_of_all[first])
-            density += np.square(points_of_all[first + 1])
+            density = self._sum_of_squares(state[first : first + 2])
             yield self._field(f"{name}_density", density, f"|{name}|^2")
-        del points_of_all
+            del density
         for name, field in drawn_curls(self._fields).items():
             text = name.replace("_", " ")
-            curl = self._points_of(vorticity(self.flow, field.first))
+            curl = vorticity(self.flow, field.first)
             if self._flat_axis:
-                across = curl[AXES.index(self._flat_axis)].copy()
+                axis = AXES.index(self._flat_axis)
+                across = self._points_of(curl[axis : axis + 1])[0]
                 yield self._field(f"{name}_{self._flat_axis}", across, f"{text} across the plane")
-            magnitude = curl[0]
-            for component in curl:
-                np.square(component, out=component)
-            for component in curl[1:]:
-                magnitude += component
+                del across
+                curl = vorticity(self.flow, field.first)  # whose memory has served others since
+            magnitude = self._sum_of_squares(curl)
             np.sqrt(magnitude, out=magnitude)
             yield self._field(f"{name}_magnitude", magnitude, f"{text} magnitude")
-            del curl, magnitude, component
+            del magnitude
 
     def layout(self) -> Layout:
         """Return where the points are."""
@@ -712,6 +709,24 @@ class SpectralSimulation(Simulation):
                 data=modes,
                 attributes={"long_name": f"Fourier coefficients of {name}"},
             )
+
+    def _each_points(self, spectral: Any) -> Iterator[np.ndarray]:
+        """Yield spectral fields at this rank's grid points, of which some are there together."""
+        together = fields_written_together(self.problem)
+        for low in range(0, len(spectral), together):
+            yield from self._points_of(spectral[low : low + together])
+
+    def _sum_of_squares(self, spectral: Any) -> np.ndarray:
+        """Return the sum of the squares of spectral fields at this rank's grid points."""
+        total: np.ndarray | None = None
+        for points in self._each_points(spectral):
+            np.square(points, out=points)
+            if total is None:
+                total = points
+            else:
+                total += points
+        assert total is not None
+        return total
 
     def _points_of(self, spectral: Any) -> np.ndarray:
         """Return spectral fields at this rank's grid points, on the host."""
