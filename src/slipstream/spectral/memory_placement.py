@@ -146,8 +146,7 @@ class Placement:
         """
         problem = self.problem
         field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
-        # Of a curl one component, and the sum of squares.
-        written = field * min(problem.size, max(2, fields_written_together(problem)))
+        written = field * min(problem.size, fields_written_together(problem))
         return self.fields_bytes + (written if self.home.kind == "cpu" else 0)
 
     def memory(self) -> int:

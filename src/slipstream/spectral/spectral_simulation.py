@@ -41,6 +41,7 @@ from slipstream.spectral.fields_at_points import (
     fit,
     set_coefficients,
     set_values,
+    sum_of_squares,
 )
 from slipstream.spectral.forcing import Forcing, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
@@ -666,7 +667,7 @@ class SpectralSimulation(Simulation):
             yield self._field(str(value), points, value.field + along)
             del points
         for name, first in self.problem.model.complexes:
-            density = self._sum_of_squares(state[first : first + 2])
+            density = sum_of_squares(self.flow, state[first : first + 2])
             yield self._field(f"{name}_density", density, f"|{name}|^2")
             del density
         for name, field in drawn_curls(self._fields).items():
@@ -678,7 +679,7 @@ class SpectralSimulation(Simulation):
                 yield self._field(f"{name}_{self._flat_axis}", across, f"{text} across the plane")
                 del across
                 curl = vorticity(self.flow, field.first)  # whose memory has served others since
-            magnitude = self._sum_of_squares(curl)
+            magnitude = sum_of_squares(self.flow, curl)
             np.sqrt(magnitude, out=magnitude)
             yield self._field(f"{name}_magnitude", magnitude, f"{text} magnitude")
             del magnitude
@@ -715,18 +716,6 @@ class SpectralSimulation(Simulation):
         together = fields_written_together(self.problem)
         for low in range(0, len(spectral), together):
             yield from self._points_of(spectral[low : low + together])
-
-    def _sum_of_squares(self, spectral: Any) -> np.ndarray:
-        """Return the sum of the squares of spectral fields at this rank's grid points."""
-        total: np.ndarray | None = None
-        for points in self._each_points(spectral):
-            np.square(points, out=points)
-            if total is None:
-                total = points
-            else:
-                total += points
-        assert total is not None
-        return total
 
     def _points_of(self, spectral: Any) -> np.ndarray:
         """Return spectral fields at this rank's grid points, on the host."""
