@@ -54,6 +54,10 @@ RESIDENCIES: Names = {
     "device": "in the device's memory",
     "host": "in the host's memory, from which they stream through the device",
 }
+DECOMPOSITIONS: Names = {
+    "slab": "ranks divide z",
+    "pencil": "ranks divide z and y, so that there can be more of them",
+}
 COPIES: Names = {
     "memcpy2D": "strided copies by the copy engines",
     "zero-copy": "kernels that read and write the host's memory",

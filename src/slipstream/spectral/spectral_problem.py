@@ -15,7 +15,7 @@ from slipstream.equations.code_generation import array_function, is_separable
 from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
 from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
-from slipstream.fft import SlabGeometry
+from slipstream.fft import PencilGeometry, SlabGeometry
 from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
@@ -40,7 +40,7 @@ def _drives(rate: sympy.Expr) -> bool:
 class SpectralProblem:
     """What a step is recorded for."""
 
-    geometry: SlabGeometry
+    geometry: SlabGeometry | PencilGeometry
     lengths: tuple[float, float, float]  # (Lz, Ly, Lx), non-dimensional
     model: Lowered
     parameters: Mapping[str, float] = field(hash=False)  # at least those of the model

@@ -17,7 +17,6 @@ from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
-from slipstream.exchange import make_transport
 from slipstream.field import Field, grid_field
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
@@ -150,7 +149,7 @@ class SpectralSimulation(Simulation):
 
     def _allocate(self) -> None:
         """Allocate the fields and record the step. Collective."""
-        self._transport = make_transport(self.transport, self.comm, self.device, self.problem.wire)
+        self._transport = self.placement.make_transport()
         self._check_memory()
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
@@ -356,7 +355,7 @@ class SpectralSimulation(Simulation):
         try:
             self._check_memory()
             home, passes = self.placement.home, self.placement.passes()
-            transport = make_transport(self.transport, self.comm, home, problem.wire)
+            transport = self.placement.make_transport()
             self.flow.become(SpectralStep(problem, home, transport, passes))
             self._transport = transport
         except Exception:
