@@ -53,6 +53,7 @@ GPU_TRANSPORTS = frozenset({"nccl"})
 RESIDENCIES: Names = {
     "device": "in the device's memory",
     "host": "in the host's memory, from which they stream through the device",
+    "disk": "in files, from which they stream through memory and the device; on one rank",
 }
 DECOMPOSITIONS: Names = {
     "slab": "ranks divide z",

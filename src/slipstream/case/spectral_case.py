@@ -342,6 +342,11 @@ class SpectralStreaming(Table):
     )
 
 
+def _folders(value: Any) -> Any:
+    """Return one folder, or several, as a tuple."""
+    return (value,) if isinstance(value, str) else as_tuple(value)
+
+
 class SpectralRun(ExchangingRun):
     """``[run]``: where and in which order the work is done."""
 
@@ -356,9 +361,15 @@ class SpectralRun(ExchangingRun):
     )
     memory: MemorySize = Key(
         None,
-        "limit of memory for each rank on each of its devices, with fields on the host: bytes, or"
-        " text (default: its share of the free memory)",
+        "limit of memory for each rank on each of its devices, with fields on the host or on disk:"
+        " bytes, or text (default: its share of the free memory)",
         example="8 GiB",
+    )
+    scratch: Annotated[Unchecked[tuple[str, ...] | None], BeforeValidator(_folders)] = Key(
+        None,
+        'folders for files of fields with residency = "disk": one, or several that have a part of'
+        " each field, on different drives (default: that of temporary files)",
+        example=["/scratch"],
     )
     streaming: SpectralStreaming | None = Key(
         None, "how fields on the host stream", example={"devices": 2}
@@ -386,7 +397,9 @@ class SpectralRun(ExchangingRun):
             )
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
-                raise ValueError(f'\'{name}\' goes with residency "host" or "auto"')
+                raise ValueError(f'\'{name}\' goes with residency "host", "disk" or "auto"')
+        if self.residency != "disk" and self.scratch is not None:
+            raise ValueError("'scratch' goes with residency \"disk\"")
         if self.residency != "device" and self.transport in GPU_TRANSPORTS:
             others = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
             raise ValueError(

@@ -47,7 +47,7 @@ from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
-from slipstream.spectral.memory_placement import fields_written_together, place
+from slipstream.spectral.memory_placement import fields_written_together, place, row_bytes
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
@@ -92,7 +92,7 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        stated = problem_of_case(case, self.rank, self.ranks, device.row_bytes)
+        stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
         self._check_cospectra()
@@ -319,7 +319,8 @@ class SpectralSimulation(Simulation):
         case, comm = self.case, self.comm
 
         def stated() -> tuple[StatedProblem, LinearOperator, list[str]]:
-            found = problem_of_case(case, self.rank, self.ranks, self.placement.device.row_bytes)
+            row = row_bytes(case.run, self.placement.device)
+            found = problem_of_case(case, self.rank, self.ranks, row)
             problem, own = found.problem, self.problem
             if problem.model.components != own.model.components:
                 raise InputError(
@@ -719,7 +720,8 @@ class SpectralSimulation(Simulation):
     def _points_of(self, spectral: Any) -> np.ndarray:
         """Return spectral fields at this rank's grid points, on the host."""
         shape = len(spectral), *self.problem.geometry.physical_box.shape
-        values = np.empty(shape, self.problem.real_dtype)
+        empty: Any = self.device.empty if self.placement.on_disk else np.empty
+        values: np.ndarray = empty(shape, self.problem.real_dtype)
         PointReader(self.flow, spectral).read(self.flow, values)
         return values
 
