@@ -24,6 +24,7 @@ from slipstream.accepted import (
     MAGNETIC_FIELDS,
     MAX_STREAMS,
     MODELS,
+    PLANES,
     RESIDENCIES,
     TRANSPORTS,
     UPDATES,
@@ -454,6 +455,9 @@ class Numerics(Table):
         "2/3", "which modes are kept, so that products do not alias"
     )
     integrating_factor: bool = Key(True, "integrate the viscous term exactly")
+    plane: Annotated[str, one_of(PLANES)] = Key(
+        "2D3C", "which components vectors have where the grid has one point along an axis"
+    )
     wire: Annotated[str, one_of({"none": "their own precision", **WIRES})] = Key(
         "none",
         "precision in which data of double precision travel between ranks; the column wire_error"
