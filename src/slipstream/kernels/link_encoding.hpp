@@ -18,33 +18,35 @@ struct Links {
   const Link* exceptions;         // [exception][direction - 1]
 };
 
-// Links of LANES sites, that is one on a GPU.
+// Links of sites that are advanced at once.
 struct SiteLinks {
-  Link of[DIRECTIONS][LANES];
+  Link of[DIRECTIONS][ITEMS];
 };
 
 INLINE void read_wide_links(const Links& links, Index site, Index sites, SiteLinks& result) {
   UNROLL for (int q = 1; q < DIRECTIONS; ++q)
-    NOT_UNROLLED for (int i = 0; i < LANES; ++i) result.of[q][i] = links.wide[(q - 1) * sites + site + i];
+    NOT_UNROLLED for (int i = 0; i < ITEMS; ++i)
+      result.of[q][i] = links.wide[(q - 1) * sites + site + item_site(i)];
 }
 
 INLINE void read_compact_links(const Links& links, Index site, Index sites, SiteLinks& result) {
-  Link flags[LANES], any = 0;
-  NOT_UNROLLED for (int i = 0; i < LANES; ++i) any |= flags[i] = links.flags[site + i];
+  Link flags[ITEMS], any = 0;
+  NOT_UNROLLED for (int i = 0; i < ITEMS; ++i) any |= flags[i] = links.flags[site + item_site(i)];
   const int* base = links.bases + site / BASE_BLOCK * UPSTREAM_ROWS;
   UNROLL for (int q = 1; q < DIRECTIONS; ++q) {
     const int row = ROW_OF[q];
     const int middle = ROW_MIDDLE[q];
-    NOT_UNROLLED for (int i = 0; i < LANES; ++i) {
-      Link from = Link(site) + i - CX[q];
-      if (row >= 0) from = Link(site) + i + Link(base[row]) + links.offsets[row * sites + site + i];
+    NOT_UNROLLED for (int i = 0; i < ITEMS; ++i) {
+      const Link here = Link(site) + item_site(i);
+      Link from = here - CX[q];
+      if (row >= 0) from = here + Link(base[row]) + links.offsets[row * sites + site + item_site(i)];
       if (row >= 0 && CX[q] > 0) from -= 1;
       if (row >= 0 && CX[q] < 0) from += flags[i] >> middle & 1;
       result.of[q][i] = flags[i] >> q & 1 ? from : BOUNCES;
     }
   }
   if (any & EXCEPTION) {
-    NOT_UNROLLED for (int i = 0; i < LANES; ++i) {
+    NOT_UNROLLED for (int i = 0; i < ITEMS; ++i) {
       if (!(flags[i] & EXCEPTION)) continue;
       const Link* own = links.exceptions + Index(flags[i] & ~EXCEPTION) * LINKS;
       UNROLL for (int q = 1; q < DIRECTIONS; ++q) result.of[q][i] = own[q - 1];
@@ -59,11 +61,11 @@ INLINE void read_links(const Links& links, Index site, Index sites, SiteLinks& r
     read_compact_links(links, site, sites, result);
 }
 
-// The places, counted from linked_start, of the populations to which the links of LANES sites refer.
-INLINE void read_places(const Links& links, Index site, Index sites, Place (*at)[LANES]) {
+// The places, counted from linked_start, of the populations to which the links of these sites refer.
+INLINE void read_places(const Links& links, Index site, Index sites, Place (*at)[ITEMS]) {
   SiteLinks linked;
   read_links(links, site, sites, linked);
   UNROLL for (int q = 1; q < DIRECTIONS; ++q)
-    NOT_UNROLLED for (int i = 0; i < LANES; ++i)
-      at[q][i] = linked_place(q, linked.of[q][i], Place(site + i), Place(sites));
+    NOT_UNROLLED for (int i = 0; i < ITEMS; ++i)
+      at[q][i] = linked_place(q, linked.of[q][i], Place(site + item_site(i)), Place(sites));
 }

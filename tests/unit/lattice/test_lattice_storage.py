@@ -39,7 +39,7 @@ from slipstream.lattice.population_layout import (
     PROPAGATIONS,
     row_order,
 )
-from slipstream.lattice.pore_sites import Sites
+from slipstream.lattice.pore_sites import Sites, unit_of
 
 PROPAGATIONS, LAYOUTS, ORDERS, ENCODINGS = map(tuple, (PROPAGATIONS, LAYOUTS, ORDERS, ENCODINGS))
 IMAGE = random_pores((7, 9, 11))
@@ -374,21 +374,21 @@ def test_another_drive_changes_the_unit_but_no_population(flow_of):
     np.testing.assert_array_equal(populations_of(flow), before)
 
 
-class ShortPlaces(HostDevice):
-    """Finds populations by numbers of 32 bits, as GPUs do where these suffice."""
-
-    def kernel(self, header, name, **constants):
-        short = {"PLACE": "unsigned"} if header == "collide_and_stream.hpp" else {}
-        return super().kernel(header, name, **constants, **short)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_short_places_lead_to_the_same_populations(device, layout):
+@pytest.mark.parametrize(
+    ("layout", "precision", "encoding"),
+    [
+        ("stream", "float32", "compact"),
+        ("vector-bundle", "float32", "wide"),
+        ("vector-collision", "float16", "compact"),
+    ],
+)
+def test_two_sites_a_thread_and_short_places_lead_to_the_same_populations(
+    layout, precision, encoding
+):
     start, flows = random_populations(IMAGE), []
-    for own in (HostDevice(), ShortPlaces()):
-        flows.append(
-            PoreFlow(subdomain_of(IMAGE, (True, False, True)), SLOW, Storage(layout=layout), own)
-        )
+    storage = Storage(layout=layout, encoding=encoding, precision=precision)
+    for own in (HostDevice(), HostDevice(tiled=True)):  # as GPUs do
+        flows.append(PoreFlow(subdomain_of(IMAGE, (True, False, True)), SLOW, storage, own))
         set_populations(flows[-1], start)
         flows[-1].advance(4)
     np.testing.assert_array_equal(*map(populations_of, flows))
@@ -402,7 +402,8 @@ def test_sites_are_numbered_along_rows_and_rows_in_their_order(device, order):
     np.testing.assert_array_equal(numbers, site_numbers(image, order))
     assert sites.count == image.sum() <= sites.stored < sites.count + 512
     # Not a multiple of 4096 bytes between directions, in either precision.
-    assert sites.stored % 512 == 48
+    assert sites.stored % 512 == max(48, unit_of(device))
+    assert sites.stored % unit_of(device) == 0
     rows = row_order(19, 10, order)
     assert sorted(rows) == list(range(190))
     assert rows[:11].tolist() == [*range(8), *((8, 9, 10) if order == "raster" else (10, 11, 12))]
