@@ -195,12 +195,12 @@ def _wide_links(sites: Sites, storage: Storage, wide: Array) -> Links:
 
 
 def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
-    """Return flags, and for each row upstream an offset from a base that 256 sites share."""
+    """Return flags, and for each row upstream an offset from one of two bases of 256 sites."""
     device, count, velocity_set = sites.device, sites.stored, sites.velocity_set
     rows, blocks = velocity_set.upstream_rows, -(-count // BASE_BLOCK)
     flags = device.empty((count,), np.uint32)
     offsets = device.empty((rows, count), np.uint16)
-    bases = device.empty((blocks, rows), np.int32)
+    bases = device.empty((blocks, rows, 2), np.int32)
     wrong = device.zeros((count,), np.uint8)
 
     def run(name: str, launch: Any, *arguments: Any) -> None:
@@ -219,7 +219,7 @@ def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     run("list_exceptions", listed, wide, count, found, len(found), flags, exceptions)
     tables = (device.zeros((1,), np.uint32), flags, offsets, bases, exceptions)
     units = AlignedUnits(sites, storage, tables)
-    return Links(units, units, 4 + 2 * rows + 4 * rows / BASE_BLOCK, len(found))
+    return Links(units, units, 4 + 2 * rows + 8 * rows / BASE_BLOCK, len(found))
 
 
 def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
