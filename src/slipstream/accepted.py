@@ -53,6 +53,11 @@ GPU_TRANSPORTS = frozenset({"nccl"})
 RESIDENCIES: Names = {
     "device": "in the device's memory",
     "host": "in the host's memory, from which they stream through the device",
+    "disk": "in files, from which they stream through memory and the device; on one rank",
+}
+DECOMPOSITIONS: Names = {
+    "slab": "ranks divide z",
+    "pencil": "ranks divide z and y, so that there can be more of them",
 }
 COPIES: Names = {
     "memcpy2D": "strided copies by the copy engines",

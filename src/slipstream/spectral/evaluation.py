@@ -23,7 +23,7 @@ import sympy
 
 from slipstream.accepted import REDUCTIONS
 from slipstream.array_types import Array, Comm
-from slipstream.collective import sum_over_ranks
+from slipstream.collective import greatest, sum_over_ranks
 from slipstream.device import Operation
 from slipstream.equations import Quantity
 from slipstream.equations.code_generation import wave_function
@@ -257,9 +257,14 @@ class Evaluation:
             own = device.to_host(values)
             low = start + plane
             planes[first : first + len(own), low : low + own.shape[1]] = own
-        # Every plane belongs to one rank; the others add 0.
-        planes = sum_over_ranks(comm, planes)
-        result = {"max": np.max, "min": np.min}.get(how, np.sum)(planes, axis=1)
+        if how in ("max", "min"):
+            mine = slice(start, start + self._box[0])
+            sign = 1 if how == "max" else -1
+            ends = np.max(sign * planes[:, mine], axis=1, initial=-np.inf)
+            result = np.array([sign * greatest(comm, float(one)) for one in ends])
+        else:
+            # Ranks that have nothing of a plane add 0.
+            result = np.sum(sum_over_ranks(comm, planes), axis=1)
         if how in ("mean", "rms"):
             result = result / (nz * ny * nx)
         if how == "rms":
@@ -410,6 +415,7 @@ class Evaluation:
         needed = any(one.has(*COORDINATES) for one in points.expressions)
         if needed:
             z, y, x = map(device.array, self.flow.problem.point_lines)
+            y = y[geometry.physical_box.slices()[1]]
             axes = [x[None, None, :], y[None, :, None], z[:, None, None]]
         start = geometry.physical_box.start[0]
         function = points.function  # made once, not in every thread

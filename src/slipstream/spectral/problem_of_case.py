@@ -12,7 +12,8 @@ from slipstream.case import SpectralCase
 from slipstream.equations import Lowered, models
 from slipstream.equations.flat_axes import FlatAxes
 from slipstream.errors import InputError
-from slipstream.fft import SlabGeometry
+from slipstream.fft import Modes, PencilGeometry, SlabGeometry
+from slipstream.fft.slab_layout import most_over_y, pencil_grid
 from slipstream.spectral.force_patterns import ForcePattern, sources_of
 from slipstream.spectral.forcing import forces_of
 from slipstream.spectral.kept_modes import DEALIASING, kept_modes
@@ -53,9 +54,14 @@ def problem_of_case(
     forces = forces_of(case.forcing, fields, model, lengths, method)
     sources = sources_of(model, values, fields, lengths, method)
     patterns = *forces, *sources
+    modes = z_modes, y_modes, x_modes
+    grid = process_grid_of(case, shape, modes, ranks)
+    divided = shape, modes, rank
     _check_dropped(model, patterns)
     problem = SpectralProblem(
-        geometry=SlabGeometry(shape, (z_modes, y_modes, x_modes), rank, ranks, alignment),
+        geometry=SlabGeometry(*divided, ranks, alignment)
+        if grid is None
+        else PencilGeometry(*divided, grid, alignment),
         lengths=lengths,
         model=model,
         parameters=parameters,
@@ -68,6 +74,46 @@ def problem_of_case(
         wire=None if case.numerics.wire == "none" else case.numerics.wire,
     )
     return StatedProblem(problem, fields, forces, sources)
+
+
+def process_grid_of(
+    case: SpectralCase,
+    shape: tuple[int, int, int],
+    modes: tuple[Modes, Modes, Modes],
+    ranks: int,
+) -> tuple[int, int] | None:
+    """Return how many ranks there are along z and along y, None for slabs.
+
+    Raises
+    ------
+    InputError
+        If the case asks for pencils of which some would have nothing.
+    """
+    run, along = case.run, min(shape[0], modes[1].count)
+    if run.decomposition == "slab" or ranks == 1:
+        return None
+    if run.decomposition == "auto":
+        # Slabs take one exchange each way, so pencils are for those that slabs leave without work.
+        few = ranks <= shape[0] or run.residency != "device"
+        return None if few else pencil_grid(shape, modes, ranks)
+    over = most_over_y(shape, modes)
+    if run.grid is not None:
+        grid = run.grid[1], run.grid[0]
+        if grid[0] * grid[1] != ranks:
+            raise InputError(
+                f"run.grid: {list(run.grid)} is for {grid[0] * grid[1]} ranks, there are {ranks}; "
+                "accepted: two numbers, for y and z, with that product"
+            )
+        if grid[0] > along or grid[1] > over:
+            raise InputError(f"run.grid: {list(run.grid)}; accepted: at most [{over}, {along}]")
+        return None if grid[1] == 1 else grid
+    found = pencil_grid(shape, modes, ranks)
+    if found is None:
+        raise InputError(
+            f"run.decomposition: {ranks} ranks cannot be so many along y and z that all have work; "
+            f"accepted: products of at most {over} and {along}"
+        )
+    return None if found[1] == 1 else found
 
 
 def _flat_axes(case: SpectralCase) -> FlatAxes:

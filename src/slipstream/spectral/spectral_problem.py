@@ -23,7 +23,7 @@ from slipstream.equations.fourier_forms import (
 )
 from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
-from slipstream.fft import SlabGeometry
+from slipstream.fft import PencilGeometry, SlabGeometry
 from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import Propagator, RungeKutta
 
@@ -45,7 +45,7 @@ def _drives(rate: sympy.Expr) -> bool:
 class SpectralProblem:
     """What a step is recorded for."""
 
-    geometry: SlabGeometry
+    geometry: SlabGeometry | PencilGeometry
     lengths: tuple[float, float, float]  # (Lz, Ly, Lx), non-dimensional
     model: Lowered
     parameters: Mapping[str, float] = field(hash=False)  # at least those of the model
