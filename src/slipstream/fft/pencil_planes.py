@@ -16,7 +16,7 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.device import Device
 from slipstream.exchange import PackTargets, Transport, packed_exchange
-from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
+from slipstream.fft.line_transforms import LineTransform, RowsOfShares, balanced_batch
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.plane_transforms import (
     PackedPlanes,
@@ -57,8 +57,11 @@ class PencilPass:
         self._modes_of_kx = _Side(device, of_kx, of_kx.plane_rows())
         self._along_y = _Side(device, sides[0], sides[0].packed_rows())
         self._line = LineTransform(device, "y", geometry.shape[1], complex_dtype)
-        lines = [SharedRows(geometry.x_modes, self._line.of_gpus)]
-        self._points = PlanePass(device, geometry.rows, fields, complex_dtype, lines=lines)
+        rows, runs = geometry.rows, geometry.rows.packed_runs()
+        shares = RowsOfShares(
+            device, complex_dtype, rows.row, rows.planes, runs, self._line.of_gpus
+        )
+        self._points = PlanePass(device, rows, fields, complex_dtype, lines=[shares])
         shape = fields, geometry.planes, geometry.shape[1], of_kx.modes[2].count
         plane_bytes = max(1, fields * shape[2] * shape[3]) * np.dtype(complex_dtype).itemsize
         most = geometry.planes if self._line.tiled else _LIBRARY_BATCH_BYTES // plane_bytes
