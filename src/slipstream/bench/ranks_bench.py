@@ -44,13 +44,25 @@ def run(request: RanksRequest, device: Device, comm: Comm) -> Outcome:
 
 
 def measure_ranks(request: RanksRequest, kind: str) -> dict[str, Any]:
-    """Return a row for each number of ranks and each subject."""
+    """Return a row for each number of ranks and each subject that can be divided among so many."""
     rows = []
     for ranks in request.of:
         for what in SUBJECTS:
+            if what == "step" and not _gives_work(request.points, ranks):
+                continue
             asked = (kind, what, ranks, request.points, request.ranks_per_node, request.transport)
             rows.append(_in_fresh_process(asked))
     return {"points": request.points, "ranks per node": request.ranks_per_node, "rows": rows}
+
+
+def _gives_work(points: int, ranks: int) -> bool:
+    """Return whether a step can be divided such that all ranks have work."""
+    from slipstream.fft.slab_layout import pencil_grid
+    from slipstream.spectral.kept_modes import kept_modes
+
+    shape = (points,) * 3
+    z, y, x = kept_modes(shape, "2/3")
+    return ranks <= points or pencil_grid(shape, (z, y, x), ranks) is not None
 
 
 def _in_fresh_process(asked: tuple[Any, ...]) -> dict[str, Any]:
