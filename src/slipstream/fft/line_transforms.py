@@ -248,28 +248,27 @@ class LineTransform:
     def record_between(
         self,
         graph: StepGraph,
-        modes: tuple[Array, RowTables, list[Array]],
-        points: tuple[Array, RowTables, list[Array]],
-        first: int,
+        modes: tuple[Array, RowTables, list[Array], int],
+        points: tuple[Array, RowTables, list[Array], int],
         forward: bool,
         work: Array,
     ) -> None:
         """Record packed modes -> packed points, or back.
 
-        Each side is an array, its tables, and the memory that they lead to for these planes, of
-        which `first` is the first. Of the working memory (fields, planes, n, columns) only the
+        Each side is an array, its tables, the memory that they lead to for these planes, and the
+        first of these. Of the working memory (fields, planes, n, columns) only the
         shape counts if the transform is tiled.
         """
         source, target = (points, modes) if forward else (modes, points)
         if self.tiled:
-            place = *points[:2], first
-            operation = self._kernel.bind(modes[0], work, modes[1], first, forward, place)
+            place = *points[:2], points[3]
+            operation = self._kernel.bind(modes[0], work, modes[1], modes[3], forward, place)
             self._add(graph, operation, source[2], target[2], "fft")
             return
-        gather = self._mover.gather(source[0], work, source[1], first)
+        gather = self._mover.gather(source[0], work, source[1], source[3])
         self._add(graph, gather, source[2], [work], "pack")
         self.record_in_place(graph, work, forward)
-        scatter = self._mover.scatter(work, target[0], target[1], first)
+        scatter = self._mover.scatter(work, target[0], target[1], target[3])
         self._add(graph, scatter, [work], target[2], "pack")
 
     def record_in_place(self, graph: StepGraph, points: Array, forward: bool) -> None:
