@@ -27,6 +27,8 @@ from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
 from slipstream.exchange.transport_registry import can_aggregate, transport_class
 from slipstream.io.durable_files import errors_name, flush_file, flush_folder, replace_file
+from slipstream.outofcore.file_arrays import FileHome, TileHost, files_of
+from slipstream.outofcore.file_transfers import FileTransfer
 from slipstream.schedule import StepGraph, commit
 from slipstream.tuner import medians
 
@@ -51,14 +53,21 @@ def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, float]:
-    """Return bytes per second in, out, and each way at once, to each device with all at work."""
+    """Return bytes per second in, out, and each way at once, to each device with all at work.
+
+    Of a home in files they are those of its drives, to and from the host.
+    """
+    if isinstance(home, FileHome):
+        devices = [TileHost(home.host)]
     lanes: dict[str, list[tuple[Stream, Operation]]] = {"in": [], "out": []}
     for device in devices:
         for way, lane in lanes.items():
             host, there = home.empty((_BUFFER,), np.uint8), device.empty((_BUFFER,), np.uint8)
             host[...] = 1
             pair = (there, host) if way == "in" else (host, there)
-            lane.append((device.stream(), device.copy(*pair)))
+            files = files_of(host)
+            copy = FileTransfer(*pair, files, way == "in") if files else device.copy(*pair)
+            lane.append((device.stream(), copy))
 
     def run(*ways: str) -> Callable[[], None]:
         chosen = [one for way in ways for one in lanes[way]]
