@@ -33,7 +33,7 @@ class MemoryMeter:
         _running.meter = self._outer
 
     def total(self) -> dict[str, int]:
-        """Return the bytes that are taken now, on the "device", a GPU, the "host" and the "disk"."""
+        """Return the bytes that are taken now on the "device", a GPU, the "host" and "disk"."""
         result = {"device": 0, "host": 0}
         for owner, place, size in self.taken:
             if owner() is not None:
