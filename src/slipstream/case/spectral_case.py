@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, create_model, field_validator, mode
 from slipstream.accepted import (
     COPIES,
     DEALIASINGS,
+    DECOMPOSITIONS,
     FORCINGS,
     GPU_TRANSPORTS,
     INITIAL_FLOWS,
@@ -23,6 +24,7 @@ from slipstream.accepted import (
     MAGNETIC_FIELDS,
     MAX_STREAMS,
     MODELS,
+    PLANES,
     RESIDENCIES,
     TRANSPORTS,
     UPDATES,
@@ -352,6 +354,12 @@ class SpectralRun(ExchangingRun):
     residency: Annotated[str, one_of(RESIDENCIES, auto=True)] = Key(
         "device", 'where the fields are; "auto": on the host if they do not fit on the device'
     )
+    decomposition: Annotated[str, one_of(DECOMPOSITIONS, auto=True)] = Key(
+        "auto", 'how ranks divide space; "auto": pencils if there are more ranks than planes'
+    )
+    grid: Unchecked[tuple[int, int] | None] = Key(
+        None, "pencils: number of ranks along y and z (default: the most even)", example=[2, 4]
+    )
     memory: MemorySize = Key(
         None,
         "limit of memory for each rank on each of its devices, with fields on the host or on disk:"
@@ -368,8 +376,26 @@ class SpectralRun(ExchangingRun):
         None, "how fields on the host stream", example={"devices": 2}
     )
 
+    @field_validator("grid")
+    @classmethod
+    def _two_whole_and_positive(cls, grid: Any) -> Any:
+        whole = isinstance(grid, tuple) and all(type(n) is int and n >= 1 for n in grid)
+        if grid is not None and not (whole and len(grid) == 2):
+            raise ValueError(
+                "accepted: two whole numbers for y and z, each at least 1, not"
+                f" {list(grid) if isinstance(grid, tuple) else grid!r}"
+            )
+        return grid
+
     @model_validator(mode="after")
     def _has_effect(self) -> Self:
+        if self.grid is not None and self.decomposition != "pencil":
+            raise ValueError("'grid' goes with decomposition \"pencil\"")
+        if self.decomposition == "pencil" and self.residency != "device":
+            raise ValueError(
+                f'decomposition "pencil" has no fields on the host: with residency '
+                f'"{self.residency}" accepted: auto, slab'
+            )
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
                 raise ValueError(f'\'{name}\' goes with residency "host", "disk" or "auto"')
@@ -429,6 +455,9 @@ class Numerics(Table):
         "2/3", "which modes are kept, so that products do not alias"
     )
     integrating_factor: bool = Key(True, "integrate the viscous term exactly")
+    plane: Annotated[str, one_of(PLANES)] = Key(
+        "2D3C", "which components vectors have where the grid has one point along an axis"
+    )
     wire: Annotated[str, one_of({"none": "their own precision", **WIRES})] = Key(
         "none",
         "precision in which data of double precision travel between ranks; the column wire_error"

@@ -48,12 +48,13 @@ def set_points(
 ) -> None:
     """Set spectral fields to functions of x, y, z and a module; None is 0. Collective."""
     device, axes = flow.device, flow.problem.point_lines
-    start = flow.problem.geometry.physical_box.start[0]
+    box = flow.problem.geometry.physical_box
+    start, rows = box.start[0], box.slices()[1]
 
     def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
         first = start + plane
         z = device.array(axes[0][first : first + points.shape[1]][:, None, None])
-        y = device.array(axes[1][None, :, None])
+        y = device.array(axes[1][rows][None, :, None])
         x = device.array(axes[2][None, None, :])
 
         def fill(stream: Any) -> None:

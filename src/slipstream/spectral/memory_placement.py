@@ -16,7 +16,14 @@ from slipstream.device import Device, HostDevice
 from slipstream.device.device_choice import home_of
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
-from slipstream.exchange import RankPlace, Transport, chosen_transport
+from slipstream.exchange import (
+    GridTransports,
+    RankPlace,
+    Transport,
+    chosen_transport,
+    make_grid_transports,
+    make_transport,
+)
 from slipstream.fft.slab_engine import Passes, SlabEngine
 from slipstream.outofcore.file_arrays import SECTOR, FileHome, TileHost, file_home
 from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
@@ -83,7 +90,14 @@ class Placement:
         """How many lanes of a device work on a step side by side."""
         return 1 if self.streaming else self.device.lanes
 
-    def passes(self) -> Callable[[Transport | None], StreamedPasses] | None:
+    def make_transport(self) -> Transport | GridTransports | None:
+        """Make what the homes of all ranks exchange by. Collective."""
+        grid, wire = self.problem.geometry.grid, self.problem.wire
+        if grid is None:
+            return make_transport(self.transport, self.comm, self.home, wire)
+        return make_grid_transports(self.transport, self.comm, self.home, grid, wire)
+
+    def passes(self) -> Callable[[Transport | GridTransports | None], StreamedPasses] | None:
         """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
         tiles = self.tiles
         if tiles is None:
@@ -112,7 +126,9 @@ class Placement:
         def make(make_transport: MakeTransport) -> object:
             device = NotingDevice.like(self.device, "cuda")
             tiles = tiles_of(self.problem, streaming, [device], device.home)
-            transport = make_transport(self.transport, device.home, self.problem.wire)
+            transport = make_transport(
+                self.transport, device.home, self.problem.wire, self.problem.geometry.grid
+            )
             passes = passes_from(self.problem, tiles, None, self.limit, 0)
             return SpectralStep(self.problem, device.home, transport, passes)
 
@@ -131,9 +147,11 @@ class Placement:
         if max(geometry.shape) > _LONG and state > self.home.memory_total():
             return state
 
-        def make(make_transport: MakeTransport) -> object:
+        def make(note_transport: MakeTransport) -> object:
             home = NotingDevice.like(self.home)
-            transport = make_transport(self.transport, home, self.problem.wire)
+            transport = note_transport(
+                self.transport, home, self.problem.wire, self.problem.geometry.grid
+            )
             step = SpectralStep(self.problem, home, transport)
             # The arrays of a narrow wire are made with the exchanges.
             return step, self.problem.wire and step.record_step()
@@ -269,13 +287,13 @@ def tiles_of(
 
 def passes_from(
     problem: SpectralProblem, tiles: SlabTiles, comm: Comm, limit: int, others: int
-) -> Callable[[Transport | None], StreamedPasses]:
+) -> Callable[[Transport | GridTransports | None], StreamedPasses]:
     """Return a function that makes the passes of a step whose fields are on the host."""
     from slipstream.fft.streamed_slabs import StreamedPasses
 
     at_home = tiles.streaming.update == "host"
 
-    def make(transport: Transport | None) -> StreamedPasses:
+    def make(transport: Transport | GridTransports | None) -> StreamedPasses:
         # One rank exchanges nothing: its passes have the columns that leave the device.
         fields = problem.transformed if transport or at_home else 0
         dtype, home = problem.complex_dtype, tiles.home

@@ -19,7 +19,7 @@ from slipstream import kernels
 from slipstream.array_types import Array
 from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.equations import code_generation
-from slipstream.exchange import Transport
+from slipstream.exchange import GridTransports, Transport
 from slipstream.fft import PointOperation, PointProduct
 from slipstream.fft.pack_unpack import real_name
 from slipstream.fft.slab_engine import (
@@ -52,8 +52,8 @@ class SpectralStep:
         self,
         problem: SpectralProblem,
         device: Device,
-        transport: Transport | None,
-        passes: Callable[[Transport | None], Passes] | None = None,
+        transport: Transport | GridTransports | None,
+        passes: Callable[[Transport | GridTransports | None], Passes] | None = None,
     ) -> None:
         self.problem, self.device = problem, device
         geometry, model = problem.geometry, problem.model
@@ -134,7 +134,7 @@ class SpectralStep:
 
     def modes_of(self, array: Array) -> Array:
         """Return the kept modes of a spectral array, without the padding of its rows."""
-        return array[..., : self.problem.geometry.spectral_shape[2]]
+        return array[..., : self.problem.geometry.spectral_box.shape[2]]
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class SpectralStep:
     def run_over_rows(self, kernel: Kernel, *arrays: Array) -> None:
         """Run a kernel that takes every row of a field, on the device where the fields are."""
         nz, ny, row = self.problem.geometry.stored_shape
-        nx = self.problem.geometry.spectral_shape[2]
+        nx = self.problem.geometry.spectral_box.shape[2]
         if nz * ny:
             launch = RowLaunch(nz * ny, nx, reduces=True)
             self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, nz * ny * row))

@@ -17,7 +17,6 @@ from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
-from slipstream.exchange import make_transport
 from slipstream.field import Field, grid_field
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
@@ -150,7 +149,7 @@ class SpectralSimulation(Simulation):
 
     def _allocate(self) -> None:
         """Allocate the fields and record the step. Collective."""
-        self._transport = make_transport(self.transport, self.comm, self.device, self.problem.wire)
+        self._transport = self.placement.make_transport()
         self._check_memory()
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
@@ -249,6 +248,7 @@ class SpectralSimulation(Simulation):
         """Return the next time step (`cfl.step_size`). Collective."""
         if not self._is_measured:
             # A step measures the velocity at its start: after setting the state, measure it again.
+            self._check_dropped()
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
             self._is_measured, self._measured_at = True, self.time
             self._look()
@@ -259,6 +259,20 @@ class SpectralSimulation(Simulation):
         if self._looked_at != self.step:
             self._look()
         return cfl.step_size(self._rate, self.case.time)
+
+    def _check_dropped(self) -> None:
+        """Refuse values of components that the equations leave out. Collective."""
+        dropped = self.problem.model.dropped
+        if not dropped:
+            return
+        squares = sum_over_ranks(self.comm, component_sums(self.flow))[0]
+        for component in dropped:
+            if squares[component] > 1e-24 * squares.sum():
+                name = self.problem.model.components[component]
+                raise InputError(
+                    f"numerics.plane: '2D2C', but {name} is not 0; accepted: fields in the plane,"
+                    " or '2D3C'"
+                )
 
     def _nothing_happens(self) -> list[str]:
         """Return the warning that no field has any value, and none will get one. Collective."""
@@ -357,7 +371,7 @@ class SpectralSimulation(Simulation):
         try:
             self._check_memory()
             home, passes = self.placement.home, self.placement.passes()
-            transport = make_transport(self.transport, self.comm, home, problem.wire)
+            transport = self.placement.make_transport()
             self.flow.become(SpectralStep(problem, home, transport, passes))
             self._transport = transport
         except Exception:
@@ -472,6 +486,7 @@ class SpectralSimulation(Simulation):
             self.problem.viscosity,
             self.flow.wavenumbers.largest,
             self.problem.has_driving,
+            bool(self._flat_axis),
         )
 
     # -- results -----------------------------------------------------------------------------
@@ -512,7 +527,7 @@ class SpectralSimulation(Simulation):
     def _forecast(self) -> list[str]:
         """Return the warning that what is injected will end in eddies that the grid has not."""
         forcing, viscosity = self.case.forcing, self.problem.viscosity
-        if forcing is None or forcing.injection is None or not viscosity:
+        if forcing is None or forcing.injection is None or not viscosity or self._flat_axis:
             return []
         kmax_eta = self.flow.wavenumbers.largest * kolmogorov_length(viscosity, forcing.injection)
         if kmax_eta >= 1:
@@ -577,7 +592,8 @@ class SpectralSimulation(Simulation):
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
         }
-        return labels_of(self._fields, self._is_forced, self.problem.has_driving) | means | pairs
+        own = self._fields, self._is_forced, self.problem.has_driving, bool(self._flat_axis)
+        return labels_of(*own) | means | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
