@@ -88,7 +88,7 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
         return action
 
     actions = {"in": run("in"), "out": run("out"), "both": run("in", "out")}
-    seconds = medians(devices[0], actions, 5, comm)
+    seconds = medians(devices[0], actions, 1 if isinstance(home, FileHome) else 5, comm)
     return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
 
 
