@@ -51,11 +51,12 @@ ARCHITECTURES = ("sm_80", "sm_90")
 AMD_ARCHITECTURES = ("gfx90a", "gfx942")
 REALS = ("float64", "float32")
 PRODUCT = NAVIER_STOKES
-# Decay that is a product of factors and one that is not, and fields that are not the state.
+# Decay that is a product of factors and one that is not, fields that are not the state, and
+# functions of the wavenumber.
 _SCALAR = Scalar("height")
 MODELS = (
     models.lowered("hd", {"viscosity": 0.01}),
-    lower(Model({_SCALAR: -abs2(grad(_SCALAR)) - laplacian(_SCALAR, 2)})),
+    lower(Model({_SCALAR: -abs2(grad(laplacian(_SCALAR, -0.5))) + laplacian(_SCALAR, 1.5)})),
 )
 # Strips and half rows are for vectors of a CPU, programs for its threads: empty to GPUs.
 ONLY_FOR_CPUS = (
