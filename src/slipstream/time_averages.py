@@ -6,8 +6,8 @@ the integral correlation time T: it is sqrt(2 T / duration) times the fluctuatio
 a lag of some correlation times (Sokal, in Functional Integration, NATO ASI B 361 (1997)), and
 corrected for what the mean of the record itself takes from the correlation (Wolff, Comput. Phys.
 Commun. 156, 143 (2004)). T of a short record is itself uncertain, and most often too small: its
-error is widened, as Student's t widens that of few samples. A spin-up that nobody names ends where the rest has the least standard
-error, if it were uncorrelated (White, Simulation 69, 323 (1997)).
+error is widened, as Student's t widens that of few samples. A spin-up that nobody names ends where
+the rest has the least standard error, if it were uncorrelated (White, Simulation 69, 323 (1997)).
 """
 
 from __future__ import annotations
