@@ -36,11 +36,14 @@ def _section(file: str, record: dict[str, Any]) -> str:
         theirs, ours = row["peer seconds"], row["slipstream seconds"]
         medians = row.get("medians") or [None, None]
         found = [one.get("permeability (voxels²)") for one in row["said"]]
-        both = f" {found[0]:.3g}, {found[1]:.3g}, {row.get('exact permeability', '-'):.3} |"
+        both = ""
+        if all(found):
+            exact = row.get("exact permeability")
+            both = f" {found[0]:.3g}, {found[1]:.3g}" + (f", {exact:.3g} |" if exact else " |")
         what = f"{row['n']}, {row['sample']}" if "sample" in row else row["n"]
         lines.append(
             f"| {what} | {_with_median(theirs, medians[0])} | {_with_median(ours, medians[1])}"
-            f" | {theirs / ours:.2g} |" + (both if all(found) else "")
+            f" | {theirs / ours:.2g} |{both}"
         )
     where = record["device"] or record["machine"]
     cores = {row["cores"] for row in rows}
