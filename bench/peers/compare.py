@@ -1,6 +1,6 @@
 """Time peers and Slipstream in turn on one machine, and write a record for each peer.
 
-    python bench/peers/compare.py fftw scipy        # or: exponax, ...; --list for all
+    python bench/peers/compare.py fftw scipy        # or: exponax, ...; --list
     python bench/peers/compare.py all               # those of CPUs: five minutes on two idle cores
     python bench/peers/compare.py exponax --python /path/to/its/environment/bin/python
 
