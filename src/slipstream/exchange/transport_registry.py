@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from slipstream.argument_checks import name_among
 from slipstream.array_types import Comm, Communicator
-from slipstream.collective import own
+from slipstream.collective import largest, own
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import node_numbers, one_node
@@ -134,10 +134,9 @@ def make_grid_transports(
     owned = cast("OwnCommunicator", own(comm, "process grid"))
     place, part = divmod(owned.rank, grid[1])
     along, across = (
-        make_transport(name, owned.divided(number), device, wire)
-        for number in (part, place)
+        make_transport(name, owned.divided(number), device, wire) for number in (part, place)
     )
-    return GridTransports(along, across)
+    return GridTransports(along, across, largest(owned, device.lanes))
 
 
 def make_far_transport(comm: OwnCommunicator, device: Device) -> Transport:

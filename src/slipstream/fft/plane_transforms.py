@@ -28,7 +28,7 @@ from slipstream.device import (
     gpu_fft_launch,
     vector_fft,
 )
-from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
+from slipstream.fft.line_transforms import LineTransform, RowsOfShares, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import KxRange, PlaneGeometry, planes_of_run
 from slipstream.fft.strided_fft import RealRows
@@ -77,13 +77,14 @@ class PackedPlanes:
 
     The tables count elements from the array; `accessed` returns the memory that planes lie in,
     from one local plane to another. When the last plane of a pass has been left, `record_close`
-    records what follows.
+    records what follows. The array begins at plane `origin`.
     """
 
     array: Array
     tables: RowTables
     accessed: Callable[[int, int], list[Array]]
     record_close: Callable[[], None] | None = None
+    origin: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class PlaneBatches:
         ny, nx = geometry.plane_points
         width = nx // 2 + 1
         row = batch_row(device, width, np.dtype(complex_dtype))
-        elements = max(row, geometry.x_row) + width  # modes, and as many pairs of points
+        most = max(row, batch_row(device, geometry.x_row, complex_dtype))
+        elements = most + width  # modes, and as many pairs of points
         plane_bytes = fields * ny * elements * np.dtype(complex_dtype).itemsize
         limit = max(1, BATCH_BYTES[device.processor] // plane_bytes)
         batch = max(1, balanced_batch(planes, limit, lanes))
@@ -189,7 +191,7 @@ class PlanePass:
         complex_dtype: Any,
         batches: PlaneBatches | None = None,
         scratch: Scratch | None = None,
-        lines: Sequence[LineTransform | SharedRows] | None = None,
+        lines: Sequence[LineTransform | SharedRows | RowsOfShares] | None = None,
     ) -> None:
         own = batches or PlaneBatches.of_step(device, geometry, fields, complex_dtype)
         self._device, self.geometry, self._scratch = device, geometry, scratch
@@ -215,7 +217,8 @@ class PlanePass:
         # The modes of x that a library transforms, and where they are that are not kept.
         width = nx // 2 + 1 if own.real else nx
         self._active, self._rest = x.count, slice(x.low, width - x.high)
-        size, rest = (fields, self.batch, ny), () if own.are_given else (geometry.x_row, nx)
+        most = batch_row(device, geometry.x_row, complex_dtype)
+        size, rest = (fields, self.batch, ny), () if own.are_given else (most, nx)
         self._arrays = [
             BatchArrays(device, size, width, own.row, complex_dtype, *rest)
             for _ in range(own.lanes)
@@ -223,7 +226,7 @@ class PlanePass:
         self._ffts: dict[tuple[Any, ...], Operation] = {}
 
     @property
-    def line(self) -> LineTransform | SharedRows:
+    def line(self) -> LineTransform | SharedRows | RowsOfShares:
         """The transform in y, of the first range."""
         return self._lines[0]
 
@@ -506,8 +509,9 @@ class PlanePass:
     ) -> None:
         """Record packed planes -> rows of the kept x modes for every y."""
         for line, one, source in zip(self._lines, self._ranges, sources, strict=True):
-            part, accessed = self._part(modes, one), source.accessed(low, high)
-            line.record_backward(batch.graph, source.array, part, source.tables, low, accessed)
+            first = low - source.origin
+            part, accessed = self._part(modes, one), source.accessed(first, high - source.origin)
+            line.record_backward(batch.graph, source.array, part, source.tables, first, accessed)
 
     def _store(
         self,
@@ -523,8 +527,9 @@ class PlanePass:
         The ranges leave one by one after the last batch.
         """
         for line, one, target in zip(self._lines, self._ranges, targets, strict=True):
-            part, accessed = self._part(modes, one), target.accessed(low, high)
-            line.record_forward(batch.graph, part, target.array, target.tables, low, accessed)
+            first = low - target.origin
+            part, accessed = self._part(modes, one), target.accessed(first, high - target.origin)
+            line.record_forward(batch.graph, part, target.array, target.tables, first, accessed)
             if is_last and target.record_close is not None:
                 target.record_close()
 

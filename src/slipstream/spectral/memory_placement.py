@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case.spectral_case import SpectralRun
-from slipstream.device import Device
+from slipstream.device import Device, HostDevice
 from slipstream.device.device_choice import home_of
 from slipstream.device.noting_device import NotingDevice
+from slipstream.errors import InputError
 from slipstream.exchange import (
     GridTransports,
     RankPlace,
@@ -24,6 +25,7 @@ from slipstream.exchange import (
     make_transport,
 )
 from slipstream.fft.slab_engine import Passes, SlabEngine
+from slipstream.outofcore.file_arrays import SECTOR, FileHome, TileHost, file_home
 from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep, StepGraph
@@ -66,6 +68,7 @@ class Placement:
     tiles: SlabTiles | None = None  # that stream through devices, if the fields are on the host
     limit: int = 0  # bytes that may be taken of each of these
     is_chosen: bool = False  # by the memory there is, since the case says "auto"
+    on_disk: bool = False  # whether the home of the fields is files
 
     @property
     def streaming(self) -> Streaming | None:
@@ -79,8 +82,8 @@ class Placement:
 
     @property
     def residency(self) -> str:
-        """Either "device" or "host"."""
-        return "host" if self.streaming else "device"
+        """One of "device", "host" and "disk"."""
+        return "disk" if self.on_disk else "host" if self.streaming else "device"
 
     @property
     def lanes(self) -> int:
@@ -183,10 +186,16 @@ class Placement:
         least = self._crossings(all_ky) if streaming.resident else None
         return {
             "device": Fact([self.device.name], count=len(self.devices)),
-            "residency": Fact("host", bytes=need, free=free),
+            "residency": Fact(self.residency, bytes=need, free=free, **self._files()),
             "memory per device": Fact([self.limit], "bytes", is_limit=True),
             "bus": Fact(self._crossings(), "bytes", least=least, update=streaming.update),
         }
+
+    def _files(self) -> dict[str, Any]:
+        """Return in which folders files are, and whether tiles go to drives directly."""
+        if not isinstance(self.home, FileHome):
+            return {}
+        return {"folders": self.home.folders, "is_direct": self.home.is_direct}
 
     def columns(self, passes: Passes) -> dict[str, Fact]:
         """Return which columns stay on the device, now that its memory is known."""
@@ -230,6 +239,17 @@ def place(
 
     if run.residency == "device":
         return Placement(problem, comm, device, device, transport(device), rank)
+    on_disk = run.residency == "disk"
+    home = home_of(device)
+    if on_disk:
+        if rank.ranks > 1:
+            raise InputError(
+                f"run.residency 'disk' on {rank.ranks} ranks; accepted: one rank, or 'host'"
+            )
+        if not device.notes:
+            home = file_home(run.scratch, home)
+        if isinstance(device, HostDevice):
+            device = TileHost(device)
     limit = memory_limit([device], run.memory, comm)
     if run.residency == "auto":
         # Whether ranks can use the transport of a case is asked where the fields will be.
@@ -242,10 +262,13 @@ def place(
     devices = devices_of(device, comm, streaming.devices)
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
-    home = home_of(devices[0])
+    if len(devices) > 1:
+        home = home_of(devices[0])
     tiles = tiles_of(problem, streaming, devices, home)
     tiles.check(comm, limit)
-    return Placement(problem, comm, devices[0], home, transport(home), rank, tiles, limit)
+    return Placement(
+        problem, comm, devices[0], home, transport(home), rank, tiles, limit, on_disk=on_disk
+    )
 
 
 def tiles_of(
@@ -279,12 +302,18 @@ def passes_from(
     return make
 
 
+def row_bytes(run: SpectralRun, device: Device) -> int:
+    """Return at whose multiples rows of modes begin: those of fields on disk, at sectors."""
+    return max(device.row_bytes, SECTOR) if run.residency == "disk" else device.row_bytes
+
+
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
     """Return what a step needs of tiles if modes are advanced on the device, or on the host."""
     from slipstream.fft.slab_tiles import TileNeeds
 
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
+    counts["propagators"] = len(problem.propagators) * len(problem.coupled)
     used, reals, substages = [], 0, problem.method.substages
     for substage in range(substages):
         read, written = problem.accesses(substage)
