@@ -42,7 +42,7 @@ from slipstream.spectral.fields_at_points import (
     set_coefficients,
     set_values,
 )
-from slipstream.spectral.forcing import Forcing, check_forcing
+from slipstream.spectral.forcing import Forcing, HeldForce, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
@@ -71,6 +71,7 @@ _REMEMBERED = (
     "_looked_at",
     "_largest_courant",
     "_budget",
+    "_held_force",
     "_kmax_eta",
     "_least_resolved",
     "_largest_wire_error",
@@ -461,8 +462,18 @@ class SpectralSimulation(Simulation):
         """Note that the state, or a setting, is another one."""
         super().note_change()
         self._is_measured = False
-        # The earlier energy says nothing about what follows.
+        # The earlier energy says nothing about what follows, nor does what the force has done.
         self._budget = self._new_budget()
+        self._held_force = None
+
+    @property
+    def _held_force(self) -> HeldForce | None:
+        return self._forcing.held if self._forcing else None
+
+    @_held_force.setter
+    def _held_force(self, held: HeldForce | None) -> None:
+        if self._forcing:
+            self._forcing.held = held
 
     def _new_budget(self) -> EnergyBudget:
         return EnergyBudget(
