@@ -455,6 +455,10 @@ class Flow(InteractiveSimulation):
         self._spectral.warn(self._spectral.set_modes(self._parts()[name], values, key))
         self._tell()
 
+    def _check_result(self) -> None:
+        self._spectral.check_resolution()
+        self._tell()
+
     @property
     def wavenumbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The wavenumbers kz, ky and kx of this rank's modes, as arrays that broadcast."""

@@ -19,6 +19,7 @@ from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.exchange import make_transport
 from slipstream.field import Field, grid_field
+from slipstream.printable_text import below
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.point_values import Layout, PointValues
@@ -527,8 +528,8 @@ class SpectralSimulation(Simulation):
         if kmax_eta >= 1:
             return []
         return [
-            f"forcing.injection: {forcing.injection:g} will make kmax_eta about {kmax_eta:.2g}: "
-            f"below 1 the smallest eddies are not resolved; {_FINER}"
+            f"forcing.injection: {forcing.injection:g} will make kmax_eta about "
+            f"{below(kmax_eta, 1)}: below 1 the smallest eddies are not resolved; {_FINER}"
         ]
 
     def _note_resolution(self, kmax_eta: float) -> None:
@@ -537,10 +538,17 @@ class SpectralSimulation(Simulation):
         if 0 < kmax_eta < self._least_resolved[0]:
             if kmax_eta < 1 <= self._least_resolved[0]:
                 self._warnings.append(
-                    f"kmax_eta is {kmax_eta:.2g} at t = {self.time:.4g}: below 1 the smallest "
-                    f"eddies are not resolved; {_FINER}"
+                    f"kmax_eta is {below(kmax_eta, 1)} at t = {self.time:.4g}: below 1 the "
+                    f"smallest eddies are not resolved; {_FINER}"
                 )
             self._least_resolved = kmax_eta, self.time
+
+    def check_resolution(self) -> None:
+        """Warn once if the smallest eddies are not resolved; no diagnostics change. Collective."""
+        if self.problem.viscosity:
+            budget = copy.copy(self._budget)
+            self.diagnostics()
+            self._budget = budget
 
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
