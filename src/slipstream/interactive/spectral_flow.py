@@ -71,7 +71,7 @@ class Flow(InteractiveSimulation):
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
-        Courant number of an adaptive time step.
+        Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
     integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
@@ -495,7 +495,7 @@ class Turbulence(Flow):
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
-        Courant number of an adaptive time step.
+        Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
     integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
