@@ -1,4 +1,4 @@
-"""Runs from Python say once where the smallest eddies are not resolved."""
+"""What runs from Python warn of: eddies that are not resolved, files that are replaced."""
 
 import warnings
 
@@ -29,3 +29,14 @@ def test_the_check_changes_no_diagnostics():
         assert first["energy"] > sim.diagnostics["energy"]
         rows.append(dict(sim.diagnostics))
     assert rows[0] == rows[1]
+
+
+def test_a_file_of_another_process_is_not_replaced_in_silence(tmp_path, monkeypatch):
+    sim = ss.Turbulence(points=16, viscosity=1.0, initial="random")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):  # what this process has written
+            sim.output("velocity", file=tmp_path / "u.zarr")
+    monkeypatch.setattr("slipstream.interactive.output_methods._WRITTEN", set())
+    with pytest.warns(RuntimeWarning, match=r"u\.zarr was there, from an earlier process"):
+        sim.output("velocity", file=tmp_path / "u.zarr")
