@@ -166,6 +166,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--python", help="the command that starts the peer's Python")
     parser.add_argument("--mpiexec", help="the command that starts it on two ranks")
+    parser.add_argument("--n", type=int, nargs="*", help="only rows of these sizes")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each program")
     parser.add_argument("--out", type=Path, help="folder of records (bench/results/peers)")
     given = parser.parse_args()
@@ -184,6 +185,8 @@ def main() -> None:
     load = os.getloadavg()[0]  # before it makes its own
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
     for row, names in _same_work(chosen):
+        if given.n and row["n"] not in given.n:
+            continue
         found = measured(names, row, pythons, mpiexec, given.rounds)
         for name, one in found.items():
             rows[name].append(one)
