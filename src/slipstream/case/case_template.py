@@ -55,7 +55,7 @@ _STARTS = {
     "spectral": _Start(
         "turbulence in a periodic box",
         "All quantities are non-dimensional.",
-        "--set grid.points=128 --set equation.viscosity=0.001",
+        "--set grid.points=128 --set equation.viscosity=0.002",
         {},  # those of a model
     ),
     "advection": _Start(

@@ -286,6 +286,10 @@ class Forcing(Table):
         return self
 
 
+# The Courant number without another choice.
+_CFL = 0.8
+
+
 class SpectralTime(Time):
     """``[time]``: how far to go, and in which steps."""
 
@@ -293,19 +297,25 @@ class SpectralTime(Time):
         None, "fixed time step (non-dimensional), instead of cfl", example=0.01
     )
     cfl: Annotated[float, Field(gt=0, le=2)] | None = Key(
-        None, "Courant number of an adaptive time step", example=0.8
+        None, "Courant number of an adaptive time step (default: 0.8, without step)", example=0.8
     )
     max_step: Positive | None = Key(
         None, "with cfl: the step never exceeds this (default: no bound)", example=0.1
     )
     integrator: Annotated[str, one_of(INTEGRATORS)] = Key("rk4", "Runge-Kutta method")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _adaptive_by_default(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or {data.get("step"), data.get("cfl")} != {None}:
+            return data
+        return {**data, "cfl": _CFL}
+
     @model_validator(mode="after")
     def _one_way_to_step(self) -> Self:
-        if (self.step is None) == (self.cfl is None):
-            given = "neither" if self.step is None else "both"
+        if self.step is not None and self.cfl is not None:
             raise ValueError(
-                f"exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, {given} given"
+                "exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, both given"
             )
         if self.max_step is not None and self.cfl is None:
             raise ValueError("'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'")

@@ -71,7 +71,7 @@ class Flow(InteractiveSimulation):
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
-        Courant number of an adaptive time step.
+        Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
     integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
@@ -461,6 +461,10 @@ class Flow(InteractiveSimulation):
         self._spectral.warn(self._spectral.set_modes(self._parts()[name], values, key))
         self._tell()
 
+    def _check_result(self) -> None:
+        self._spectral.check_resolution()
+        self._tell()
+
     @property
     def wavenumbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The wavenumbers kz, ky and kx of this rank's modes, as arrays that broadcast."""
@@ -503,7 +507,7 @@ class Turbulence(Flow):
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
-        Courant number of an adaptive time step.
+        Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
     integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}

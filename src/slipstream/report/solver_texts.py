@@ -11,6 +11,7 @@ from typing import Any
 
 from slipstream.byte_sizes import bytes_text
 from slipstream.case import Case, LatticeCase
+from slipstream.printable_text import below
 from slipstream.report.number_text import counted, pi_text, quantity
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, PilotFindings
@@ -60,7 +61,7 @@ def progress_text(simulation: Simulation, step_size: float) -> str:
     if simulation.courant is not None:
         parts.append(f"Courant number {simulation.courant:.3g}")
     if "kmax_eta" in shown and 0 < shown["kmax_eta"].value < 1:
-        parts.append(f"kmax_eta {shown['kmax_eta'].value:.2g} < 1")
+        parts.append(f"kmax_eta {below(shown['kmax_eta'].value, 1)} < 1")
     return ", ".join(parts)
 
 
@@ -358,9 +359,9 @@ _OF_THE_STEP: Mapping[str, _Text] = {
 }
 _RESULTS: Mapping[str, _Row] = {
     "largest Courant number": ("{0:.3g}", "at t = {time:.4g}"),
-    "least kmax_eta": (
-        "{0:.2g}",
-        "at t = {time:.4g}; below 1 the smallest eddies are not resolved",
+    "least kmax_eta": lambda fact, case: (
+        below(fact.value, 1),
+        f"at t = {fact.get('time'):.4g}; below 1 the smallest eddies are not resolved",
     ),
     "largest wire error": ("{0:.2g}", "relative, of data that travelled as {wire}"),
     "permeability": _permeability,

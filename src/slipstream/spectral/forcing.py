@@ -135,6 +135,15 @@ def _forced_field(
     return field
 
 
+@dataclass(frozen=True)
+class HeldForce:
+    """A force as the last step held it: set at a time, times a gain, with its power then."""
+
+    time: float
+    gain: float
+    power: float
+
+
 class Forcing:
     """The forcing of a run. Collective."""
 
@@ -149,6 +158,7 @@ class Forcing:
         self._flow = flow
         self._injection = settings.injection if settings else None
         self.power = 0.0  # work of all forces per time, as of the last `measure`
+        self.held: HeldForce | None = None
         places, start = [], 0
         for pattern in (*forces, *sources):
             places.append(slice(start, start + len(pattern.components)))
@@ -211,26 +221,36 @@ class Forcing:
                 if pattern.node in (None, node):
                     row[place] = factor(time + step * node / method.divisions)
         if self._injection is not None:
-            gain, _ = self._gain(self._injection, time, step)
+            gain, power = self._gain(self._injection, time, step)
             factors[:, : self._slots] *= gain
+            self.held = HeldForce(time, gain, gain * power)
         return factors
 
     def measure(self, time: float) -> None:
-        """Set `power` to that at a time. Collective."""
-        self._update(time, 0.0)
-        own = self._forces.products(time)[0]
-        if self._injection is not None:
-            own = self._gain(self._injection, time, 0.0)[1]
+        """Set `power` to that at a time. Collective.
+
+        A force whose strength follows from its power is held over a step, in which the flow
+        changes: its power is what it has done in the step that ended at this time.
+        """
+        if self.held is None or self._injection is None:
+            self._update(time, 0.0)
+            own = self._forces.products(time)[0]
+            if self._injection is not None:
+                own = self._injection if own else 0.0
+        else:
+            self._update(self.held.time, 0.0)
+            own = (self.held.power + self.held.gain * self._forces.products(time)[0]) / 2
+            self._update(time, 0.0)
         self.power = own + self._sources.products(time)[0]
 
     def _gain(self, injection: float, time: float, step: float) -> tuple[float, float]:
-        """Return the factor of the case's forces for the injection asked for, and their power."""
+        """Return a factor of the forces for the injection asked for, and their power without."""
         power, square = self._forces.products(time)
         root = math.sqrt(power * power + 2 * injection * step * square)
         together = power + math.copysign(root, power)
         if not together:  # the flow does not move along the force, and no time is given
             return 1.0, power
-        return 2 * injection / together, injection
+        return 2 * injection / together, power
 
     def _update(self, time: float, step: float) -> None:
         """Set the patterns that change with time."""

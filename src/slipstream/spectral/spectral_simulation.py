@@ -18,6 +18,7 @@ from slipstream.device import Device
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.field import Field, grid_field
+from slipstream.printable_text import below
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.point_values import Layout, PointValues
@@ -42,7 +43,7 @@ from slipstream.spectral.fields_at_points import (
     set_values,
     sum_of_squares,
 )
-from slipstream.spectral.forcing import Forcing, check_forcing
+from slipstream.spectral.forcing import Forcing, HeldForce, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
@@ -71,6 +72,7 @@ _REMEMBERED = (
     "_looked_at",
     "_largest_courant",
     "_budget",
+    "_held_force",
     "_kmax_eta",
     "_least_resolved",
     "_largest_wire_error",
@@ -477,8 +479,18 @@ class SpectralSimulation(Simulation):
         """Note that the state, or a setting, is another one."""
         super().note_change()
         self._is_measured = False
-        # The earlier energy says nothing about what follows.
+        # The earlier energy says nothing about what follows, nor does what the force has done.
         self._budget = self._new_budget()
+        self._held_force = None
+
+    @property
+    def _held_force(self) -> HeldForce | None:
+        return self._forcing.held if self._forcing else None
+
+    @_held_force.setter
+    def _held_force(self, held: HeldForce | None) -> None:
+        if self._forcing:
+            self._forcing.held = held
 
     def _new_budget(self) -> EnergyBudget:
         return EnergyBudget(
@@ -533,8 +545,8 @@ class SpectralSimulation(Simulation):
         if kmax_eta >= 1:
             return []
         return [
-            f"forcing.injection: {forcing.injection:g} will make kmax_eta about {kmax_eta:.2g}: "
-            f"below 1 the smallest eddies are not resolved; {_FINER}"
+            f"forcing.injection: {forcing.injection:g} will make kmax_eta about "
+            f"{below(kmax_eta, 1)}: below 1 the smallest eddies are not resolved; {_FINER}"
         ]
 
     def _note_resolution(self, kmax_eta: float) -> None:
@@ -543,10 +555,17 @@ class SpectralSimulation(Simulation):
         if 0 < kmax_eta < self._least_resolved[0]:
             if kmax_eta < 1 <= self._least_resolved[0]:
                 self._warnings.append(
-                    f"kmax_eta is {kmax_eta:.2g} at t = {self.time:.4g}: below 1 the smallest "
-                    f"eddies are not resolved; {_FINER}"
+                    f"kmax_eta is {below(kmax_eta, 1)} at t = {self.time:.4g}: below 1 the "
+                    f"smallest eddies are not resolved; {_FINER}"
                 )
             self._least_resolved = kmax_eta, self.time
+
+    def check_resolution(self) -> None:
+        """Warn once if the smallest eddies are not resolved; no diagnostics change. Collective."""
+        if self.problem.viscosity:
+            budget = copy.copy(self._budget)
+            self.diagnostics()
+            self._budget = budget
 
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
