@@ -134,8 +134,7 @@ def make_grid_transports(
     owned = cast("OwnCommunicator", own(comm, "process grid"))
     place, part = divmod(owned.rank, grid[1])
     along, across = (
-        make_transport(name, owned.divided(number), device, wire)
-        for number in (part, place)
+        make_transport(name, owned.divided(number), device, wire) for number in (part, place)
     )
     return GridTransports(along, across)
 
