@@ -17,6 +17,7 @@ from slipstream.accepted import (
     COPIES,
     DEALIASINGS,
     DECOMPOSITIONS,
+    EXACT_TERMS,
     FORCINGS,
     GPU_TRANSPORTS,
     INITIAL_FLOWS,
@@ -24,6 +25,7 @@ from slipstream.accepted import (
     MAGNETIC_FIELDS,
     MAX_STREAMS,
     MODELS,
+    PLANES,
     RESIDENCIES,
     TRANSPORTS,
     UPDATES,
@@ -342,6 +344,11 @@ class SpectralStreaming(Table):
     )
 
 
+def _folders(value: Any) -> Any:
+    """Return one folder, or several, as a tuple."""
+    return (value,) if isinstance(value, str) else as_tuple(value)
+
+
 class SpectralRun(ExchangingRun):
     """``[run]``: where and in which order the work is done."""
 
@@ -356,9 +363,15 @@ class SpectralRun(ExchangingRun):
     )
     memory: MemorySize = Key(
         None,
-        "limit of memory for each rank on each of its devices, with fields on the host: bytes, or"
-        " text (default: its share of the free memory)",
+        "limit of memory for each rank on each of its devices, with fields on the host or on disk:"
+        " bytes, or text (default: its share of the free memory)",
         example="8 GiB",
+    )
+    scratch: Annotated[Unchecked[tuple[str, ...] | None], BeforeValidator(_folders)] = Key(
+        None,
+        'folders for files of fields with residency = "disk": one, or several that have a part of'
+        " each field, on different drives (default: that of temporary files)",
+        example=["/scratch"],
     )
     streaming: SpectralStreaming | None = Key(
         None, "how fields on the host stream", example={"devices": 2}
@@ -386,7 +399,9 @@ class SpectralRun(ExchangingRun):
             )
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
-                raise ValueError(f'\'{name}\' goes with residency "host" or "auto"')
+                raise ValueError(f'\'{name}\' goes with residency "host", "disk" or "auto"')
+        if self.residency != "disk" and self.scratch is not None:
+            raise ValueError("'scratch' goes with residency \"disk\"")
         if self.residency != "device" and self.transport in GPU_TRANSPORTS:
             others = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
             raise ValueError(
@@ -441,11 +456,26 @@ class Numerics(Table):
         "2/3", "which modes are kept, so that products do not alias"
     )
     integrating_factor: bool = Key(True, "integrate the viscous term exactly")
+    linear: Annotated[str, one_of(EXACT_TERMS)] = Key(
+        "decay", "which linear terms are integrated exactly"
+    )
+    plane: Annotated[str, one_of(PLANES)] = Key(
+        "2D3C", "which components vectors have where the grid has one point along an axis"
+    )
     wire: Annotated[str, one_of({"none": "their own precision", **WIRES})] = Key(
         "none",
         "precision in which data of double precision travel between ranks; the column wire_error"
         " has what is lost",
     )
+
+    @model_validator(mode="after")
+    def _all_is_exact(self) -> Self:
+        if self.linear == "all" and not self.integrating_factor:
+            raise ValueError(
+                "'linear' = 'all' integrates damping exactly too; accepted with it:"
+                " integrating_factor = true"
+            )
+        return self
 
     @model_validator(mode="after")
     def _wire_is_narrower(self) -> Self:

@@ -164,7 +164,8 @@ class PlaneBatches:
         ny, nx = geometry.plane_points
         width = nx // 2 + 1
         row = batch_row(device, width, np.dtype(complex_dtype))
-        elements = max(row, geometry.x_row) + width  # modes, and as many pairs of points
+        most = max(row, batch_row(device, geometry.x_row, complex_dtype))
+        elements = most + width  # modes, and as many pairs of points
         plane_bytes = fields * ny * elements * np.dtype(complex_dtype).itemsize
         limit = max(1, BATCH_BYTES[device.processor] // plane_bytes)
         batch = max(1, balanced_batch(planes, limit, lanes))
@@ -216,7 +217,8 @@ class PlanePass:
         # The modes of x that a library transforms, and where they are that are not kept.
         width = nx // 2 + 1 if own.real else nx
         self._active, self._rest = x.count, slice(x.low, width - x.high)
-        size, rest = (fields, self.batch, ny), () if own.are_given else (geometry.x_row, nx)
+        most = batch_row(device, geometry.x_row, complex_dtype)
+        size, rest = (fields, self.batch, ny), () if own.are_given else (most, nx)
         self._arrays = [
             BatchArrays(device, size, width, own.row, complex_dtype, *rest)
             for _ in range(own.lanes)

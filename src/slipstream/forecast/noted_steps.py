@@ -27,6 +27,7 @@ from slipstream.forecast.step_price import (
 from slipstream.simulation.step_walk import traffic_of_step
 from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.memory_placement import place as place_fields
+from slipstream.spectral.memory_placement import row_bytes
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
@@ -49,7 +50,7 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     """Return a step that follows another, of one rank; raises what `spectral_counts` does."""
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
     device = noting_device(machine, ranks)
-    described = problem_of_case(case, rank, ranks, device.row_bytes)
+    described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))
     problem = described.problem
     (nx, ny, nz), grid = case.grid.points_xyz, problem.geometry.grid
     if grid is None and ranks > nz:
@@ -59,7 +60,8 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             f" {min(nz, 2 * ny // 3)}"
         )
     placement = place_fields(problem, case.run, device, None, place)
-    where, home = placement.residency, device if placement.residency == "device" else device.home
+    home = device if placement.residency == "device" else device.home
+    where = "device" if home is device else "host"
     hint = "" if where == "host" else ", or --set run.residency=auto"
     check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
     transport = noting_grid(case.run.transport, place, home, problem.wire, grid)

@@ -252,6 +252,24 @@ class PointReader:
         self._targets.clear()
 
 
+def sum_of_squares(flow: SpectralStep, spectral: Any) -> np.ndarray:
+    """Return the sum of the squares of fields at this rank's points, on the host. Collective."""
+    total = np.empty(flow.problem.geometry.physical_box.shape, flow.problem.real_dtype)
+    written = flow.device.zeros((1,), np.float64)
+
+    def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        def run(stream: Any) -> None:
+            part = points[0] * points[0]
+            for one in points[1:]:
+                part += one * one
+            flow.device.copy(total[plane : plane + len(part)], part)(stream)
+
+        return run, [written]
+
+    to_points(flow, spectral, store)
+    return total
+
+
 def sum_over_points(
     flow: SpectralStep,
     spectral: Any,
