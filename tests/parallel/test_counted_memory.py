@@ -45,8 +45,7 @@ def test_a_spectral_step_takes_what_is_said_before(comm, device, name):
     simulation = SpectralSimulation(make_case(*BOX, *SPECTRAL[name]), comm, device)
 
     def make():
-        transport = make_transport(simulation.transport, comm, device, simulation.problem.wire)
-        step = SpectralStep(simulation.problem, device, transport)
+        step = SpectralStep(simulation.problem, device, simulation.placement.make_transport())
         return step, simulation.problem.wire and step.record_step()
 
     if device.kind == "cpu":

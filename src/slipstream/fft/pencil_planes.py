@@ -31,6 +31,9 @@ from slipstream.fft.plane_transforms import (
 from slipstream.fft.slab_layout import PackedBlocks, PencilGeometry, planes_of_run
 from slipstream.schedule import StepGraph
 
+# Bytes of the blocks of a field, at least, if there are so many planes.
+_LEAST_BLOCK = 1 << 16
+
 
 class PencilPass:
     """Transforms in x and y between packed planes of some kx and rows of points; as `PlanePass`.
@@ -52,7 +55,10 @@ class PencilPass:
         self._device, self.geometry, self._across = device, geometry, across
         of_kx, rows, ny = geometry.ranges[0].geometry, geometry.rows, geometry.shape[1]
         plane_bytes = fields * ny * geometry.widest_kx * np.dtype(complex_dtype).itemsize
-        most = max(1, lanes * BATCH_BYTES[device.processor] // plane_bytes)
+        block_bytes = geometry.most_rows * geometry.widest_kx * np.dtype(complex_dtype).itemsize
+        most = max(
+            1, lanes * BATCH_BYTES[device.processor] // plane_bytes, _LEAST_BLOCK // block_bytes
+        )
         self._piece = min(most, max(1, geometry.planes))
         slots = 2 if self._piece < geometry.planes else 1
         empty, plan = across.empty if across else device.empty, geometry.across(self._piece)

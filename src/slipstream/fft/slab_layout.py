@@ -339,6 +339,11 @@ class PencilGeometry(PlaneGeometry):
         """The largest number of kx that a rank has."""
         return -(-self.modes[2].count // self.over)
 
+    @property
+    def most_rows(self) -> int:
+        """The largest number of rows of a plane that a rank has."""
+        return min(self.shape[1], 2 * -(-self.shape[1] // (2 * self.over)))
+
     def across(self, planes: int) -> ExchangePlan:
         """Return the exchange of planes of a field among ranks with the same, from kx to rows."""
         sizes, over = (planes, self.shape[1], self.modes[2].count), self.over

@@ -29,7 +29,7 @@ from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, mo
 from slipstream.exchange import PackTargets, SparseExchange, swap_plan
 from slipstream.exchange.pack_targets import packed_blocks
 from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
-from slipstream.fft import DistributedFFT, SlabGeometry, truncate
+from slipstream.fft import DistributedFFT, PencilGeometry, SlabGeometry, truncate
 from slipstream.fft.line_transforms import LineTransform
 from slipstream.lattice import Fluid, PoreFlow, Storage
 from slipstream.lattice.acceleration import PERIOD, Acceleration
@@ -181,6 +181,24 @@ def library_kernels(real):
     return set(device.noted)
 
 
+def pencil_kernels(real):
+    """Return what a rank of a process grid asks for, by tiled kernels and by a library."""
+    devices = [NotingGpu(tiled) for tiled in (True, False)]
+    for device in devices:
+        geometry = PencilGeometry((4, 6, 8), truncate((4, 6, 8), "2/3", True), 0, (1, 2))
+        problem = SpectralProblem(
+            geometry,
+            (1.0, 1.0, 1.0),
+            MODELS[0],
+            {"viscosity": 0.01},
+            METHODS["rk2"],
+            True,
+            np.dtype(real),
+        )
+        SpectralStep(problem, device, None).record_step()
+    return set(devices[0].noted) | set(devices[1].noted)
+
+
 def wire_kernels():
     """Return what narrow wires ask for, which carry double precision only."""
     device = NotingDevice(tiled=False)
@@ -276,7 +294,7 @@ def collected(real):
         "float32": ((12, 22, 14), (64, 1024)),
     }[real]
     kernels_used = used_kernels(real, shape) | tiled_kernels(real, lengths)
-    kernels_used |= library_kernels(real) | advection_kernels(real)
+    kernels_used |= library_kernels(real) | pencil_kernels(real) | advection_kernels(real)
     kernels_used |= wire_kernels() | signal_kernels()
     kernels_used |= lattice_kernels(real) | kernels_without_constants()
     return sorted((one for one in kernels_used if one[0] not in ONLY_FOR_CPUS), key=repr)

@@ -502,7 +502,7 @@ def lattice():
 
 def ranks_rows():
     """Return the table of what one rank of very many takes."""
-    names = {"step": "RK4 step in slabs", "transform": "forward transform in pencils"}
+    names = {"step": "RK4 step", "transform": "forward transform in pencils"}
 
     def size(count):
         large = count >= 2**20
