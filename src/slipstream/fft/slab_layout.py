@@ -163,12 +163,15 @@ class SlabGeometry(PlaneGeometry):
         return ExchangePlan.redistribution(self.plane_boxes, self.column_boxes, self.rank)
 
     def plane_rows(
-        self, planes: int | None = None, starts: dict[int, int] | None = None
+        self,
+        planes: int | None = None,
+        starts: dict[int, int] | None = None,
+        together: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Tables for `gather_scatter.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
 
         The arrays hold `planes` planes, by default all of this rank; or their blocks start at the
-        elements `starts`, by rank.
+        elements `starts`, by rank. The rows of so many fields lie `together`.
         """
         counts, begin = self.ky_counts, np.zeros(self.ranks, np.int64)
         if starts is None:
@@ -184,6 +187,7 @@ class SlabGeometry(PlaneGeometry):
             ky = self.first_ky[owner] + number
             offset[ky] = begin[owner] + self.row * number
             pitch[ky] = self.row * counts[owner]
+            offset[ky], pitch[ky] = together * offset[ky], together * pitch[ky]
         return self._spread(self.modes[1], offset, pitch)
 
     def column_blocks(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:

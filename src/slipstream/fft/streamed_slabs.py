@@ -172,6 +172,7 @@ class StreamedColumnTile(ColumnTile):
             slot.worker.columns[kx],
             slot.work(graph),
             columns[:, :, : high - low],
+            columns[:, :, : high - low],
             low,
             high,
             one.among_kept,
@@ -260,7 +261,8 @@ class StreamedPlaneTile(PlaneTile):
             slot.place((needs.fields, one.geometry.packed_size(self._held)), needs.dtype)
             for one in needs.geometry.ranges
         ]
-        super().__init__(slot.worker.planes, slot.work(graph), packed, low, high, 0)
+        firsts = [lambda fields, _, one=one: one[:fields] for one in packed]
+        super().__init__(slot.worker.planes, slot.work(graph), firsts, low, high, 0)
         self._in_slot = packed
 
     def record_through(
@@ -436,7 +438,7 @@ class StreamedPasses:
         return self._tiles.chunks(self.tiles)
 
     def column_tiles(
-        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+        self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0
     ) -> Iterator[StreamedColumnTile]:
         """Yield tiles of columns, each in the slot whose turn it is."""
         ky, most = self.geometry.ranges[kx].geometry.columns_shape[1], self.fields.ky
