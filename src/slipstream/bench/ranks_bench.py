@@ -122,26 +122,8 @@ def _transform(device: Any, place: RankPlace, points: int, transport: str) -> An
     from slipstream.schedule import StepGraph
 
     def make() -> StepGraph:
-        a = checked_arguments(
-            place.ranks,
-            shape=(points,) * 3,
-            dtype="float64",
-            fields=1,
-            layout="pencil",
-            order="transposed",
-            process_grid=None,
-            input_boxes=None,
-            output_boxes=None,
-            truncation="2/3",
-            transport="auto",
-            workers=None,
-            wire=None,
-            tune="off",
-            schedule="overlap",
-            residency="device",
-            memory=None,
-            streaming=None,
-        )
+        shape = (points,) * 3
+        a = checked_arguments(place.ranks, shape=shape, layout="pencil", truncation="2/3")
         exchange = noting_transport(transport, place, device)
         choices = Choices(transport, place.ranks, SlabOptions())
         plan = Plan.noted(a, device, choices, place.rank, exchange)
