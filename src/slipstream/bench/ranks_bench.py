@@ -93,7 +93,7 @@ def main() -> None:
 def _step(device: Any, place: RankPlace, points: int, transport: str) -> Any:
     """Import what a step needs, and return what sets it up and records it."""
     from slipstream.case import SpectralCase, make_case
-    from slipstream.exchange.noting_transport import noting_transport
+    from slipstream.exchange.noting_transport import noting_grid
     from slipstream.spectral.problem_of_case import problem_of_case
     from slipstream.spectral.runge_kutta_step import SpectralStep
 
@@ -108,7 +108,7 @@ def _step(device: Any, place: RankPlace, points: int, transport: str) -> Any:
     def make() -> StepGraph:
         stated = cast(SpectralCase, case)
         problem = problem_of_case(stated, place.rank, place.ranks, device.row_bytes).problem
-        exchange = noting_transport(transport, place, device)
+        exchange = noting_grid(transport, place, device, None, problem.geometry.grid)
         return SpectralStep(problem, device, exchange).record_step()
 
     return make

@@ -27,14 +27,13 @@ def balanced_batch(size: int, limit: int, lanes: int) -> int:
 
 
 class SharedRows:
-    """Takes the place of a transform in y for arrays of two axes, which have none.
+    """Takes the place of a transform in y where planes have none.
 
     Each rank gets a share of every row of modes, of which `kept` are kept.
     """
 
-    of_gpus = False
-
-    def __init__(self, kept: Modes) -> None:
+    def __init__(self, kept: Modes, of_gpus: bool = False) -> None:
+        self.of_gpus = of_gpus
         # Where the modes of each sign lie: among the kept modes, and among all.
         self._sides = [(0, kept.low, 0), (kept.low, kept.count, kept.gap)]
 
@@ -68,17 +67,17 @@ class SharedRows:
         """There is nothing to plan."""
 
     def _pairs(self, modes: Array, accessed: list[Array]) -> Iterator[tuple[Array, Array]]:
-        fields, planes, _, _ = modes.shape
+        fields, planes, rows, _ = modes.shape
         first = 0
         for run in accessed:
             for number in range(run.shape[1]):
-                share = run[:, number].reshape(fields, planes, -1)
-                last = first + share.shape[2]
+                share = run[:, number].reshape(fields, planes, rows, -1)
+                last = first + share.shape[3]
                 for low, high, gap in self._sides:
                     a, b = max(low, first), min(high, last)
                     if a < b:
-                        part = modes[:, :, 0, a + gap : b + gap]
-                        yield share[:, :, a - first : b - first], part
+                        part = modes[..., a + gap : b + gap]
+                        yield share[..., a - first : b - first], part
                 first = last
 
 
@@ -178,6 +177,33 @@ class LineTransform:
         self.record_backward(graph, packed, points, tables, 0, [packed])
         scatter = self._mover.scatter(points, base, point_tables, first)
         self._add(graph, scatter, [points], accessed, "pack")
+
+    def record_between(
+        self,
+        graph: StepGraph,
+        modes: tuple[Array, RowTables, list[Array]],
+        points: tuple[Array, RowTables, list[Array]],
+        first: int,
+        forward: bool,
+        work: Array,
+    ) -> None:
+        """Record packed modes -> packed points, or back.
+
+        Each side is an array, its tables, and the memory that they lead to for these planes, of
+        which `first` is the first. Of the working memory (fields, planes, n, columns) only the
+        shape counts if the transform is tiled.
+        """
+        source, target = (points, modes) if forward else (modes, points)
+        if self.tiled:
+            place = *points[:2], first
+            operation = self._kernel.bind(modes[0], work, modes[1], first, forward, place)
+            self._add(graph, operation, source[2], target[2], "fft")
+            return
+        gather = self._mover.gather(source[0], work, source[1], first)
+        self._add(graph, gather, source[2], [work], "pack")
+        self.record_in_place(graph, work, forward)
+        scatter = self._mover.scatter(work, target[0], target[1], first)
+        self._add(graph, scatter, [work], target[2], "pack")
 
     def record_in_place(self, graph: StepGraph, points: Array, forward: bool) -> None:
         """Record a library's transform of points in their place, which leaves all modes there."""

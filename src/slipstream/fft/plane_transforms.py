@@ -30,7 +30,7 @@ from slipstream.device import (
 )
 from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
-from slipstream.fft.slab_layout import KxRange, PlaneGeometry, planes_of_run
+from slipstream.fft.slab_layout import NOT_KEPT, KxRange, PlaneGeometry, planes_of_run
 from slipstream.fft.strided_fft import RealRows
 from slipstream.schedule import StepGraph
 
@@ -160,10 +160,11 @@ class PlaneBatches:
     ) -> PlaneBatches:
         """Return the batches of real points that exist in working memory only."""
         lanes, planes = lanes or device.lanes, geometry.planes if planes is None else planes
-        _, ny, nx = geometry.shape
+        ny, nx = geometry.plane_points
         width = nx // 2 + 1
         row = batch_row(device, width, np.dtype(complex_dtype))
-        elements = max(row, geometry.row) + width  # modes, and as many pairs of points
+        most = max(row, batch_row(device, geometry.x_row, complex_dtype))
+        elements = most + width  # modes, and as many pairs of points
         plane_bytes = fields * ny * elements * np.dtype(complex_dtype).itemsize
         limit = max(1, BATCH_BYTES[device.processor] // plane_bytes)
         batch = max(1, balanced_batch(planes, limit, lanes))
@@ -177,7 +178,8 @@ _FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, Array]]
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
-    One call handles at most `fields` fields. By default points exist for one batch at a time.
+    One call handles at most `fields` fields. By default points exist for one batch at a time. What
+    takes rows to the packed planes is `lines`, by default the transforms along y.
     """
 
     def __init__(
@@ -188,6 +190,7 @@ class PlanePass:
         complex_dtype: Any,
         batches: PlaneBatches | None = None,
         scratch: Scratch | None = None,
+        lines: Sequence[LineTransform | SharedRows] | None = None,
     ) -> None:
         own = batches or PlaneBatches.of_step(device, geometry, fields, complex_dtype)
         self._device, self.geometry, self._scratch = device, geometry, scratch
@@ -195,7 +198,8 @@ class PlanePass:
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
         (ny, nx), x = geometry.plane_points, geometry.x_modes
         geometries = [one.geometry for one in self._ranges]
-        self._lines = [
+        self._ny = ny
+        self._lines = lines or [
             SharedRows(x)
             if geometry.flat
             else LineTransform(device, "y", ny, complex_dtype, own.tiled, scratch)
@@ -212,7 +216,8 @@ class PlanePass:
         # The modes of x that a library transforms, and where they are that are not kept.
         width = nx // 2 + 1 if own.real else nx
         self._active, self._rest = x.count, slice(x.low, width - x.high)
-        size, rest = (fields, self.batch, ny), () if own.are_given else (geometry.row, nx)
+        most = batch_row(device, geometry.x_row, complex_dtype)
+        size, rest = (fields, self.batch, ny), () if own.are_given else (most, nx)
         self._arrays = [
             BatchArrays(device, size, width, own.row, complex_dtype, *rest)
             for _ in range(own.lanes)
@@ -240,8 +245,10 @@ class PlanePass:
             together, memory = len(array), array.swapaxes(0, 1).reshape(1, -1)
             runs = [(together * start, together * size, count) for start, size, count in runs]
         if (number, together) not in self._tables:
-            tables = self._ranges[number].geometry.plane_rows(self._held, together=together)
-            self._tables[number, together] = RowTables(self._device, tables)
+            offset, pitch = self._ranges[number].geometry.plane_rows(self._held)
+            offset = np.where(offset == NOT_KEPT, NOT_KEPT, together * offset)
+            tables = RowTables(self._device, (offset, together * pitch))
+            self._tables[number, together] = tables
 
         def accessed(low: int, high: int) -> list[Array]:
             return [planes_of_run(memory, run, self._held, low, high) for run in runs]
@@ -368,11 +375,11 @@ class PlanePass:
                 product.outputs,
                 product.header,
                 self._device.shared_memory_limit,
-                self.geometry.shape[1],
+                self._ny,
                 self._active,
             )
             return None if tile is None else partial(self._bind_tiled, tile, product)
-        if self._device.kind != "cpu" or self.geometry.flat:
+        if self._device.kind != "cpu":
             return None
         return partial(self._bind_vectors, product)
 
@@ -388,11 +395,11 @@ class PlanePass:
     ) -> None:
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
         # The working array of modes for every y, with stored rows.
-        row = self.geometry.row
+        row = width = self.geometry.x_row
         if not self.line.of_gpus:
             row = batch_row(self._device, row, batch.arrays.memory.dtype)
-        shape = max(inputs, outputs), high - low, self.geometry.shape[1], row
-        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)[..., : self.geometry.row]
+        shape = max(inputs, outputs), high - low, self._ny, row
+        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)[..., :width]
         inward, outward = rows[:inputs], rows[:outputs]
         self._load(batch, sources, inward, low, high)
         operation, maxima = fused(rows, low)
@@ -442,8 +449,7 @@ class PlanePass:
         return operation, maxima
 
     def _no_product(self, inputs: int, outputs: int) -> PointProduct:
-        ny = self.geometry.shape[1]
-        maxima = self._device.zeros((max(1, self.geometry.planes * ny),), np.int64)
+        maxima = self._device.zeros((max(1, self.geometry.planes * self._ny),), np.int64)
         parameters = self._device.zeros((1,), np.float64)
         return PointProduct("identity_product.hpp", inputs, outputs, parameters, maxima)
 

@@ -17,15 +17,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array, Comm
 from slipstream.decomposition import Box
-from slipstream.device import Device, address_of
+from slipstream.device import Device, Operation, Stream, address_of
 from slipstream.errors import InputError
-from slipstream.exchange import PackTargets
+from slipstream.exchange import ExchangePlan, PackTargets
+from slipstream.exchange.pack_targets import Views
 from slipstream.fft.padded_rows import whole_rows
-from slipstream.fft.plane_transforms import PointProduct
+from slipstream.fft.plane_transforms import PointOperation, PointProduct
 from slipstream.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
@@ -120,7 +122,8 @@ class HostFields:
 
     `planes` and `columns` are the working arrays of each range of kx, and `resident` the columns
     that stay on a device. If `by_device`, tiles leave for `DeviceTargets`. Points have `padded`
-    rows whose padding crosses the bus too.
+    rows whose padding crosses the bus too. If `apart`, planes are those of the columns, and columns
+    that stay on a device have no place on the host.
     """
 
     needs: TileNeeds
@@ -129,8 +132,70 @@ class HostFields:
     resident: Sequence[ResidentColumns]
     most_planes: int
     ky: int
+    home: Device
     by_device: bool = False
     padded: bool = False
+    apart: bool = False
+
+    def columns_of(self, kx: int, low: int, high: int) -> Array:
+        """Return the place of some ky of this rank: (fields, nz, ky, row)."""
+        skipped = self.resident[kx].ky if self.apart else 0
+        return self.columns[kx][:, :, max(0, low - skipped) : max(0, high - skipped)]
+
+    def planes_of(self, kx: int, fields: int, low: int, high: int) -> Array:
+        """Return what this rank has of its planes, and leaves the device: (fields, planes, ...)."""
+        stay = self.resident[kx].ky
+        if self.apart:
+            return self.columns[kx][:fields, low:high]
+        g = self.needs.geometry.ranges[kx].geometry
+        start, size = g.packed_blocks(g.planes)[g.rank]
+        return _planes_of(self.planes[kx][:fields], start, size, low, high, g.row)[:, :, stay:]
+
+    def at_home(self, points: PointOperation, low: int, fills: bool) -> PointOperation:
+        """Return an operation on points of a tile, whose first plane is `low`, at home.
+
+        `points` makes that of points on the host, and either `fills` them or uses them.
+        """
+        staging: list[Array] = []
+
+        def of_batch(batch: Array, plane: int) -> tuple[Operation, list[Array]]:
+            if isinstance(batch, np.ndarray):
+                return points(batch, plane + low)
+            if not staging:
+                staging.append(self.home.empty((batch.size,), batch.dtype))
+            own = staging[0][: batch.size].reshape(batch.shape)
+            operation, accessed = points(own, plane + low)
+
+            def run(stream: Stream) -> None:
+                if fills:
+                    operation(self.home.default_stream)
+                    self.home.copy(batch, own)(stream)
+                else:
+                    self.home.copy(own, batch)(stream)
+                    stream.synchronize()
+                    operation(self.home.default_stream)
+
+            return run, accessed
+
+        return of_batch
+
+
+class OwnColumns(PackTargets):
+    """Where the only rank's tiles leave for: columns, without those that stay on a device."""
+
+    stores = True
+
+    def __init__(self, plan: ExchangePlan, columns: Array, ky: int) -> None:
+        super().__init__(plan, [])
+        self._columns, self._ky = columns, ky
+
+    def views(self, number: int, box: Box, peer: int | None = None) -> Views:
+        (z, ky, x), stop = box.start, box.stop
+        part = Box((z, max(ky, self._ky), x), (stop[0], max(stop[1], self._ky), stop[2]))
+        if not part.size:
+            return []
+        where = Box((0, self._ky, 0), (stop[0], stop[1], stop[2]))
+        return [(part, self._columns[number][part.slices(where)])]
 
 
 def _record_store(
@@ -163,7 +228,7 @@ class StreamedColumnTile(ColumnTile):
         self._by_device, self._ky = host.by_device, host.ky
         needs, one = host.needs, host.needs.geometry.ranges[kx]
         self._geometry = one.geometry
-        self._on_host = host.columns[kx][:, :, low:high]
+        self._on_host = host.columns_of(kx, low, high)
         columns = self._resident.columns(low)
         if columns is None:
             nz, _, row = one.geometry.columns_shape
@@ -284,13 +349,21 @@ class StreamedPlaneTile(PlaneTile):
         exchanges: Sequence[SlabExchange],
         closing: StepGraph | None,
     ) -> None:
-        place, source = self._points(points)
-        self._slot.record_in(self._graph, *self._crossing(place, source))
-        super().record_from_points(place, fields, exchanges, None)
+        if callable(points):
+            points = self._host.at_home(points, self.low, fills=True)
+        else:
+            place, source = self._points(points)
+            self._slot.record_in(self._graph, *self._crossing(place, source))
+            points = place
+        super().record_from_points(points, fields, exchanges, None)
         self._record_out(fields, exchanges, closing)
 
     def record_to_points(self, points: Any, fields: int, scale: float) -> None:
         self._record_in(fields)
+        if callable(points):
+            own = self._host.at_home(points, self.low, fills=False)
+            super().record_to_points(own, fields, scale)
+            return
         place, target = self._points(points)
         super().record_to_points(place, fields, scale)
         self._slot.record_out(self._graph, *self._crossing(target, place))
@@ -309,14 +382,14 @@ class StreamedPlaneTile(PlaneTile):
             g, resident = one.geometry, self._host.resident[kx]
             for packed, own in self._pairs(kx, fields):
                 self._slot.record_in(self._graph, packed, own)
-            packed, own = (
-                self._mine(g, self._in_slot[kx][:fields]),
-                self._mine(g, self._host.planes[kx][:fields], g.planes),
-            )
+            start, size = g.packed_blocks(self._held)[g.rank]
+            in_slot, planes = self._in_slot[kx][:fields], self.high - self.low
+            packed = _planes_of(in_slot, start, size, 0, planes, g.row)
             resident.record_in(self.work, packed, self.low)
-            if packed[:, :, resident.ky :].size:
-                rest = packed[:, :, resident.ky :], own[:, :, resident.ky :]
-                self._slot.record_in(self._graph, *rest)
+            rest = packed[:, :, resident.ky :]
+            if rest.size:
+                own = self._host.planes_of(kx, fields, self.low, self.high)
+                self._slot.record_in(self._graph, rest, own)
 
     def _record_out(
         self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
@@ -359,6 +432,8 @@ class StreamedPlaneTile(PlaneTile):
             self.high,
             self._held,
         )
+        if self._host.apart:
+            return
         in_slot, on_host = self._in_slot[kx][:fields], self._host.planes[kx][:fields]
         runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
         for run, run_on_host in runs:
@@ -366,14 +441,6 @@ class StreamedPlaneTile(PlaneTile):
                 planes_of_run(in_slot, run, held, 0, high - low),
                 planes_of_run(on_host, run_on_host, g.planes, low, high),
             )
-
-    def _mine(self, g: SlabGeometry, packed: Array, held: int | None = None) -> Array:
-        """Return the tile's planes of this rank's block, in the slot; with `held`, on the host."""
-        low, high = self.low, self.high
-        if held is None:
-            held, low, high = self._held, 0, high - low
-        start, size = g.packed_blocks(held)[g.rank]
-        return _planes_of(packed, start, size, low, high, g.row)
 
 
 def _planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:
@@ -392,6 +459,8 @@ class StreamedPasses:
     """
 
     goes_ahead, sends_field_by_field, input_chunks = True, False, 1
+    # Whether the engine of a single rank without working memory gets the columns that it needs.
+    _adds_columns = True
 
     def __init__(
         self,
@@ -406,8 +475,16 @@ class StreamedPasses:
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
         self.residents = self._keep(max(0, limit - self.device_bytes - others))
+        apart = self._adds_columns and not len(engine.columns[0])
+        columns = [self._columns_apart(kx) for kx in range(len(self.residents)) if apart]
         self.fields = HostFields(
-            tiles.needs, engine.planes, engine.columns, self.residents, *tiles.most(self.tiles)
+            tiles.needs,
+            engine.planes,
+            columns or engine.columns,
+            self.residents,
+            *tiles.most(self.tiles),
+            tiles.home,
+            apart=apart,
         )
 
     @property
@@ -425,6 +502,12 @@ class StreamedPasses:
         ]
         self.device_bytes += max(one.tiles for one in kept) * size
         return kept
+
+    def _columns_apart(self, kx: int) -> Array:
+        """Return memory on the host for the columns that do not stay on the device."""
+        needs, (nz, ky, row) = self._tiles.needs, self.geometry.ranges[kx].geometry.columns_shape
+        shape = needs.fields, nz, ky - self.residents[kx].ky, row
+        return self._tiles.home.zeros(shape, needs.dtype)
 
     # -- tiles -------------------------------------------------------------------------------
 
@@ -459,4 +542,8 @@ class StreamedPasses:
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
     ) -> SlabExchange:
         """Return the exchange of the blocks that tiles write. Collective."""
+        if self.fields.apart:
+            plan, columns = self.geometry.ranges[kx].geometry.plan, self.fields.columns[kx]
+            own = columns[fields.start : fields.stop]
+            return SlabExchange(OwnColumns(plan, own, self.residents[kx].ky), columns)
         return self._host.exchange(kx, fields, forward, chunk, chunks, whole=False)

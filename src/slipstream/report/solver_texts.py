@@ -154,7 +154,11 @@ def _modes(fact: Fact, case: Any) -> str:
 def _residency(fact: Fact, case: Any) -> str:
     if fact.value == "device":
         return "device: there is room for all fields"
-    return f"host: {_of_free_memory(fact.get('bytes'), fact.get('free'))}"
+    memory = _of_free_memory(fact.get("bytes"), fact.get("free"))
+    if fact.value == "disk":
+        way = "" if fact.get("is_direct") else ", through the system's memory: no direct access"
+        return f"disk: {memory}, in {', '.join(fact.get('folders'))}{way}"
+    return f"host: {memory}"
 
 
 def _bus(fact: Fact, case: Any) -> str:

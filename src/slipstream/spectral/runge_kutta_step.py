@@ -19,7 +19,7 @@ from slipstream import kernels
 from slipstream.array_types import Array
 from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.equations import code_generation
-from slipstream.exchange import Transport
+from slipstream.exchange import GridTransports, Transport
 from slipstream.fft import PointOperation, PointProduct
 from slipstream.fft.pack_unpack import real_name
 from slipstream.fft.slab_engine import (
@@ -52,8 +52,8 @@ class SpectralStep:
         self,
         problem: SpectralProblem,
         device: Device,
-        transport: Transport | None,
-        passes: Callable[[SlabEngine], Passes] | None = None,
+        transport: Transport | GridTransports | None,
+        passes: Callable[[Transport | GridTransports | None], Passes] | None = None,
     ) -> None:
         self.problem, self.device = problem, device
         geometry, model = problem.geometry, problem.model
@@ -76,10 +76,11 @@ class SpectralStep:
             "forcing": self.forcing,
             "decay": self._integrating_factor.of_modes,
         }
-        self.transforms = SlabEngine(
-            device, geometry, problem.transformed, dtype, transport, together=passes is None
+        self.passes: Passes = (
+            SlabEngine(device, geometry, problem.transformed, dtype, transport, together=True)
+            if passes is None
+            else passes(transport)
         )
-        self.passes = self.transforms if passes is None else passes(self.transforms)
         # The factors of the patterns of force in each substage, and what a step takes of both.
         self._steady = np.ones((problem.method.substages, len(problem.forced)))
         self._step_values = np.zeros(0)
@@ -133,7 +134,7 @@ class SpectralStep:
 
     def modes_of(self, array: Array) -> Array:
         """Return the kept modes of a spectral array, without the padding of its rows."""
-        return array[..., : self.problem.geometry.spectral_shape[2]]
+        return array[..., : self.problem.geometry.spectral_box.shape[2]]
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -188,9 +189,9 @@ class SpectralStep:
         No more fields than are transformed together; `store` gets each chunk of points, see
         `PlanePass.record_backward`.
         """
-        graph, self.is_ahead = StepGraph(self.device), False
-        record_columns(graph, self.transforms, source)
-        record_to_points(graph, self.transforms, store, len(source))
+        graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
+        record_columns(graph, self.passes, source)
+        record_to_points(graph, self.passes, store, len(source))
         return graph
 
     def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
@@ -199,9 +200,9 @@ class SpectralStep:
         No more fields than are transformed together; `load` makes each chunk of points, see
         `PlanePass.record_forward`.
         """
-        graph, self.is_ahead = StepGraph(self.device), False
-        record_from_points(graph, self.transforms, load, len(target))
-        record_columns(graph, self.transforms, forward=len(target), target=target)
+        graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
+        record_from_points(graph, self.passes, load, len(target))
+        record_columns(graph, self.passes, forward=len(target), target=target)
         return graph
 
     def new_graph(self) -> StepGraph:
@@ -345,7 +346,7 @@ class SpectralStep:
     def run_over_rows(self, kernel: Kernel, *arrays: Array) -> None:
         """Run a kernel that takes every row of a field, on the device where the fields are."""
         nz, ny, row = self.problem.geometry.stored_shape
-        nx = self.problem.geometry.spectral_shape[2]
+        nx = self.problem.geometry.spectral_box.shape[2]
         if nz * ny:
             launch = RowLaunch(nz * ny, nx, reduces=True)
             self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, nz * ny * row))

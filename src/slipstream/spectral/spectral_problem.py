@@ -11,11 +11,19 @@ import numpy as np
 import sympy
 
 from slipstream.equations import Lowered
-from slipstream.equations.code_generation import array_function, is_separable
-from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
+from slipstream.equations.code_generation import array_function, is_separable, wave_function
+from slipstream.equations.fewest_transforms import wavevectors
+from slipstream.equations.fourier_forms import (
+    SQUARE,
+    WAVENUMBERS,
+    component_names,
+    filters_in,
+    has_waves,
+    with_numbers,
+)
 from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
-from slipstream.fft import SlabGeometry
+from slipstream.fft import PencilGeometry, SlabGeometry
 from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
@@ -24,14 +32,11 @@ REMEMBERED = 256
 
 
 @lru_cache(REMEMBERED)
-def function_of_wavenumbers(expression: sympy.Basic) -> Callable[..., Any]:
-    """Return an expression, or matrix, as a function of kx, ky and kz."""
-    return array_function(WAVENUMBERS, expression)
-
-
-@lru_cache(REMEMBERED)
 def _drives(rate: sympy.Expr) -> bool:
-    """Whether a rate of decay, a polynomial of the wavenumbers, drives some modes."""
+    """Whether a rate of decay, a function of the wavenumbers, drives some modes."""
+    if filters_in(rate):
+        function = wave_function(rate)
+        return any(function(*k) < 0 for k in wavevectors(16))
     terms = sympy.Poly(rate, *WAVENUMBERS).terms()
     return any(factor < 0 or any(n % 2 for n in orders) for orders, factor in terms)
 
@@ -40,7 +45,7 @@ def _drives(rate: sympy.Expr) -> bool:
 class SpectralProblem:
     """What a step is recorded for."""
 
-    geometry: SlabGeometry
+    geometry: SlabGeometry | PencilGeometry
     lengths: tuple[float, float, float]  # (Lz, Ly, Lx), non-dimensional
     model: Lowered
     parameters: Mapping[str, float] = field(hash=False)  # at least those of the model
@@ -102,12 +107,30 @@ class SpectralProblem:
     def decays(self) -> list[sympy.Expr]:
         """The distinct rates of decay, as functions of the wavenumbers alone."""
         values = self.values
-        return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
+        return [with_numbers(rate, values) for rate in dict.fromkeys(self.model.decay)]
 
     @property
     def decay_functions(self) -> list[Callable[..., Any]]:
         """The same as functions of kx, ky and kz."""
-        return [function_of_wavenumbers(rate) for rate in self.decays]
+        return [wave_function(rate) for rate in self.decays]
+
+    def scalar_of_vector(
+        self, name: str, vector: np.ndarray, waves: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """Return the modes of the scalar from which a vector of a plane follows, from its modes.
+
+        `waves` are the wavenumbers along z, y and x, which broadcast with the modes.
+        """
+        component, forms = self.model.plane_vectors[name]
+        value, (kz, ky, kx) = self.model.components[component], waves
+        factors = [
+            with_numbers(form.terms.get(value, sympy.Integer(0)), self.values) for form in forms
+        ]
+        numbers = [wave_function(sympy.sympify(one))(kx, ky, kz) + 0 * kx for one in factors]
+        square = sum(np.abs(one) ** 2 for one in numbers)
+        along = sum(np.conj(one) * own for one, own in zip(numbers, vector, strict=True))
+        result: np.ndarray = np.divide(along, square, out=np.zeros_like(along), where=square > 0)
+        return result
 
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
@@ -127,9 +150,9 @@ class SpectralProblem:
         components = [value.component for value in self.model.unknowns]
         if viscosity is None or 0 not in components:
             return None
-        newtonian = viscosity * sum(k**2 for k in WAVENUMBERS)
-        rest = sympy.expand(self.model.decay[components.index(0)].subs(self.values) - newtonian)
-        return None if rest.has(*WAVENUMBERS) else viscosity
+        newtonian = self.model.flat.of_multiplier(viscosity * SQUARE)
+        rate = with_numbers(self.model.decay[components.index(0)], self.values)
+        return None if has_waves(sympy.expand(rate - newtonian)) else viscosity
 
     @property
     def uniform(self) -> list[float]:
@@ -140,7 +163,7 @@ class SpectralProblem:
     def has_driving(self) -> bool:
         """Whether linear terms of the unknowns drive some modes."""
         damping = self.model.damping[: len(self.model.unknowns)]
-        return any(_drives(part.subs(self.values)) for parts in damping for part in parts)
+        return any(_drives(with_numbers(part, self.values)) for parts in damping for part in parts)
 
     @cached_property
     def is_separable(self) -> bool:

@@ -53,6 +53,7 @@ EXCHANGE = {
     "Block",
     "Exchange",
     "ExchangePlan",
+    "GridTransports",
     "HaloExchange",
     "HaloPlan",
     "NarrowWire",
