@@ -76,10 +76,11 @@ from slipstream.schedule import StepGraph
 # Chunks of planes in which fields are sent, if their blocks are large: the first travel while the
 # last are computed.
 PLANE_CHUNKS = 4
-# In how many chunks blocks of at least so many bytes are sent: each part is worth its messages.
+# In how many chunks fields are sent whose blocks, and what a rank sends of one field, have at least
+# so many bytes: each part is worth its messages.
 CHUNKS_FROM = {
-    "cpu": ((1 << 20, PLANE_CHUNKS),),
-    "gpu": ((1 << 20, PLANE_CHUNKS), (1 << 18, 2)),
+    "cpu": ((1 << 20, 0, PLANE_CHUNKS),),
+    "gpu": ((1 << 20, 1 << 26, PLANE_CHUNKS), (1 << 18, 1 << 24, 2)),
 }
 
 # Records nothing itself: it returns the operation that advances the modes of a tile.
@@ -174,28 +175,7 @@ def record_columns(
             record_columns(graph, passes, forward=forward)
         record_columns(graph, passes.updating, updates=updates)
         updates, forward = (), 0
-    if source is not None and not passes.sends_field_by_field:
-        _record_column_tiles(graph, passes, forward, updates, target, source, chunks=chunks)
-        return
-    if forward or updates:
-        _record_column_tiles(graph, passes, forward, updates, target)
-    for field in range(0 if source is None else len(source)):
-        one = source[field : field + 1]
-        _record_column_tiles(graph, passes, source=one, first=field, chunks=chunks)
-
-
-def _record_column_tiles(
-    graph: StepGraph,
-    passes: Passes,
-    forward: int = 0,
-    updates: Sequence[ColumnUpdate] = (),
-    target: Any = None,
-    source: Any = None,
-    first: int = 0,
-    chunks: int = 1,
-) -> None:
-    """Record a pass that sends all of its source together, by columns from field `first` on."""
-    fields = range(first, first if source is None else first + len(source))
+    fields = range(0 if source is None else len(source))
     part = slice(fields.start, fields.stop)
     exchanges = [
         [
@@ -242,13 +222,6 @@ class Passes(Protocol):
     @property
     def input_chunks(self) -> int:
         """The number of chunks of planes in which a step sends fields to physical space."""
-
-    @property
-    def sends_field_by_field(self) -> bool:
-        """Whether a pass sends fields to physical space one by one.
-
-        The first travels while the pass transforms the others.
-        """
 
     @property
     def updating(self) -> Passes:
@@ -432,19 +405,18 @@ class SlabEngine:
 
     @property
     def input_chunks(self) -> int:
-        return 1 if self.sends_field_by_field else self._step_chunks
-
-    @property
-    def sends_field_by_field(self) -> bool:
-        return self._takes_whole and self.devices[0].kind != "cpu" and self._step_chunks > 2
+        return self._step_chunks
 
     @cached_property
     def _step_chunks(self) -> int:
         if self._transport is None:
             return 1
         size = self.geometry.block_size * self._complex_dtype.itemsize
-        known = CHUNKS_FROM[self.devices[0].processor]
-        return next((chunks for least, chunks in known if size >= least), 1)
+        sent = size * (self.geometry.ranges[0].geometry.ranks - 1)
+        for least, least_sent, chunks in CHUNKS_FROM[self.devices[0].processor]:
+            if size >= least and sent >= least_sent:
+                return chunks
+        return 1
 
     def column_tiles(
         self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0

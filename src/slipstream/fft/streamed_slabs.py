@@ -458,7 +458,7 @@ class StreamedPasses:
     rank into `tiles` tiles, and its planes into at least as many.
     """
 
-    goes_ahead, sends_field_by_field, input_chunks = True, False, 1
+    goes_ahead, input_chunks = True, 1
     # Whether the engine of a single rank without working memory gets the columns that it needs.
     _adds_columns = True
 
