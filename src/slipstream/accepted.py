@@ -130,6 +130,12 @@ INTEGRATORS: Names = {
     "rk4": "the classical method",
     "jst3": "Jameson, Schmidt and Turkel's, as in GHOST: second order, three substages",
     "jst4": "Jameson, Schmidt and Turkel's, as in GHOST: second order, four substages",
+    "etdrk2": "exponential time differencing of second order, all linear terms exact",
+    "etdrk4": "exponential time differencing of fourth order, all linear terms exact",
+}
+EXACT_TERMS: Names = {
+    "decay": "what only damps a mode, with integrating_factor",
+    "all": "also waves and what couples components; steps are bounded by speeds alone",
 }
 DEALIASINGS: Names = {
     "2/3": "two thirds of the modes along each axis",

@@ -148,3 +148,32 @@ def test_case_with_a_model_of_ones_own_is_sent_between_ranks(comm, device, model
     assert sent.to_toml() == case.to_toml()
     simulation = SpectralSimulation(sent, comm, device)
     assert [str(one) for one in simulation.problem.model.components][3] == "a"
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "etdrk4"])
+def test_coupled_linear_terms_are_exact_on_any_ranks_and_wherever_fields_are(
+    comm, device, integrator, shared_folder
+):
+    settings = (
+        *BOX,
+        *MODELS["boussinesq"],
+        f"time.integrator={integrator}",
+        "numerics.linear=all",
+    )
+
+    def alone():
+        serial = advance(start(device, *settings), 2)
+        leave_state(serial, shared_folder, None)
+        return modes_of(advance(serial, 2))
+
+    expected = on_first_rank(comm, alone)
+    rest = [one for one in settings if not one.startswith("initial.")]
+    others = (
+        (settings, 4),
+        ((*settings, "run.residency=host", "run.streaming.tiles=3"), 4),
+        ((*rest, f"initial.restart={shared_folder}"), 2),
+    )
+    for own, steps in others:
+        shared = advance(start(device, *own, comm=comm), steps)
+        error = np.abs(modes_of(shared) - own_part(shared, expected)).max(initial=0.0)
+        assert error <= 1e-12 * np.abs(expected).max()

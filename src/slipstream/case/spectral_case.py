@@ -17,6 +17,7 @@ from slipstream.accepted import (
     COPIES,
     DEALIASINGS,
     DECOMPOSITIONS,
+    EXACT_TERMS,
     FORCINGS,
     GPU_TRANSPORTS,
     INITIAL_FLOWS,
@@ -455,6 +456,9 @@ class Numerics(Table):
         "2/3", "which modes are kept, so that products do not alias"
     )
     integrating_factor: bool = Key(True, "integrate the viscous term exactly")
+    linear: Annotated[str, one_of(EXACT_TERMS)] = Key(
+        "decay", "which linear terms are integrated exactly"
+    )
     plane: Annotated[str, one_of(PLANES)] = Key(
         "2D3C", "which components vectors have where the grid has one point along an axis"
     )
@@ -463,6 +467,15 @@ class Numerics(Table):
         "precision in which data of double precision travel between ranks; the column wire_error"
         " has what is lost",
     )
+
+    @model_validator(mode="after")
+    def _all_is_exact(self) -> Self:
+        if self.linear == "all" and not self.integrating_factor:
+            raise ValueError(
+                "'linear' = 'all' integrates damping exactly too; accepted with it:"
+                " integrating_factor = true"
+            )
+        return self
 
     @model_validator(mode="after")
     def _wire_is_narrower(self) -> Self:

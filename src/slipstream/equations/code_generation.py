@@ -182,6 +182,50 @@ def mode_header(model: Lowered) -> str:
     )
 
 
+@functools.cache
+def linear_header(model: Lowered, coupled: tuple[tuple[int, int], ...]) -> str:
+    """Return the lines of the matrix of a mode's linear terms, for `mode_header`.
+
+    `coupled` are the entries, row and column, that functions of the matrix have.
+    """
+    size = len(model.components)
+    rows, columns = (", ".join(str(pair[i]) for pair in coupled) for i in (0, 1))
+    lines = []
+    for row, (others, decay) in enumerate(zip(model.linear, model.decay, strict=True)):
+        entries = dict(others)
+        entries[row] = entries.get(row, sympy.S.Zero) - decay
+        for column, factor in entries.items():
+            real, imaginary = sympy.expand(factor).as_real_imag()
+            parts = f"{_print(real)}, {_print(imaginary)}"
+            lines.append(f"  matrix[{row * size + column}] = {{{parts}}};")
+    project = [
+        f"  remove_gradient_of_columns(matrix + {first * size}, kx, ky, kz);"
+        for first in model.vectors
+        if (first, first + 1) in coupled
+    ]
+    return "\n".join(
+        [
+            f"constexpr int COUPLED = {len(coupled)}, ROW_OF[] = {{{rows}}};",
+            f"constexpr int COLUMN_OF[] = {{{columns}}};",
+            "INLINE void remove_gradient_of_columns(Complex* rows, Real kx, Real ky, Real kz) {",
+            "  for (int j = 0; j < STATE; ++j) {",
+            "    Complex vector[3] = {rows[j], rows[STATE + j], rows[2 * STATE + j]};",
+            "    remove_gradient(vector, kx, ky, kz);",
+            "    for (int i = 0; i < 3; ++i) rows[i * STATE + j] = vector[i];",
+            "  }",
+            "}",
+            "INLINE void linear_matrix(Real kx, Real ky, Real kz,",
+            "                          const double* RESTRICT parameters, Complex* matrix) {",
+            *_parameters(model, 0, model.parameters),
+            *_filters([*model.decay, *model.rate_factors]),
+            "  for (int i = 0; i < STATE * STATE; ++i) matrix[i] = {0, 0};",
+            *lines,
+            *project,
+            "}",
+        ]
+    )
+
+
 def _by_sign(component: int, parts: list[sympy.Expr]) -> list[str]:
     """Return the lines that add the parts of a rate to what damps or to what drives a component."""
     lines = [f"  damping[{component}] = driving[{component}] = 0;"]

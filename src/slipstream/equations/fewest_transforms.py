@@ -171,13 +171,27 @@ def essential_values(
                 row = found.setdefault(points, [sympy.Integer(0)] * len(values))
                 row[column] += factor
         rows += found.values()
-    chosen, sums = dependencies(rows)
-    others = {value: 0 for i, value in enumerate(values) if i not in chosen}
+    scales, chosen, sums = scaled_dependencies(rows)
+    # What stands for a sum of scaled values takes the scale from the expressions.
+    instead = {
+        value: value / scale if i in chosen else sympy.Integer(0)
+        for i, (value, scale) in enumerate(zip(values, scales, strict=True))
+    }
+    functions = [sympy.expand(expression.subs(instead)) for expression in expressions]
+    if any(_divides_by(one, set(values)) for one in functions if any(s != 1 for s in scales)):
+        return {value: value for value in values}, list(expressions)
+    scaled = [scale * value for scale, value in zip(scales, values, strict=True)]
     inputs = {
-        values[column]: sympy.expand(sum(sums[r, c] * value for c, value in enumerate(values)))
+        values[column]: sympy.expand(sum(sums[r, c] * value for c, value in enumerate(scaled)))
         for r, column in enumerate(chosen)
     }
-    return inputs, [sympy.expand(expression.subs(others)) for expression in expressions]
+    return inputs, functions
+
+
+def _divides_by(expression: sympy.Expr, values: set[Value]) -> bool:
+    """Whether an expression has a parameter below the line."""
+    powers = expression.atoms(sympy.Pow)
+    return any(power.exp.is_negative and power.free_symbols - values for power in powers)
 
 
 def grouped_terms(

@@ -80,6 +80,9 @@ class Notation:
             return [self._number(operands[0])]
         if operator == "letter":
             return [(1, operands[0], _LETTER)]
+        if operator == "quotient":
+            above, below = (self.of(one) for one in operands)
+            return [(1, rf"\frac{{{above}}}{{{below}}}", _LETTER)]
         if operator in ("product", "dot", "cross", "outer"):
             return [self._multiplied(operator, *operands)]
         return [(1, *self._applied(operator, operands))]

@@ -140,6 +140,17 @@ class Lowered:
         return [value.filtered for one in self.inputs for value in values_in(one)]
 
     @property
+    def least_transforms(self) -> int:
+        """What no notation can do without: fields in products there, driven components back.
+
+        One component of a vector without divergence follows from the others.
+        """
+        needed = {value.undifferentiated for one in self.inputs for value in values_in(one)}
+        driven = {own for own, row in enumerate(self.multipliers) if any(f != 0 for f in row)}
+        whole = [first for first in self.vectors if driven >= {first, first + 1, first + 2}]
+        return min(self.transforms, len(needed) + len(driven) - len(whole))
+
+    @property
     def inputs_are_state(self) -> bool:
         """Whether what goes to physical space is the state as it is."""
         return self.inputs == self.components

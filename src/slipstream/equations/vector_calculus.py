@@ -111,11 +111,15 @@ class Quantity:
         return self * other
 
     def __truediv__(self, other: Any) -> Quantity:
-        if isinstance(other, Quantity):
-            raise InputError(
-                f"{self.text} / {other.text}: expected a number or a parameter below the line"
-            )
-        return self * (1 / as_number(other))
+        if not isinstance(other, Quantity):
+            return self * (1 / as_number(other))
+        if other.rank:
+            expect(f"{self.text} / {other.text}", other, 0)
+        result = self * reciprocal(other)
+        return Quantity(result.forms, f"{self.text} / {other.text}", ("quotient", self, other))
+
+    def __rtruediv__(self, other: Any) -> Quantity:
+        return as_quantity(other) / self
 
     def __getitem__(self, place: int) -> Quantity:
         """Return a component of a vector: 0, 1 or 2."""
@@ -125,12 +129,30 @@ class Quantity:
             raise InputError(f"{text}: expected 0, 1 or 2")
         return Quantity([self.forms[place]], text, ("component", self, place))
 
-    def __pow__(self, power: int) -> Quantity:
-        text = f"{self.text} ** {power}"
+    def __pow__(self, power: Any) -> Quantity:
+        text, exponent = f"{self.text} ** {power}", as_number(power)
         expect(text, self, 0)
-        if not isinstance(power, int) or power < 1:
-            raise InputError(f"{text}: expected a whole power of at least 1")
-        return _product([[self.forms[0]] * power], [[]], text, ("power", self, power))
+        if exponent.is_Integer and exponent > 0:
+            return _product([[self.forms[0]] * int(exponent)], [[]], text, ("power", self, power))
+        if exponent == 0 or (self.is_complex and not exponent.is_Integer):
+            raise InputError(f"{text}: expected a power other than 0, whole of what is complex")
+        if self.is_complex:
+            result = reciprocal(self) ** -int(exponent)
+            return Quantity(result.forms, text, ("power", self, power))
+        form = form_of_points(self.forms[0].at_points() ** exponent)
+        return Quantity([form], text, ("power", self, power))
+
+
+def reciprocal(quantity: Quantity) -> Quantity:
+    """Return one over a scalar, at every point."""
+    text = f"1 / {quantity.text}"
+    expect(text, quantity, 0)
+    if quantity.is_complex:
+        return conj(quantity) * reciprocal(abs2(quantity))
+    points = quantity.forms[0].at_points()
+    if points == 0:
+        raise InputError(f"{text}: expected what is not 0 at all points")
+    return Quantity([form_of_points(1 / points)], text)
 
 
 class Unknown(Quantity):

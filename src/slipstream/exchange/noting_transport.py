@@ -51,9 +51,8 @@ def noting_grid(
     """Return what notes the exchanges of slabs, or those along both axes of a process grid."""
     if grid is None:
         return noting_transport(name, place, device, wire)
-    return GridTransports(
-        *(noting_transport(name, one, device, wire) for one in place.of_grid(grid))
-    )
+    along, across = (noting_transport(name, one, device, wire) for one in place.of_grid(grid))
+    return GridTransports(along, across, device.lanes)
 
 
 def noting_transport(

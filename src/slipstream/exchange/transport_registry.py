@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from slipstream.argument_checks import name_among
 from slipstream.array_types import Comm, Communicator
-from slipstream.collective import own
+from slipstream.collective import largest, own
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import node_numbers, one_node
@@ -136,7 +136,7 @@ def make_grid_transports(
     along, across = (
         make_transport(name, owned.divided(number), device, wire) for number in (part, place)
     )
-    return GridTransports(along, across)
+    return GridTransports(along, across, largest(owned, device.lanes))
 
 
 def make_far_transport(comm: OwnCommunicator, device: Device) -> Transport:

@@ -8,18 +8,22 @@ what they hold. Both transforms are those of `plane_transforms.py`, so results h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Array
+from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.exchange import PackTargets, Transport, packed_exchange
-from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
+from slipstream.fft.line_transforms import LineTransform, RowsOfShares, balanced_batch
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.plane_transforms import (
+    BATCH_BYTES,
     PackedPlanes,
+    PlaneBatches,
     PlanePass,
     PointOperation,
     PointProduct,
@@ -27,14 +31,13 @@ from slipstream.fft.plane_transforms import (
 from slipstream.fft.slab_layout import PackedBlocks, PencilGeometry, planes_of_run
 from slipstream.schedule import StepGraph
 
-# Bytes of a batch of the transforms along y on a GPU that leaves them to a library.
-_LIBRARY_BATCH_BYTES = 1 << 30
-
 
 class PencilPass:
     """Transforms in x and y between packed planes of some kx and rows of points; as `PlanePass`.
 
-    `across` exchanges among the ranks with the same planes.
+    `across` exchanges among the ranks with the same planes, which have up to `lanes` lanes each.
+    Planes go through in pieces of a few: on a CPU these stay in cache from one transform to the
+    other and back. Two pieces can be on the way.
     """
 
     def __init__(
@@ -44,26 +47,37 @@ class PencilPass:
         fields: int,
         complex_dtype: Any,
         across: Transport | None,
+        lanes: int,
     ) -> None:
         self._device, self.geometry, self._across = device, geometry, across
-        of_kx, sides = geometry.ranges[0].geometry, (geometry.columns_along_y, geometry.rows)
-        empty = across.empty if across else device.empty
-        plan = geometry.across
-        # Columns along y, and rows. All planes have room, so that chunks of them can be on the way.
+        of_kx, rows, ny = geometry.ranges[0].geometry, geometry.rows, geometry.shape[1]
+        plane_bytes = fields * ny * geometry.widest_kx * np.dtype(complex_dtype).itemsize
+        most = max(1, lanes * BATCH_BYTES[device.processor] // plane_bytes)
+        self._piece = min(most, max(1, geometry.planes))
+        slots = 2 if self._piece < geometry.planes else 1
+        empty, plan = across.empty if across else device.empty, geometry.across(self._piece)
+        # Columns along y, and rows.
         self._columns, self._rows = (
-            empty((fields, size), complex_dtype) for size in (plan.send_size, plan.receive_size)
+            [empty((fields, size), complex_dtype) for _ in range(slots)]
+            for size in (plan.send_size, plan.receive_size)
         )
-        self.buffer_bytes = self._columns.nbytes + self._rows.nbytes
-        self._modes_of_kx = _Side(device, of_kx, of_kx.plane_rows())
-        self._along_y = _Side(device, sides[0], sides[0].packed_rows())
-        self._line = LineTransform(device, "y", geometry.shape[1], complex_dtype)
-        lines = [SharedRows(geometry.x_modes, self._line.of_gpus)]
-        self._points = PlanePass(device, geometry.rows, fields, complex_dtype, lines=lines)
-        shape = fields, geometry.planes, geometry.shape[1], of_kx.modes[2].count
-        plane_bytes = max(1, fields * shape[2] * shape[3]) * np.dtype(complex_dtype).itemsize
-        most = geometry.planes if self._line.tiled else _LIBRARY_BATCH_BYTES // plane_bytes
-        self._batch = max(1, balanced_batch(geometry.planes, max(1, most), device.lanes))
-        size = shape[0], self._batch, *shape[2:]
+        self.buffer_bytes = sum(one.nbytes for one in (*self._columns, *self._rows))
+        self._modes_of_kx = _Side(device, of_kx, of_kx.plane_rows(), of_kx.planes)
+        columns = geometry.columns_along_y
+        self._along_y = _Side(device, columns, columns.packed_rows(self._piece), self._piece)
+        self._line = LineTransform(device, "y", ny, complex_dtype)
+        shares = RowsOfShares(
+            device,
+            complex_dtype,
+            rows.row,
+            self._piece,
+            rows.packed_runs(self._piece),
+            self._line.of_gpus,
+        )
+        batches = PlaneBatches.of_step(device, rows, fields, complex_dtype, self._piece)
+        self._points = PlanePass(device, rows, fields, complex_dtype, batches, lines=[shares])
+        self._batch = max(1, balanced_batch(self._piece, self._piece, device.lanes))
+        size = fields, self._batch, ny, of_kx.modes[2].count
         # Without a library only the shape counts.
         self._work: Any = np.broadcast_to(np.zeros((), complex_dtype), size)
         if not self._line.tiled:
@@ -86,11 +100,13 @@ class PencilPass:
         last: int | None = None,
     ) -> None:
         """Record packed planes -> physical space -> product -> packed planes; see `PlanePass`."""
-        last = self.geometry.planes if last is None else last
-        arrived, leaving = (self._packed_rows(len(one[0].array)) for one in (sources, targets))
-        self._record_to_rows(graph, sources[0], first, last)
-        self._points.record_through(graph, [arrived], [leaving], product, first, last)
-        self._record_from_rows(graph, targets[0], first, last)
+        for piece in self._pieces(first, last):
+            arrived, leaving = (
+                self._rows_of(piece, len(one[0].array)) for one in (sources, targets)
+            )
+            self._record_to_rows(graph, sources[0], piece)
+            self._points.record_through(graph, [arrived], [leaving], product, *piece.range)
+            self._record_from_rows(graph, targets[0], piece)
 
     def record_backward(
         self,
@@ -102,10 +118,10 @@ class PencilPass:
         scale: float = 1.0,
     ) -> None:
         """Record packed planes -> physical space, times a constant; see `PlanePass`."""
-        last = self.geometry.planes if last is None else last
-        self._record_to_rows(graph, sources[0], first, last)
-        rows = self._packed_rows(len(sources[0].array))
-        self._points.record_backward(graph, [rows], points, first, last, scale)
+        for piece in self._pieces(first, last):
+            self._record_to_rows(graph, sources[0], piece)
+            rows = self._rows_of(piece, len(sources[0].array))
+            self._points.record_backward(graph, [rows], points, *piece.range, scale)
 
     def record_forward(
         self,
@@ -116,40 +132,43 @@ class PencilPass:
         last: int | None = None,
     ) -> None:
         """Record physical space -> packed planes; see `PlanePass`."""
+        for piece in self._pieces(first, last):
+            rows = self._rows_of(piece, len(targets[0].array))
+            self._points.record_forward(graph, [rows], points, *piece.range)
+            self._record_from_rows(graph, targets[0], piece)
+
+    def _pieces(self, first: int, last: int | None) -> Iterator[_Piece]:
         last = self.geometry.planes if last is None else last
-        rows = self._packed_rows(len(targets[0].array))
-        self._points.record_forward(graph, [rows], points, first, last)
-        self._record_from_rows(graph, targets[0], first, last)
+        count = -(-(last - first) // self._piece)
+        for number, (low, high) in enumerate(split(last - first, max(1, count))):
+            yield _Piece(first + low, first + high, number % len(self._rows), high + first == last)
 
-    def _packed_rows(self, fields: int) -> PackedPlanes:
-        return self._points.packed(0, self._rows[:fields])
+    def _rows_of(self, piece: _Piece, fields: int) -> PackedPlanes:
+        return replace(self._points.packed(0, self._rows[piece.slot][:fields]), origin=piece.low)
 
-    def _record_to_rows(
-        self, graph: StepGraph, source: PackedPlanes, first: int, last: int
-    ) -> None:
+    def _record_to_rows(self, graph: StepGraph, source: PackedPlanes, piece: _Piece) -> None:
         """Record packed planes -> columns along y -> rows of modes on the ranks of their points."""
-        self._record_along_y(graph, source, first, last, forward=False)
-        self._record_exchange(graph, len(source.array), first, last, forward=False)
+        self._record_along_y(graph, source, piece, forward=False)
+        self._record_exchange(graph, len(source.array), piece, forward=False)
 
-    def _record_from_rows(
-        self, graph: StepGraph, target: PackedPlanes, first: int, last: int
-    ) -> None:
-        self._record_exchange(graph, len(target.array), first, last, forward=True)
-        self._record_along_y(graph, target, first, last, forward=True)
-        if target.record_close is not None:
+    def _record_from_rows(self, graph: StepGraph, target: PackedPlanes, piece: _Piece) -> None:
+        self._record_exchange(graph, len(target.array), piece, forward=True)
+        self._record_along_y(graph, target, piece, forward=True)
+        if piece.is_last and target.record_close is not None:
             target.record_close()
 
     def _record_along_y(
-        self, graph: StepGraph, planes: PackedPlanes, first: int, last: int, forward: bool
+        self, graph: StepGraph, planes: PackedPlanes, piece: _Piece, forward: bool
     ) -> None:
         fields = len(planes.array)
-        columns = self._along_y.packed(self._columns[:fields])
-        for batch, low, high in self._batches(graph, first, last):
+        columns = self._along_y.packed(self._columns[piece.slot][:fields])
+        for batch, low, high in self._batches(graph, piece.low, piece.high):
             modes, points = (
-                (one.array, one.tables, one.accessed(low, high)) for one in (planes, columns)
+                (one.array, one.tables, one.accessed(low - origin, high - origin), low - origin)
+                for one, origin in ((planes, 0), (columns, piece.low))
             )
             work = self._work[:fields, : high - low]
-            self._line.record_between(batch, modes, points, low, forward, work)
+            self._line.record_between(batch, modes, points, forward, work)
 
     def _batches(
         self, graph: StepGraph, first: int, last: int
@@ -158,28 +177,46 @@ class PencilPass:
             lane = graph.lane_of_batch(number)[1] if self._line.tiled else None
             yield graph.on(graph.device, lane), low, min(low + self._batch, last)
 
-    def _record_exchange(
-        self, graph: StepGraph, fields: int, first: int, last: int, forward: bool
-    ) -> None:
-        """Record the exchange of some planes: rows to columns along y if `forward`, else back."""
-        key = fields, first, last, forward
+    def _record_exchange(self, graph: StepGraph, fields: int, piece: _Piece, forward: bool) -> None:
+        """Record the exchange of a piece: rows to columns along y if `forward`, else back."""
+        planes = piece.high - piece.low
+        key = fields, planes, piece.slot, forward
         if key not in self._exchanges:
-            plan = self.geometry.across.between(first, last)
-            pairs = list(zip(self._columns[:fields], self._rows[:fields], strict=True))
+            plan = self.geometry.across(self._piece).between(0, planes)
+            sides = self._columns[piece.slot][:fields], self._rows[piece.slot][:fields]
             if forward:
-                plan, pairs = plan.reversed(), [(target, source) for source, target in pairs]
+                plan, sides = plan.reversed(), sides[::-1]
+            pairs = list(zip(*sides, strict=True))
             self._exchanges[key] = packed_exchange(self._across, plan, pairs)
         # Messages have lanes of their own.
         self._exchanges[key].record_close(graph.on(graph.device), "transpose")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some planes that go through together, and the slot of the arrays in which they do."""
+
+    low: int
+    high: int
+    slot: int
+    is_last: bool
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return self.low, self.high
 
 
 class _Side:
     """Packed planes on one side of the transforms along y: where rows are, by tables."""
 
     def __init__(
-        self, device: Device, blocks: PackedBlocks, tables: tuple[np.ndarray, np.ndarray]
+        self,
+        device: Device,
+        blocks: PackedBlocks,
+        tables: tuple[np.ndarray, np.ndarray],
+        held: int,
     ) -> None:
-        self._runs, self._held = blocks.packed_runs(), blocks.planes
+        self._runs, self._held = blocks.packed_runs(held), held
         self._tables = RowTables(device, tables)
 
     def packed(self, array: Array, record_close: Callable[[], None] | None = None) -> PackedPlanes:

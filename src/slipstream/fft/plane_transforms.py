@@ -28,7 +28,7 @@ from slipstream.device import (
     gpu_fft_launch,
     vector_fft,
 )
-from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
+from slipstream.fft.line_transforms import LineTransform, RowsOfShares, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import NOT_KEPT, KxRange, PlaneGeometry, planes_of_run
 from slipstream.fft.strided_fft import RealRows
@@ -77,13 +77,14 @@ class PackedPlanes:
 
     The tables count elements from the array; `accessed` returns the memory that planes lie in,
     from one local plane to another. When the last plane of a pass has been left, `record_close`
-    records what follows.
+    records what follows. The array begins at plane `origin`.
     """
 
     array: Array
     tables: RowTables
     accessed: Callable[[int, int], list[Array]]
     record_close: Callable[[], None] | None = None
+    origin: int = 0
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class PlanePass:
         complex_dtype: Any,
         batches: PlaneBatches | None = None,
         scratch: Scratch | None = None,
-        lines: Sequence[LineTransform | SharedRows] | None = None,
+        lines: Sequence[LineTransform | SharedRows | RowsOfShares] | None = None,
     ) -> None:
         own = batches or PlaneBatches.of_step(device, geometry, fields, complex_dtype)
         self._device, self.geometry, self._scratch = device, geometry, scratch
@@ -225,7 +226,7 @@ class PlanePass:
         self._ffts: dict[tuple[Any, ...], Operation] = {}
 
     @property
-    def line(self) -> LineTransform | SharedRows:
+    def line(self) -> LineTransform | SharedRows | RowsOfShares:
         """The transform in y, of the first range."""
         return self._lines[0]
 
@@ -520,8 +521,9 @@ class PlanePass:
     ) -> None:
         """Record packed planes -> rows of the kept x modes for every y."""
         for line, one, source in zip(self._lines, self._ranges, sources, strict=True):
-            part, accessed = self._part(modes, one), source.accessed(low, high)
-            line.record_backward(batch.graph, source.array, part, source.tables, low, accessed)
+            first = low - source.origin
+            part, accessed = self._part(modes, one), source.accessed(first, high - source.origin)
+            line.record_backward(batch.graph, source.array, part, source.tables, first, accessed)
 
     def _store(
         self,
@@ -537,8 +539,9 @@ class PlanePass:
         The ranges leave one by one after the last batch.
         """
         for line, one, target in zip(self._lines, self._ranges, targets, strict=True):
-            part, accessed = self._part(modes, one), target.accessed(low, high)
-            line.record_forward(batch.graph, part, target.array, target.tables, low, accessed)
+            first = low - target.origin
+            part, accessed = self._part(modes, one), target.accessed(first, high - target.origin)
+            line.record_forward(batch.graph, part, target.array, target.tables, first, accessed)
             if is_last and target.record_close is not None:
                 target.record_close()
 

@@ -288,8 +288,9 @@ class SlabEngine:
         together: bool = False,
     ) -> None:
         across: Transport | None = None
+        lanes = device.lanes
         if isinstance(transport, GridTransports):
-            across, transport = transport.across, transport.along
+            across, lanes, transport = transport.across, transport.lanes, transport.along
         self.geometry, self.devices, self._transport = geometry, [device], transport
         self._store, self._takes_whole = store, store is None or transport is None
         self._complex_dtype = np.dtype(complex_dtype)
@@ -324,7 +325,7 @@ class SlabEngine:
         self.buffer_bytes += sum(one.work_bytes for one in self._column_passes)
         self._plane_pass: PlanePass | PencilPass
         if isinstance(geometry, PencilGeometry):
-            self._plane_pass = PencilPass(device, geometry, fields, complex_dtype, across)
+            self._plane_pass = PencilPass(device, geometry, fields, complex_dtype, across, lanes)
             self.buffer_bytes += self._plane_pass.buffer_bytes
         else:
             self._plane_pass = PlanePass(device, geometry, fields, complex_dtype, batches)

@@ -293,7 +293,7 @@ class PencilGeometry(PlaneGeometry):
     At the points the parts along y divide the rows of planes, and for modes they divide kx. Ranks
     with the same kx exchange planes and columns, as slabs of a narrower array do: `ranges` has this
     array alone, with numbers of ranks among these. Before that, ranks with the same planes exchange
-    rows by the plan `across`. In between each has whole columns along y of its kx.
+    rows by the plans of `across`. In between each has whole columns along y of its kx.
 
     The attributes `columns_along_y` and `rows` are the packed layouts on both sides of this
     exchange: blocks [z][y of receiver][kx of this rank], and [z][y of this rank][kx of sender].
@@ -324,8 +324,7 @@ class PencilGeometry(PlaneGeometry):
         self.stored_shape = slabs_of_kx.stored_shape
         self.planes, rows = self.physical_box.shape[:2]
         # Of any rank, so that all choose the same chunks.
-        widest = -(-kx // over)
-        self._widest_row = -(-widest // row_alignment) * row_alignment
+        self._widest_row = -(-self.widest_kx // row_alignment) * row_alignment
         self.plane_points = rows, shape[2]
         self.columns_along_y = PackedBlocks(self.planes, high - low, split(shape[1], over, 2))
         self.rows = RowGeometry(self, rows)
@@ -335,17 +334,21 @@ class PencilGeometry(PlaneGeometry):
         of_kx = self._ranges[0].geometry
         return of_kx.plane_boxes[0].shape[0] * int(of_kx.part_counts.max()) * self._widest_row
 
-    @cached_property
-    def across(self) -> ExchangePlan:
-        """The exchange of one field among ranks with the same planes, from kx to rows of points."""
-        sizes, over = (self.planes, self.shape[1], self.modes[2].count), self.over
+    @property
+    def widest_kx(self) -> int:
+        """The largest number of kx that a rank has."""
+        return -(-self.modes[2].count // self.over)
+
+    def across(self, planes: int) -> ExchangePlan:
+        """Return the exchange of planes of a field among ranks with the same, from kx to rows."""
+        sizes, over = (planes, self.shape[1], self.modes[2].count), self.over
         of_kx = grid_boxes(sizes, (1, 1, over))
         of_rows = grid_boxes(sizes, (1, over, 1), units=(1, 2, 1))
         return ExchangePlan.redistribution(of_kx, of_rows, self.part)
 
     @property
     def off_rank_elements(self) -> int:
-        return super().off_rank_elements + self.across.off_rank_elements()
+        return super().off_rank_elements + self.across(self.planes).off_rank_elements()
 
 
 def pencil_grid(

@@ -74,7 +74,7 @@ class Flow(InteractiveSimulation):
         Courant number of an adaptive time step.
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
+    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
         Runge-Kutta method.
     precision : {"float64", "float32"}
         Precision of the fields.
@@ -82,6 +82,8 @@ class Flow(InteractiveSimulation):
         Which modes are kept, so that products do not alias.
     integrating_factor : bool
         Integrate the viscous term exactly.
+    linear : {"decay", "all"}
+        Which linear terms are integrated exactly.
     plane : {"2D3C", "2D2C"}
         Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
@@ -127,6 +129,7 @@ class Flow(InteractiveSimulation):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        linear: str = "decay",
         plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
@@ -503,7 +506,7 @@ class Turbulence(Flow):
         Courant number of an adaptive time step.
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
+    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
         Runge-Kutta method.
     precision : {"float64", "float32"}
         Precision of the fields.
@@ -511,6 +514,8 @@ class Turbulence(Flow):
         Which modes are kept, so that products do not alias.
     integrating_factor : bool
         Integrate the viscous term exactly.
+    linear : {"decay", "all"}
+        Which linear terms are integrated exactly.
     plane : {"2D3C", "2D2C"}
         Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
@@ -546,6 +551,7 @@ class Turbulence(Flow):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        linear: str = "decay",
         plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,

@@ -18,7 +18,7 @@ KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumber
       FOR_COLUMNS_SUM(c, nx, square, lost, gained) {
         Real damping[STATE], driving[STATE];
         damping_and_driving(wavenumbers[c], ky, kz, parameters, damping, driving);
-        const double re = p[c].re, im = p[c].im, own = (c == 0 ? 1 : 2) * (re * re + im * im);
+        const double re = p[c].re, im = p[c].im, own = (wavenumbers[c] == 0 ? 1 : 2) * (re * re + im * im);
         square += own;
         lost += 2 * double(damping[i]) * own;
         gained += 2 * double(driving[i]) * own;
@@ -50,7 +50,7 @@ KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
     double palinstrophy = 0;
     FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, of_potential, divergence, palinstrophy) {
       const double kx = wavenumbers[c], k2 = kx * kx + ky * ky + kz * kz;
-      const double weight = c == 0 ? 1 : 2;
+      const double weight = kx == 0 ? 1 : 2;
       const double xr = p[c].re, xi = p[c].im, yr = p[c + field].re, yi = p[c + field].im;
       const double zr = p[c + 2 * field].re, zi = p[c + 2 * field].im;
       const double square = xr * xr + xi * xi + yr * yr + yi * yi + zr * zr + zi * zi;

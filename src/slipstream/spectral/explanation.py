@@ -53,7 +53,9 @@ def explanation_of_case(case: SpectralCase) -> Group:
 
 def _table(name: str, model: Lowered) -> Table:
     # Names are those of a file, perhaps somebody else's.
-    title = Text(printable(f"{name}: {model.transforms} real transforms a substage"), "italic")
+    count, least = model.transforms, model.least_transforms
+    bound = f", at least {least} in any notation" if least < count else ", the fewest there can be"
+    title = Text(printable(f"{name}: {count} real transforms a substage{bound}"), "italic")
     table = Table(title=title, box=box.HORIZONTALS, show_header=False, title_justify="left")
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)

@@ -27,7 +27,7 @@ from slipstream.equations.fourier_forms import (
     parameters_in,
     values_in,
 )
-from slipstream.equations.vector_calculus import as_quantity, function
+from slipstream.equations.vector_calculus import as_quantity, function, reciprocal
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
 from slipstream.spectral.derived_quantities import derived_of, fields_of, magnitude
@@ -273,15 +273,12 @@ def _of_points(name: str, operation: Callable[[Any], Any], quantity: Quantity) -
 
 
 def _inverse(part: Part) -> Part:
-    if not isinstance(part, Quantity):
-        if part == 0:
-            raise Refused("divides by 0")
-        return 1 / part
-    equations.vector_calculus.expect(f"1 / {part.text}", part, 0)
-    if part.is_complex:
-        square = _of_points("1 / ", lambda one: 1 / one, equations.abs2(part))
-        return equations.conj(part) * square
-    return _of_points("1 / ", lambda one: 1 / one, part)
+    if isinstance(part, Quantity):
+        _check_product(part)
+        return reciprocal(part)
+    if part == 0:
+        raise Refused("divides by 0")
+    return 1 / part
 
 
 def _absolute(quantity: Quantity) -> Quantity:

@@ -45,6 +45,8 @@ class LinearOperator:
     def explicit_rate(self) -> float:
         """The largest rate of linear terms that limits an explicit time step."""
         problem = self._problem
+        if problem.propagates:
+            return 0.0
         if problem.integrating_factor:
             return self.wave_rate
         tried = list(self._wavevectors())

@@ -313,6 +313,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
 
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
+    counts["propagators"] = len(problem.propagators) * len(problem.coupled)
     used, reals, substages = [], 0, problem.method.substages
     for substage in range(substages):
         read, written = problem.accesses(substage)

@@ -25,7 +25,7 @@ from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
 from slipstream.fft import PencilGeometry, SlabGeometry
 from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
-from slipstream.spectral.runge_kutta_tableaux import RungeKutta
+from slipstream.spectral.runge_kutta_tableaux import Propagator, RungeKutta
 
 # Simulations of a process are often of the same equations, for which SymPy takes its time.
 REMEMBERED = 256
@@ -52,6 +52,7 @@ class SpectralProblem:
     method: RungeKutta
     integrating_factor: bool  # whether the decay of modes is integrated exactly
     real_dtype: np.dtype
+    propagates: bool = False  # whether all linear terms are
     forced: tuple[int, ...] = ()  # the component that each pattern of force drives
     dealiasing: Dealiasing = DEALIASING["2/3"]
     wire: str | None = None  # the precision of data between ranks, if lower
@@ -176,24 +177,43 @@ class SpectralProblem:
         nz, ny, nx = self.geometry.spectral_box.shape
         return len(self.decays) * (nz + ny + nx if self.is_separable else nz * ny * nx)
 
+    @cached_property
+    def propagators(self) -> tuple[Propagator, ...]:
+        """The functions of the linear terms that a step takes, if it integrates them exactly."""
+        substages = range(self.method.substages) if self.propagates else ()
+        every = [one for s in substages for one in self.method.propagators(s).all]
+        return tuple(dict.fromkeys(every))
+
+    @cached_property
+    def coupled(self) -> tuple[tuple[int, int], ...]:
+        """Which components, row and column, functions of the matrix of linear terms couple."""
+        return coupled_components(self.model) if self.propagates else ()
+
     def accesses(self, substage: int) -> tuple[set[str], set[str]]:
         """Return which spectral fields the update of a substage reads, and which it writes.
 
         Named are "state" (the start of the step, and its end), "stage", "total", "inputs",
-        "forcing" and "decay".
+        "forcing", "decay", "propagators" and "carried" (the start of a later stage).
         """
         method, last = self.method, substage + 1 == self.method.substages
         has_result = last or method.weights[substage] != 0
         reads_total = any(method.weights[:substage])
         needs_current = any(self.model.linear) or not self.integrating_factor
+        if self.propagates:
+            needs_current = False
         reads = {"state"} if not last or (has_result and not reads_total) else set()
         reads |= {"stage" if substage else "state"} if needs_current else set()
         reads |= {"total"} if reads_total else set()
         reads |= {"forcing"} if self.forced else set()
-        reads |= {"decay"} if self.integrating_factor and not self.is_separable else set()
+        has_factors = self.integrating_factor and not self.is_separable and not self.propagates
+        reads |= {"decay"} if has_factors else set()
         writes = {"stage"} if not last else set()
         writes |= {"state" if last else "total"} if has_result else set()
         writes |= {"inputs"} if not last and self.has_inputs else set()
+        if self.propagates:
+            own = method.propagators(substage)
+            reads |= {"propagators"} | ({"carried"} if own.begins_carried else set())
+            writes |= {"carried"} if own.carry_rate else set()
         return reads, writes
 
     @property
@@ -201,6 +221,24 @@ class SpectralProblem:
         """Which fields of `accesses` are read after the update that writes them, or are kept."""
         substages = range(self.method.substages)
         return {"state"} | set().union(*(self.accesses(substage)[0] for substage in substages))
+
+
+@lru_cache(REMEMBERED)
+def coupled_components(model: Lowered) -> tuple[tuple[int, int], ...]:
+    """Return the entries that functions of the matrix of linear terms can have, row and column."""
+    size = len(model.components)
+    near = {own: {own, *row} for own, row in enumerate(model.linear)}
+    for first in model.vectors:
+        # The projection mixes the components of a vector, if linear terms need it.
+        part = range(first, first + 3)
+        if any(set(near[own]) - {own} for own in part):
+            together = set().union(*(near[own] for own in part))
+            near |= {own: together | set(part) for own in part}
+    for _ in range(size):
+        near = {
+            own: set().union(*(near[other] for other in others)) for own, others in near.items()
+        }
+    return tuple((own, other) for own in range(size) for other in sorted(near[own]))
 
 
 @dataclass(frozen=True)

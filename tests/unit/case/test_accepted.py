@@ -150,6 +150,7 @@ def column(section, header, number=0):
             accepted.INITIAL_FLOWS,
         ),
         ("equations.md", "## Beginning and driving", "`forcing.kind`", accepted.FORCINGS),
+        ("equations.md", "## Numerics", "`numerics.linear`", accepted.EXACT_TERMS),
         ("equations.md", "## Numerics", "`numerics.plane`", accepted.PLANES),
         ("equations.md", "## Numerics", "`time.integrator`", accepted.INTEGRATORS),
         ("equations.md", "## Numerics", "`numerics.dealiasing`", accepted.DEALIASINGS),

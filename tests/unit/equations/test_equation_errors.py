@@ -51,8 +51,12 @@ MISTAKES = {
     "outer": (lambda: outer(u, s), r"outer\(velocity, scalar\): scalar is a scalar"),
     "magnitude": (lambda: abs2(grad(u)), r"abs2\(.*is a tensor; expected a scalar or a vector"),
     "function of vector": (lambda: function(sympy.exp, u), "velocity is a vector; expected a scal"),
-    "division": (lambda: u / s, "velocity / scalar: expected a number or a parameter below"),
-    "power": (lambda: s**-1, r"scalar \*\* -1: expected a whole power of at least 1"),
+    "division": (lambda: s / u, "scalar / velocity: velocity is a vector; expected a scalar"),
+    "power": (lambda: s**0, r"scalar \*\* 0: expected a power other than 0"),
+    "power of complex": (
+        lambda: Scalar("psi", complex=True) ** 0.5,
+        r"psi \*\* 0.5: expected a power other than 0, whole of what is complex",
+    ),
     "power of vector": (lambda: u**2, r"velocity \*\* 2: velocity is a vector; expected a scalar"),
     "laplacian": (
         lambda: laplacian(u, 0),

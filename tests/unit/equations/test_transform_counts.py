@@ -127,3 +127,11 @@ def test_parameters_of_single_terms_cost_no_transforms():
     # Three velocities, nine gradients of these, the scalar and three of its gradients.
     model = lower(Model({v: -dot(v, grad(v)) + nu * s * grad(s), s: laplacian(s)}))
     assert parts(model) == (16, 3)
+
+
+def test_compressible_momentum_takes_few_transforms():
+    # The velocity and its gradient, the density, and what is divided by it, of each component.
+    strain = nu * (laplacian(v) + grad(div(v)) / 3) - sympy.Symbol("c", real=True) ** 2 * grad(s)
+    model = lower(Model({s: -div(s * v), v: -dot(v, grad(v)) + strain / s}))
+    assert parts(model) == (16, 6)
+    assert model.least_transforms == 8

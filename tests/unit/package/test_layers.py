@@ -68,6 +68,7 @@ EXCHANGE = {
     "chosen_transport",
     "copy_boxes",
     "local_rank",
+    "make_grid_transports",
     "make_transport",
     "names_on",
     "open_matching_device",

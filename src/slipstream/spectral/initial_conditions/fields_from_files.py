@@ -71,7 +71,7 @@ def _read_component(
     planes, rows, _ = problem.geometry.physical_box.slices()
     if target.size:
         with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-            target[...] = array[(*place, planes, rows)]
+            target[...] = array[(*place, planes)][:, rows]
     if not np.isfinite(target).all():
         raise InputError(
             f"initial.path: {name} has values that are infinite or not a number (NaN); accepted: "
