@@ -280,7 +280,7 @@ def test_what_cannot_run_is_told_with_its_reason():
     assert "GiB" in small.obstacle and large.time is not None and large.efficiency == 1
     seconds = 1000 * large.time.total + large.output_seconds
     assert large.node_hours == pytest.approx(seconds * 128 / 3600)
-    assert "planes" in forecast(case_of(64), machine, [64])[0].obstacle
+    assert "planes" in forecast(case_of(64), machine, [1024])[0].obstacle
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,,2", "-1", "1.5", "many", "10000000"])
