@@ -24,8 +24,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.decomposition import Box
 from slipstream.device import Device, Operation, Stream, address_of
 from slipstream.errors import InputError
-from slipstream.exchange import ExchangePlan, PackTargets
-from slipstream.exchange.pack_targets import Views
+from slipstream.exchange import ExchangePlan, PackTargets, Views
 from slipstream.fft.padded_rows import whole_rows
 from slipstream.fft.plane_transforms import PointOperation, PointProduct
 from slipstream.fft.slab_engine import (
