@@ -13,7 +13,8 @@ from slipstream.forecast import calibration, forecast, load_machine, measured_ra
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(calibration, "_POINTS", {"cpu": 16, "gpu": 32})
+    points = {"spectral": 16, "lattice": 24, "advection": 16}
+    monkeypatch.setattr(calibration, "_POINTS", {"cpu": points, "gpu": points})
     monkeypatch.setattr(calibration, "_LARGE", {"cpu": 1 << 14, "gpu": 1 << 20})
     monkeypatch.setattr(calibration, "_MESSAGES", [800, 8000])
     monkeypatch.setattr(measured_rates, "_FILE", 1 << 16)
@@ -39,7 +40,9 @@ def test_a_machine_describes_itself(comm, device, ranks, path):
     measured = {"host_gb_per_s", "latency_us"} & machine.node.model_fields_set
     assert len(measured) == (2 if ranks > 1 else 0)
     assert all(getattr(machine.node, name) > 0 for name in measured)
-    assert 0 < machine.device.share_of_bound <= 1
+    for family in ("spectral", "lattice", "advection"):
+        assert 0 < machine.device.share(family) <= 1
+    assert machine.device.launch_us > 0
     assert on_first_rank(comm, lambda: load_machine(path)) == machine
     found = forecast(load_case("taylor-green", ["grid.points=32"]), machine, [1, 2])
     assert found[0].time is not None and found[0].time.total > 0
@@ -80,7 +83,7 @@ def test_what_is_printed_was_measured_and_the_rest_is_named(comm, path, capsys):
         words = " ".join(printed.split())
         shown, _, assumed = words.partition("not measured, so taken as usual: ")
         of_one = ["node.host_gb_per_s = 5"] if comm is None else []
-        for key in ("device.lattice_share = 0.85", *of_one):
+        for key in ("node.message_us = 0.5", *of_one):
             assert key in assumed and key.split(".")[1] not in shown
 
 

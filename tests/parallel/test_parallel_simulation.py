@@ -93,7 +93,9 @@ def test_messages_of_any_size_give_the_same_bits(
     if flying is not None:
         monkeypatch.setattr(mpi_transport, "PERSISTENT", 0)
         monkeypatch.setattr(mpi_transport, "FLYING", flying)
-    monkeypatch.setattr(slab_engine, "CHUNKS_FROM", ((0, chunks),))
+    monkeypatch.setattr(
+        slab_engine, "CHUNKS_FROM", dict.fromkeys(("cpu", "gpu"), ((0, 0, chunks),))
+    )
     assert result() == expected
 
 

@@ -56,6 +56,25 @@ class ExchangePlan:
         """Return the plan of the way back."""
         return ExchangePlan(self.rank, self.receives, self.sends, self.receive_size, self.send_size)
 
+    def of_fields(self, count: int) -> ExchangePlan:
+        """Return the plan of several fields that lie together in each row of a block."""
+
+        def widened(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+            return tuple(
+                Block(
+                    block.peer,
+                    block.box.with_range(
+                        -1, count * block.box.start[-1], count * block.box.stop[-1]
+                    ),
+                    count * block.offset,
+                    count * block.count,
+                )
+                for block in blocks
+            )
+
+        sizes = count * self.send_size, count * self.receive_size
+        return ExchangePlan(self.rank, widened(self.sends), widened(self.receives), *sizes)
+
     def split(self, count: int) -> list[ExchangePlan]:
         """Divide every block along its slowest axis, into chunks that are sent one by one.
 

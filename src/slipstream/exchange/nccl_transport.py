@@ -2,6 +2,8 @@
 
 Sends and receives of one exchange form one NCCL group, which is an operation like any other: the
 host takes no part, and a graph with such exchanges can still be captured and replayed as a whole.
+NCCL connects two ranks at their first message, which must not be captured: so exchanges that are
+prepared connect those of their ranks that are not connected yet, and no others ever are.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from slipstream.array_types import Array, Communicator
-from slipstream.device import Device, Operation, Stream
+from slipstream.device import Device, Operation, Stream, address_of
 from slipstream.exchange.communicators import world_ranks
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 from slipstream.exchange.transport_base import Exchange, Transport
@@ -45,7 +47,7 @@ class NcclTransport(Transport):
 
     def __init__(self, comm: OwnCommunicator, device: Device) -> None:
         super().__init__(device)
-        self.comm = _connected(comm, cast("CudaDevice", device))
+        self.ranks = _communicator(comm, cast("CudaDevice", device))
 
     @classmethod
     def lacks(cls, kind: str) -> str:
@@ -60,6 +62,7 @@ class NcclTransport(Transport):
     def prepare(
         self, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]], whole: bool = False
     ) -> Exchange:
+        self.ranks.connect({one.peer for one in (*plan.sends, *plan.receives)} - {plan.rank})
         return NcclExchange(self, plan, pairs, whole)
 
 
@@ -74,7 +77,7 @@ class NcclExchange(Exchange):
         whole: bool,
     ) -> None:
         super().__init__(transport.device, plan, pairs, whole)
-        self._comm = transport.comm
+        self._comm = transport.ranks.comm
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         sources = [(b.peer, part_of(source, b)) for source, _ in self.pairs for b in self.sends]
@@ -114,14 +117,36 @@ def _group(comm: Any, sends: _Messages, receives: _Messages, keep_alive: Any) ->
     return operation
 
 
+class ConnectedRanks:
+    """An NCCL communicator, and those of its ranks to which this one is connected."""
+
+    def __init__(self, comm: Any, ranks: int, device: Device) -> None:
+        self.comm, self._device = comm, device
+        self._connected: set[int] = set()
+        # A byte that goes to each rank, and one that comes from it.
+        self._bytes = device.zeros((2, ranks), "uint8")
+
+    def connect(self, peers: set[int]) -> None:
+        """Exchange a byte with ranks that are not connected yet, and call this as well."""
+        new = sorted(peers - self._connected)
+        if not new:
+            return
+        outgoing, incoming = self._bytes
+        sends, receives = (
+            [(peer, address_of(part) + peer, 1) for peer in new] for part in (outgoing, incoming)
+        )
+        self._device.run(_group(self.comm, sends, receives, self._bytes))
+        self._connected.update(new)
+
+
 # By this rank's GPU and the ranks of MPI's world that belong to it. Destroying a communicator waits
 # for all graphs that captured its messages, and graphs may live as long as the process: so
 # communicators do, too.
-_communicators: dict[tuple[Device, tuple[int, ...]], Any] = {}
+_communicators: dict[tuple[Device, tuple[int, ...]], ConnectedRanks] = {}
 
 
-def _connected(comm: Communicator, device: CudaDevice) -> Any:
-    """Return the NCCL communicator of these ranks, connected to all of them. Collective."""
+def _communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
+    """Return the NCCL communicator of these ranks. Collective."""
     from cupy.cuda import nccl
 
     key = device, world_ranks(comm)
@@ -130,16 +155,10 @@ def _connected(comm: Communicator, device: CudaDevice) -> Any:
         return _communicators[key]
     name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
     with device.context:
-        connected = nccl.NcclCommunicator(comm.size, name, comm.rank)
-    # Connections are made at the first message, which must not be inside a graph's capture.
-    peers = [peer for peer in range(comm.size) if peer != comm.rank]
-    memory = device.zeros((2 * comm.size,), "uint8")
-    messages = [(peer, memory.data.ptr + peer, 1) for peer in peers]
-    answers = [(peer, memory.data.ptr + comm.size + peer, 1) for peer in peers]
-    device.run(_group(connected, messages, answers, memory))
-    _communicators[key] = connected
-    atexit.register(_leave, device, connected)
-    return connected
+        made = nccl.NcclCommunicator(comm.size, name, comm.rank)
+    _communicators[key] = ConnectedRanks(made, comm.size, device)
+    atexit.register(_leave, device, made)
+    return _communicators[key]
 
 
 def _leave(device: Device, comm: Any) -> None:

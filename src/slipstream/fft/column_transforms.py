@@ -46,10 +46,8 @@ class ColumnPass:
         self._count = row if columns is None else columns
         self.line = LineTransform(device, "z", nz, complex_dtype, tiled, scratch)
         self._tables: dict[tuple[int, int], RowTables] = {}
-        kept = geometry.modes[0].positions() >= 0
-        self._kept = float(kept.mean())
-        offset = np.where(kept, self._ky * row * np.arange(nz, dtype=np.int64), NOT_KEPT)
-        self._in_place = RowTables(device, (offset, np.full_like(offset, row)))
+        self._in_place: dict[tuple[int, int], RowTables] = {}
+        self._is_kept = geometry.modes[0].positions() >= 0
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
         most = BATCH_BYTES[device.processor]
         if columns is not None:  # a transform by itself
@@ -103,8 +101,9 @@ class ColumnPass:
             self.line.record_forward(graph, points, spectral, tables, 0, [spectral])
         elif self.line.tiled:
             # Only the modes that are kept are stored.
-            moves = points.nbytes, points.nbytes * self._kept
-            self.line.record_forward(graph, points, points, self._in_place, 0, [points], moves)
+            moves = points.nbytes, points.nbytes * float(self._is_kept.mean())
+            tables = self._tables_in_place(columns)
+            self.line.record_forward(graph, points, points, tables, 0, [points], moves)
         else:
             self.line.record_in_place(graph, points, True)
 
@@ -114,6 +113,15 @@ class ColumnPass:
         if (z, y) not in self._tables:
             self._tables[z, y] = RowTables(self._device, self._geometry.mode_rows(z, y))
         return self._tables[z, y]
+
+    def _tables_in_place(self, columns: Array) -> RowTables:
+        """Return the tables of modes that stay where the columns have points."""
+        z, y = (stride // columns.itemsize for stride in columns.strides[1:3])
+        if (z, y) not in self._in_place:
+            places = z * np.arange(columns.shape[1], dtype=np.int64)
+            offset = np.where(self._is_kept, places, NOT_KEPT)
+            self._in_place[z, y] = RowTables(self._device, (offset, np.full_like(offset, y)))
+        return self._in_place[z, y]
 
     def _points(self, columns: Array) -> Array:
         """Return columns as (fields, ky, nz, kx)."""

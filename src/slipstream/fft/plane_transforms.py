@@ -30,7 +30,7 @@ from slipstream.device import (
 )
 from slipstream.fft.line_transforms import LineTransform, RowsOfShares, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
-from slipstream.fft.slab_layout import KxRange, PlaneGeometry, planes_of_run
+from slipstream.fft.slab_layout import NOT_KEPT, KxRange, PlaneGeometry, planes_of_run
 from slipstream.fft.strided_fft import RealRows
 from slipstream.schedule import StepGraph
 
@@ -207,7 +207,7 @@ class PlanePass:
             for _ in geometries
         ]
         self._runs = [one.packed_runs(self._held) for one in geometries]
-        self._tables = [RowTables(device, one.plane_rows(self._held)) for one in geometries]
+        self._tables: dict[tuple[int, int], RowTables] = {}
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
@@ -236,13 +236,25 @@ class PlanePass:
         array: Array,
         record_close: Callable[[], None] | None = None,
     ) -> PackedPlanes:
-        """Return the planes (fields, planes_size) of a range of kx, packed in this rank's order."""
-        runs = self._runs[number]
+        """Return the planes of a range of kx, packed in this rank's order.
+
+        They are (fields, planes_size); or (fields, rows, row), where the rows of all fields lie
+        side by side.
+        """
+        runs, together, memory = self._runs[number], 1, array
+        if array.ndim == 3:
+            together, memory = len(array), array.swapaxes(0, 1).reshape(1, -1)
+            runs = [(together * start, together * size, count) for start, size, count in runs]
+        if (number, together) not in self._tables:
+            offset, pitch = self._ranges[number].geometry.plane_rows(self._held)
+            offset = np.where(offset == NOT_KEPT, NOT_KEPT, together * offset)
+            tables = RowTables(self._device, (offset, together * pitch))
+            self._tables[number, together] = tables
 
         def accessed(low: int, high: int) -> list[Array]:
-            return [planes_of_run(array, run, self._held, low, high) for run in runs]
+            return [planes_of_run(memory, run, self._held, low, high) for run in runs]
 
-        return PackedPlanes(array, self._tables[number], accessed, record_close)
+        return PackedPlanes(array, self._tables[number, together], accessed, record_close)
 
     def _batches(
         self, graph: StepGraph, first: int, last: int | None

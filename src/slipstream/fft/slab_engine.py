@@ -70,24 +70,23 @@ from slipstream.fft.plane_transforms import (
     PointOperation,
     PointProduct,
 )
-from slipstream.fft.slab_layout import PencilGeometry, PlaneGeometry
+from slipstream.fft.slab_layout import PencilGeometry, PlaneGeometry, SlabGeometry
 from slipstream.schedule import StepGraph
 
 # Chunks of planes in which fields are sent, if their blocks are large: the first travel while the
 # last are computed.
 PLANE_CHUNKS = 4
-# In how many chunks blocks of at least so many bytes are sent: each part is worth its messages.
-CHUNKS_FROM = ((1 << 20, PLANE_CHUNKS), (1 << 18, 2))
+# In how many chunks fields are sent whose blocks, and what a rank sends of one field, have at least
+# so many bytes: each part is worth its messages.
+CHUNKS_FROM = {
+    "cpu": ((1 << 20, 0, PLANE_CHUNKS),),
+    "gpu": ((1 << 20, 1 << 26, PLANE_CHUNKS), (1 << 18, 1 << 24, 2)),
+}
 
 # Records nothing itself: it returns the operation that advances the modes of a tile.
 ColumnUpdate: TypeAlias = "Callable[[ColumnTile], TileUpdate]"
 # Makes the product of a pass over planes on the device that holds the points.
 ProductOf: TypeAlias = Callable[[Device], PointProduct]
-
-
-def chunks_of_blocks(size: int) -> int:
-    """Return in how many chunks of planes a step sends fields whose blocks have so many bytes."""
-    return next((chunks for least, chunks in CHUNKS_FROM if size >= least), 1)
 
 
 def record_from_points(
@@ -176,28 +175,7 @@ def record_columns(
             record_columns(graph, passes, forward=forward)
         record_columns(graph, passes.updating, updates=updates)
         updates, forward = (), 0
-    if source is not None and not passes.sends_field_by_field:
-        _record_column_tiles(graph, passes, forward, updates, target, source, chunks=chunks)
-        return
-    if forward or updates:
-        _record_column_tiles(graph, passes, forward, updates, target)
-    for field in range(0 if source is None else len(source)):
-        one = source[field : field + 1]
-        _record_column_tiles(graph, passes, source=one, first=field, chunks=chunks)
-
-
-def _record_column_tiles(
-    graph: StepGraph,
-    passes: Passes,
-    forward: int = 0,
-    updates: Sequence[ColumnUpdate] = (),
-    target: Any = None,
-    source: Any = None,
-    first: int = 0,
-    chunks: int = 1,
-) -> None:
-    """Record a pass that sends all of its source together, by columns from field `first` on."""
-    fields = range(first, first if source is None else first + len(source))
+    fields = range(0 if source is None else len(source))
     part = slice(fields.start, fields.stop)
     exchanges = [
         [
@@ -209,7 +187,7 @@ def _record_column_tiles(
     for one in itertools.chain(*exchanges):
         one.targets.record_open(graph, "transpose")
     for kx, leaving in enumerate(exchanges):
-        for tile in passes.column_tiles(graph, kx, arriving=forward > 0):
+        for tile in passes.column_tiles(graph, kx, forward, len(fields)):
             if forward:
                 tile.record_forward(forward, target)
             for update in updates:
@@ -246,29 +224,22 @@ class Passes(Protocol):
         """The number of chunks of planes in which a step sends fields to physical space."""
 
     @property
-    def sends_field_by_field(self) -> bool:
-        """Whether a pass sends fields to physical space one by one.
-
-        The first travels while the pass transforms the others.
-        """
-
-    @property
     def updating(self) -> Passes:
         """The passes that update modes: these passes, or the host's."""
 
     def column_tiles(
-        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+        self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0
     ) -> Iterator[ColumnTile]:
         """Yield the tiles of a pass over the columns of a range of kx.
 
-        The caller records each tile before it takes the next one. The columns may be `arriving` by
-        an exchange.
+        The caller records each tile before it takes the next one. An exchange may bring some
+        `arriving` fields, and another takes `leaving` ones.
         """
 
     def plane_tiles(
         self, graph: StepGraph, first: int, last: int, arriving: bool = False
     ) -> Iterator[PlaneTile]:
-        """Yield the tiles of a pass over planes of this rank; see `column_tiles`."""
+        """Yield the tiles of a pass over planes of this rank, `arriving` or not."""
 
     def exchange(
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
@@ -286,6 +257,11 @@ class SlabEngine:
     the exchange needs them: into the memory of other ranks if `store` is true and the transport
     supports it, else into a buffer, packed. If not `works`, it has the arrays and exchanges for
     the passes of others.
+
+    Small blocks of a step travel `together`: the rows of all fields of an exchange lie side by
+    side, so that what goes to a rank is one message and nobody packs it. The layout then depends on
+    the number of fields, so that passes cannot work in place: they read the array in which an
+    exchange arrives and write the one from which it leaves.
 
     Attributes
     ----------
@@ -309,6 +285,7 @@ class SlabEngine:
         batches: PlaneBatches | None = None,
         store: bool | None = None,
         works: bool = True,
+        together: bool = False,
     ) -> None:
         across: Transport | None = None
         lanes = device.lanes
@@ -317,6 +294,10 @@ class SlabEngine:
         self.geometry, self.devices, self._transport = geometry, [device], transport
         self._store, self._takes_whole = store, store is None or transport is None
         self._complex_dtype = np.dtype(complex_dtype)
+        self._together = (
+            together and transport is not None and self._takes_whole and self._step_chunks == 1
+        )
+        self._together = self._together and isinstance(geometry, SlabGeometry) and not geometry.flat
         self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
@@ -359,6 +340,8 @@ class SlabEngine:
                 sum(one.planes_size for one in parts),
                 sum(math.prod(one.columns_shape) for one in parts),
             ]
+        if self._together:
+            sizes = [max(sizes)] * 2
         columns = empty((fields, sizes[1]), dtype)
         # If every block is stored at its receiver, one array is enough: no two steps run at a time.
         stores = self._store and transport and not transport.pack_buffer_bytes(columns.nbytes)
@@ -378,6 +361,27 @@ class SlabEngine:
             columns.append(stored[:, start:stop].reshape(len(stored), *one.geometry.columns_shape))
             low, start = high, stop
         return planes, columns
+
+    def _planes_of(self, kx: int, fields: int, leaves: bool) -> Array:
+        """Return the packed planes of some fields, as `PlanePass.packed` takes them."""
+        if not self._together:
+            return self.planes[kx][:fields]
+        row = self.geometry.row
+        return self._rows(fields, leaves, self.planes[kx].shape[1] // row).swapaxes(0, 1)
+
+    def _columns_of(self, kx: int, fields: int, leaves: bool) -> Array:
+        """Return the columns of some fields: (fields, nz, ky of this rank, row)."""
+        if not self._together:
+            return self.columns[kx][:fields]
+        nz, ky, row = self.columns[kx].shape[1:]
+        return (
+            self._rows(fields, leaves, nz * ky).reshape(nz, ky, fields, row).transpose(2, 0, 1, 3)
+        )
+
+    def _rows(self, fields: int, leaves: bool, rows: int) -> Array:
+        """Return rows of fields that are exchanged together: (rows, fields, row)."""
+        memory, row = self._memory[0 if leaves else 1].reshape(-1), self.geometry.row
+        return memory[: rows * fields * row].reshape(rows, fields, row)
 
     def exchange_memory(self) -> tuple[Array, Array]:
         """Return the memory that exchanges leave, and arrive in, as bytes."""
@@ -402,28 +406,35 @@ class SlabEngine:
 
     @property
     def input_chunks(self) -> int:
-        return 1 if self.sends_field_by_field else self._step_chunks
-
-    @property
-    def sends_field_by_field(self) -> bool:
-        return self._takes_whole and self.devices[0].kind != "cpu" and self._step_chunks > 2
+        return self._step_chunks
 
     @cached_property
     def _step_chunks(self) -> int:
         if self._transport is None:
             return 1
-        return chunks_of_blocks(self.geometry.block_size * self._complex_dtype.itemsize)
+        size = self.geometry.block_size * self._complex_dtype.itemsize
+        sent = size * (self.geometry.ranges[0].geometry.ranks - 1)
+        for least, least_sent, chunks in CHUNKS_FROM[self.devices[0].processor]:
+            if size >= least and sent >= least_sent:
+                return chunks
+        return 1
 
     def column_tiles(
-        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+        self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0
     ) -> Iterator[ColumnTile]:
         """Yield batches of columns, each in the lane that works on it."""
-        device, passes, columns = self.devices[0], self._column_passes[kx], self.columns[kx]
+        device, passes = self.devices[0], self._column_passes[kx]
+        most = len(self.columns[kx])
+        columns, left = (
+            self._columns_of(kx, fields if self._together and fields else most, leaves)
+            for fields, leaves in ((arriving, False), (leaving, True))
+        )
         late = self.lane_after_exchange if arriving else None
         for number, (low, high) in enumerate(passes.batches()):
             work = graph.on(device, late or graph.lane_of_batch(number, device)[1])
             part = self.geometry.ranges[kx].among_kept
-            yield ColumnTile(passes, work, columns[:, :, low:high], low, high, part)
+            here, there = columns[:, :, low:high], left[:, :, low:high]
+            yield ColumnTile(passes, work, here, there, low, high, part)
 
     def plane_tiles(
         self, graph: StepGraph, first: int, last: int, arriving: bool = False
@@ -431,7 +442,10 @@ class SlabEngine:
         """Yield these planes as one tile, whose batches are dealt out to lanes."""
         if first < last:
             work = graph.on(self.devices[0], self.lane_after_exchange if arriving else None)
-            yield PlaneTile(self._plane_pass, work, self.planes, first, last, first)
+            packed = [
+                partial(self._planes_of, number) for number in range(len(self.geometry.ranges))
+            ]
+            yield PlaneTile(self._plane_pass, work, packed, first, last, first)
 
     def exchange(
         self,
@@ -457,6 +471,8 @@ class SlabEngine:
         if (kx, chunks) not in self._plans:
             self._plans[kx, chunks] = geometry.plan.split(chunks)
         plan, all_blocks = self._plans[kx, chunks][chunk], geometry.plan
+        if self._together:
+            return self._exchange_together(key, plan if forward else plan.reversed(), len(fields))
         own = slice(fields.start, fields.stop)
         source, target = self.planes[kx][own], self.columns[kx][own]
         target = target.reshape(len(target), -1)
@@ -488,6 +504,18 @@ class SlabEngine:
         self._exchanges[key] = SlabExchange(targets, source, tables, blocks)
         return self._exchanges[key]
 
+    def _exchange_together(
+        self, key: tuple[Any, ...], plan: ExchangePlan, fields: int
+    ) -> SlabExchange:
+        plan = plan.of_fields(fields)
+        source, target = (
+            memory.reshape(-1)[:size]
+            for memory, size in zip(self._memory, (plan.send_size, plan.receive_size), strict=True)
+        )
+        targets = packed_exchange(self._transport, plan, [(source, target)])
+        self._exchanges[key] = SlabExchange(targets, source)
+        return self._exchanges[key]
+
 
 def lane_after_exchange(device: Device) -> str | None:
     """Return the lane of the work that follows an exchange, or None for the lanes in turn.
@@ -501,15 +529,16 @@ def lane_after_exchange(device: Device) -> str | None:
 class PlaneTile:
     """A tile of a pass over planes: the planes of this rank from `low` to `high`, in place.
 
-    In the packed fields, one array for each range of kx, they begin at plane `first`. The methods
-    record operations in the graph `work`.
+    In the packed fields, one array for each range of kx, they begin at plane `first`; `packed` has
+    for each range a function that returns the first fields of the array, given how many arrive, or
+    leave. The methods record operations in the graph `work`.
     """
 
     def __init__(
         self,
         transforms: PlanePass | PencilPass,
         work: StepGraph,
-        packed: Sequence[Array],
+        packed: Sequence[Callable[[int, bool], Array]],
         low: int,
         high: int,
         first: int,
@@ -555,14 +584,15 @@ class PlaneTile:
         self._transforms.record_backward(self.work, sources, points, *self._range, scale)
 
     def _arriving(self, fields: int) -> list[PackedPlanes]:
-        return [self._transforms.packed(n, one[:fields]) for n, one in enumerate(self._packed)]
+        packed = (one(fields, False) for one in self._packed)
+        return [self._transforms.packed(number, planes) for number, planes in enumerate(packed)]
 
     def _leaving(
         self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
     ) -> list[PackedPlanes]:
         result = []
         for number, one in enumerate(exchanges):
-            planes, close = self._packed[number][:fields], None
+            planes, close = self._packed[number](fields, True), None
             if closing is not None:
                 close = partial(one.targets.record_close, closing, "transpose")
             if one.tables is None:
@@ -576,8 +606,8 @@ class ColumnTile:
     """A tile of a pass over columns: the ky of this rank from `low` to `high`, in place.
 
     `columns` has the shape (fields, nz, ky of the tile, row). It holds the modes that come back
-    from physical space, and later the modes that go there, of the range `kx`. The methods record
-    operations in the graph `work`.
+    from physical space, and `leaving`, often the same array, the modes that go there, of the range
+    `kx`. The methods record operations in the graph `work`.
     """
 
     def __init__(
@@ -585,12 +615,14 @@ class ColumnTile:
         transforms: ColumnPass,
         work: StepGraph,
         columns: Array,
+        leaving: Array,
         low: int,
         high: int,
         kx: slice = slice(None),
     ) -> None:
         self._transforms, self.work, self.device = transforms, work, work.device
-        self.columns, self.low, self.high, self._kx = columns, low, high, kx
+        self.columns, self.leaving = columns, leaving
+        self.low, self.high, self._kx = low, high, kx
 
     def part(self, array: Array) -> Array:
         """Return the tile's part of a spectral array: (fields, kz, ky of the tile, row)."""
@@ -608,7 +640,7 @@ class ColumnTile:
         self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
     ) -> None:
         """Record the start of the backward transform of a spectral field into some columns."""
-        part, columns = self.part(source), self.columns[fields]
+        part, columns = self.part(source), self.leaving[fields]
         self.record_in([part])
         place = None
         if exchanges[0].tables is not None:

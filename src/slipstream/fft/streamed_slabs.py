@@ -278,6 +278,7 @@ class StreamedColumnTile(ColumnTile):
             slot.worker.columns[kx],
             slot.work(graph),
             columns[:, :, : high - low],
+            columns[:, :, : high - low],
             low,
             high,
             one.among_kept,
@@ -366,7 +367,8 @@ class StreamedPlaneTile(PlaneTile):
             slot.place((needs.fields, one.geometry.packed_size(self._held)), needs.dtype)
             for one in needs.geometry.ranges
         ]
-        super().__init__(slot.worker.planes, slot.work(graph), packed, low, high, 0)
+        firsts = [lambda fields, _, one=one: one[:fields] for one in packed]
+        super().__init__(slot.worker.planes, slot.work(graph), firsts, low, high, 0)
         self._in_slot = packed
 
     def record_through(
@@ -495,7 +497,7 @@ class StreamedPasses:
     rank into `tiles` tiles, and its planes into at least as many.
     """
 
-    goes_ahead, sends_field_by_field, input_chunks = True, False, 1
+    goes_ahead, input_chunks = True, 1
     # Whether the engine of a single rank without working memory gets the columns that it needs.
     _adds_columns = True
 
@@ -557,7 +559,7 @@ class StreamedPasses:
         return self._tiles.chunks(self.tiles)
 
     def column_tiles(
-        self, graph: StepGraph, kx: int = 0, arriving: bool = False
+        self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0
     ) -> Iterator[StreamedColumnTile]:
         """Yield tiles of columns, each in the slot whose turn it is."""
         ky, most = self.geometry.ranges[kx].geometry.columns_shape[1], self.fields.ky

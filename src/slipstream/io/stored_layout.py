@@ -85,7 +85,7 @@ def stored_layout(shape: Sequence[int], boxes: Boxes, item_bytes: int) -> Stored
     # Lengths are halved: a little more is nearer to it than half of it.
     size = min(size + size // 4, _LARGEST_SHARD)
     borders = _borders(shape, boxes)
-    file = _cut(_whole(shape, borders), borders, size // item_bytes)
+    file = _divided(_whole(shape, borders), borders, size // item_bytes)
     bytes_of_file = math.prod(file) * item_bytes
     if bytes_of_file < size // 2 and (
         bytes_of_file < MAXIMUM_CHUNK_BYTES or _count(shape, file) > _MORE_FILES
@@ -178,6 +178,31 @@ def _cut(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int
         axis = max(range(len(found)), key=lambda i: (4 * shorter[i] >= found[i] > 1, found[i]))
         found[axis] = shorter[axis]
     return tuple(found)
+
+
+def _divided(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int, ...]:
+    """Return lengths of at most so many elements in all: those of the fewest equal parts."""
+    halved = _cut(lengths, borders, most)
+    for parts in range(-(-math.prod(lengths) // max(1, most)), _count(lengths, halved)):
+        found = list(lengths)
+        for factor in reversed(_prime_factors(parts)):
+            able = [i for i, border in enumerate(borders) if not border or found[i] % factor == 0]
+            axis = max(able, key=lambda i: found[i], default=0)
+            found[axis] = -(-found[axis] // factor)
+        divides = all(n and border % n == 0 for n, border in zip(found, borders, strict=True))
+        if divides and math.prod(found) <= most:
+            return tuple(found)
+    return halved
+
+
+def _prime_factors(number: int) -> list[int]:
+    factors, candidate = [], 2
+    while candidate * candidate <= number:
+        while number % candidate == 0:
+            factors.append(candidate)
+            number //= candidate
+        candidate += 1
+    return factors + [number] * (number > 1)
 
 
 def _count(shape: Sequence[int], file: Sequence[int]) -> int:

@@ -30,12 +30,14 @@ KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
 KERNEL nonlinear_term(const Complex* RESTRICT products, Complex* RESTRICT result,
                       const Real* RESTRICT wavenumbers, const Complex* RESTRICT phases,
                       const double* RESTRICT parameters, Index nz, Index ny, Index nx,
-                      Index row_size, Index low, Index gap, Index product_field, Index field,
-                      Index plane, Index first_y, Index all_y, double scale) {
+                      Index row_size, Index low, Index gap, Index product_field,
+                      Index product_plane, Index product_row, Index field, Index plane,
+                      Index first_y, Index all_y, double scale) {
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
     const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
-    const Complex* RESTRICT t = products + (z < low ? z : z + gap) * plane + y * row_size;
+    const Complex* RESTRICT t =
+        products + (z < low ? z : z + gap) * product_plane + y * product_row;
     FOR_COLUMNS(c, nx) {
       const Real kx = wavenumbers[c];
       Complex product[PRODUCTS], rest[PRODUCTS], now[STATE], rate[STATE], steady[STATE];

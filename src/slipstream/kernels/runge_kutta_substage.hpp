@@ -64,14 +64,16 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* RESTRICT phases, const double* RESTRICT parameters,
                         Index* marks, const Complex* RESTRICT propagators, Complex* carried, Index nz, Index ny, Index nx,
                         Index row_size, Index low, Index gap, Index product_field,
-                        Index state_field, Index plane, Index first_y, Index all_y,
+                        Index product_plane, Index product_row, Index state_field, Index plane,
+                        Index first_y, Index all_y,
                         Index decay_field, Index decay_plane, double a, double b, double scale) {
   const Modes modes = {nz, nx, first_y, all_y, decay_field, decay_plane};
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny;
     const Real step_a = step[0] * Real(a), step_b = step[0] * Real(b);
     const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
-    const Complex* RESTRICT t = products + (z < low ? z : z + gap) * plane + y * row_size;
+    const Complex* RESTRICT t =
+        products + (z < low ? z : z + gap) * product_plane + y * product_row;
     const Index at = z * plane + y * row_size;
     Real excess = 0;  // not-a-number once a value has been too large
     FOR_COLUMNS_SUM(c, nx, excess) {

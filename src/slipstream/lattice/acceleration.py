@@ -261,7 +261,7 @@ class Acceleration:
             largest = group_sums(device, largest, name="maxima_of_rows")
         own = device.to_host(largest).max(axis=0, initial=0)
         if self._comm is not None:
-            own = np.max(self._comm.allgather(own), axis=0)
+            own = self._comm.allreduce(own, op=np.maximum)
         most: list[float] = np.sqrt(own).tolist()
         return most
 

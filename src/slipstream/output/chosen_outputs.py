@@ -118,7 +118,7 @@ class ChosenOutputs:
             else:
                 self._not_restored.append(one)
         occasions = AtIntervals(one.settings.interval, one.start)
-        occasions.go_on(simulation.time, one.last, occasions)
+        occasions.resume_at(simulation.time, one.last, occasions)
         return occasions
 
     def _go_on_with(self, one: ChosenAverages, state: Checkpoint | None) -> None:
@@ -182,17 +182,17 @@ class ChosenOutputs:
                 if one in self._not_restored:
                     self._go_on_with(one, self._state_at(folder.parent))
                     occasions = self._due[one].occasions
-                    occasions.go_on(simulation.time, one.last, occasions)
+                    occasions.resume_at(simulation.time, one.last, occasions)
                 # What was written is of the end of a segment.
                 if one.find(folder, kept):
                     one.replace_last()
                 continue
             before = one.settings_in(earlier.case)
             asked = None if before is None else self._asked(before)
-            if self._due[one].go_on(simulation.time, one.find(folder, kept), asked):
+            if self._due[one].resume_at(simulation.time, one.find(folder, kept), asked):
                 one.replace_last()
         for movie in self._movies:
-            self._due[movie].occasions.go_on(simulation.time, simulation.time, None)
+            self._due[movie].occasions.resume_at(simulation.time, simulation.time, None)
 
     def seals(self) -> dict[str, Seal]:
         """Return what is known of the files by name. Collective; of use on rank 0."""

@@ -27,7 +27,7 @@ class Occasions(ABC):
             self.take(time, step)
         return is_due
 
-    def go_on(self, time: float, last: float | None, before: Occasions | None) -> None:
+    def resume_at(self, time: float, last: float | None, before: Occasions | None) -> None:
         """Go on with a run at a time: what was due before is over, what is due then may be done.
 
         `last` is when something was written last, by occasions `before`; None for never, and for
@@ -66,7 +66,7 @@ class AtIntervals(Occasions):
         if self._interval is not None:
             self._occasions = self._passed(time, self._interval)
 
-    def go_on(self, time: float, last: float | None, before: Occasions | None) -> None:
+    def resume_at(self, time: float, last: float | None, before: Occasions | None) -> None:
         if self._interval is None:
             return
         self._occasions = passed = self._passed(time, self._interval)
@@ -130,7 +130,7 @@ class AtTimes(Occasions):
     def take(self, time: float, step: int) -> None:
         del self._times[: len(self._reached(time))]
 
-    def go_on(self, time: float, last: float | None, before: Occasions | None) -> None:
+    def resume_at(self, time: float, last: float | None, before: Occasions | None) -> None:
         self._times = [one for one in self._times if one > time or _same(one, time)]
         if last is not None:
             self.take(last, 0)
@@ -173,14 +173,14 @@ class OutputTimes:
         self.occasions = occasions
         self.last: float | None = None
 
-    def go_on(self, time: float, times: Sequence[float], before: Occasions | None) -> bool:
+    def resume_at(self, time: float, times: Sequence[float], before: Occasions | None) -> bool:
         """Go on at a time after output at these times; return whether the last one is replaced.
 
         It is if it was written only because a segment ended there, not at one of the occasions
         `before`: those of the segment before, or None if that did not ask for this output.
         """
         self.last = times[-1] if times else None
-        self.occasions.go_on(time, self.last, before)
+        self.occasions.resume_at(time, self.last, before)
         if self.last is None or before is None:
             return False
         return not before.is_occasion(self.last, times[-2] if len(times) > 1 else None)

@@ -146,7 +146,7 @@ class OutputWriter:
         for kind, at in times.items():
             before = AtIntervals(earlier.case.output.interval(kind), earlier.time)
             # A kind that has not been written yet does not go on: it is due at once.
-            if not at or not self._due[kind].go_on(time, at, before):
+            if not at or not self._due[kind].resume_at(time, at, before):
                 continue
             if kind == "diagnostics":
                 rows.pop()  # the next row does not follow it

@@ -129,8 +129,8 @@ class ArrayValues(PointValues):
             extreme = np.max if how == "max" else np.min
             worst = -np.inf if how == "max" else np.inf
             mine = float(extreme(own)) if own.size else worst
-            found = [mine] if self._comm is None else self._comm.allgather(mine)
-            return float(extreme(found))
+            op = np.maximum if how == "max" else np.minimum  # which keep not-a-number
+            return mine if self._comm is None else float(self._comm.allreduce(mine, op=op))
         if part.size:
             planes[box.start[0] : box.stop[0]] = value()
         mean = float(sum_over_ranks(self._comm, planes).sum()) / float(np.prod(layout.shape))

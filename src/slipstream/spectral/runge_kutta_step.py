@@ -79,7 +79,7 @@ class SpectralStep:
             "carried": fields(problem.size) if problem.method.carries else state,
         }
         self.passes: Passes = (
-            SlabEngine(device, geometry, problem.transformed, dtype, transport)
+            SlabEngine(device, geometry, problem.transformed, dtype, transport, together=True)
             if passes is None
             else passes(transport)
         )
@@ -353,9 +353,10 @@ class SpectralStep:
         """Return the sizes, strides and places by which kernels find the modes of a tile."""
         geometry, columns = self.problem.geometry, tile.columns
         (nz, all_y, nx), modes = geometry.spectral_box.shape, geometry.modes[0]
-        product_field, plane = (stride // columns.itemsize for stride in columns.strides[:2])
+        of_products = [stride // columns.itemsize for stride in columns.strides[:3]]
+        of_state = [stride // field.itemsize for stride in field.strides[:2]]
         sizes = nz, tile.high - tile.low, nx, geometry.row, modes.low, modes.gap
-        return (*sizes, product_field, field.strides[0] // field.itemsize, plane, tile.low, all_y)
+        return (*sizes, *of_products, *of_state, tile.low, all_y)
 
     def model_kernel(
         self, header: str, name: str, device: Device | None = None, **constants: Any

@@ -29,9 +29,9 @@ def test_each_row_is_one_rank_of_a_step_or_of_a_transform(tmp_path, monkeypatch,
         ("transform", 4),
         ("transform", 4096),
     ]
-    # A step of four substages exchanges twice in each: three fields, then five.
+    # A step of four substages exchanges twice in each: three fields, then five, in one message.
     assert rows[0]["exchanges"] == 8
-    assert rows[0]["peers"] == 3 and rows[0]["most messages to a peer"] == 4 * (3 + 5)
+    assert rows[0]["peers"] == 3 and rows[0]["most messages to a peer"] == 8
     assert rows[2]["peers"] < 2 * 64
     assert "RK4 step" in capsys.readouterr().out
 

@@ -21,40 +21,10 @@ def with_fields(boxes, fields):
     return tuple(Box((0, *b.start), (fields if b.size else 0, *b.stop)) for b in boxes)
 
 
-def route_of(
-    shape,
-    ranks,
-    dtype="float64",
-    fields=1,
-    layout="slab",
-    order="transposed",
-    truncation=None,
-    process_grid=None,
-    input_boxes=None,
-    output_boxes=None,
-    workers=None,
-):
+def route_of(shape, ranks, dtype="float64", fields=1, workers=None, **options):
     """Return the stages of a transform, and its arguments."""
-    arguments = checked_arguments(
-        ranks,
-        shape=shape,
-        dtype=dtype,
-        fields=fields,
-        layout=layout,
-        order=order,
-        process_grid=process_grid,
-        input_boxes=input_boxes,
-        output_boxes=output_boxes,
-        truncation=truncation,
-        transport="auto",
-        workers=workers,
-        wire=None,
-        tune="off",
-        schedule="overlap",
-        residency="device",
-        memory=None,
-        streaming=None,
-    )
+    options = {"dtype": dtype, "fields": fields, "workers": workers, **options}
+    arguments = checked_arguments(ranks, shape=shape, **options)
     ends = (with_fields(boxes, fields) for boxes in (arguments.input_boxes, arguments.output_boxes))
     sizes = (fields, *arguments.shape)
     return find_route(sizes, arguments.modes, arguments.real, *ends, workers or ranks), arguments

@@ -55,6 +55,22 @@ def test_4096_cubed_has_at_most_a_thousand_files(ranks, how):
         assert len(rounds) <= 2 * math.ceil(layout.files(shape) / writers)
 
 
+@pytest.mark.parametrize("points, ranks", [(12288, 1024), (18432, 3072), (18432, 18432)])
+@pytest.mark.parametrize("how", ["slabs", "pencils"])
+def test_the_largest_arrays_have_a_file_for_each_writer_and_512_mib(points, ranks, how):
+    shape = (points,) * 3
+    grid = (ranks, 1, 1) if how == "slabs" else (96, ranks // 96, 1)
+    if points % grid[1]:
+        grid = (32, 32, 1)
+    boxes = grid_boxes(shape, grid)
+    layout = stored_layout(shape, pairs(boxes), 4)
+    assert math.prod(layout.file) * 4 <= 512 * 2**20
+    assert layout.files(shape) <= ranks * math.ceil(points**3 * 4 / ranks / (512 * 2**20))
+    # No file has parts of two ranks.
+    own = boxes[0].shape
+    assert all(n == 1 or own[i] % layout.file[i] == 0 for i, n in enumerate(grid))
+
+
 @pytest.mark.parametrize("points", [32, 256, 1024])
 @pytest.mark.parametrize("ranks", [1, 4, 64])
 def test_arrays_of_few_files_have_a_file_for_each_chunk(points, ranks):

@@ -1,0 +1,179 @@
+"""Forecast steps and transforms of this machine, then measure them, and print both in a table.
+
+    mpiexec -n 2 python tools/forecast_table.py --out forecast-2.json
+    python tools/forecast_table.py --show forecast-1.json forecast-2.json
+
+The rates are those of ``slipstream info --calibrate``, measured first, on the same ranks. All
+forecasts are written to the file before anything of them is measured. Each step is timed in rounds
+in turn; the table shows the median over rounds, and the quartiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from slipstream import mpi_launch
+from slipstream.array_types import Comm
+from slipstream.bench.ranks_bench import noted_transform
+from slipstream.case import LatticeCase, SpectralCase
+from slipstream.collective import on_first_rank, own
+from slipstream.device import Device
+from slipstream.exchange import RankPlace, open_matching_device
+from slipstream.fft import DistributedFFT
+from slipstream.forecast import Machine, forecast, step_time
+from slipstream.forecast.calibration import calibrate, case_of_family
+from slipstream.forecast.step_price import NotedSteps, counts_of, noting_device
+from slipstream.machine_info import commit_name
+from slipstream.simulation import make_simulation
+
+# Points along an axis. None of them is what the calibration times.
+SIZES = {
+    "cpu": {
+        "spectral": (32, 64, 128),
+        "lattice": (48, 72, 128),
+        "advection": (48, 96, 256),
+        "transform": (32, 64, 128),
+    },
+    "gpu": {
+        "spectral": (64, 256, 768),
+        "lattice": (96, 200, 480),
+        "advection": (64, 256, 840),
+        "transform": (64, 256, 768),
+    },
+}
+# Rounds, and the seconds that a step is repeated for in each.
+ROUNDS, SECONDS = 9, 0.2
+Row = dict[str, Any]
+
+
+def rows_of(kind: str) -> Iterator[Row]:
+    """Yield what is forecast for a kind of device."""
+    for family, sizes in SIZES[kind].items():
+        for points in sizes:
+            yield {"family": family, "points": points}
+
+
+def forecast_of(row: Row, machine: Machine, ranks: int) -> float:
+    """Return the forecast of a step, or of a pair of transforms, in seconds."""
+    if row["family"] == "transform":
+        place, device = RankPlace(0, ranks, ranks), noting_device(machine, ranks)
+        graphs = [noted_transform(device, place, (row["points"],) * 3, "auto", layout="slab")]
+        noted = NotedSteps("spectral", graphs, place, 0.0, is_overlapped=True)
+        return 2 * step_time(counts_of(noted, machine), machine).total
+    (found,) = forecast(case_of_family(row["family"], row["points"]), machine, [1])
+    return found.time.total if found.time else math.nan
+
+
+def step_of(row: Row, device: Device, comm: Comm) -> tuple[Callable[[], Any], int]:
+    """Return what does some steps, or a pair of transforms, and how many. Collective."""
+    if row["family"] == "transform":
+        plan = DistributedFFT((row["points"],) * 3, comm=comm, device=device)
+        points, modes = plan.empty_input(), plan.empty_output()
+        device.run(device.fill(points, 0))
+
+        def pair() -> None:
+            plan.forward(points, modes)
+            plan.backward(modes, points)
+
+        return pair, 1
+    case = case_of_family(row["family"], row["points"])
+    simulation: Any = make_simulation(case, comm, device)
+    simulation.prepare()
+    if isinstance(case, LatticeCase):
+        return partial(simulation.flow.advance, 2), 2
+    if isinstance(case, SpectralCase):
+        return partial(simulation.advance, 1e-6), 1
+    return partial(simulation.advance, simulation.step_size()), 1
+
+
+def measured(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -> list[float]:
+    """Return the seconds of a step in each round, on the slowest rank. Collective."""
+
+    def seconds(repetitions: int) -> float:
+        device.synchronize()
+        if comm is not None:
+            comm.Barrier()
+        began = time.perf_counter()
+        for _ in range(repetitions):
+            steps()
+        device.synchronize()
+        mine = (time.perf_counter() - began) / repetitions / count
+        return mine if comm is None else float(comm.allreduce(mine, op=max))
+
+    seconds(2)
+    repetitions = max(1, int(SECONDS / (count * seconds(1))))
+    return [seconds(repetitions) for _ in range(ROUNDS)]
+
+
+def run(out: Path, name: str) -> None:
+    """Calibrate, forecast, write that, and measure. Collective."""
+    comm = own(mpi_launch.world_comm(), "forecasts")
+    ranks = 1 if comm is None else comm.size
+    device = open_matching_device(name, comm)
+    with tempfile.TemporaryDirectory() as folder:
+        machine = calibrate(device, comm, Path(folder) / "machine.toml")
+    rows = list(rows_of(device.processor))
+    for row in rows:
+        row["forecast"] = forecast_of(row, machine, ranks)
+    record = {
+        "commit": commit_name(),
+        "device": device.name,
+        "ranks": ranks,
+        "forecast at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}",
+        "machine": machine.model_dump(exclude_none=True),
+        "rows": rows,
+    }
+
+    def write() -> None:
+        out.write_text(json.dumps(record, indent=1) + "\n")
+
+    on_first_rank(comm, write)
+    for row in rows:
+        row["measured"] = measured(*step_of(row, device, comm), device, comm)
+    record["measured at"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
+    on_first_rank(comm, write)
+    if comm is None or comm.rank == 0:
+        show([record])
+
+
+def show(records: Sequence[dict[str, Any]]) -> None:
+    """Print a table of what was forecast and measured."""
+    print("| what | points | ranks | forecast | measured | quartiles | error |")
+    print("|---|---|---|---|---|---|---|")
+    for record in records:
+        for row in record["rows"]:
+            low, middle, high = (1e3 * x for x in statistics.quantiles(row["measured"], n=4))
+            expected = 1e3 * row["forecast"]
+            print(
+                f"| {row['family']} | {row['points']}³ | {record['ranks']} | {expected:.3g} ms"
+                f" | {middle:.3g} ms | {low:.3g} to {high:.3g} | {expected / middle - 1:+.0%} |"
+            )
+
+
+def main() -> None:
+    """Do what the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, help="write a record")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--show", type=Path, nargs="+", help="print records")
+    asked = parser.parse_args()
+    if asked.show:
+        show([json.loads(path.read_text()) for path in asked.show])
+    elif asked.out:
+        run(asked.out, asked.device)
+    else:
+        parser.error("give --out FILE or --show FILE ...")
+
+
+if __name__ == "__main__":
+    main()
