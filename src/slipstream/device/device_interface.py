@@ -163,6 +163,9 @@ class Device(ABC):
     inline : bool
         Whether operations are over when they have been submitted.
     pause : float
+    multiprocessors, blocks_per_multiprocessor : int
+        How many there are, and how many blocks one of them holds at most; of a CPU, those of the
+        GPU that its tiled kernels are laid out for.
         Seconds for which a thread that polls leaves its core to the kernels, between two polls.
     row_bytes : int
         Rows of large arrays are best accessed where they start at multiples of this.
@@ -178,6 +181,8 @@ class Device(ABC):
     inline: bool = False
     notes: bool = False
     pause: float
+    multiprocessors: int
+    blocks_per_multiprocessor: int
     row_bytes: int
     array_module: ModuleType
     default_stream: Stream

@@ -39,6 +39,7 @@ from slipstream.fft.slab_engine import (
 )
 from slipstream.fft.slab_layout import SlabGeometry, planes_of_run
 from slipstream.fft.slab_tiles import SlabTiles, SlabWorker, TileNeeds, placed_points
+from slipstream.outofcore.file_arrays import FileHome
 from slipstream.outofcore.tile_slots import Slot
 from slipstream.schedule import StepGraph
 
@@ -122,8 +123,8 @@ class HostFields:
 
     `planes` and `columns` are the working arrays of each range of kx, and `resident` the columns
     that stay on a device. If `by_device`, tiles leave for `DeviceTargets`. Points have `padded`
-    rows whose padding crosses the bus too. If `apart`, planes are those of the columns, and columns
-    that stay on a device have no place on the host.
+    rows whose padding crosses the bus too. The only rank may have columns `apart`, in place of
+    both arrays.
     """
 
     needs: TileNeeds
@@ -135,21 +136,28 @@ class HostFields:
     home: Device
     by_device: bool = False
     padded: bool = False
-    apart: bool = False
+    apart: Sequence[OwnColumns] = ()
 
-    def columns_of(self, kx: int, low: int, high: int) -> Array:
-        """Return the place of some ky of this rank: (fields, nz, ky, row)."""
-        skipped = self.resident[kx].ky if self.apart else 0
-        return self.columns[kx][:, :, max(0, low - skipped) : max(0, high - skipped)]
-
-    def planes_of(self, kx: int, fields: int, low: int, high: int) -> Array:
-        """Return what this rank has of its planes, and leaves the device: (fields, planes, ...)."""
-        stay = self.resident[kx].ky
+    def columns_of(self, kx: int, low: int, high: int) -> Any:
+        """Return the place of some ky of this rank, (fields, nz, ky, row); None if they stay."""
         if self.apart:
-            return self.columns[kx][:fields, low:high]
-        g = self.needs.geometry.ranges[kx].geometry
+            return self.apart[kx].columns(low, high)
+        return self.columns[kx][:, :, low:high]
+
+    def planes_of(self, kx: int, fields: int, low: int, high: int) -> Iterator[tuple[slice, Array]]:
+        """Yield what this rank has of its planes, and leaves the device, by ranges of ky.
+
+        Arrays have the shape (fields, planes, ky, row).
+        """
+        if self.apart:
+            for ky, part in self.apart[kx].parts:
+                yield ky, part[:fields, low:high]
+            return
+        g, stay = self.needs.geometry.ranges[kx].geometry, self.resident[kx].ky
         start, size = g.packed_blocks(g.planes)[g.rank]
-        return _planes_of(self.planes[kx][:fields], start, size, low, high, g.row)[:, :, stay:]
+        own = _planes_of(self.planes[kx][:fields], start, size, low, high, g.row)
+        if own[:, :, stay:].size:
+            yield slice(stay, size // g.row), own[:, :, stay:]
 
     def at_home(self, points: PointOperation, low: int, fills: bool) -> PointOperation:
         """Return an operation on points of a tile, whose first plane is `low`, at home.
@@ -180,22 +188,56 @@ class HostFields:
         return of_batch
 
 
-class OwnColumns(PackTargets):
-    """Where the only rank's tiles leave for: columns, without those that stay on a device."""
+class OwnColumns:
+    """The columns of the only rank that leave the device, in memory or in files.
+
+    Those that stay there have no place here. In memory all lie together; in files every tile is
+    in one piece, since drives read and write long pieces faster: `parts` has ranges of ky, and
+    arrays (fields, nz, ky, row).
+    """
+
+    def __init__(
+        self, home: Device, fields: int, geometry: SlabGeometry, dtype: DTypeLike, ky: int, low: int
+    ) -> None:
+        (nz, all_ky, row), self._geometry = geometry.columns_shape, geometry
+        step = ky if isinstance(home, FileHome) else max(1, all_ky - low)
+        self.parts: list[tuple[slice, Array]] = []
+        for first in range(low, all_ky, step):
+            last = min(first + step, all_ky)
+            array = home.zeros((fields, nz, last - first, row), dtype)
+            self.parts.append((slice(first, last), array))
+
+    def columns(self, low: int, high: int) -> Any:
+        """Return the place of a tile: (fields, nz, ky, row); None if it stays on the device."""
+        for ky, part in self.parts:
+            if ky.start <= low < ky.stop:
+                return part[:, :, low - ky.start : high - ky.start]
+        return None
+
+    def targets(self, fields: range) -> OwnTargets:
+        """Return where the blocks of some fields belong."""
+        parts = [(ky, part[fields.start : fields.stop]) for ky, part in self.parts]
+        return OwnTargets(self._geometry.plan, parts)
+
+
+class OwnTargets(PackTargets):
+    """Where the only rank's tiles leave for: its own columns, by ranges of ky."""
 
     stores = True
 
-    def __init__(self, plan: ExchangePlan, columns: Array, ky: int) -> None:
+    def __init__(self, plan: ExchangePlan, parts: Sequence[tuple[slice, Array]]) -> None:
         super().__init__(plan, [])
-        self._columns, self._ky = columns, ky
+        self._parts = parts
 
     def views(self, number: int, box: Box, peer: int | None = None) -> Views:
-        (z, ky, x), stop = box.start, box.stop
-        part = Box((z, max(ky, self._ky), x), (stop[0], max(stop[1], self._ky), stop[2]))
-        if not part.size:
-            return []
-        where = Box((0, self._ky, 0), (stop[0], stop[1], stop[2]))
-        return [(part, self._columns[number][part.slices(where)])]
+        found = []
+        for ky, array in self._parts:
+            _, nz, _, row = array.shape
+            whole = Box((0, ky.start, 0), (nz, ky.stop, row))
+            part = box.intersect(whole)
+            if part.size:
+                found.append((part, array[number][part.slices(whole)]))
+        return found
 
 
 def _record_store(
@@ -384,10 +426,8 @@ class StreamedPlaneTile(PlaneTile):
             in_slot, planes = self._in_slot[kx][:fields], self.high - self.low
             packed = _planes_of(in_slot, start, size, 0, planes, g.row)
             resident.record_in(self.work, packed, self.low)
-            rest = packed[:, :, resident.ky :]
-            if rest.size:
-                own = self._host.planes_of(kx, fields, self.low, self.high)
-                self._slot.record_in(self._graph, rest, own)
+            for ky, own in self._host.planes_of(kx, fields, self.low, self.high):
+                self._slot.record_in(self._graph, packed[:, :, ky], own)
 
     def _record_out(
         self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
@@ -473,12 +513,17 @@ class StreamedPasses:
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
         self.residents = self._keep(max(0, limit - self.device_bytes - others))
-        apart = self._adds_columns and not len(engine.columns[0])
-        columns = [self._columns_apart(kx) for kx in range(len(self.residents)) if apart]
+        needs, apart = tiles.needs, []
+        if self._adds_columns and not len(engine.columns[0]):
+            most = tiles.most(self.tiles)[1]
+            apart = [
+                OwnColumns(tiles.home, needs.fields, one.geometry, needs.dtype, most, stay.ky)
+                for one, stay in zip(self.geometry.ranges, self.residents, strict=True)
+            ]
         self.fields = HostFields(
-            tiles.needs,
+            needs,
             engine.planes,
-            columns or engine.columns,
+            engine.columns,
             self.residents,
             *tiles.most(self.tiles),
             tiles.home,
@@ -500,12 +545,6 @@ class StreamedPasses:
         ]
         self.device_bytes += max(one.tiles for one in kept) * size
         return kept
-
-    def _columns_apart(self, kx: int) -> Array:
-        """Return memory on the host for the columns that do not stay on the device."""
-        needs, (nz, ky, row) = self._tiles.needs, self.geometry.ranges[kx].geometry.columns_shape
-        shape = needs.fields, nz, ky - self.residents[kx].ky, row
-        return self._tiles.home.zeros(shape, needs.dtype)
 
     # -- tiles -------------------------------------------------------------------------------
 
@@ -541,7 +580,5 @@ class StreamedPasses:
     ) -> SlabExchange:
         """Return the exchange of the blocks that tiles write. Collective."""
         if self.fields.apart:
-            plan, columns = self.geometry.ranges[kx].geometry.plan, self.fields.columns[kx]
-            own = columns[fields.start : fields.stop]
-            return SlabExchange(OwnColumns(plan, own, self.residents[kx].ky), columns)
+            return SlabExchange(self.fields.apart[kx].targets(fields), self.fields.columns[kx])
         return self._host.exchange(kx, fields, forward, chunk, chunks, whole=False)

@@ -221,17 +221,18 @@ class FileHome(HostDevice):
         """Return an array whose elements are 0, in files unless it is small."""
         dtype = np.dtype(dtype)
         shape = tuple(map(int, shape))
-        if math.prod(shape) * dtype.itemsize < _SMALL:
+        size = math.prod(shape) * dtype.itemsize
+        if not size or size < _SMALL:
             return self.host.empty(shape, dtype)
         memory = _FileMemory(self.folders, shape, dtype)
-        note_owned(memory, "disk", math.prod(shape) * dtype.itemsize)
+        note_owned(memory, "disk", size)
         return np.asarray(memory)
 
     pinned = empty
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         array = self.empty(shape, dtype)
-        if array.nbytes < _SMALL:
+        if files_of(array) is None:
             array[...] = 0
         return array
 

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,10 +25,15 @@ from slipstream.outofcore.file_arrays import MappedFiles, OpenFile
 
 # Requests of a transfer that are under way together, and bytes of one at most.
 _DEPTH, _MOST = 8, 1 << 20
+# Pieces of memory of one request: the least number that systems allow.
+_PIECES = 1024
 # Pages are what the system reads and writes as a whole.
 _PAGE = mmap.PAGESIZE
 
 _local = threading.local()
+# Addresses and sizes; and a file, an offset in it, and the memory of what is there.
+_Pieces: TypeAlias = "list[tuple[int, int]]"
+_Request: TypeAlias = "tuple[OpenFile, int, _Pieces]"
 
 
 class FileTransfer:
@@ -60,19 +66,34 @@ class FileTransfer:
             if failure is not None:
                 raise failure
 
-    def _requests(
-        self, there: np.ndarray, here: np.ndarray, size: int
-    ) -> Iterator[tuple[OpenFile, int, int, int]]:
-        """Yield file, offset, address and size of parts of rows."""
-        for address, target in zip(there.tolist(), here.tolist(), strict=True):
-            for file, offset, count in self._files.pieces(address, size):
+    def _requests(self, there: np.ndarray, here: np.ndarray, size: int) -> Iterator[_Request]:
+        """Yield requests in the order of the file; rows that follow each other there are in one."""
+        order = np.argsort(there, kind="stable")
+        file: OpenFile | None = None
+        start, total = 0, 0
+        pieces: _Pieces = []
+        for address, target in zip(there[order].tolist(), here[order].tolist(), strict=True):
+            for of, offset, count in self._files.pieces(address, size):
                 low = 0
                 while low < count:
-                    # Ends of parts are ends of pages.
-                    end = min(count, (offset + low + _MOST) // _PAGE * _PAGE - offset)
-                    yield file, offset + low, target + low, end - low
-                    low = end
+                    place = offset + low
+                    full = total == _MOST or len(pieces) == _PIECES
+                    if full or of is not file or place != start + total:
+                        if file is not None:
+                            yield file, start, pieces
+                        file, start, total, pieces = of, place, 0, []
+                    # Requests end where pages end.
+                    most = (start + _MOST) // _PAGE * _PAGE - place
+                    part = min(count - low, most if most > 0 else count)
+                    pieces.append((target + low, part))
+                    total += part
+                    low += part
+                    if most == part:
+                        yield file, start, pieces
+                        file = None
                 target += count
+        if file is not None:
+            yield file, start, pieces
 
 
 def _starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
@@ -95,66 +116,78 @@ def _pool(reads: bool) -> ThreadPoolExecutor:
     return _pools()[reads]
 
 
-def _transfer(reads: bool, requests: list[tuple[OpenFile, int, int, int]]) -> None:
-    for file, offset, address, size in requests:
-        if reads:
-            _read(file, offset, address, size)
+def _transfer(reads: bool, requests: list[_Request]) -> None:
+    for file, offset, pieces in requests:
+        size = sum(part for _, part in pieces)
+        aligned = not any((address | part) % file.sector for address, part in pieces)
+        if file.direct is None:
+            _all(reads, file.pages, _memories(pieces), offset, size)
+        elif aligned and not offset % file.sector:
+            _all(reads, file.direct, _memories(pieces), offset, size)
+        elif reads:
+            _read_around(file, offset, pieces, size)
         else:
-            _write(file, offset, address, size)
+            _write_within(file, offset, pieces, size)
 
 
-def _buffer() -> mmap.mmap:
+def _read_around(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> None:
+    """Read whole pages to a buffer, and from there to where they belong."""
+    assert file.direct is not None
+    buffer, address = _buffer()
+    first = offset // _PAGE * _PAGE
+    stop = -(-(offset + size) // _PAGE) * _PAGE
+    _all(True, file.direct, [buffer[: stop - first]], first, offset + size - first)
+    address += offset - first
+    for target, part in pieces:
+        ctypes.memmove(target, address, part)
+        address += part
+
+
+def _write_within(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> None:
+    """Write whole pages from a buffer, and what is in the pages of others as the system does."""
+    assert file.direct is not None
+    buffer, address = _buffer()
+    first = offset // _PAGE * _PAGE
+    place = address + offset - first
+    for source, part in pieces:
+        ctypes.memmove(place, source, part)
+        place += part
+    low, high = -(-offset // _PAGE) * _PAGE, (offset + size) // _PAGE * _PAGE
+    if low < high:
+        _all(False, file.direct, [buffer[low - first : high - first]], low, high - low)
+    else:
+        low = high = offset + size
+    for start, end in ((offset, low), (high, offset + size)):
+        if start < end:
+            _all(False, file.pages, [buffer[start - first : end - first]], start, end - start)
+
+
+def _buffer() -> tuple[memoryview, int]:
+    """Return the buffer of this thread, and its address."""
     if not hasattr(_local, "buffer"):
-        _local.buffer = mmap.mmap(-1, _MOST + 2 * _PAGE)
-        _local.address = address_of(np.frombuffer(_local.buffer, np.uint8))
-    buffer: mmap.mmap = _local.buffer
+        memory = mmap.mmap(-1, _MOST + 2 * _PAGE)
+        _local.buffer = memoryview(memory), address_of(np.frombuffer(memory, np.uint8))
+    buffer: tuple[memoryview, int] = _local.buffer
     return buffer
 
 
-def _memory(address: int, size: int) -> memoryview:
-    return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+def _memories(pieces: _Pieces) -> list[memoryview]:
+    return [
+        memoryview((ctypes.c_char * part).from_address(address)).cast("B")
+        for address, part in pieces
+    ]
 
 
-def _read(file: OpenFile, offset: int, address: int, size: int) -> None:
-    if file.direct is None:
-        _all(os.preadv, file.pages, _memory(address, size), offset, size)
-        return
-    if not (offset | address | size) % file.sector:
-        _all(os.preadv, file.direct, _memory(address, size), offset, size)
-        return
-    first = offset // _PAGE * _PAGE
-    stop = -(-(offset + size) // _PAGE) * _PAGE
-    part = memoryview(_buffer())[: stop - first]
-    _all(os.preadv, file.direct, part, first, offset + size - first)
-    ctypes.memmove(address, _local.address + offset - first, size)
-
-
-def _write(file: OpenFile, offset: int, address: int, size: int) -> None:
-    if file.direct is None:
-        _all(os.pwritev, file.pages, _memory(address, size), offset, size)
-        return
-    if not (offset | address | size) % file.sector:
-        _all(os.pwritev, file.direct, _memory(address, size), offset, size)
-        return
-    low, high = -(-offset // _PAGE) * _PAGE, (offset + size) // _PAGE * _PAGE
-    if low < high:
-        part = memoryview(_buffer())[: high - low]
-        ctypes.memmove(_local.address, address + low - offset, high - low)
-        _all(os.pwritev, file.direct, part, low, high - low)
-    else:
-        low = high = offset + size
-    # These pages have neighbours of other rows.
-    for start, end in ((offset, low), (high, offset + size)):
-        if start < end:
-            part = _memory(address + start - offset, end - start)
-            _all(os.pwritev, file.pages, part, start, end - start)
-
-
-def _all(call: object, file: int, memory: memoryview, offset: int, least: int) -> None:
+def _all(reads: bool, file: int, memories: list[memoryview], offset: int, least: int) -> None:
     """Transfer at least so many bytes of some memory."""
     done = 0
-    while done < least:
-        count = call(file, [memory[done:]], offset + done)  # type: ignore[operator]
+    while True:
+        count = (os.preadv if reads else os.pwritev)(file, memories, offset + done)
         if count <= 0:
             raise OSError(f"a file ended {least - done} bytes too early")
         done += count
+        if done >= least:
+            return
+        while memories and count >= len(memories[0]):
+            count -= len(memories.pop(0))
+        memories[:1] = [memories[0][count:]]

@@ -87,7 +87,7 @@ class HostDeviceCopier:
             reads=[source],
             writes=[target],
             label=label,
-            category="copy",
+            category="copy" if label not in _LABELS.values() else "io",
             lane=lane,
             device=self._device,
         )
@@ -118,7 +118,7 @@ class HostDeviceCopier:
                 reads=[of],
                 writes=[to],
                 label=label,
-                category="pack" if on_host and files is None else "copy",
+                category="copy" if not on_host else "pack" if files is None else "io",
                 lane=label if on_host and files is not None else lane,
                 device=device,
             )

@@ -186,16 +186,19 @@ class Placement:
         least = self._crossings(all_ky) if streaming.resident else None
         return {
             "device": Fact([self.device.name], count=len(self.devices)),
-            "residency": Fact(self.residency, bytes=need, free=free, **self._files()),
+            "residency": Fact(self.residency, bytes=need, free=free, **self._together()),
             "memory per device": Fact([self.limit], "bytes", is_limit=True),
             "bus": Fact(self._crossings(), "bytes", least=least, update=streaming.update),
         }
 
-    def _files(self) -> dict[str, Any]:
-        """Return in which folders files are, and whether tiles go to drives directly."""
-        if not isinstance(self.home, FileHome):
+    def _together(self) -> dict[str, Any]:
+        """Return the bytes of a step at home and on its device, and in core; where files are."""
+        if self.home in self.devices:
             return {}
-        return {"folders": self.home.folders, "is_direct": self.home.is_direct}
+        found = {"total": sum(self.taken.values()), "in_core": self.in_core_bytes}
+        if not isinstance(self.home, FileHome):
+            return found
+        return found | {"folders": self.home.folders, "is_direct": self.home.is_direct}
 
     def columns(self, passes: Passes) -> dict[str, Fact]:
         """Return which columns stay on the device, now that its memory is known."""

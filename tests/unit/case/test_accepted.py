@@ -38,7 +38,7 @@ from slipstream.validation import validate_command
         (accepted.VALIDATED, validate_command.CASES),
         (accepted.SCHEDULES, POLICIES),
         (accepted.TRANSPORTS, TRANSPORTS),
-        (("device", "host", "auto"), fft_arguments.RESIDENCIES),
+        ((*accepted.RESIDENCIES, "auto"), fft_arguments.RESIDENCIES),
         (accepted.COPIES, host_device_copy.COPIES),
         (accepted.FFT_LAYOUTS, fft_arguments.LAYOUTS),
         (accepted.FFT_ORDERS, fft_arguments.ORDERS),
