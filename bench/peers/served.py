@@ -42,13 +42,15 @@ def serve(
     action()  # compiles and plans
     answers = sys.stdout
 
-    def timed() -> float:
+    def timed() -> tuple[float, float]:
+        """Return the seconds of one action, and the processor time that it took."""
         if comm:
             comm.Barrier()
-        began = time.perf_counter()
+        began = time.perf_counter(), time.process_time()
         action()
-        seconds = (time.perf_counter() - began) / per_call
-        return max(comm.allgather(seconds)) if comm else seconds
+        seconds = (time.perf_counter() - began[0]) / per_call
+        processor = (time.process_time() - began[1]) / per_call
+        return (max(comm.allgather(seconds)) if comm else seconds), processor
 
     def say(line: dict[str, Any]) -> None:
         if not comm or comm.rank == 0:
@@ -57,11 +59,12 @@ def serve(
     facts = {**facts, "python": sys.version.split()[0], "cores": len(os.sched_getaffinity(0))}
     with contextlib.redirect_stdout(sys.stderr):  # peers print, too
         if not options.served:
-            times = [timed() for _ in range(options.repetitions)]
+            times = [timed()[0] for _ in range(options.repetitions)]
             say({**facts, "seconds": min(times), "times": times, **(results() if results else {})})
             return
         say(facts)
         while True:
             if not sys.stdin.readline():
                 break
-            say({"seconds": timed(), **(results() if results else {})})
+            seconds, processor = timed()
+            say({"seconds": seconds, "processor": processor, **(results() if results else {})})
