@@ -72,14 +72,13 @@ class TileSize:
         return 32 * self.strips
 
 
-# By steps of a pass and bytes of a number, the fastest on an H200; its multiprocessors.
+# By steps of a pass and bytes of a number, the fastest on an H200.
 _TILES = {
     (1, 8): TileSize(rows=3, columns=2, blocks=16),
     (1, 4): TileSize(rows=3, columns=4, blocks=16),
     (2, 8): TileSize(rows=6, blocks=12),
     (2, 4): TileSize(rows=4, columns=4, blocks=8),
 }
-_MULTIPROCESSORS = 132
 
 
 class Stencil:
@@ -113,7 +112,8 @@ class Stencil:
             # Rows and columns of a tile, and the unit of where along a row tiles begin.
             margin = -(-steps // size.columns) * size.columns
             self._tile = size.rows * size.strips, 32 * size.columns - 2 * margin, size.columns
-            self._resident = _MULTIPROCESSORS * size.blocks
+            blocks = min(size.blocks, device.blocks_per_multiprocessor)
+            self._resident = device.multiprocessors * blocks
             self._kernel = device.kernel(
                 "lax_wendroff_tiles.hpp",
                 "advect_tiles",

@@ -281,6 +281,8 @@ class HostDevice(Device):
     kind = "cpu"
     array_module = np
     shared_memory_limit = gpu_fft_launch.SHARED_LIMIT
+    multiprocessors = gpu_fft_launch.MULTIPROCESSORS
+    blocks_per_multiprocessor = gpu_fft_launch.BLOCKS_PER_MULTIPROCESSOR
 
     def __init__(
         self,

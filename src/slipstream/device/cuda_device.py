@@ -150,6 +150,9 @@ class CudaDevice(Device):
         bus = cupy.cuda.runtime.deviceGetPCIBusId(ordinal)
         self.identity = f"{platform.node()} {bus}"
         self.shared_memory_limit = self._shared_memory_limit(properties)
+        self.multiprocessors = int(properties["multiProcessorCount"])
+        # AMD's runtime does not say.
+        self.blocks_per_multiprocessor = int(properties.get("maxBlocksPerMultiProcessor", 32))
         self.architecture = self._architecture(properties)
         # CuPy's own default, so that array expressions, and memory that is freed and allocated
         # again between them, are in order with the operations submitted here.

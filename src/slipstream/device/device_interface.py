@@ -163,6 +163,9 @@ class Device(ABC):
     inline : bool
         Whether operations are over when they have been submitted.
     pause : float
+    multiprocessors, blocks_per_multiprocessor : int
+        How many there are, and how many blocks one of them holds at most; of a CPU, those of the
+        GPU that its tiled kernels are laid out for.
         Seconds for which a thread that polls leaves its core to the kernels, between two polls.
     row_bytes : int
         Rows of large arrays are best accessed where they start at multiples of this.
@@ -178,6 +181,8 @@ class Device(ABC):
     inline: bool = False
     notes: bool = False
     pause: float
+    multiprocessors: int
+    blocks_per_multiprocessor: int
     row_bytes: int
     array_module: ModuleType
     default_stream: Stream
@@ -293,6 +298,9 @@ class Device(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Block until all work of this device has finished."""
+
+    # Whether to use users' arrays in place from the first time on: a copy would take too long.
+    in_place_at_once = False
 
     def holds(self, array: object) -> bool:
         """Return whether an array lies in memory such as `empty` returns."""

@@ -18,6 +18,7 @@ from slipstream.device.device_interface import BlockLaunch
 
 # Hopper: a multiprocessor has 228 KiB, of which the system takes one for each block.
 SHARED_LIMIT = 227 * 1024
+MULTIPROCESSORS, BLOCKS_PER_MULTIPROCESSOR = 132, 32
 _SHARED_PER_MULTIPROCESSOR = 228 * 1024
 _REGISTERS = 65536
 

@@ -118,6 +118,8 @@ class NotingDevice(Device):
     array_module = np
     pause = 0.0
     shared_memory_limit = gpu_fft_launch.SHARED_LIMIT
+    multiprocessors = gpu_fft_launch.MULTIPROCESSORS
+    blocks_per_multiprocessor = gpu_fft_launch.BLOCKS_PER_MULTIPROCESSOR
 
     def __init__(
         self,

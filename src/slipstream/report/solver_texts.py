@@ -157,7 +157,14 @@ def _modes(fact: Fact, case: Any) -> str:
 def _residency(fact: Fact, case: Any) -> str:
     if fact.value == "device":
         return "device: there is room for all fields"
-    return f"host: {_of_free_memory(fact.get('bytes'), fact.get('free'))}"
+    memory = _of_free_memory(fact.get("bytes"), fact.get("free"))
+    if fact.get("total"):
+        total, in_core = (bytes_text(fact.get(name)) for name in ("total", "in_core"))
+        memory += f"; {total} with what is on the device ({in_core} in core)"
+    if fact.value == "disk":
+        way = "" if fact.get("is_direct") else ", through the system's memory: no direct access"
+        return f"disk: {memory}, in {', '.join(fact.get('folders'))}{way}"
+    return f"host: {memory}"
 
 
 def _bus(fact: Fact, case: Any) -> str:

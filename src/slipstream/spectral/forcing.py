@@ -100,7 +100,7 @@ def forces_of(
     """Return what the case's table of forcing asks for, in a box of lengths (Lz, Ly, Lx)."""
     if settings is None:
         return []
-    field, kind = _forced_field(settings, fields), FORCINGS[settings.kind]
+    field, kind = _forced_field(settings, fields, model), FORCINGS[settings.kind]
     components = tuple(range(field.first, field.first + field.size))
     if kind.formulas is None:
         return [ForcePattern(components, None, is_solenoidal=field.first in model.vectors)]
@@ -120,9 +120,13 @@ def forces_of(
     return patterns_of(expressions, [components], model.vectors, method)
 
 
-def _forced_field(settings: ForcingTable, fields: Sequence[FieldParts]) -> FieldParts:
+def _forced_field(
+    settings: ForcingTable, fields: Sequence[FieldParts], model: Lowered
+) -> FieldParts:
     field = field_of_name(fields, settings.field, "forcing.field")
-    if not FORCINGS[settings.kind].is_for_scalars and not field.is_vector:
+    of_plane = [first for first, _ in model.plane_vectors.values()]
+    is_of_plane = settings.kind == "random" and field.first in of_plane
+    if not (FORCINGS[settings.kind].is_for_scalars or field.is_vector or is_of_plane):
         accepted = ", ".join(name for name, one in FORCINGS.items() if one.is_for_scalars)
         raise InputError(
             f"forcing.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
@@ -263,6 +267,10 @@ class _RandomForce:
 
     def __init__(self, settings: ForcingTable, flow: SpectralStep, place: slice) -> None:
         self._settings, self._flow, self._target = settings, flow, flow.forcing[place]
+        # Of a scalar in a plane, the vector whose force is drawn.
+        vectors = flow.problem.model.plane_vectors.items()
+        forced = flow.problem.forced[place][0]
+        self._vector = next((name for name, (first, _) in vectors if first == forced), None)
         # The modes that are drawn, as indices that broadcast, and those of each number of times.
         self._places, first = self._draw(0)
         self._drawn = {0: first}
@@ -292,6 +300,10 @@ class _RandomForce:
         places, modes = random_modes(
             self._flow.wavenumbers, settings.shells, settings.amplitude, settings.seed, number
         )
+        if self._vector is not None:
+            waves = self._flow.wavenumbers
+            axes = waves.z[places[0]], waves.y[places[1]], waves.x[places[2]]
+            modes = self._flow.problem.scalar_of_vector(self._vector, np.array(modes), axes)[None]
         values = device.array(modes.astype(self._flow.problem.complex_dtype))
         return tuple(device.array(place) for place in places), values
 

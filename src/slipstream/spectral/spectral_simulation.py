@@ -17,7 +17,6 @@ from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
-from slipstream.exchange import make_transport
 from slipstream.field import Field, grid_field
 from slipstream.printable_text import below
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
@@ -42,13 +41,14 @@ from slipstream.spectral.fields_at_points import (
     fit,
     set_coefficients,
     set_values,
+    sum_of_squares,
 )
 from slipstream.spectral.forcing import Forcing, HeldForce, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
-from slipstream.spectral.memory_placement import place
+from slipstream.spectral.memory_placement import fields_written_together, place, row_bytes
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
@@ -94,7 +94,7 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        stated = problem_of_case(case, self.rank, self.ranks, device.row_bytes)
+        stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
         self._check_cospectra()
@@ -151,7 +151,7 @@ class SpectralSimulation(Simulation):
 
     def _allocate(self) -> None:
         """Allocate the fields and record the step. Collective."""
-        self._transport = make_transport(self.transport, self.comm, self.device, self.problem.wire)
+        self._transport = self.placement.make_transport()
         self._check_memory()
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
@@ -250,6 +250,7 @@ class SpectralSimulation(Simulation):
         """Return the next time step (`cfl.step_size`). Collective."""
         if not self._is_measured:
             # A step measures the velocity at its start: after setting the state, measure it again.
+            self._check_dropped()
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
             self._is_measured, self._measured_at = True, self.time
             self._look()
@@ -260,6 +261,20 @@ class SpectralSimulation(Simulation):
         if self._looked_at != self.step:
             self._look()
         return cfl.step_size(self._rate, self.case.time)
+
+    def _check_dropped(self) -> None:
+        """Refuse values of components that the equations leave out. Collective."""
+        dropped = self.problem.model.dropped
+        if not dropped:
+            return
+        squares = sum_over_ranks(self.comm, component_sums(self.flow))[0]
+        for component in dropped:
+            if squares[component] > 1e-24 * squares.sum():
+                name = self.problem.model.components[component]
+                raise InputError(
+                    f"numerics.plane: '2D2C', but {name} is not 0; accepted: fields in the plane,"
+                    " or '2D3C'"
+                )
 
     def _nothing_happens(self) -> list[str]:
         """Return the warning that no field has any value, and none will get one. Collective."""
@@ -321,7 +336,8 @@ class SpectralSimulation(Simulation):
         case, comm = self.case, self.comm
 
         def stated() -> tuple[StatedProblem, LinearOperator, list[str]]:
-            found = problem_of_case(case, self.rank, self.ranks, self.placement.device.row_bytes)
+            row = row_bytes(case.run, self.placement.device)
+            found = problem_of_case(case, self.rank, self.ranks, row)
             problem, own = found.problem, self.problem
             if problem.model.components != own.model.components:
                 raise InputError(
@@ -357,7 +373,7 @@ class SpectralSimulation(Simulation):
         try:
             self._check_memory()
             home, passes = self.placement.home, self.placement.passes()
-            transport = make_transport(self.transport, self.comm, home, problem.wire)
+            transport = self.placement.make_transport()
             self.flow.become(SpectralStep(problem, home, transport, passes))
             self._transport = transport
         except Exception:
@@ -482,6 +498,7 @@ class SpectralSimulation(Simulation):
             self.problem.viscosity,
             self.flow.wavenumbers.largest,
             self.problem.has_driving,
+            bool(self._flat_axis),
         )
 
     # -- results -----------------------------------------------------------------------------
@@ -522,7 +539,7 @@ class SpectralSimulation(Simulation):
     def _forecast(self) -> list[str]:
         """Return the warning that what is injected will end in eddies that the grid has not."""
         forcing, viscosity = self.case.forcing, self.problem.viscosity
-        if forcing is None or forcing.injection is None or not viscosity:
+        if forcing is None or forcing.injection is None or not viscosity or self._flat_axis:
             return []
         kmax_eta = self.flow.wavenumbers.largest * kolmogorov_length(viscosity, forcing.injection)
         if kmax_eta >= 1:
@@ -594,7 +611,8 @@ class SpectralSimulation(Simulation):
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
         }
-        return labels_of(self._fields, self._is_forced, self.problem.has_driving) | means | pairs
+        own = self._fields, self._is_forced, self.problem.has_driving, bool(self._flat_axis)
+        return labels_of(*own) | means | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
@@ -679,31 +697,28 @@ class SpectralSimulation(Simulation):
         velocity, or first vector, and of a magnetic field; of plane flows also the component of
         these curls across the plane, with its sign.
         """
-        unknowns = self.problem.model.unknowns
-        points_of_all = self._points_of(self.flow.state[: len(unknowns)])
-        for value, points in zip(unknowns, points_of_all, strict=True):
+        unknowns, state = self.problem.model.unknowns, self.flow.state
+        for value, points in zip(unknowns, self._each_points(state[: len(unknowns)]), strict=True):
             along = "" if value.component is None else f" along {AXES[value.component]}"
             yield self._field(str(value), points, value.field + along)
             del points
         for name, first in self.problem.model.complexes:
-            density = np.square(points_of_all[first])
-            density += np.square(points_of_all[first + 1])
+            density = sum_of_squares(self.flow, state[first : first + 2])
             yield self._field(f"{name}_density", density, f"|{name}|^2")
-        del points_of_all
+            del density
         for name, field in drawn_curls(self._fields).items():
             text = name.replace("_", " ")
-            curl = self._points_of(vorticity(self.flow, field.first))
+            curl = vorticity(self.flow, field.first)
             if self._flat_axis:
-                across = curl[AXES.index(self._flat_axis)].copy()
+                axis = AXES.index(self._flat_axis)
+                across = self._points_of(curl[axis : axis + 1])[0]
                 yield self._field(f"{name}_{self._flat_axis}", across, f"{text} across the plane")
-            magnitude = curl[0]
-            for component in curl:
-                np.square(component, out=component)
-            for component in curl[1:]:
-                magnitude += component
+                del across
+                curl = vorticity(self.flow, field.first)  # whose memory has served others since
+            magnitude = sum_of_squares(self.flow, curl)
             np.sqrt(magnitude, out=magnitude)
             yield self._field(f"{name}_magnitude", magnitude, f"{text} magnitude")
-            del curl, magnitude, component
+            del magnitude
 
     def layout(self) -> Layout:
         """Return where the points are."""
@@ -732,10 +747,17 @@ class SpectralSimulation(Simulation):
                 attributes={"long_name": f"Fourier coefficients of {name}"},
             )
 
+    def _each_points(self, spectral: Any) -> Iterator[np.ndarray]:
+        """Yield spectral fields at this rank's grid points, of which some are there together."""
+        together = fields_written_together(self.problem)
+        for low in range(0, len(spectral), together):
+            yield from self._points_of(spectral[low : low + together])
+
     def _points_of(self, spectral: Any) -> np.ndarray:
         """Return spectral fields at this rank's grid points, on the host."""
         shape = len(spectral), *self.problem.geometry.physical_box.shape
-        values = np.empty(shape, self.problem.real_dtype)
+        empty: Any = self.device.empty if self.placement.on_disk else np.empty
+        values: np.ndarray = empty(shape, self.problem.real_dtype)
         PointReader(self.flow, spectral).read(self.flow, values)
         return values
 

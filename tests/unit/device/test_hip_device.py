@@ -74,6 +74,7 @@ def rocm_cupy():
         getDeviceProperties=lambda ordinal: {
             "name": b"AMD Instinct MI250X",
             "gcnArchName": b"gfx90a:sramecc+:xnack-",
+            "multiProcessorCount": 104,
             "sharedMemPerBlock": 64 * 1024,
             "sharedMemPerBlockOptin": 227 * 1024,  # of NVIDIA's only
         },
