@@ -80,8 +80,10 @@ class Field:
 
         Needs xarray, which is not installed with this package.
         """
-        import xarray
-
+        try:
+            import xarray
+        except ImportError:
+            raise ImportError("to_xarray needs xarray: pip install xarray") from None
         region = dict(zip(self.dims, self.region(), strict=True))
         coordinates = {name: one[region[name]] for name, one in self.coordinates.items()}
         return xarray.DataArray(

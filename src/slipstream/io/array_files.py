@@ -54,7 +54,7 @@ def write_arrays(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the arrays; None for a single one.
     attributes : mapping, optional
-        Numbers and texts that are kept with them.
+        Numbers and texts that are kept with them; of an HDF5 file on its root.
 
     Raises
     ------

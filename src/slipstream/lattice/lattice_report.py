@@ -14,13 +14,14 @@ from slipstream.collective import sum_over_ranks
 from slipstream.device.copy_bandwidth import quick_bandwidth
 from slipstream.io.image_errors import ARGUMENTS, Terms
 from slipstream.lattice.acceleration import PERIOD, vectors_needed
+from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.darcy import DARCY, drive_of
 from slipstream.lattice.domain_decomposition import NARROW, Subdomain
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_checkpoint import AxisRecord
 from slipstream.lattice.percolation import Connectivity
-from slipstream.lattice.population_layout import Storage
+from slipstream.lattice.population_layout import ENCODINGS, PROPAGATIONS, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.velocity_set import AXES
 from slipstream.simulation.solver_values import Fact
@@ -65,6 +66,16 @@ def steady_fact(case: LatticeCase, shape: Sequence[int], sites: int, storage: St
     vectors = case.convergence.vectors if case.ends_early else 0
     need = vectors_needed(sites, vectors, storage, shape)
     return Fact(vectors, bytes=need, period=PERIOD)
+
+
+def pore_memory_fact(case: LatticeCase, shape: Sequence[int], sites: int, storage: Storage) -> Fact:
+    """Return the bytes a pore of populations, links and vectors, where a rank has most sites."""
+    arrays = PROPAGATIONS[storage.propagation].arrays
+    populations = D3Q19.directions * arrays * storage.dtype.itemsize
+    links = ENCODINGS[storage.encoding].bytes_per_site(D3Q19)
+    vectors = steady_fact(case, shape, sites, storage).get("bytes") / max(1, sites)
+    total = populations + links + vectors
+    return Fact(total, populations=populations, links=links, vectors=vectors)
 
 
 def narrow_fact(subdomain: Subdomain) -> Fact:

@@ -61,6 +61,7 @@ from slipstream.lattice.lattice_report import (
     no_coarse_start_text,
     no_room_to_measure_text,
     permeability_fact,
+    pore_memory_fact,
     problem_facts,
     ranks_fact,
     resolution_doubt,
@@ -222,10 +223,16 @@ class LatticeSimulation(Simulation):
         if len(self._storages) > 1:
             found["memory per device"].more["is_most"] = True
         most = max(one.sites for one in self._loads)
+        steady = steady_fact(self.case, self.domain.shape, most, self._storages[0])
+        sharing = sum(one.device == self.device.identity for one in self._loads)
+        found["memory per device"].more["vectors"] = sharing * steady.get("bytes")
         faces = unmatched_text(self.subdomain)
         return {
             **problem_facts(self.case, self.domain, self.found),
-            "steady flow": steady_fact(self.case, self.domain.shape, most, self._storages[0]),
+            "steady flow": steady,
+            "memory per pore": pore_memory_fact(
+                self.case, self.domain.shape, most, self._storages[0]
+            ),
             "narrow pores": narrow_fact(self.subdomain),
             **({"faces": Fact(faces)} if faces else {}),
             "storage": self._storage_fact(),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +65,11 @@ class FlowFields(Mapping[str, Field]):
             self._check_kept()
             return self._fields.gathered(name_among("field", name, FIELDS), root)
 
+    def to_xarray(self) -> Any:
+        """Return this rank's part of all fields as an ``xarray.Dataset``, with units and places."""
+        found = [self[name].to_xarray() for name in self]
+        return found[0].to_dataset().assign({one.name: one for one in found[1:]})
+
     def write_vtk(self, path: str | Path) -> Path:
         """Write velocity, density, pressure and pores as VTK's image data (.vti). Collective.
 
@@ -84,6 +90,7 @@ class FlowFields(Mapping[str, Field]):
     def write_arrays(self, path: str | Path) -> Path:
         """Write the same as arrays [z, y, x] of HDF5 (.h5, .hdf5) or .zarr. Collective.
 
+        The voxel size and the units are attributes of the file: ``file.attrs["velocity unit"]``.
         Ranks write side by side; see `slipstream.io.write_arrays`.
         """
         with together(self._comm):

@@ -112,7 +112,9 @@ def _memory(fact: Fact, case: Any) -> str:
     if fact.get("is_limit"):
         return f"at most {bytes_text(fact.value[0])} for each rank"
     most = "at most " if fact.get("is_most") else ""
-    return most + _of_free_memory(fact.value, fact.get("free"))
+    vectors = fact.get("vectors") or 0
+    text = most + _of_free_memory([one + vectors for one in fact.value], fact.get("free"))
+    return f"{text}, {vectors / 2**30:.3g} GiB of it for vectors" if vectors else text
 
 
 def _of_free_memory(needs: Sequence[int], free: Sequence[int]) -> str:
@@ -268,8 +270,8 @@ def _steady(fact: Fact, case: LatticeCase) -> str:
         return "by time steps alone"
     return (
         f"extrapolated every {fact.get('period')} steps from the last {fact.value} changes"
-        f" (Anderson), in {fact.get('bytes') / 2**30:.3g} GiB more, or from fewer in half of what"
-        " is free; a restart begins with new ones"
+        f" (Anderson), in {fact.get('bytes') / 2**30:.3g} GiB, or from fewer in half of what is"
+        " free; a restart begins with new ones"
     )
 
 
@@ -339,6 +341,8 @@ _LATTICE: Mapping[str, _Text] = {
     "permeability": "viscosity times {0} (mean over all voxels) over the force per volume that"
     " drives it",
     "steady flow": _steady,
+    "memory per pore": "{populations:.0f} bytes of populations, {links:.0f} of links and"
+    " {vectors:.0f} of vectors: {0:.0f}; then 3.2 bytes a voxel, and output",
     "narrow pores": _NARROW,
     "storage": _storage,
     "ranks": _balance,

@@ -17,6 +17,7 @@ from slipstream.device import HostDevice
 from slipstream.lattice import make_sample
 from slipstream.lattice.darcy import DARCY
 from slipstream.lattice.lattice_checkpoint import padded_sizes
+from slipstream.report.solver_texts import description
 from slipstream.running.run_case import write_timeline
 
 
@@ -366,3 +367,19 @@ def test_timeline_is_that_of_a_pair_of_steps(folder, monkeypatch):
     assert write_timeline(simulation, folder) == []
     assert write_timeline(advance(simulation, 2), folder) == [folder / "timeline.png"]
     assert titles == ["a pair of time steps, rank 0, overlap"]
+
+
+def test_memory_is_that_of_populations_and_vectors_together():
+    shown = {}
+    for vectors in (0, 10):
+        settings = f"convergence.vectors={vectors}", "convergence.tolerance=1e-3"
+        shown[vectors] = description(start("cpu", *settings))
+    memory = {n: float(one["memory per device"].split()[0]) for n, one in shown.items()}
+    of_vectors = re.search(r"([\d.e-]+) GiB of it for", shown[10]["memory per device"])
+    assert memory[10] - memory[0] == pytest.approx(float(of_vectors[1]), rel=0.02)
+    text = shown[10]["memory per pore"]
+    found = re.search(r"152 bytes of pop.*, (\d+) of links and (\d+) of .*: (\d+);", text)
+    links, vectors, total = map(int, found.groups())
+    assert abs(152 + links + vectors - total) <= 1
+    assert vectors > 368
+    assert " 0 of vectors" in shown[0]["memory per pore"]

@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 import signal
+import sys
 import threading
 
 import h5py
@@ -160,6 +161,14 @@ def test_fields_are_those_of_the_flow_with_units_and_places(tmp_path):
     assert isinstance(labelled, xarray.DataArray)
     np.testing.assert_allclose(labelled.z, 2e-6 * (np.arange(8) + 0.5))
     assert float(labelled.sel(component="z").mean()) == pytest.approx(result.velocity)
+    dataset = fields.to_xarray()
+    assert sorted(dataset) == sorted(fields)
+    assert dataset.speed.dims == ("z", "y", "x")
+    np.testing.assert_array_equal(dataset.velocity.sel(component="x"), dataset.velocity_x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "xarray", None)
+        with pytest.raises(ImportError, match="pip install xarray"):
+            fields.to_xarray()
     np.testing.assert_array_equal(fields.gather("speed").data, fields["speed"].data)
     assert result.write_vtk(tmp_path / "flow.vti").stat().st_size > 21 * image.size
     with h5py.File(result.write_arrays(tmp_path / "flow.h5")) as file:
