@@ -5,9 +5,14 @@
 // with its own site, turned around; an odd step fetches from, and stores to, the sites around. A
 // population has one reader and one writer in each step, the same site, so the order is free.
 //
-// Constants: PROPAGATION, UNITS (those of a block), and those of link_encoding.hpp and trt_collision.hpp.
+// Constants: PROPAGATION, UNITS (those of a block), AHEAD (of how many sites further on compact links are
+// fetched), and those of link_encoding.hpp and trt_collision.hpp.
 #include "link_encoding.hpp"
 #include "trt_collision.hpp"
+
+#ifndef AHEAD
+#define AHEAD 0
+#endif
 
 enum Propagation { TWO_LATTICE, AA_EVEN, AA_ODD };
 
@@ -77,6 +82,8 @@ KERNEL advance(const Stored* source, Stored* target, const Link* wide, const Lin
       const Index number = block * UNITS + i;
       if (number < count) {
         const Index begin = (units ? Index(units[first + number]) : first + number) * UNIT;
+        if (AHEAD && PROPAGATION != AA_EVEN && ENCODING == COMPACT)
+          prefetch_links(links, begin + AHEAD, lane, sites);
         advance_sites(source, target, links, begin + lane, sites, collision);
       }
     }

@@ -65,6 +65,9 @@ INLINE unsigned short float_to_half(float value) {
   return half.bits;
 }
 
+// There is no instruction for it.
+INLINE void prefetch_line(const void*) {}
+
 // A counter of 100 MHz on gfx90a and gfx942.
 INLINE Index gpu_nanoseconds() { return 10 * Index(__builtin_amdgcn_s_memrealtime()); }
 
@@ -90,6 +93,9 @@ INLINE T of_thread_behind(T value) {
 INLINE unsigned row_flags(bool flag) { return __ballot_sync(0xffffffffu, flag); }
 
 INLINE void atomic_maximum(Index* target, Index value) { atomicMax(target, value); }
+
+// Fetch a line of memory into the cache that all multiprocessors share.
+INLINE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 INLINE void system_store_release(Index* target, Index value) {
   asm volatile("st.release.sys.global.s64 [%0], %1;" ::"l"(target), "l"(value) : "memory");

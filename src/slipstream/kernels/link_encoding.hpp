@@ -66,6 +66,15 @@ INLINE void read_links(const Links& links, Index site, Index sites, SiteLinks& r
     read_compact_links(links, site, sites, result);
 }
 
+// Fetch compact links of a unit that is advanced later into the cache: each of the first lanes one line.
+INLINE void prefetch_links(const Links& links, Index begin, int lane, Index sites) {
+  if (begin >= sites) return;
+  if (lane < UPSTREAM_ROWS)
+    prefetch_line(links.offsets + lane * sites + begin);
+  else if (lane < UPSTREAM_ROWS + 2)
+    prefetch_line(links.flags + begin + (lane - UPSTREAM_ROWS) * (UNIT / 2));
+}
+
 // The places, counted from linked_start, of the populations to which the links of these sites refer.
 INLINE void read_places(const Links& links, Index site, Index sites, Place (*at)[ITEMS]) {
   SiteLinks linked;

@@ -142,6 +142,8 @@ extern __shared__ double2 shared_memory_[];
 #define SHARED(Type, name, count) alignas(64) Type name[count]
 #define BLOCK_BARRIER
 
+INLINE void prefetch_line(const void* at) { __builtin_prefetch(at); }
+
 // What CUDA has too. The standard header takes longer to compile than most kernels.
 INLINE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -26,9 +26,10 @@ from slipstream.lattice.population_layout import (
 from slipstream.lattice.pore_sites import Sites, unit_of
 from slipstream.lattice.velocity_set import VelocitySet
 
-# By bytes of a real: sites of a GPU's thread, threads of a block, and for how many such blocks of a
-# multiprocessor the registers have to suffice.
-_BLOCKS = {8: (1, 512, 1), 4: (2, 128, 3)}
+# By bytes of a real: sites of a GPU's thread, threads of a block, for how many such blocks of a
+# multiprocessor the registers have to suffice, and of how many sites further on links are fetched:
+# about as many sites as are advanced at a time.
+_BLOCKS = {8: (2, 128, 2, 1 << 16), 4: (2, 128, 3, 1 << 17)}
 _UNITS_ON_CPUS = 32
 # Populations that 32 bits can number, with some to spare.
 _MOST_PLACES = (1 << 32) - (1 << 12)
@@ -113,7 +114,7 @@ class AlignedUnits(Units):
         self.sites_per_unit = self._size
         self._units, self._threads = _UNITS_ON_CPUS, 0
         if sites.device.tiled_transforms():
-            at_once, self._threads, blocks = _BLOCKS[storage.real.itemsize]
+            at_once, self._threads, blocks, ahead = _BLOCKS[storage.real.itemsize]
             self._units = at_once * self._threads // self._size
             populations = sites.stored * sites.velocity_set.directions
             self._constants |= {
@@ -123,6 +124,7 @@ class AlignedUnits(Units):
                 "AT_ONCE": at_once,
                 "THREADS": self._threads,
                 "BLOCKS_PER_SM": blocks,
+                "AHEAD": ahead,
             }
 
     def of_sites(self, sites: np.ndarray) -> np.ndarray:
