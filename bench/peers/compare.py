@@ -92,7 +92,7 @@ PEERS = {
         "pair",
         f"{_PAIR}, in slabs on two ranks",
         ({"cores": 2, "ranks": 2, "n": 64}, {"cores": 2, "ranks": 2, "n": 128}),
-        "mpi4py-fft uses FFTW and Open MPI of Debian 12, Slipstream the Open MPI wheel.",
+        "mpi4py-fft uses FFTW of Debian 12; both use the wheel of Open MPI.",
     ),
     "cufft": Peer(
         "cufft_pair.py",
@@ -116,8 +116,7 @@ PEERS = {
         "step",
         _STEP,
         _rows((1,), n=_STEP_SIZES),
-        "Both use RK4. FluidSim transforms by FFTW through fluidfft, with the plans that this makes"
-        " of pyFFTW.",
+        "Both use RK4. FluidSim transforms by FFTW through fluidfft, with its default plans.",
     ),
     "dedalus": Peer(
         "dedalus_step.py",
