@@ -47,6 +47,7 @@ html_theme = "furo"
 html_title = f"Slipstream {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs" / "_static" / "scorer.js")
 html_copy_source = False
 html_show_sourcelink = False
 # No font, script or style comes from a network: the site reads from disk.

@@ -36,7 +36,6 @@ def make_pages(app: Sphinx) -> None:
     write("validation_table.md", validation(DOCS / "data" / "validation-2cores.json"))
     write("commands_table.md", commands())
     write("peers_table.md", peer_tables(results / "peers"))
-    write("links_table.md", links(DOCS / "data" / "external_links.json"))
     published = DOCS / "data" / "published_transforms.json"
     write("published_table.md", published_table(published, results))
     write_notebooks(DOCS, GENERATED)
@@ -105,17 +104,6 @@ def validation(path: Path) -> str:
                 title = ""
         lines += ["", *(f"- [{number}] {text}" for number, text in enumerate(sources, 1))]
     return "\n".join(lines) + "\n"
-
-
-def links(path: Path) -> str:
-    """Return the external links and the references of the paper, with what was checked when."""
-    record = json.loads(path.read_text(encoding="utf-8"))
-    rows = [f"| <{link}> | {check} |" for link, check in record["links"].items()]
-    rows += [
-        f"| [doi:{name}](https://doi.org/{name}) | {check} |"
-        for name, check in record["references"].items()
-    ]
-    return "\n".join([f"| link | checked {record['checked']} |", "|---|---|", *rows]) + "\n"
 
 
 def commands() -> str:

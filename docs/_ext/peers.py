@@ -22,20 +22,28 @@ def peer_tables(folder: Path) -> str:
 def _section(file: str, record: dict[str, Any]) -> str:
     name, rows = record["peer"], record["rows"]
     k = [row["said"][0].get("permeability (voxels²)") for row in rows]
+    load = record["load"]
     lines = [
         f"### {name} {record['version']}",
         "",
         " ".join([f"{record['work']}.", record["differs"], record.get("note", "")]).rstrip(),
         "",
-        f"| n | {name} | Slipstream | ratio |" + (" k of both (voxels²) |" if any(k) else ""),
+        f"| n | {name} | Slipstream | ratio |"
+        + (" k of both, exact (voxels²) |" if any(k) else ""),
         "|---|---|---|---|" + ("---|" if any(k) else ""),
     ]
     for row in rows:
         theirs, ours = row["peer seconds"], row["slipstream seconds"]
+        medians = row.get("medians") or [None, None]
         found = [one.get("permeability (voxels²)") for one in row["said"]]
-        both = f" {found[0]:.3g}, {found[1]:.3g} |" if all(found) else ""
+        both = ""
+        if all(found):
+            exact = row.get("exact permeability")
+            both = f" {found[0]:.3g}, {found[1]:.3g}" + (f", {exact:.3g} |" if exact else " |")
+        what = f"{row['n']}, {row['sample']}" if "sample" in row else row["n"]
         lines.append(
-            f"| {row['n']} | {_time(theirs)} | {_time(ours)} | {theirs / ours:.2f} |{both}"
+            f"| {what} | {_with_median(theirs, medians[0])} | {_with_median(ours, medians[1])}"
+            f" | {theirs / ours:.2g} |{both}"
         )
     where = record["device"] or record["machine"]
     cores = {row["cores"] for row in rows}
@@ -43,7 +51,7 @@ def _section(file: str, record: dict[str, Any]) -> str:
     lines += [
         "",
         f"{where}{several}, {record['date'][:10]}, Slipstream {record['slipstream']} at commit"
-        f" {record['commit'][:7] or '(not recorded)'}, load {record['load']:.1f} from other work."
+        f" {record['commit'][:7] or '(not recorded)'}, load {load:.1f} from other work."
         f" Script: `bench/peers/{record['script']}`. Record: `bench/results/peers/{file}`.",
         "",
     ]
@@ -90,6 +98,10 @@ def published_table(published: Path, results: Path) -> str:
         )
     lines[:2] = [line + (" source |" if n == 0 else "---|") for n, line in enumerate(lines[:2])]
     return "\n".join(lines) + "\n"
+
+
+def _with_median(least: float, median: float | None) -> str:
+    return _time(least) + (f" ({_time(median)})" if median else "")
 
 
 def _time(seconds: float) -> str:

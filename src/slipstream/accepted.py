@@ -53,6 +53,11 @@ GPU_TRANSPORTS = frozenset({"nccl"})
 RESIDENCIES: Names = {
     "device": "in the device's memory",
     "host": "in the host's memory, from which they stream through the device",
+    "disk": "in files, from which they stream through memory and the device; on one rank",
+}
+DECOMPOSITIONS: Names = {
+    "slab": "ranks divide z",
+    "pencil": "ranks divide z and y, so that there can be more of them",
 }
 COPIES: Names = {
     "memcpy2D": "strided copies by the copy engines",
@@ -111,6 +116,12 @@ MODELS: Names = {
     "boussinesq": "incompressible flow with buoyancy",
     "mhd": "incompressible magnetohydrodynamics",
     "gpe": "Gross-Pitaevskii equation of a quantum fluid",
+    "hd2d": "two-dimensional Navier-Stokes equations by vorticity, drag, beta plane",
+    "mhd2d": "two-dimensional magnetohydrodynamics by vorticity and flux function",
+    "sqg": "surface quasi-geostrophic flow",
+    "chm": "Charney-Hasegawa-Mima equation",
+    "lans-alpha": "Lagrangian-averaged Navier-Stokes equations",
+    "leray-alpha": "Leray's regularised Navier-Stokes equations",
 }
 INTEGRATORS: Names = {
     "rk2": "midpoint rule",
@@ -119,6 +130,12 @@ INTEGRATORS: Names = {
     "rk4": "the classical method",
     "jst3": "Jameson, Schmidt and Turkel's, as in GHOST: second order, three substages",
     "jst4": "Jameson, Schmidt and Turkel's, as in GHOST: second order, four substages",
+    "etdrk2": "exponential time differencing of second order, all linear terms exact",
+    "etdrk4": "exponential time differencing of fourth order, all linear terms exact",
+}
+EXACT_TERMS: Names = {
+    "decay": "what only damps a mode, with integrating_factor",
+    "all": "also waves and what couples components; steps are bounded by speeds alone",
 }
 DEALIASINGS: Names = {
     "2/3": "two thirds of the modes along each axis",
@@ -126,6 +143,10 @@ DEALIASINGS: Names = {
     "phase-shift": 'a larger sphere, with shifted grids; goes with "heun" and "rk4"',
     "1/2": "half of the modes along each axis, for products of three",
     "none": "all modes, with their errors",
+}
+PLANES: Names = {
+    "2D3C": "three components, of which the third is carried along",
+    "2D2C": "the two components in the plane; the third stays 0",
 }
 INITIAL_FLOWS: Names = {
     "taylor-green": "the Taylor-Green vortex",

@@ -176,24 +176,26 @@ def _signed_corners(boxes: Sequence[Box], shape: Sequence[int]) -> dict[bytes, i
     return {place: total for place, total in totals.items() if total}
 
 
-def split(size: int, parts: int) -> list[tuple[int, int]]:
-    """Divide ``range(size)`` into (start, stop) ranges that differ by at most one.
+def split(size: int, parts: int, unit: int = 1) -> list[tuple[int, int]]:
+    """Divide ``range(size)`` into (start, stop) ranges that differ by at most one unit.
 
-    Larger ones come first; parts beyond `size` are empty.
+    Larger ones come first; parts beyond `size` are empty. Parts begin at multiples of the unit.
     """
     if size < 0 or parts < 1:
         raise ValueError(f"cannot divide {size} points into {parts} parts")
-    bounds = [_bound(size, parts, part) for part in range(parts + 1)]
+    bounds = [_bound(size, parts, part, unit) for part in range(parts + 1)]
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def _bound(size: int, parts: int, part: int) -> int:
+def _bound(size: int, parts: int, part: int, unit: int = 1) -> int:
     """Return where a part begins."""
-    return part * (size // parts) + min(part, size % parts)
+    units = -(-size // unit)
+    return min(size, unit * (part * (units // parts) + min(part, units % parts)))
 
 
-def _part_of(size: int, parts: int, point: int) -> int:
+def _part_of(size: int, parts: int, point: int, unit: int = 1) -> int:
     """Return the part that has a point."""
+    size, point = -(-size // unit), point // unit
     short, longer = divmod(size, parts)
     if point < longer * (short + 1):
         return point // (short + 1)
@@ -204,11 +206,19 @@ class GridBoxes(Sequence[Box]):
     """The boxes of a global array that is divided over a process grid, by formula.
 
     Rank order is C order (last axis fastest). Those after the ranks of the grid, of `ranks` in all,
-    have nothing. The first box is the largest, along every axis.
+    have nothing. The first box is the largest, along every axis. Along each axis boxes begin at
+    multiples of its unit, by default 1.
     """
 
-    def __init__(self, shape: Sequence[int], grid: Sequence[int], ranks: int | None = None) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        grid: Sequence[int],
+        ranks: int | None = None,
+        units: Sequence[int] | None = None,
+    ) -> None:
         self.shape, self.grid = tuple(shape), tuple(grid)
+        self._units = (1,) * len(self.shape) if units is None else tuple(units)
         for size, parts in zip(self.shape, self.grid, strict=True):
             if size < 0 or parts < 1:
                 raise ValueError(f"cannot divide {size} points into {parts} parts")
@@ -231,10 +241,11 @@ class GridBoxes(Sequence[Box]):
         if rest >= self._filled:
             return Box((0,) * len(self.shape), (0,) * len(self.shape))
         start, stop = [], []
-        for size, parts in zip(reversed(self.shape), reversed(self.grid), strict=True):
+        axes = list(zip(self.shape, self.grid, self._units, strict=True))
+        for size, parts, unit in reversed(axes):
             rest, part = divmod(rest, parts)
-            start.append(_bound(size, parts, part))
-            stop.append(_bound(size, parts, part + 1))
+            start.append(_bound(size, parts, part, unit))
+            stop.append(_bound(size, parts, part + 1, unit))
         return Box(tuple(reversed(start)), tuple(reversed(stop)))
 
     def __eq__(self, other: object) -> bool:
@@ -254,7 +265,8 @@ class GridBoxes(Sequence[Box]):
         """Return whether these are the boxes of the same grid, which is seen at once."""
         if not isinstance(other, GridBoxes):
             return False
-        return (self.shape, self.grid, self._ranks) == (other.shape, other.grid, other._ranks)
+        own, others = ((one.shape, one.grid, one._ranks, one._units) for one in (self, other))
+        return own == others
 
     @property
     def workers(self) -> int:
@@ -262,8 +274,8 @@ class GridBoxes(Sequence[Box]):
         if 0 in self.shape:
             return 0
         last = 0
-        for size, parts in zip(self.shape, self.grid, strict=True):
-            last = last * parts + min(size, parts) - 1
+        for size, parts, unit in zip(self.shape, self.grid, self._units, strict=True):
+            last = last * parts + min(-(-size // unit), parts) - 1
         return last + 1
 
     def is_whole(self, axis: int) -> bool:
@@ -273,20 +285,21 @@ class GridBoxes(Sequence[Box]):
     def with_extent(self, axis: int, size: int) -> GridBoxes:
         """Return the boxes of an array of another size along an axis."""
         shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
-        return GridBoxes(shape, self.grid, self._ranks)
+        return GridBoxes(shape, self.grid, self._ranks, self._units)
 
     def with_axis(self, size: int) -> GridBoxes:
         """Return the boxes with another axis before all others, which is not divided."""
-        return GridBoxes((size, *self.shape), (1, *self.grid), self._ranks)
+        return GridBoxes((size, *self.shape), (1, *self.grid), self._ranks, (1, *self._units))
 
     def meeting(self, box: Box) -> list[int]:
         """Return the ranks that have points of a box, in order."""
         ranks = np.zeros(1, np.int64)
-        for size, parts, low, high in zip(self.shape, self.grid, box.start, box.stop, strict=True):
+        axes = zip(self.shape, self.grid, self._units, box.start, box.stop, strict=True)
+        for size, parts, unit, low, high in axes:
             low, high = max(low, 0), min(high, size)
             if low >= high:
                 return []
-            first, last = _part_of(size, parts, low), _part_of(size, parts, high - 1)
+            first, last = (_part_of(size, parts, one, unit) for one in (low, high - 1))
             ranks = (ranks[:, None] * parts + np.arange(first, last + 1)).ravel()
         found: list[int] = ranks.tolist()
         return found
@@ -305,7 +318,12 @@ def meeting(boxes: Sequence[Box], box: Box) -> Iterable[int]:
     )
 
 
-def grid_boxes(shape: Sequence[int], grid: Sequence[int], ranks: int | None = None) -> GridBoxes:
+def grid_boxes(
+    shape: Sequence[int],
+    grid: Sequence[int],
+    ranks: int | None = None,
+    units: Sequence[int] | None = None,
+) -> GridBoxes:
     """Divide a global array over a process grid.
 
     Parameters
@@ -316,13 +334,15 @@ def grid_boxes(shape: Sequence[int], grid: Sequence[int], ranks: int | None = No
         Number of parts along each axis; rank order is C order (last axis fastest).
     ranks : int, optional
         Number of ranks, of which the last have nothing; by default that of the grid.
+    units : sequence of int, optional
+        Along each axis boxes begin at multiples of its unit; by default 1.
 
     Returns
     -------
     sequence of Box
         One box per rank.
     """
-    return GridBoxes(shape, grid, ranks)
+    return GridBoxes(shape, grid, ranks, units)
 
 
 def slabs(shape: Sequence[int], axis: int, parts: int, ranks: int | None = None) -> GridBoxes:

@@ -50,6 +50,12 @@ def shown(value: Any, most: int = _MOST_LETTERS) -> str:
     return one_line(text, most)
 
 
+def below(value: float, bound: float) -> str:
+    """Return a number below a bound with two digits, or as many as show that it is below."""
+    texts = (f"{value:.{digits}g}" for digits in range(2, 17))
+    return next((text for text in texts if float(text) < bound), repr(value))
+
+
 def shortened(text: str, most: int = _MOST_LETTERS) -> str:
     """Return a text without its middle if it is long."""
     if len(text) <= most:

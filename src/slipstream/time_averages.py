@@ -5,8 +5,9 @@ around them, so that they may be at unequal distances. The standard error of the
 the integral correlation time T: it is sqrt(2 T / duration) times the fluctuation. T is summed up to
 a lag of some correlation times (Sokal, in Functional Integration, NATO ASI B 361 (1997)), and
 corrected for what the mean of the record itself takes from the correlation (Wolff, Comput. Phys.
-Commun. 156, 143 (2004)). A spin-up that nobody names ends where the rest has the least standard
-error, if it were uncorrelated (White, Simulation 69, 323 (1997)).
+Commun. 156, 143 (2004)). T of a short record is itself uncertain, and most often too small: its
+error is widened, as Student's t widens that of few samples. A spin-up that nobody names ends where
+the rest has the least standard error, if it were uncorrelated (White, Simulation 69, 323 (1997)).
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from slipstream.errors import InputError
 # Lags are summed up to so many correlation times.
 _WINDOW = 4.0
 # A record of fewer correlation times is warned of: its error is too small at times.
-FEWEST_CORRELATION_TIMES = 12
+FEWEST_CORRELATION_TIMES = 20
+# Two errors of autoregressive records of any length then hold the true mean as often as is said
+# in docs/howto/averages.md, or a warning is given; tests/unit/output/test_time_averages.py.
+_WIDENING, _LARGEST_WIDENING = 10.0, 3.5
 # A record is averaged over so many cells of equal duration, at most: lags are multiples of these.
 _MOST_CELLS = 8192
 _MOST_SPIN_UP_CELLS = 400
@@ -43,7 +47,8 @@ class TimeAverage:
     mean : float or numpy.ndarray
         The average, weighted by time: of an array, that of each element.
     error : float or numpy.ndarray
-        The standard error of the mean; not-a-number of fewer than 4 samples.
+        The standard error of the mean, widened for a short record; not-a-number of fewer than 4
+        samples.
     fluctuation : float or numpy.ndarray
         Root mean square of the distance from the mean.
     correlation_time : float or numpy.ndarray
@@ -251,20 +256,23 @@ def _doubts(samples: int, correlation_time: np.ndarray, duration: float) -> list
     if samples < _FEWEST_SAMPLES:
         return [f"{samples} sample{'s' * (samples != 1)} only: there is no error"]
     times = np.atleast_1d(_correlation_times(correlation_time, duration))
+    doubts = []
+    if samples < _MANY_SAMPLES and np.isfinite(times).any():
+        doubts.append(f"{samples} samples only: the error may be too small")
     few = times < FEWEST_CORRELATION_TIMES
     if not few.any():
-        if samples < _MANY_SAMPLES and np.isfinite(times).any():
-            return [f"{samples} samples only: the error may be too small"]
-        return []
+        return doubts
     if len(times) == 1:
         return [
+            *doubts,
             f"the record has {times[0]:.2g} correlation times, fewer than"
-            f" {FEWEST_CORRELATION_TIMES}: the error may be too small"
+            f" {FEWEST_CORRELATION_TIMES}: the error may be too small",
         ]
     return [
+        *doubts,
         f"the record has fewer than {FEWEST_CORRELATION_TIMES} correlation times of"
         f" {int(few.sum())} of the {len(times)} values, {times.min():.2g} at worst: their errors"
-        " may be too small"
+        " may be too small",
     ]
 
 
@@ -310,9 +318,10 @@ def _statistics(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]
     with np.errstate(divide="ignore", invalid="ignore"):
         # The record's own mean takes as much from the square as the mean varies.
         correlation = duration / 2 * variance / (square + variance)
+    widening = np.minimum(1 + _WIDENING * correlation / duration, _LARGEST_WIDENING)
     return (
         origin + mean,
-        np.sqrt(variance),
+        np.sqrt(np.where(is_steady, 0.0, variance * widening)),
         fluctuation,
         np.where(is_steady, np.nan, correlation),
     )

@@ -8,7 +8,6 @@ import pytest
 from flows import advance, leave_state, make_case, modes_of, own_part, start
 from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest
-from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.outofcore.tile_slots import Slot, TileDevice
 from slipstream.report.solver_texts import description, step_description
@@ -65,10 +64,10 @@ OPTIONS = {
 
 
 def in_core(device, *settings, comm=None):
-    """Return a simulation that is set as streamed ones are, on the host, wherever it then runs."""
+    """Return a simulation that is set as streamed ones are, wherever it then runs."""
     simulation = start(device, *settings, comm=comm)
     if device.kind == "cuda":
-        state = start(HostDevice(), *settings, comm=comm).flow.state
+        state = start(device, *settings, *streaming(comm, device), comm=comm).flow.read_state()
         row = min(state.shape[-1], simulation.flow.state.shape[-1])
         simulation.flow.state[..., :row] = device.array(state[..., :row])
     return simulation

@@ -278,3 +278,38 @@ def test_a_viscosity_of_another_kind_gives_no_scales_of_turbulence(device, own):
     for name, others in named.items():
         simulation = start(device, *own(name, "viscosity = 0.01", *others))
         assert ("kmax_eta" in simulation.diagnostics()) == (name == "lundgren")
+
+
+GAS = """
+from slipstream.equations import Model, Scalar, Vector, div, dot, grad, laplacian
+
+def gas(viscosity, speed):
+    r, u = Scalar("density"), Vector("velocity")
+    stress = viscosity * (laplacian(u) + grad(div(u)) / 3) - speed**2 * grad(r)
+    return Model({r: -div(r * u), u: -dot(u, grad(u)) + stress / r})
+
+def apart(viscosity, speed):
+    r, u = Scalar("density"), Vector("velocity")
+    rest = viscosity * r**-1 * laplacian(u) + viscosity * grad(div(u)) / r / 3
+    return Model({r: -div(r * u), u: -dot(u, grad(u)) + rest - grad(r) * (speed**2 / r)})
+
+def numbers():
+    return gas(0.05, 1.5)
+"""
+
+
+def test_quotients_of_fields_are_what_they_are_at_points(device, tmp_path):
+    path = tmp_path / "gas.py"
+    path.write_text(GAS)
+    found = []
+    for name in ("gas", "apart", "numbers"):
+        given = "" if name == "numbers" else ", viscosity = 0.05, speed = 1.5"
+        simulation = start(
+            device,
+            f"equation={{ model = '{path}:{name}'{given} }}",
+            "grid.points=[16, 12, 1]",
+            *formulas(velocity=["0.2*sin(y)", "0.1*cos(x)", "0"], density="1 + 0.2*cos(x + y)"),
+        )
+        found.append(modes_of(advance(simulation, 10)))
+    assert relative_error(found[1], found[0]) <= 1e-13
+    assert relative_error(found[2], found[0]) <= 1e-13

@@ -76,12 +76,13 @@ _TERMS, _SAMPLES = 2, 1000
 
 def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
-    if request.residency == "host":
+    if request.residency != "device":
         result, timelines = measure_streaming(request, device, comm)
         first = result["rows"][0]
+        where = "on disk" if request.residency == "disk" else "on the host"
         return Outcome(
-            "fft of arrays on the host",
-            f"transform of arrays on the host, through {device.name}",
+            f"fft of arrays {where}",
+            f"transform of arrays {where}, through {device.name}",
             device,
             result,
             print_streaming,
@@ -301,7 +302,8 @@ def measure_streaming(
     Timelines are those of the way that was asked for, and of the synchronous one.
     """
     streaming, memory = request.streaming, request.memory
-    make = partial(make_plan, request, device, comm, residency="host", memory=memory)
+    place = {"residency": request.residency, "scratch": request.scratch}
+    make = partial(make_plan, request, device, comm, **place, memory=memory)
     if request.tune != "off":  # what stands beside streams as what was tuned
         streaming = cast(StreamedPlan, make(streaming=streaming).streamed).streaming
         make = partial(make, tune="off")

@@ -2,8 +2,7 @@
 
 Nothing runs, and no other rank exists: devices and transports only note what they are asked for.
 Each row is a fresh process, whose memory and imports count as a rank's would. A step of turbulence
-divides space into slabs, so that it has at most as many ranks as planes; a transform of pencils has
-many more.
+divides space into slabs, or into pencils if there are more ranks than planes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from slipstream.exchange import RankPlace
     from slipstream.schedule import StepGraph
 
-SUBJECTS = {"step": "RK4 step in slabs", "transform": "forward transform in pencils"}
+SUBJECTS = {"step": "RK4 step", "transform": "forward transform in pencils"}
 _PROGRAM = "from slipstream.bench.ranks_bench import main; main()"
 
 
@@ -49,11 +48,21 @@ def measure_ranks(request: RanksRequest, kind: str) -> dict[str, Any]:
     rows = []
     for ranks in request.of:
         for what in SUBJECTS:
-            if what == "step" and ranks > request.points:
+            if what == "step" and not _gives_work(request.points, ranks):
                 continue
             asked = (kind, what, ranks, request.points, request.ranks_per_node, request.transport)
             rows.append(_in_fresh_process(asked))
     return {"points": request.points, "ranks per node": request.ranks_per_node, "rows": rows}
+
+
+def _gives_work(points: int, ranks: int) -> bool:
+    """Return whether a step can be divided such that all ranks have work."""
+    from slipstream.fft.slab_layout import pencil_grid
+    from slipstream.spectral.kept_modes import kept_modes
+
+    shape = (points,) * 3
+    z, y, x = kept_modes(shape, "2/3")
+    return ranks <= points or pencil_grid(shape, (z, y, x), ranks) is not None
 
 
 def _in_fresh_process(asked: tuple[Any, ...]) -> dict[str, Any]:
@@ -92,7 +101,7 @@ def main() -> None:
 def _step(device: Any, place: RankPlace, points: int, transport: str) -> Any:
     """Import what a step needs, and return what sets it up and records it."""
     from slipstream.case import SpectralCase, make_case
-    from slipstream.exchange.noting_transport import noting_transport
+    from slipstream.exchange.noting_transport import noting_grid
     from slipstream.spectral.problem_of_case import problem_of_case
     from slipstream.spectral.runge_kutta_step import SpectralStep
 
@@ -107,7 +116,7 @@ def _step(device: Any, place: RankPlace, points: int, transport: str) -> Any:
     def make() -> StepGraph:
         stated = cast(SpectralCase, case)
         problem = problem_of_case(stated, place.rank, place.ranks, device.row_bytes).problem
-        exchange = noting_transport(transport, place, device)
+        exchange = noting_grid(transport, place, device, None, problem.geometry.grid)
         return SpectralStep(problem, device, exchange).record_step()
 
     return make

@@ -176,7 +176,12 @@ class TileRequest(Request):
     """How arrays on the host stream through devices, tile by tile."""
 
     residency: str = _choice(
-        "device", accepted.RESIDENCIES, "{}; from the host, arrays stream through the device."
+        "device",
+        accepted.RESIDENCIES,
+        "{}; from the host and from disk, arrays stream through the device.",
+    )
+    scratch: str | None = _option(
+        None, "The folder of arrays with residency disk.", metavar="FOLDER"
     )
     memory: str | None = _option(None, "What a rank may take of a device: 8 GiB.", metavar="SIZE")
     tiles: int | None = _option(None, "Tiles of a field.", min=1)
@@ -207,6 +212,8 @@ class TileRequest(Request):
             if name != "resident"
         }
         changed |= {"--memory": self.memory is not None, **others, "--sweep": self.sweep}
+        if self.residency != "disk" and self.scratch is not None:
+            raise InputError("--scratch is for --residency disk; leave it out, or ask for that")
         given = [name for name, is_given in changed.items() if is_given]
         if self.residency == "device" and given:
             raise InputError(f"{given[0]} is for --residency host; leave it out, or ask for that")
@@ -247,7 +254,7 @@ class DNSRequest(TileRequest):
 
         how = self.streaming
         self.check_residency({"--no-resident": not self.resident})
-        case_of_step(self, how if self.residency == "host" else None)
+        case_of_step(self, None if self.residency == "device" else how)
 
 
 def counts_of(text: str) -> tuple[int, ...]:
@@ -340,9 +347,7 @@ class TransformRequest(TileRequest):
     )
     fields: int = _option(1, "Fields transformed together.", min=1)
     plain: bool = _option(True, "Time plain library plans, and mpi4py-fft, too.")
-    exchange: str = _choice(
-        "host", sorted(accepted.RESIDENCIES, reverse=True), "From where tiles are sent: {}."
-    )
+    exchange: str = _choice("host", ["host", "device"], "From where tiles are sent: {}.")
     in_place: bool = _option(False, "In one array on the host.", "--in-place")
     timelines: Path | None = _picture("Draw what overlaps.")
 

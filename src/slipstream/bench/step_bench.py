@@ -50,12 +50,13 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
     """Measure, and say how to show it. Collective."""
-    if request.residency == "host":
+    if request.residency != "device":
         variants = step_variants(request.streaming, request.sweep, request.schedule)
         make = partial(_simulation, request, device, comm)
         result = measure_streamed_step(make, variants, request.repetitions)
-        title = f"time step of fields on the host, through {device.name}"
-        first, name, show = result["rows"][0], "dns of fields on the host", print_streamed_step
+        where = "on disk" if request.residency == "disk" else "on the host"
+        title = f"time step of fields {where}, through {device.name}"
+        first, name, show = result["rows"][0], f"dns of fields {where}", print_streamed_step
         bound = first["bound (s)"]
     else:
         simulation = SpectralSimulation(case_of_step(request), comm, device)
@@ -77,7 +78,8 @@ def case_of_step(
     run["schedule"] = schedule or request.schedule
     if streaming is not None:
         given = {key: one for key, one in streaming.of_step().items() if one is not None}
-        run |= {"residency": "host", "streaming": given}
+        run |= {"residency": request.residency, "streaming": given}
+        run |= {} if request.scratch is None else {"scratch": request.scratch}
         run |= {} if request.memory is None else {"memory": request.memory}
     settings = {
         "solver": "spectral",

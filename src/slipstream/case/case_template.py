@@ -55,7 +55,7 @@ _STARTS = {
     "spectral": _Start(
         "turbulence in a periodic box",
         "All quantities are non-dimensional.",
-        "--set grid.points=128 --set equation.viscosity=0.001",
+        "--set grid.points=128 --set equation.viscosity=0.002",
         {},  # those of a model
     ),
     "advection": _Start(
@@ -85,12 +85,18 @@ _STARTS = {
 # Values of parameters that have no default, where there is a usual one.
 _PARAMETERS = {"viscosity": 0.005, "diffusivity": 0.005, "resistivity": 0.005}
 # Of shipped models: parameters whose defaults suit no box of length 2 pi, and initial flows.
-_PARAMETERS_OF_MODELS = {"gpe": {"sound_speed": 2.0, "healing_length": 0.1}}
+_PARAMETERS_OF_MODELS = {
+    "gpe": {"sound_speed": 2.0, "healing_length": 0.1},
+    "lans-alpha": {"width": 0.1},
+    "leray-alpha": {"width": 0.1},
+}
 _FLOWS_OF_MODELS = {
     "hd": "taylor-green",
     "boussinesq": "taylor-green",
     "mhd": "orszag-tang-3d",
     "gpe": "quantum-taylor-green",
+    "lans-alpha": "taylor-green",
+    "leray-alpha": "taylor-green",
 }
 
 
@@ -309,7 +315,8 @@ def _tables_of_model(name: str) -> dict[str, Any]:
             equation[key] = parameters[key]
     equation |= _PARAMETERS_OF_MODELS.get(name, {})
     lowered = models.lowered(name, parameters)
-    initial: dict[str, Any] = {"flow": _FLOWS_OF_MODELS.get(name, "formula")}
+    usual = "random" if lowered.plane_vectors else "formula"
+    initial: dict[str, Any] = {"flow": _FLOWS_OF_MODELS.get(name, usual)}
     if initial["flow"] == "formula":
         initial["fields"] = _formulas(lowered)
     time = {"end": 10, "cfl": 0.8}
@@ -318,7 +325,7 @@ def _tables_of_model(name: str) -> dict[str, Any]:
     numerics = {"numerics": {"dealiasing": "1/2"}} if lowered.degree > 2 else {}
     return {
         "solver": "spectral",
-        "grid": {"points": 64},
+        "grid": {"points": [128, 128, 1] if lowered.plane_vectors else 64},
         "equation": equation,
         "initial": initial,
         "time": time,

@@ -171,7 +171,9 @@ class Image(Table):
         example="rock.tif",
     )
     shape: Unchecked[tuple[int, int, int] | None] = Key(
-        None, "voxels along x, y and z, of samples and raw files", example=[64, 64, 64]
+        None,
+        "voxels along x, y and z, of samples and raw files; in these x varies fastest, then y",
+        example=[64, 64, 64],
     )
     radius: Positive | None = Key(
         None,
@@ -447,7 +449,12 @@ class Convergence(Table):
         "estimated relative distance to the permeability of the steady flow at which the run ends;"
         " 0: the run takes all its steps",
     )
-    interval: EvenSteps = Key(100, "time steps between two checks of the permeability; even")
+    interval: EvenSteps = Key(
+        100,
+        "time steps between two rows of the time series, and between two checks of the permeability"
+        " without convergence.vectors; even. With these each extrapolation is a check, at which the"
+        " run can end",
+    )
     vectors: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=MOST_VECTORS)] = Key(
         10,
         "number of changes from which the steady flow is extrapolated, which saves most time steps"

@@ -16,6 +16,8 @@ from pydantic import BeforeValidator, Field, create_model, field_validator, mode
 from slipstream.accepted import (
     COPIES,
     DEALIASINGS,
+    DECOMPOSITIONS,
+    EXACT_TERMS,
     FORCINGS,
     GPU_TRANSPORTS,
     INITIAL_FLOWS,
@@ -23,6 +25,7 @@ from slipstream.accepted import (
     MAGNETIC_FIELDS,
     MAX_STREAMS,
     MODELS,
+    PLANES,
     RESIDENCIES,
     TRANSPORTS,
     UPDATES,
@@ -283,6 +286,10 @@ class Forcing(Table):
         return self
 
 
+# The Courant number without another choice.
+_CFL = 0.8
+
+
 class SpectralTime(Time):
     """``[time]``: how far to go, and in which steps."""
 
@@ -290,19 +297,25 @@ class SpectralTime(Time):
         None, "fixed time step (non-dimensional), instead of cfl", example=0.01
     )
     cfl: Annotated[float, Field(gt=0, le=2)] | None = Key(
-        None, "Courant number of an adaptive time step", example=0.8
+        None, "Courant number of an adaptive time step (default: 0.8, without step)", example=0.8
     )
     max_step: Positive | None = Key(
         None, "with cfl: the step never exceeds this (default: no bound)", example=0.1
     )
     integrator: Annotated[str, one_of(INTEGRATORS)] = Key("rk4", "Runge-Kutta method")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _adaptive_by_default(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or {data.get("step"), data.get("cfl")} != {None}:
+            return data
+        return {**data, "cfl": _CFL}
+
     @model_validator(mode="after")
     def _one_way_to_step(self) -> Self:
-        if (self.step is None) == (self.cfl is None):
-            given = "neither" if self.step is None else "both"
+        if self.step is not None and self.cfl is not None:
             raise ValueError(
-                f"exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, {given} given"
+                "exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, both given"
             )
         if self.max_step is not None and self.cfl is None:
             raise ValueError("'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'")
@@ -341,27 +354,64 @@ class SpectralStreaming(Table):
     )
 
 
+def _folders(value: Any) -> Any:
+    """Return one folder, or several, as a tuple."""
+    return (value,) if isinstance(value, str) else as_tuple(value)
+
+
 class SpectralRun(ExchangingRun):
     """``[run]``: where and in which order the work is done."""
 
     residency: Annotated[str, one_of(RESIDENCIES, auto=True)] = Key(
         "device", 'where the fields are; "auto": on the host if they do not fit on the device'
     )
+    decomposition: Annotated[str, one_of(DECOMPOSITIONS, auto=True)] = Key(
+        "auto", 'how ranks divide space; "auto": pencils if there are more ranks than planes'
+    )
+    grid: Unchecked[tuple[int, int] | None] = Key(
+        None, "pencils: number of ranks along y and z (default: the most even)", example=[2, 4]
+    )
     memory: MemorySize = Key(
         None,
-        "limit of memory for each rank on each of its devices, with fields on the host: bytes, or"
-        " text (default: its share of the free memory)",
+        "limit of memory for each rank on each of its devices, with fields on the host or on disk:"
+        " bytes, or text (default: its share of the free memory)",
         example="8 GiB",
+    )
+    scratch: Annotated[Unchecked[tuple[str, ...] | None], BeforeValidator(_folders)] = Key(
+        None,
+        'folders for files of fields with residency = "disk": one, or several that have a part of'
+        " each field, on different drives (default: that of temporary files)",
+        example=["/scratch"],
     )
     streaming: SpectralStreaming | None = Key(
         None, "how fields on the host stream", example={"devices": 2}
     )
 
+    @field_validator("grid")
+    @classmethod
+    def _two_whole_and_positive(cls, grid: Any) -> Any:
+        whole = isinstance(grid, tuple) and all(type(n) is int and n >= 1 for n in grid)
+        if grid is not None and not (whole and len(grid) == 2):
+            raise ValueError(
+                "accepted: two whole numbers for y and z, each at least 1, not"
+                f" {list(grid) if isinstance(grid, tuple) else grid!r}"
+            )
+        return grid
+
     @model_validator(mode="after")
     def _has_effect(self) -> Self:
+        if self.grid is not None and self.decomposition != "pencil":
+            raise ValueError("'grid' goes with decomposition \"pencil\"")
+        if self.decomposition == "pencil" and self.residency != "device":
+            raise ValueError(
+                f'decomposition "pencil" has no fields on the host: with residency '
+                f'"{self.residency}" accepted: auto, slab'
+            )
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
-                raise ValueError(f'\'{name}\' goes with residency "host" or "auto"')
+                raise ValueError(f'\'{name}\' goes with residency "host", "disk" or "auto"')
+        if self.residency != "disk" and self.scratch is not None:
+            raise ValueError("'scratch' goes with residency \"disk\"")
         if self.residency != "device" and self.transport in GPU_TRANSPORTS:
             others = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
             raise ValueError(
@@ -416,11 +466,26 @@ class Numerics(Table):
         "2/3", "which modes are kept, so that products do not alias"
     )
     integrating_factor: bool = Key(True, "integrate the viscous term exactly")
+    linear: Annotated[str, one_of(EXACT_TERMS)] = Key(
+        "decay", "which linear terms are integrated exactly"
+    )
+    plane: Annotated[str, one_of(PLANES)] = Key(
+        "2D3C", "which components vectors have where the grid has one point along an axis"
+    )
     wire: Annotated[str, one_of({"none": "their own precision", **WIRES})] = Key(
         "none",
         "precision in which data of double precision travel between ranks; the column wire_error"
         " has what is lost",
     )
+
+    @model_validator(mode="after")
+    def _all_is_exact(self) -> Self:
+        if self.linear == "all" and not self.integrating_factor:
+            raise ValueError(
+                "'linear' = 'all' integrates damping exactly too; accepted with it:"
+                " integrating_factor = true"
+            )
+        return self
 
     @model_validator(mode="after")
     def _wire_is_narrower(self) -> Self:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from slipstream.argument_checks import nearest
-from slipstream.case.declared_keys import choices_at, table_at
+from slipstream.case.declared_keys import choices_at, keys_of, table_at
 from slipstream.printable_text import shortened, shown
 
 _BOUNDS = {
@@ -58,15 +58,25 @@ def _key(problem: Any) -> str:
     return key.removeprefix(".")
 
 
+def _in_a_table(model: type[BaseModel], location: tuple[Any, ...], value: Any) -> str:
+    """Return a guess at the table of a key that was given without one."""
+    if len(location) > 1 or isinstance(value, dict):
+        return ""
+    found = [key for key in keys_of(model) if key.endswith(f".{location[0]}")]
+    if not found and "equation" in model.model_fields:  # whose keys are the model's parameters
+        found = [f"equation.{shortened(str(location[0]))}"]
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
 def _describe(model: type[BaseModel], problem: Any) -> str:
     """Return what is wrong with one key, and what would be right."""
     kind, location, value = problem["type"], problem["loc"], problem["input"]
     if kind == "extra_forbidden":
         accepted = sorted(table_at(model, location[:-1]).model_fields)
-        return (
-            f"unknown key{nearest(str(location[-1]), accepted)} accepted here:"
-            f" {', '.join(accepted)}"
-        ).replace("key accepted", "key; accepted")
+        guess = nearest(str(location[-1]), accepted) or _in_a_table(model, location, value)
+        return (f"unknown key{guess} accepted here: {', '.join(accepted)}").replace(
+            "key accepted", "key; accepted"
+        )
     if kind == "missing":
         choices = choices_at(model, location)
         return f"is required; accepted: {', '.join(choices)}" if choices else "is required"

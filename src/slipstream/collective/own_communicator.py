@@ -147,6 +147,8 @@ class OwnCommunicator(MPI.Intracomm):
     _topics = 0
     # Everything that is freed together with it, itself first.
     _handles: list[MPI.Intracomm]
+    # That of which this one has some of the ranks: it lives as long.
+    owner: OwnCommunicator | None = None
     # What the communicator that this is a duplicate of has, see `shared`.
     _family: _Family
     # Where this rank is among the collective calls.
@@ -296,6 +298,18 @@ class OwnCommunicator(MPI.Intracomm):
         """
         self.meet()
         return self._kept(MPI.Intracomm(MPI.Intracomm.Split(self, number)))
+
+    def divided(self, number: int) -> OwnCommunicator:
+        """Return a communicator for one owner of the ranks that give the same number. Collective.
+
+        It is freed some time after this.
+        """
+        self.meet()
+        part = MPI.Intracomm(MPI.Intracomm.Split(self, number))
+        self._handles.append(part)
+        made = lend(part, f"part of {self.size} ranks")
+        made.owner = self
+        return made
 
     def _kept(self, made: MPI.Intracomm) -> MPI.Intracomm:
         self._handles.append(MPI.Intracomm(made))

@@ -302,6 +302,9 @@ class Device(ABC):
     def synchronize(self) -> None:
         """Block until all work of this device has finished."""
 
+    # Whether to use users' arrays in place from the first time on: a copy would take too long.
+    in_place_at_once = False
+
     def holds(self, array: object) -> bool:
         """Return whether an array lies in memory such as `empty` returns."""
         return isinstance(array, self.array_module.ndarray)

@@ -33,11 +33,11 @@ class MemoryMeter:
         _running.meter = self._outer
 
     def total(self) -> dict[str, int]:
-        """Return the bytes that are taken now on the "device", a GPU, and on the "host"."""
+        """Return the bytes that are taken now on the "device", a GPU, the "host" and "disk"."""
         result = {"device": 0, "host": 0}
         for owner, place, size in self.taken:
             if owner() is not None:
-                result[place] += size
+                result[place] = result.get(place, 0) + size
         return result
 
 

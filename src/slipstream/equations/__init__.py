@@ -21,8 +21,6 @@ from slipstream.equations.vector_calculus import (
     function,
     grad,
     imag,
-    inverse_laplacian,
-    laplacian,
     outer,
     real,
     t,
@@ -32,6 +30,14 @@ from slipstream.equations.vector_calculus import (
     y_hat,
     z,
     z_hat,
+)
+from slipstream.equations.wavenumber_functions import (
+    hilbert,
+    inverse_curl,
+    inverse_laplacian,
+    laplacian,
+    riesz,
+    spectral,
 )
 
 __all__ = [
@@ -48,12 +54,16 @@ __all__ = [
     "dot",
     "function",
     "grad",
+    "hilbert",
     "imag",
+    "inverse_curl",
     "inverse_laplacian",
     "laplacian",
     "lower",
     "outer",
     "real",
+    "riesz",
+    "spectral",
     "t",
     "x",
     "x_hat",

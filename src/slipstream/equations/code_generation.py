@@ -8,6 +8,7 @@ that another viscosity compiles nothing.
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,14 @@ import sympy
 from sympy.printing.c import C99CodePrinter
 from sympy.printing.numpy import NumPyPrinter
 
-from slipstream.equations.fourier_forms import WAVENUMBERS, Value, values_in
+from slipstream.equations.fourier_forms import (
+    WAVENUMBERS,
+    Filter,
+    Value,
+    filters_in,
+    parameters_in,
+    values_in,
+)
 from slipstream.equations.lowering import Lowered
 
 # Before the parameters of the model, a product gets one over the spacing along x, y and z.
@@ -30,7 +38,15 @@ class _Printer(C99CodePrinter):
         # Suffixes keep names apart from those of the kernels, and parameters from fields.
         if symbol in WAVENUMBERS:
             return symbol.name
-        return f"{symbol.name}_{'value' if isinstance(symbol, Value) else 'number'}"
+        if isinstance(symbol, Filter):
+            return f"filter_{_checksum(symbol, symbol.function, symbol.at_zero)}"
+        if not isinstance(symbol, Value):
+            return f"{symbol.name}_number"
+        if symbol.filtered == 1:
+            return f"{symbol.name}_value"
+        name, filters = str(symbol.undifferentiated), filters_in(symbol.filtered)
+        own = [(one.function, one.at_zero) for one in filters]
+        return f"{name}_{_checksum(symbol, own)}_value"
 
     def _print_Integer(self, number: sympy.Integer) -> str:
         return f"Real({int(number)})"
@@ -50,6 +66,8 @@ class _Printer(C99CodePrinter):
 
     def _print_Pow(self, power: sympy.Pow) -> str:
         base, exponent = power.as_base_exp()
+        if exponent == sympy.Rational(-1, 2):
+            return f"(Real(1) / {self._print(sympy.sqrt(base))})"
         if exponent.is_Integer and 0 < abs(int(exponent)) <= 16:
             text = " * ".join([self.parenthesize(base, 100)] * abs(int(exponent)))
             return f"({text})" if exponent > 0 else f"(Real(1) / ({text}))"
@@ -62,6 +80,11 @@ class _Printer(C99CodePrinter):
 
     def _print_Function(self, call: sympy.Function) -> str:
         return f"Real({super()._print_Function(call)})"
+
+
+def _checksum(*parts: Any) -> str:
+    """Return what tells names apart that are no names of C++."""
+    return f"{zlib.crc32(repr(parts).encode()):08x}"
 
 
 _print = _Printer({"math_macros": {}}).doprint
@@ -126,6 +149,7 @@ def mode_header(model: Lowered) -> str:
         [
             "#pragma once",
             '#include "projection.hpp"',
+            '#include "wave_filters.hpp"',
             f"constexpr int STATE = {size}, PRODUCTS = {max(1, len(model.products))};",
             f"constexpr int INPUTS = {len(model.inputs)};",
             f"constexpr int DECAYS = {len(decays)}, DECAY_OF[] = {{{decay_of}}};",
@@ -134,21 +158,69 @@ def mode_header(model: Lowered) -> str:
             f"INLINE void rates(const Complex* products, const Complex* state, {wave},",
             "                  Complex* rate) {",
             *_parameters(model, 0, everything),
+            *_filters(model.rate_factors),
             *body,
             *project,
             *steady,
             "}",
             f"INLINE void decay_rates({wave}, Real* rate) {{",
             *_parameters(model, 0, everything),
+            *_filters(model.decay),
             *[f"  rate[{i}] = {_print(rate)};" for i, rate in enumerate(model.decay)],
             "}",
             f"INLINE void damping_and_driving({wave}, Real* damping, Real* driving) {{",
             *_parameters(model, 0, everything),
+            *_filters([part for parts in model.damping for part in parts]),
             *[line for i, parts in enumerate(model.damping) for line in _by_sign(i, parts)],
             "}",
             f"INLINE void inputs_of(const Complex* state, {wave}, Complex* input) {{",
             *_parameters(model, 0, everything),
+            *_filters(model.input_filters),
             *[f"  input[{i}] = {' + '.join(terms)};" for i, terms in enumerate(inputs)],
+            "}",
+        ]
+    )
+
+
+@functools.cache
+def linear_header(model: Lowered, coupled: tuple[tuple[int, int], ...]) -> str:
+    """Return the lines of the matrix of a mode's linear terms, for `mode_header`.
+
+    `coupled` are the entries, row and column, that functions of the matrix have.
+    """
+    size = len(model.components)
+    rows, columns = (", ".join(str(pair[i]) for pair in coupled) for i in (0, 1))
+    lines = []
+    for row, (others, decay) in enumerate(zip(model.linear, model.decay, strict=True)):
+        entries = dict(others)
+        entries[row] = entries.get(row, sympy.S.Zero) - decay
+        for column, factor in entries.items():
+            real, imaginary = sympy.expand(factor).as_real_imag()
+            parts = f"{_print(real)}, {_print(imaginary)}"
+            lines.append(f"  matrix[{row * size + column}] = {{{parts}}};")
+    project = [
+        f"  remove_gradient_of_columns(matrix + {first * size}, kx, ky, kz);"
+        for first in model.vectors
+        if (first, first + 1) in coupled
+    ]
+    return "\n".join(
+        [
+            f"constexpr int COUPLED = {len(coupled)}, ROW_OF[] = {{{rows}}};",
+            f"constexpr int COLUMN_OF[] = {{{columns}}};",
+            "INLINE void remove_gradient_of_columns(Complex* rows, Real kx, Real ky, Real kz) {",
+            "  for (int j = 0; j < STATE; ++j) {",
+            "    Complex vector[3] = {rows[j], rows[STATE + j], rows[2 * STATE + j]};",
+            "    remove_gradient(vector, kx, ky, kz);",
+            "    for (int i = 0; i < 3; ++i) rows[i * STATE + j] = vector[i];",
+            "  }",
+            "}",
+            "INLINE void linear_matrix(Real kx, Real ky, Real kz,",
+            "                          const double* RESTRICT parameters, Complex* matrix) {",
+            *_parameters(model, 0, model.parameters),
+            *_filters([*model.decay, *model.rate_factors]),
+            "  for (int i = 0; i < STATE * STATE; ++i) matrix[i] = {0, 0};",
+            *lines,
+            *project,
             "}",
         ]
     )
@@ -173,6 +245,16 @@ def _parameters(model: Lowered, first: int, used: Iterable[sympy.Symbol]) -> lis
         f"  const Real {_print(name)} = Real(parameters[{first + i}]);"
         for i, name in enumerate(model.parameters)
         if name in used
+    ]
+
+
+def _filters(factors: Iterable[sympy.Expr]) -> list[str]:
+    """Return the lines that compute the filters of some multipliers."""
+    used = {one for factor in factors for one in filters_in(factor)}
+    return [
+        f"  const Real {_print(one)} = filtered(kx, ky, kz, {_print(one.function)},"
+        f" {_print(one.at_zero)});"
+        for one in sorted(used, key=_print)
     ]
 
 
@@ -201,9 +283,40 @@ def _sum_of_modes(factors: dict[str, sympy.Expr]) -> list[str]:
 
 
 def is_separable(rate: sympy.Expr) -> bool:
-    """Whether a polynomial of the wavenumbers is a sum of polynomials of one each."""
+    """Whether a rate is a sum of polynomials of one wavenumber each."""
+    if filters_in(rate):
+        return False
     terms = sympy.Poly(rate, *WAVENUMBERS).monoms()
     return all(sum(order > 0 for order in orders) <= 1 for orders in terms)
+
+
+@functools.lru_cache(256)
+def wave_function(expression: sympy.Basic) -> Callable[..., Any]:
+    """Return a multiplier, or a matrix, as a function of kx, ky, kz, and then its parameters."""
+    filters = filters_in(expression)
+    numbers = parameters_in([expression])
+    if not filters:
+        return array_function((*WAVENUMBERS, *numbers), expression)
+    whole = array_function((*WAVENUMBERS, *filters, *numbers), expression)
+    own = [
+        array_function((*WAVENUMBERS, *numbers), part)
+        for one in filters
+        for part in (one.function, one.at_zero)
+    ]
+
+    def function(kx: Any, ky: Any, kz: Any, *values: float) -> Any:
+        # Numbers of Python would raise an error where they are divided by zero.
+        kx, ky, kz = (k if hasattr(k, "shape") else np.float64(k) for k in (kx, ky, kz))
+        at_zero = (kx == 0) & (ky == 0) & (kz == 0)
+        found = []
+        with np.errstate(all="ignore"):
+            for inside, mean in zip(own[::2], own[1::2], strict=True):
+                value = inside(kx, ky, kz, *values)
+                value = np.where(np.isfinite(value), value, 0.0)
+                found.append(np.where(at_zero, mean(kx, ky, kz, *values), value))
+        return whole(kx, ky, kz, *found, *values)
+
+    return function
 
 
 def array_function(

@@ -23,21 +23,60 @@ from typing import Any
 import sympy
 from sympy.polys.matrices import DomainMatrix
 
-from slipstream.equations.fourier_forms import WAVENUMBERS, Value, differentiate, values_in
+from slipstream.equations.flat_axes import FlatAxes
+from slipstream.equations.fourier_forms import (
+    Value,
+    at_wavevector,
+    differentiate,
+    filters_in,
+    values_in,
+)
 
 Rows = list[list[sympy.Expr]]
 
 
 def dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix]:
     """Return which columns are independent, and all columns as sums of those."""
+    columns = len(rows[0]) if rows else 0
+    # Where this divides by zero for some parameters, all columns count as independent.
+    return _dependencies(rows) or (list(range(columns)), sympy.eye(columns))
+
+
+def scaled_dependencies(
+    rows: Rows,
+) -> tuple[list[sympy.Expr], list[int], sympy.Matrix]:
+    """Return factors of the columns, and `dependencies` of the columns divided by these.
+
+    The factors are 1, unless parameters would divide: then they are those that all entries of a
+    column have in common.
+    """
+    found = _dependencies(rows)
+    scales = [sympy.Integer(1) for _ in (rows[0] if rows else [])]
+    if found is not None:
+        return scales, *found
+    scales = [_common_factor([row[column] for row in rows]) for column in range(len(scales))]
+    scaled = [
+        [sympy.cancel(entry / scale) for entry, scale in zip(row, scales, strict=True)]
+        for row in rows
+    ]
+    return scales, *dependencies(scaled)
+
+
+def _common_factor(entries: Sequence[sympy.Expr]) -> sympy.Expr:
+    """Return the parameters that all entries have as factors."""
+    above = [sympy.fraction(sympy.together(entry))[0] for entry in entries if entry != 0]
+    common = sympy.gcd_list(above) if above else sympy.Integer(1)
+    return common.as_coeff_Mul()[1]
+
+
+def _dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix] | None:
     rows = [row for row in rows if any(entry != 0 for entry in row)]
     if not rows:
         return [], sympy.zeros(0, 0)
     reduced, pivots = DomainMatrix.from_Matrix(sympy.Matrix(rows)).to_field().rref()
     sums = reduced.to_Matrix()[: len(pivots), :]
     if any(sympy.fraction(sympy.together(entry))[1].free_symbols for entry in sums):
-        # This divides by zero for some parameters, so all columns count as independent.
-        return list(range(len(rows[0]))), sympy.eye(len(rows[0]))
+        return None
     return list(pivots), sums
 
 
@@ -58,16 +97,16 @@ def solenoidal_part(vector: Sequence[Any], k: Sequence[int]) -> list[Any]:
 
 
 def rows_of_multipliers(
-    multipliers: Sequence[Sequence[sympy.Expr]], vectors: Sequence[int]
+    multipliers: Sequence[Sequence[sympy.Expr]], vectors: Sequence[int], flat: Sequence[int] = ()
 ) -> Rows:
     """Return rows of numbers, a column for each product, whose rank is that of the multipliers."""
     columns = len(multipliers[0])
     rows: Rows = []
     distinct = {factor for row in multipliers for factor in row}
     # Each gives a row or two for each component; four more than it takes to fill the matrix.
-    for k in wavevectors(4 + 2 * columns // len(multipliers)):
-        values = dict(zip(WAVENUMBERS, map(sympy.Integer, k), strict=True))
-        tried = {factor: _real_and_imaginary(factor.xreplace(values)) for factor in distinct}
+    for tried_k in wavevectors(4 + 2 * columns // len(multipliers)):
+        k = tuple(0 if axis in flat else own for axis, own in enumerate(tried_k))
+        tried = {factor: _real_and_imaginary(_at(factor, k)) for factor in distinct}
         for which in (0, 1):
             parts = [[tried[factor][which] for factor in row] for row in multipliers]
             for first in vectors:
@@ -76,6 +115,28 @@ def rows_of_multipliers(
                 parts[first : first + 3] = map(list, zip(*solenoidal, strict=True))
             rows += [[_expression(part) for part in row] for row in parts]
     return rows
+
+
+def _at(factor: sympy.Expr, k: tuple[int, ...]) -> sympy.Expr:
+    """Return a multiplier at a wavevector, exactly.
+
+    A filter that is not rational there counts as any number: algebra with roots would take long.
+    """
+    filters = {}
+    for one in filters_in(factor):
+        value = at_wavevector(one, k)
+        if not _is_rational(value):
+            draw = random.Random(f"{one}{k}")
+            value = sympy.Rational(draw.randint(1, 999), draw.randint(1, 999))
+        filters[one] = value
+    return at_wavevector(factor.xreplace(filters), k)
+
+
+def _is_rational(value: sympy.Expr) -> bool:
+    """Whether a value is a rational function of parameters, with rational numbers."""
+    powers, numbers = value.atoms(sympy.Pow), value.atoms(sympy.Number, sympy.NumberSymbol)
+    has_roots = any(not power.exp.is_Integer for power in powers)
+    return not (has_roots or value.has(sympy.Function)) and all(n.is_Rational for n in numbers)
 
 
 def _real_and_imaginary(value: sympy.Expr) -> Sequence[Any]:
@@ -110,13 +171,27 @@ def essential_values(
                 row = found.setdefault(points, [sympy.Integer(0)] * len(values))
                 row[column] += factor
         rows += found.values()
-    chosen, sums = dependencies(rows)
-    others = {value: 0 for i, value in enumerate(values) if i not in chosen}
+    scales, chosen, sums = scaled_dependencies(rows)
+    # What stands for a sum of scaled values takes the scale from the expressions.
+    instead = {
+        value: value / scale if i in chosen else sympy.Integer(0)
+        for i, (value, scale) in enumerate(zip(values, scales, strict=True))
+    }
+    functions = [sympy.expand(expression.subs(instead)) for expression in expressions]
+    if any(_divides_by(one, set(values)) for one in functions if any(s != 1 for s in scales)):
+        return {value: value for value in values}, list(expressions)
+    scaled = [scale * value for scale, value in zip(scales, values, strict=True)]
     inputs = {
-        values[column]: sympy.expand(sum(sums[r, c] * value for c, value in enumerate(values)))
+        values[column]: sympy.expand(sum(sums[r, c] * value for c, value in enumerate(scaled)))
         for r, column in enumerate(chosen)
     }
-    return inputs, [sympy.expand(expression.subs(others)) for expression in expressions]
+    return inputs, functions
+
+
+def _divides_by(expression: sympy.Expr, values: set[Value]) -> bool:
+    """Whether an expression has a parameter below the line."""
+    powers = expression.atoms(sympy.Pow)
+    return any(power.exp.is_negative and power.free_symbols - values for power in powers)
 
 
 def grouped_terms(
@@ -141,18 +216,21 @@ def grouped_terms(
 
 
 def _order(value: Value) -> tuple[Any, ...]:
-    return sum(value.orders), value.field, value.component or 0, value.orders
+    filtered = value.filtered != 1
+    return sum(value.orders), filtered, value.field, value.component or 0, value.orders, str(value)
 
 
-def conserved(expression: sympy.Expr) -> list[sympy.Expr] | None:
+def conserved(expression: sympy.Expr, flat: FlatAxes) -> list[sympy.Expr] | None:
     """Write products of values with first derivatives as a divergence of products."""
     values = sorted({v.undifferentiated for v in values_in(expression)}, key=_order)
     fluxes = [
         (axis, a * b)
         for axis in range(3)
+        if axis not in flat.axes
         for a, b in itertools.combinations_with_replacement(values, 2)
     ]
-    columns = [differentiate(product, axis) for axis, product in fluxes] + [expression]
+    columns = [flat.of_points(differentiate(product, axis)) for axis, product in fluxes]
+    columns.append(expression)
     found: dict[sympy.Expr, list[sympy.Expr]] = {}
     for column, entry in enumerate(columns):
         for term in sympy.Add.make_args(sympy.expand(entry)):

@@ -1,9 +1,10 @@
 """Fourier forms: the terms of an equation, as a pseudospectral method evaluates them.
 
-In a periodic box every right-hand side is a sum of terms ``m(k) F[p]``: a multiplier ``m``, which
-is a polynomial of the wavenumbers, times the Fourier transform of ``p``, which is known at the
-points. Such a sum is a form. A field is a form, a derivative multiplies it by ``i k``, and only
-products need the points.
+In a periodic box every right-hand side is a sum of terms ``m(k) F[p]``: a multiplier ``m``, a
+function of the wavenumbers, times the Fourier transform of ``p``, which is known at the points.
+Such a sum is a form. A field is a form, a derivative multiplies it by ``i k``, and only products
+need the points. A multiplier is a polynomial of the wavenumbers and of filters, symbols that stand
+for any other functions of them.
 
 What is known at the points is an expression of values (of components of fields and of their
 derivatives), of coordinates and of the time. In a solenoidal field, derivatives along z of the z
@@ -14,7 +15,7 @@ complex quantity is a symbol among the multipliers, and is not the ``i`` of ``i 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -37,80 +38,157 @@ COORDINATES = tuple(Known(axis, real=True) for axis in AXES)
 TIME = Known("t", real=True)
 IMAGINARY = Known("i", real=True)
 
+# The square of the wavenumber.
+SQUARE = sum(k**2 for k in WAVENUMBERS)
+
 Orders = tuple[int, int, int]
 _VALUE: Orders = (0, 0, 0)
+
+
+class Filter(Known):
+    """A real function of the wavenumbers that is no polynomial, as a symbol of multipliers.
+
+    It may have parameters. At k = 0 it is `at_zero`; elsewhere it is 0 where `function` is not
+    finite.
+    """
+
+    def __new__(cls, function: sympy.Expr, at_zero: sympy.Expr = sympy.S.Zero) -> Filter:
+        """Make the one symbol that has these attributes."""
+        written = sympy.sympify(function).xreplace({SQUARE: _K**2})
+        self = super().__xnew__(cls, f"[{written}]", real=True)
+        self.function, self.at_zero = sympy.sympify(function), sympy.sympify(at_zero)
+        return self
+
+    def _hashable_content(self) -> tuple[Any, ...]:
+        return (*super()._hashable_content(), self.function, self.at_zero)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return Filter, (self.function, self.at_zero)
+
+
+_K = sympy.Symbol("k", nonnegative=True)
 
 
 class Value(sympy.Symbol):
     """The value at a point of a component of a field, or of a derivative of it.
 
     The component is 0, 1 or 2 for x, y or z, and None for a scalar; `orders` are those of the
-    derivatives along x, y and z.
+    derivatives along x, y and z, and `filtered` is a product of filters that it went through.
     """
 
     def __new__(
-        cls, field: str, component: int | None, solenoidal: bool = False, orders: Orders = _VALUE
+        cls,
+        field: str,
+        component: int | None,
+        solenoidal: bool = False,
+        orders: Orders = _VALUE,
+        filtered: sympy.Expr = sympy.S.One,
     ) -> Value:
         """Make the one symbol that has these attributes."""
         name = field if component is None else f"{field}_{AXES[component]}"
         suffix = "".join(axis * order for axis, order in zip(AXES, orders, strict=True))
+        suffix += "" if filtered == 1 else str(filtered)
         # Not SymPy's cached symbol of that name, which may be of a field with other attributes.
         self = super().__xnew__(cls, f"{name}__{suffix}" if suffix else name, real=True)
         self.field, self.component, self.solenoidal = field, component, solenoidal
-        self.orders = orders
+        self.orders, self.filtered = orders, filtered
         return self
 
+    @property
+    def _attributes(self) -> tuple[Any, ...]:
+        return self.field, self.component, self.solenoidal, self.orders, self.filtered
+
     def _hashable_content(self) -> tuple[Any, ...]:
-        own = (self.field, self.component, self.solenoidal, self.orders)
-        return (*super()._hashable_content(), *own)
+        return (*super()._hashable_content(), *self._attributes)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # SymPy would make it again by its name and assumptions alone.
-        return Value, (self.field, self.component, self.solenoidal, self.orders)
+        return Value, self._attributes
 
-    def with_orders(self, orders: Orders) -> Value:
-        """Return the value of this derivative of the component."""
-        return Value(self.field, self.component, self.solenoidal, orders)
+    def with_orders(self, orders: Orders, filtered: sympy.Expr | None = None) -> Value:
+        """Return the value of this derivative of the component, through these or its filters."""
+        filtered = self.filtered if filtered is None else filtered
+        return Value(self.field, self.component, self.solenoidal, orders, filtered)
 
     @property
     def undifferentiated(self) -> Value:
         """The value of the component itself."""
-        return self.with_orders(_VALUE)
+        return self.with_orders(_VALUE, sympy.Integer(1))
 
     @property
     def multiplier(self) -> sympy.Expr:
-        """What the Fourier coefficients of the component are multiplied by: (i k)^orders."""
+        """What the Fourier coefficients of the component are multiplied by."""
         factors = zip(WAVENUMBERS, self.orders, strict=True)
-        return sympy.prod([(sympy.I * k) ** order for k, order in factors])
+        return self.filtered * sympy.prod([(sympy.I * k) ** order for k, order in factors])
 
     def differentiated(self, orders: Orders) -> sympy.Expr:
         """Return a further derivative."""
         total = tuple(own + more for own, more in zip(self.orders, orders, strict=True))
         if self.solenoidal and self.component == 2 and total[2]:
-            x, y = (Value(self.field, axis, True) for axis in (0, 1))
+            x, y = (Value(self.field, axis, True, _VALUE, self.filtered) for axis in (0, 1))
             return -x.differentiated((total[0] + 1, total[1], total[2] - 1)) - y.differentiated(
                 (total[0], total[1] + 1, total[2] - 1)
             )
         return self.with_orders(total)
 
 
-class Potential(Value):
-    """The value at a point of the field without mean whose Laplacian is a source without its mean.
+class FilteredSource(Value):
+    """The value at a point of what is no component, such as a product, after filters.
 
-    No model has it in its equations; expressions that are evaluated on a state may.
+    No model has it in its equations, for it takes transforms of its own; expressions that are
+    evaluated on a state may.
     """
 
-    source: Form
-
-    def __new__(cls, source: Form, orders: Orders = _VALUE) -> Potential:
-        """Make the one symbol that has this source, and these orders."""
-        terms = sorted(f"({factor})*({points})" for points, factor in source.terms.items())
-        self = super().__new__(cls, f"inverse_laplacian({' + '.join(terms)})", None, False, orders)
+    def __new__(
+        cls, source: sympy.Expr, filtered: sympy.Expr, orders: Orders = _VALUE
+    ) -> FilteredSource:
+        """Make the one symbol that has these attributes."""
+        self = super().__new__(cls, f"({source})", None, False, orders, filtered)
         self.source = source
         return self
 
-    def with_orders(self, orders: Orders) -> Potential:
-        return Potential(self.source, orders)
+    def _hashable_content(self) -> tuple[Any, ...]:
+        return (*super()._hashable_content(), self.source)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return FilteredSource, (self.source, self.filtered, self.orders)
+
+    def with_orders(self, orders: Orders, filtered: sympy.Expr | None = None) -> FilteredSource:
+        return FilteredSource(self.source, self.filtered if filtered is None else filtered, orders)
+
+    @property
+    def undifferentiated(self) -> sympy.Expr:
+        """What goes through the filters."""
+        return self.source
+
+
+def filters_in(expression: sympy.Basic) -> list[Filter]:
+    """Return the filters that an expression, or a matrix, has, in the order of their names."""
+    return sorted((one for one in expression.free_symbols if isinstance(one, Filter)), key=str)
+
+
+def has_waves(factor: sympy.Expr) -> bool:
+    """Whether a multiplier depends on the wavenumbers."""
+    return factor.has(*WAVENUMBERS) or bool(filters_in(factor))
+
+
+def with_numbers(expression: Any, values: Mapping[sympy.Symbol, Any]) -> Any:
+    """Return an expression with numbers in place of parameters, also in its filters."""
+    filters = {
+        one: Filter(one.function.subs(values), one.at_zero.subs(values))
+        for one in filters_in(expression)
+    }
+    return expression.xreplace(filters).subs(values)
+
+
+def at_wavevector(expression: sympy.Expr, k: Sequence[Any]) -> sympy.Expr:
+    """Return a multiplier at a wavevector."""
+    place = dict(zip(WAVENUMBERS, map(sympy.sympify, k), strict=True))
+    filters = {
+        one: one.function.xreplace(place) if any(k) else one.at_zero
+        for one in filters_in(expression)
+    }
+    return expression.xreplace(filters).xreplace(place)
 
 
 def values_in(expression: sympy.Expr) -> list[Value]:
@@ -127,6 +205,10 @@ def positions_in(expression: sympy.Expr) -> list[sympy.Symbol]:
 def parameters_in(expressions: Iterable[sympy.Expr]) -> list[sympy.Symbol]:
     """Return the parameters of a model that expressions have, in the order of their names."""
     found = {symbol for one in expressions for symbol in sympy.sympify(one).free_symbols}
+    for one in [one for one in found if isinstance(one, Filter)]:
+        found |= one.function.free_symbols | one.at_zero.free_symbols
+    for one in [one for one in found if isinstance(one, Value)]:
+        found |= set(parameters_in(filters_in(one.filtered)))
     own = {one for one in found if not isinstance(one, Value | Known)} - set(WAVENUMBERS)
     return sorted(own, key=str)
 
@@ -151,7 +233,7 @@ def differentiate(expression: sympy.Expr, axis: int) -> sympy.Expr:
 
 
 class Form:
-    """A sum of terms, each a polynomial of the wavenumbers times the transform of points."""
+    """A sum of terms, each a multiplier times the transform of points."""
 
     def __init__(self, terms: dict[sympy.Expr, sympy.Expr]) -> None:
         expanded = {points: _reduced(factor) for points, factor in terms.items()}
@@ -178,16 +260,30 @@ class Form:
                 result = result.plus(form_of_points(differentiate(points, axis)).times(factor))
         return result
 
+    def multiplied(self, factor: sympy.Expr) -> Form:
+        """Return the form after a function of the wavenumbers, polynomial or not."""
+        result = Form({})
+        for points, own in self.terms.items():
+            if points == 1:
+                result = result.plus(Form({points: own * at_wavevector(factor, (0, 0, 0))}))
+            elif values_in(points) or filters_in(factor):
+                result = result.plus(Form({points: own * factor}))
+            else:  # a function of the coordinates, whose derivatives are known
+                known = Form({points: factor}).at_points()
+                result = result.plus(form_of_points(known).times(own))
+        return result
+
     def at_points(self) -> sympy.Expr:
         """Return the values at points."""
         result = sympy.Integer(0)
         for points, factor in self.terms.items():
             for orders, coefficient in sympy.Poly(factor, *WAVENUMBERS).terms():
-                derived = points
-                for axis, order in enumerate(orders):
-                    for _ in range(order):
-                        derived = differentiate(derived, axis)
-                result += sympy.expand(coefficient / sympy.I ** sum(orders)) * derived
+                for number, filtered in _by_filters(coefficient):
+                    derived = _through(filtered, points)
+                    for axis, order in enumerate(orders):
+                        for _ in range(order):
+                            derived = differentiate(derived, axis)
+                    result += sympy.expand(number / sympy.I ** sum(orders)) * derived
         return expanded(result)
 
     def real_and_imaginary(self) -> tuple[Form, Form]:
@@ -202,6 +298,26 @@ class Form:
     def is_complex(self) -> bool:
         """Whether it has an imaginary part."""
         return any(factor.has(IMAGINARY) for factor in self.terms.values())
+
+
+def _by_filters(factor: sympy.Expr) -> list[tuple[sympy.Expr, sympy.Expr]]:
+    """Return the terms of a factor without wavenumbers: numbers, and products of filters."""
+    filters = filters_in(factor)
+    if not filters:
+        return [(factor, sympy.Integer(1))]
+    terms = sympy.Add.make_args(sympy.expand(factor))
+    return [term.as_independent(*filters, as_Add=False) for term in terms]
+
+
+def _through(filtered: sympy.Expr, points: sympy.Expr) -> sympy.Expr:
+    """Return what is known at points after a product of filters."""
+    if filtered == 1:
+        return points
+    if points == 1:
+        return at_wavevector(filtered, (0, 0, 0))
+    if isinstance(points, Value):
+        return points.with_orders(points.orders, points.filtered * filtered)
+    return FilteredSource(points, filtered)
 
 
 def _reduced(factor: sympy.Expr) -> sympy.Expr:

@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 
-from slipstream.equations.fourier_forms import WAVENUMBERS, Known, Value
+from slipstream.equations.fourier_forms import AXES, SQUARE, WAVENUMBERS, Known, Value
 from slipstream.equations.vector_calculus import Quantity, Unknown
 
 # The letters of the literature, for names that are usual here.
@@ -80,6 +80,9 @@ class Notation:
             return [self._number(operands[0])]
         if operator == "letter":
             return [(1, operands[0], _LETTER)]
+        if operator == "quotient":
+            above, below = (self.of(one) for one in operands)
+            return [(1, rf"\frac{{{above}}}{{{below}}}", _LETTER)]
         if operator in ("product", "dot", "cross", "outer"):
             return [self._multiplied(operator, *operands)]
         return [(1, *self._applied(operator, operands))]
@@ -145,15 +148,21 @@ class Notation:
         return body if sign > 0 else _bracketed(f"-{body}")
 
     def _applied(self, operator: str, operands: list[Any]) -> tuple[str, int]:
-        inner = operands[-1] if operator == "function" else operands[0]
+        inner = operands[-1] if operator in ("function", "named", "spectral") else operands[0]
         if operator in _BEFORE:
             return _BEFORE[operator] + self._inside(inner), _PRODUCT
         if operator == "laplacian":
-            return rf"\nabla^{{{2 * operands[1]}}} {self._inside(inner)}", _PRODUCT
-        if operator == "inverse_laplacian":
-            return rf"\nabla^{{-2}} {self._inside(inner)}", _PRODUCT
+            return rf"{self._power_of_laplacian(operands[1])} {self._inside(inner)}", _PRODUCT
+        if operator == "inverse_curl":
+            return rf"(\nabla \times)^{{-1}} {self._inside(inner)}", _PRODUCT
+        if operator in ("named", "spectral"):
+            name = operands[0]
+            letter = rf"\mathcal{{{name}}}" if operator == "named" else self._factor(name)
+            return rf"{letter} {self._inside(operands[1])}", _PRODUCT
         if operator == "power":
             return f"{self._inside(inner)}^{{{operands[1]}}}", _PRODUCT
+        if operator == "component":
+            return f"{{{self._inside(inner)}}}_{AXES[operands[1]]}", _LETTER
         whole = self.of(inner)
         if operator == "abs2":
             return rf"\left|{whole}\right|^{{2}}", _LETTER
@@ -164,6 +173,16 @@ class Notation:
         place = sympy.Symbol("argument", real=True)
         written = sympy.latex(operands[0](place), symbol_names={place: whole})
         return written, _PRODUCT
+
+    def _power_of_laplacian(self, power: sympy.Expr) -> str:
+        if power.is_Integer:
+            return rf"\nabla^{{{2 * power}}}"
+        return rf"\left[-(-\nabla^2)^{{{sympy.latex(power)}}}\right]"
+
+    def _factor(self, factor: sympy.Expr) -> str:
+        """Return a function of the wavenumbers as an operator."""
+        written = factor.xreplace({SQUARE: sympy.Symbol("k", nonnegative=True) ** 2})
+        return rf"\left[{sympy.latex(written)}\right]"
 
 
 def model_latex(model: Any) -> str:
@@ -213,7 +232,7 @@ def _names_in(quantity: Quantity) -> Iterator[tuple[str, int]]:
             yield from _names_in(part)
         elif isinstance(part, sympy.Basic):
             for symbol in part.free_symbols:
-                if not isinstance(symbol, Known):
+                if not isinstance(symbol, Known) and symbol not in WAVENUMBERS:
                     yield str(symbol), 0
 
 

@@ -19,12 +19,15 @@ from typing import Any
 import sympy
 
 from slipstream.equations import fewest_transforms
+from slipstream.equations.flat_axes import EVERY_AXIS_VARIES, FlatAxes
 from slipstream.equations.fourier_forms import (
     TIME,
     WAVENUMBERS,
     Form,
     Value,
+    at_wavevector,
     form_of_points,
+    has_waves,
     parameters_in,
     positions_in,
     values_in,
@@ -83,6 +86,11 @@ class Lowered:
         follows.
     rates : tuple of Form
         By unknown, its right-hand side as it is written, before anything is lowered or removed.
+    flat : FlatAxes
+        The axes that nothing depends on.
+    plane_vectors : dict of str to (int, tuple of Form)
+        Of flow in a plane normal to z: vectors by name, each with the component from which it
+        follows.
     """
 
     components: tuple[Value, ...]
@@ -101,6 +109,8 @@ class Lowered:
     coefficients: tuple[sympy.Expr, ...]
     complexes: tuple[tuple[str, int], ...]
     rates: tuple[Form, ...]
+    flat: FlatAxes
+    plane_vectors: dict[str, tuple[int, tuple[Form, ...]]]
 
     @property
     def unknowns(self) -> tuple[Value, ...]:
@@ -111,6 +121,34 @@ class Lowered:
     def transforms(self) -> int:
         """Number of real transforms of a substage."""
         return len(self.inputs) + len(self.products)
+
+    @property
+    def dropped(self) -> list[int]:
+        """The components that are 0, of vectors along the normal of a plane."""
+        own = enumerate(self.components)
+        return [place for place, value in own if value.component in self.flat.dropped]
+
+    @property
+    def rate_factors(self) -> list[sympy.Expr]:
+        """The multipliers of products, and of components in linear terms."""
+        rows = (*self.multipliers, *(row.values() for row in self.linear))
+        return [factor for row in rows for factor in row]
+
+    @property
+    def input_filters(self) -> list[sympy.Expr]:
+        """The products of filters that components go through on their way to physical space."""
+        return [value.filtered for one in self.inputs for value in values_in(one)]
+
+    @property
+    def least_transforms(self) -> int:
+        """What no notation can do without: fields in products there, driven components back.
+
+        One component of a vector without divergence follows from the others.
+        """
+        needed = {value.undifferentiated for one in self.inputs for value in values_in(one)}
+        driven = {own for own, row in enumerate(self.multipliers) if any(f != 0 for f in row)}
+        whole = [first for first in self.vectors if driven >= {first, first + 1, first + 2}]
+        return min(self.transforms, len(needed) + len(driven) - len(whole))
 
     @property
     def inputs_are_state(self) -> bool:
@@ -144,16 +182,20 @@ class Lowered:
         return result
 
 
-def lower(model: Model) -> Lowered:
-    """Return what a pseudospectral step computes for a model, in as few transforms as possible."""
+def lower(model: Model, flat: FlatAxes = EVERY_AXIS_VARIES) -> Lowered:
+    """Return what a pseudospectral step computes for a model, in as few transforms as possible.
+
+    Nothing depends on `flat` axes.
+    """
     coefficients: dict[sympy.Expr, Value] = {}
     taken = {value.field for value in model.components}
-    forms = [_with_coefficients(form, coefficients, taken) for form in model.forms]
-    plain = _lowered(model, forms, coefficients)
-    conserved = [_conserved(form) for form in forms]
+    forms = flat.of_forms(model.components, model.forms) if flat.axes else model.forms
+    forms = [_with_coefficients(form, coefficients, taken) for form in forms]
+    plain = _lowered(model, forms, coefficients, flat)
+    conserved = [_conserved(form, flat) for form in forms]
     if all(map(operator.is_, forms, conserved)):
         return plain
-    other = _lowered(model, conserved, coefficients)
+    other = _lowered(model, conserved, coefficients, flat)
     # Of as many transforms, those of the state as it is need no memory for others.
     return min((plain, other), key=lambda one: (one.transforms, len(one.inputs)))
 
@@ -179,16 +221,17 @@ def _with_coefficients(form: Form, known: dict[sympy.Expr, Value], taken: Collec
     return Form(terms)
 
 
-def _conserved(form: Form) -> Form:
+def _conserved(form: Form, flat: FlatAxes) -> Form:
     """Return a form with products of first derivatives written as divergences, if they are."""
     derived = {
         points: factor
         for points, factor in form.terms.items()
-        if not factor.has(*WAVENUMBERS) and _has_one_first_derivative(points)
+        if not has_waves(factor) and _has_one_first_derivative(points)
     }
     if not derived:
         return form
-    fluxes = fewest_transforms.conserved(sum(points * factor for points, factor in derived.items()))
+    terms = sum(points * factor for points, factor in derived.items())
+    fluxes = fewest_transforms.conserved(terms, flat)
     if fluxes is None:
         return form
     result = Form({p: factor for p, factor in form.terms.items() if p not in derived})
@@ -202,13 +245,19 @@ def _conserved(form: Form) -> Form:
 def _has_one_first_derivative(points: sympy.Expr) -> bool:
     if not points.is_Mul or len(points.args) != 2:
         return False
-    return sorted(sum(v.orders) if isinstance(v, Value) else 9 for v in points.args) == [0, 1]
+    return sorted(
+        sum(v.orders) if isinstance(v, Value) and v.filtered == 1 else 9 for v in points.args
+    ) == [0, 1]
 
 
-def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Value]) -> Lowered:
+def _lowered(
+    model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Value], flat: FlatAxes
+) -> Lowered:
     taken = {value.field for value in model.components}
     means = {
-        name: _parts_of_mean(name, quantity.forms[0], len(model.components), coefficients, taken)
+        name: _parts_of_mean(
+            name, flat.of_form(quantity.forms[0]), len(model.components), coefficients, taken
+        )
         for name, quantity in model.means.items()
     }
     components = [*model.components, *coefficients.values()]
@@ -225,13 +274,18 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
     multipliers = [[form.terms.get(p, sympy.Integer(0)) for p in found] for form in forms]
     summed: list[sympy.Expr] = []
     if found:
-        rows = fewest_transforms.rows_of_multipliers(multipliers, vectors)
-        chosen, sums = fewest_transforms.dependencies(rows)
+        rows = fewest_transforms.rows_of_multipliers(multipliers, vectors, flat.axes)
+        scales, chosen, sums = fewest_transforms.scaled_dependencies(rows)
+        scaled = [scale * product for scale, product in zip(scales, found, strict=True)]
         summed = [
-            sum(sums[r, c] * product for c, product in enumerate(found)) for r in range(len(chosen))
+            sum(sums[r, c] * product for c, product in enumerate(scaled))
+            for r in range(len(chosen))
         ]
-        multipliers = [[row[c] for c in chosen] for row in multipliers]
-    speeds = [value for vector in _speeds(model) for value in vector.values]
+        multipliers = [
+            [row[c] if scales[c] == 1 else sympy.expand(row[c] / scales[c]) for c in chosen]
+            for row in multipliers
+        ]
+    speeds = [flat.of_form(form).at_points() for vector in _speeds(model) for form in vector.forms]
     needed, expressions = fewest_transforms.essential_values(summed + speeds)
     products, speeds = expressions[: len(summed)], expressions[len(summed) :]
     # Every step goes to physical space and back, though a linear model does not need to.
@@ -270,6 +324,11 @@ def _lowered(model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Val
             if field.is_complex
         ),
         rates=tuple(model.forms),
+        flat=flat,
+        plane_vectors={
+            name: (components.index(field.values[0]), tuple(vector.forms))
+            for name, (field, vector) in model.plane_vectors.items()
+        },
     )
 
 
@@ -300,7 +359,8 @@ def _speeds(model: Model) -> list[Any]:
     if model.speeds is not None:
         return list(model.speeds)
     vectors = [field for field in model.equations if field.rank == 1]
-    return [field for field in vectors if field.solenoidal] or vectors
+    chosen: list[Any] = [field for field in vectors if field.solenoidal] or vectors
+    return chosen + [vector for _, vector in model.plane_vectors.values()]
 
 
 def _linear(
@@ -318,7 +378,7 @@ def _linear(
             row[own] = sympy.expand(-sympy.I * turning)
         linear.append(row)
         steady = form.terms.get(sympy.Integer(1), sympy.Integer(0))
-        constant.append(steady.subs(dict.fromkeys(WAVENUMBERS, 0)))
+        constant.append(at_wavevector(steady, (0, 0, 0)))
     for first in vectors:
         # Were its components to decay at different rates, a vector would not stay solenoidal.
         vector = slice(first, first + 3)

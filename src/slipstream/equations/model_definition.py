@@ -7,11 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import sympy
 
-from slipstream.equations.fourier_forms import Form, Potential, Value, values_in
+from slipstream.equations.fourier_forms import (
+    FilteredSource,
+    Form,
+    Value,
+    filters_in,
+    positions_in,
+    values_in,
+)
 from slipstream.equations.vector_calculus import (
     Quantity,
+    Scalar,
     Unknown,
-    Vector,
     as_quantity,
     expect,
     expect_periodic,
@@ -27,11 +34,14 @@ class Model:
     ----------
     equations : mapping of Scalar or Vector to Quantity
         ``d field / dt``.
-    speeds : sequence of Vector
-        Those that move something: the time step is chosen by them. By default all vectors without
-        divergence, or all if there is none.
+    speeds : sequence of Quantity
+        Vectors that move something: the time step is chosen by them. By default all vector fields
+        without divergence, or all if there is none, and the vectors of a plane.
     means : mapping of str to Quantity
         Scalars whose means over the box are diagnostics, by name.
+    plane_vectors : mapping of str to (Scalar, Quantity)
+        Of flow in a plane normal to z: vectors by name, such as the velocity, each with the field
+        from which it follows linearly. The grid has one point along z.
 
     Raises
     ------
@@ -40,8 +50,9 @@ class Model:
     """
 
     equations: Mapping[Unknown, Quantity]
-    speeds: Sequence[Vector] | None = None
+    speeds: Sequence[Quantity] | None = None
     means: Mapping[str, Quantity] = dataclasses.field(default_factory=dict)
+    plane_vectors: Mapping[str, tuple[Scalar, Quantity]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.equations:
@@ -58,9 +69,17 @@ class Model:
         object.__setattr__(self, "equations", equations)
         for field, right in equations.items():
             self._check(field, right)
-        for field in self.speeds or ():
-            if field not in equations or field.rank != 1:
-                raise InputError(f"speeds: {field.text}; expected vectors that have an equation")
+        for speed in self.speeds or ():
+            expect("speeds", speed, 1)
+            self._check_fields("speeds", speed)
+            if speed.is_complex or any(positions_in(form.at_points()) for form in speed.forms):
+                raise InputError(f"speeds: {speed.text}; expected real vectors of fields alone")
+        for name, (field, vector) in self.plane_vectors.items():
+            expect(f"plane vector {name}", vector, 1)
+            if any(not set(form.terms) <= set(field.values) for form in vector.forms):
+                raise InputError(
+                    f"plane vector {name}: {vector.text}; expected one linear in {field.name}"
+                )
         means = {name: as_quantity(mean) for name, mean in self.means.items()}
         object.__setattr__(self, "means", means)
         for name, mean in means.items():
@@ -91,18 +110,23 @@ class Model:
             raise InputError(f"{where} is {right.kind}; expected {kind}")
         self._check_fields(where, right)
         for form in right.forms:
-            for points in form.terms:
+            for points, factor in form.terms.items():
                 expect_periodic(where, sympy.sympify(points))
+                if filters_in(factor) and not values_in(points):
+                    raise InputError(
+                        f"{where}: a function of the wavenumber of {points}, which has no field; "
+                        "expected such a function of terms with fields"
+                    )
 
     def _check_fields(self, where: str, right: Quantity) -> None:
         known = {value.field for value in self.components}
         for form in right.forms:
             for points in form.terms:
                 for value in values_in(points):
-                    if isinstance(value, Potential):
+                    if isinstance(value, FilteredSource):
                         raise InputError(
-                            f"{where}: inverse_laplacian is for expressions that are evaluated; "
-                            "expected an equation without it"
+                            f"{where}: a function of the wavenumber of {value.source}, which is "
+                            "multiplied again; expected one of fields, or of a whole term"
                         )
                     if value.field not in known:
                         names = ", ".join(field.name for field in self.equations)

@@ -12,14 +12,26 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import sympy
-from pydantic import Field
 
+from slipstream.equations.flat_axes import EVERY_AXIS_VARIES, FlatAxes
 from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.equations.lowering import Lowered, lower
 from slipstream.equations.model_definition import Model
+from slipstream.equations.plane_models import (
+    Count,
+    NotNegative,
+    Positive,
+    Power,
+    chm,
+    damping,
+    friction,
+    hd2d,
+    mhd2d,
+    sqg,
+)
 from slipstream.equations.vector_calculus import (
     Quantity,
     Scalar,
@@ -31,21 +43,11 @@ from slipstream.equations.vector_calculus import (
     div,
     dot,
     grad,
-    laplacian,
     outer,
     z_hat,
 )
+from slipstream.equations.wavenumber_functions import laplacian, spectral
 from slipstream.errors import InputError, SlipstreamError
-
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Power = Annotated[int, Field(ge=1, le=8)]
-Count = Annotated[int, Field(ge=0, le=8)]
-
-
-def damping(quantity: Quantity, coefficient: Any, power: int) -> Quantity:
-    """Return ``-coefficient (-laplacian)^power``: viscosity, or hyperviscosity."""
-    return (-1) ** (power + 1) * coefficient * laplacian(quantity, power)
 
 
 def _scalars(u: Vector, count: int, diffusivity: Any, power: int) -> dict[Unknown, Quantity]:
@@ -61,6 +63,9 @@ def hd(
     rotation: float = 0.0,
     scalars: Count = 0,
     diffusivity: NotNegative = 0.0,
+    drag: NotNegative = 0.0,
+    hypoviscosity: NotNegative = 0.0,
+    hypoviscosity_power: Power = 1,
 ) -> Model:
     """Incompressible Navier-Stokes equations, on demand in a frame that rotates about z.
 
@@ -76,9 +81,16 @@ def hd(
         Number of scalars that the flow carries along.
     diffusivity
         Diffusivity of the scalars.
+    drag
+        Linear drag, -drag velocity.
+    hypoviscosity
+        Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
+    hypoviscosity_power
+        That power.
     """
     u = Vector("velocity", solenoidal=True)
     momentum = -div(outer(u, u)) + damping(u, viscosity, viscosity_power)
+    momentum = momentum + friction(u, drag, hypoviscosity, hypoviscosity_power)
     momentum = momentum - 2 * rotation * cross(z_hat, u)
     return Model({u: momentum, **_scalars(u, scalars, diffusivity, viscosity_power)})
 
@@ -176,11 +188,74 @@ def gpe(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
     )
 
 
+def lans_alpha(
+    viscosity: NotNegative,
+    width: Positive,
+    viscosity_power: Power = 1,
+    rotation: float = 0.0,
+) -> Model:
+    """Lagrangian-averaged Navier-Stokes equations, alpha model: Camassa-Holm with viscosity.
+
+    The velocity u is the smoothed one; v = (1 - width^2 laplacian) u obeys
+    ``dv/dt = u x curl v - grad p + viscosity laplacian(v)``.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity.
+    width
+        Length alpha, below which the flow is smoothed.
+    viscosity_power
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
+    rotation
+        Angular velocity of the frame about z.
+    """
+    u = Vector("velocity", solenoidal=True)
+    v = u - width**2 * laplacian(u)
+    bent = _smoothed(cross(u, curl(v) + 2 * rotation * z_hat), width)
+    energy = {"alpha_energy": dot(u, v) / 2}
+    return Model({u: bent + damping(u, viscosity, viscosity_power)}, means=energy)
+
+
+def leray_alpha(
+    viscosity: NotNegative,
+    width: Positive,
+    viscosity_power: Power = 1,
+    rotation: float = 0.0,
+) -> Model:
+    """Leray's regularised Navier-Stokes equations: a smoothed velocity carries the velocity.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity.
+    width
+        Length alpha of the smoothing, one over (1 - alpha^2 laplacian).
+    viscosity_power
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
+    rotation
+        Angular velocity of the frame about z.
+    """
+    v = Vector("velocity", solenoidal=True)
+    carried = -div(outer(_smoothed(v, width), v)) - 2 * rotation * cross(z_hat, v)
+    return Model({v: carried + damping(v, viscosity, viscosity_power)})
+
+
+def _smoothed(quantity: Quantity, width: Any) -> Quantity:
+    return spectral(lambda kx, ky, kz: 1 / (1 + width**2 * (kx**2 + ky**2 + kz**2)), quantity)
+
+
 SHIPPED: dict[str, Callable[..., Model]] = {
     "hd": hd,
     "boussinesq": boussinesq,
     "mhd": mhd,
     "gpe": gpe,
+    "hd2d": hd2d,
+    "mhd2d": mhd2d,
+    "sqg": sqg,
+    "chm": chm,
+    "lans-alpha": lans_alpha,
+    "leray-alpha": leray_alpha,
 }
 
 
@@ -301,19 +376,22 @@ def parameters_of(function: Callable[..., Model]) -> dict[str, tuple[Any, Any]]:
     return result
 
 
-def lowered(name: str, values: Mapping[str, Any]) -> Lowered:
+def lowered(name: str, values: Mapping[str, Any], flat: FlatAxes = EVERY_AXIS_VARIES) -> Lowered:
     """Return a lowered model; parameters that are floats and not 0 stay symbols."""
     for key, value in values.items():
         if not isinstance(value, int | float):
             raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")
     is_open = {key: isinstance(value, float) and value != 0 for key, value in values.items()}
     fixed = tuple((k, None if is_open[k] else int(v)) for k, v in sorted(values.items()))
-    return _lowered(find(name), name, fixed)
+    return _lowered(find(name), name, fixed, flat)
 
 
 @functools.cache
 def _lowered(
-    function: Callable[..., Model], name: str, values: tuple[tuple[str, int | None], ...]
+    function: Callable[..., Model],
+    name: str,
+    values: tuple[tuple[str, int | None], ...],
+    flat: FlatAxes,
 ) -> Lowered:
     for key, _ in values:
         if key in map(str, WAVENUMBERS):
@@ -330,4 +408,4 @@ def _lowered(
         ) from error
     if not isinstance(model, Model):
         raise InputError(f"equation.model: {name} returns {type(model).__name__}; expected a Model")
-    return lower(model)
+    return lower(model, flat)

@@ -23,7 +23,6 @@ from slipstream.equations.fourier_forms import (
     IMAGINARY,
     TIME,
     Form,
-    Potential,
     Value,
     form_of_points,
     values_in,
@@ -95,7 +94,7 @@ class Quantity:
 
     def __mul__(self, other: Any) -> Quantity:
         if not isinstance(other, Quantity):
-            factor = _number(other)
+            factor = as_number(other)
             forms = [form.times(factor) for form in self.forms]
             return Quantity(forms, f"{factor} * {self.text}", ("scale", factor, self))
         if self.rank and other.rank:
@@ -112,18 +111,48 @@ class Quantity:
         return self * other
 
     def __truediv__(self, other: Any) -> Quantity:
-        if isinstance(other, Quantity):
-            raise InputError(
-                f"{self.text} / {other.text}: expected a number or a parameter below the line"
-            )
-        return self * (1 / _number(other))
+        if not isinstance(other, Quantity):
+            return self * (1 / as_number(other))
+        if other.rank:
+            expect(f"{self.text} / {other.text}", other, 0)
+        result = self * reciprocal(other)
+        return Quantity(result.forms, f"{self.text} / {other.text}", ("quotient", self, other))
 
-    def __pow__(self, power: int) -> Quantity:
-        text = f"{self.text} ** {power}"
+    def __rtruediv__(self, other: Any) -> Quantity:
+        return as_quantity(other) / self
+
+    def __getitem__(self, place: int) -> Quantity:
+        """Return a component of a vector: 0, 1 or 2."""
+        text = f"{self.text}[{place}]"
+        expect(text, self, 1)
+        if not isinstance(place, int) or not 0 <= place < 3:
+            raise InputError(f"{text}: expected 0, 1 or 2")
+        return Quantity([self.forms[place]], text, ("component", self, place))
+
+    def __pow__(self, power: Any) -> Quantity:
+        text, exponent = f"{self.text} ** {power}", as_number(power)
         expect(text, self, 0)
-        if not isinstance(power, int) or power < 1:
-            raise InputError(f"{text}: expected a whole power of at least 1")
-        return _product([[self.forms[0]] * power], [[]], text, ("power", self, power))
+        if exponent.is_Integer and exponent > 0:
+            return _product([[self.forms[0]] * int(exponent)], [[]], text, ("power", self, power))
+        if exponent == 0 or (self.is_complex and not exponent.is_Integer):
+            raise InputError(f"{text}: expected a power other than 0, whole of what is complex")
+        if self.is_complex:
+            result = reciprocal(self) ** -int(exponent)
+            return Quantity(result.forms, text, ("power", self, power))
+        form = form_of_points(self.forms[0].at_points() ** exponent)
+        return Quantity([form], text, ("power", self, power))
+
+
+def reciprocal(quantity: Quantity) -> Quantity:
+    """Return one over a scalar, at every point."""
+    text = f"1 / {quantity.text}"
+    expect(text, quantity, 0)
+    if quantity.is_complex:
+        return conj(quantity) * reciprocal(abs2(quantity))
+    points = quantity.forms[0].at_points()
+    if points == 0:
+        raise InputError(f"{text}: expected what is not 0 at all points")
+    return Quantity([form_of_points(1 / points)], text)
 
 
 class Unknown(Quantity):
@@ -184,7 +213,8 @@ x, y, z, t = (
 )
 
 
-def _number(value: Any) -> sympy.Expr:
+def as_number(value: Any) -> sympy.Expr:
+    """Return a number or a parameter in exact form."""
     try:
         number = sympy.sympify(value, strict=True)
     except sympy.SympifyError:
@@ -201,7 +231,7 @@ def as_quantity(value: Any) -> Quantity:
     """Return a quantity, or a number as one that is the same everywhere."""
     if isinstance(value, Quantity):
         return value
-    number = _number(value)
+    number = as_number(value)
     return Quantity([Form({sympy.Integer(1): number})], str(value), ("number", number))
 
 
@@ -284,43 +314,6 @@ def curl(quantity: Quantity) -> Quantity:
         for i in range(3)
     ]
     return Quantity(forms, text, ("curl", quantity))
-
-
-def laplacian(quantity: Quantity, power: int = 1) -> Quantity:
-    """Return the Laplacian, or a power of it: ``laplacian(u, 2)`` is that of the Laplacian."""
-    text = f"laplacian({quantity.text}{f', {power}' if power != 1 else ''})"
-    if not isinstance(power, int) or power < 1:
-        raise InputError(f"{text}: expected a whole power of at least 1")
-    result = quantity
-    for _ in range(power):
-        twice = [
-            Quantity([form.derivative(i).derivative(i) for form in result.forms], text)
-            for i in range(3)
-        ]
-        result = _sum(twice, text, ("laplacian", quantity, power))
-    return result
-
-
-def inverse_laplacian(quantity: Quantity) -> Quantity:
-    """Return the quantity without mean whose Laplacian is the given one without its mean.
-
-    It is for expressions that are evaluated on a state (`slipstream.spectral`); in equations it is
-    refused.
-    """
-    text = f"inverse_laplacian({quantity.text})"
-    forms = [_potential(form) for form in quantity.forms]
-    return Quantity(forms, text, ("inverse_laplacian", quantity))
-
-
-def _potential(form: Form) -> Form:
-    terms: dict[sympy.Expr, sympy.Expr] = {}
-    factors = sympy.Integer(1), IMAGINARY
-    for part, factor in zip(form.real_and_imaginary(), factors, strict=True):
-        varying = Form({points: own for points, own in part.terms.items() if points != 1})
-        if varying.terms:
-            potential = Potential(varying)
-            terms[potential] = terms.get(potential, 0) + factor
-    return Form(terms)
 
 
 def dot(first: Quantity, second: Quantity) -> Quantity:

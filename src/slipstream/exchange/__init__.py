@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.exchange.communicators import RankPlace, local_rank, open_matching_device
 from slipstream.exchange.exchange_plan import Block, ExchangePlan, part_of
+from slipstream.exchange.grid_transports import GridTransports
 from slipstream.exchange.pack_targets import (
     ArrayBox,
     PackTargets,
@@ -23,6 +24,7 @@ from slipstream.exchange.transport_registry import (
     TRANSPORTS,
     can_store,
     chosen_transport,
+    make_grid_transports,
     make_transport,
     names_on,
     transports_to_try,
@@ -47,6 +49,7 @@ __all__ = [
     "Block",
     "Exchange",
     "ExchangePlan",
+    "GridTransports",
     "HaloExchange",
     "HaloPlan",
     "NarrowWire",
@@ -60,6 +63,7 @@ __all__ = [
     "chosen_transport",
     "copy_boxes",
     "local_rank",
+    "make_grid_transports",
     "make_transport",
     "names_on",
     "open_matching_device",

@@ -50,11 +50,17 @@ def one_node(comm: Communicator) -> bool:
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Which of how many ranks this is, and how many ranks a node has."""
+    """Which of how many ranks this is, and how many ranks a node has.
+
+    Where these are some of the ranks of a process grid, they are numbers `first`,
+    ``first + apart`` ... of all, of which `ranks_of_node` follow each other on a node.
+    """
 
     rank: int
     ranks: int
     ranks_of_node: int
+    first: int = 0
+    apart: int = 1
 
     @classmethod
     def of(cls, comm: Comm) -> RankPlace:
@@ -67,16 +73,26 @@ class RankPlace:
     @property
     def node(self) -> int:
         """The number of its node."""
-        return self.rank // self.ranks_of_node
+        return self.number(self.rank) // self.ranks_of_node
 
     def is_near(self, peer: int) -> bool:
         """Return whether a rank is on the same node."""
-        return peer // self.ranks_of_node == self.node
+        return self.number(peer) // self.ranks_of_node == self.node
 
     @property
     def is_one_node(self) -> bool:
         """Whether all ranks are on one node."""
-        return self.ranks <= self.ranks_of_node
+        return self.is_near(0) and self.is_near(self.ranks - 1)
+
+    def number(self, peer: int) -> int:
+        """Return the number of one of these ranks among all."""
+        return self.first + self.apart * peer
+
+    def of_grid(self, grid: tuple[int, int]) -> tuple[RankPlace, RankPlace]:
+        """Return the places along both axes of a process grid, as `GridTransports` has them."""
+        place, part = divmod(self.rank, grid[1])
+        along = RankPlace(place, grid[0], self.ranks_of_node, part, grid[1])
+        return along, RankPlace(part, grid[1], self.ranks_of_node, self.rank - part)
 
 
 def local_rank(comm: Comm) -> int:

@@ -89,6 +89,23 @@ class ExchangePlan:
             for number in range(count)
         ]
 
+    def between(self, low: int, high: int) -> ExchangePlan:
+        """Return the part of the plan between two indices of the slowest axis of all blocks.
+
+        It refers to the same packed arrays.
+        """
+
+        def cut(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+            parts = ((one, one.box.start[0], one.box.stop[0]) for one in blocks)
+            return tuple(
+                _range(one, max(low, first) - first, min(high, last) - first)
+                for one, first, last in parts
+                if max(low, first) < min(high, last)
+            )
+
+        sends, receives = cut(self.sends), cut(self.receives)
+        return ExchangePlan(self.rank, sends, receives, self.send_size, self.receive_size)
+
     def among(self, peers: Collection[int]) -> ExchangePlan:
         """Return the part of the plan that concerns some ranks."""
         sends, receives = (

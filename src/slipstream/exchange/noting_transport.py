@@ -20,6 +20,7 @@ from slipstream.device import Device, Stream, address_of
 from slipstream.device.noting_device import HOST, PEER, NotingDevice, place_of
 from slipstream.exchange.communicators import RankPlace
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of, ranges_of, views_of_ranges
+from slipstream.exchange.grid_transports import GridTransports
 from slipstream.exchange.hierarchical_transport import Carriers, Leg, Legs, counts_of
 from slipstream.exchange.mpi_transport import MessageExchange
 from slipstream.exchange.peer_memory import FLAGS, allocated_bytes
@@ -38,6 +39,20 @@ def usual_transport(place: RankPlace, device: Device) -> str:
 
 def _far_transport(device: Device) -> str:
     return "mpi-p2p" if device.kind == "cpu" else "nccl"
+
+
+def noting_grid(
+    name: str,
+    place: RankPlace,
+    device: NotingDevice,
+    wire: str | None = None,
+    grid: tuple[int, int] | None = None,
+) -> Transport | GridTransports | None:
+    """Return what notes the exchanges of slabs, or those along both axes of a process grid."""
+    if grid is None:
+        return noting_transport(name, place, device, wire)
+    along, across = (noting_transport(name, one, device, wire) for one in place.of_grid(grid))
+    return GridTransports(along, across, device.lanes)
 
 
 def noting_transport(
@@ -66,15 +81,18 @@ class _NotingTransport(Transport):
         self._staging: dict[tuple[int, int], Array] = {}
         self._carriers: Carriers | None = None
         if name == "mpi-hierarchical":
-            nodes = [rank // place.ranks_of_node for rank in range(place.ranks)]
+            nodes = [place.number(rank) // place.ranks_of_node for rank in range(place.ranks)]
             self._carriers = Carriers(nodes, place.rank)
 
     def prepare(
         self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False
     ) -> Exchange:
         if self.name == "nccl":
-            return _NotedGroup(self.device, plan, pairs, whole)
+            group = _NotedGroup(self.device, plan, pairs, whole)
+            group.place = self.place
+            return group
         exchange = _NotedMessages(self.device, plan, pairs, whole, self.staging)
+        exchange.place = self.place
         exchange.is_collective = self.name in ("mpi", "mpi-device")
         exchange.in_host_memory = self.device.kind == "cpu" or self._is_staged
         if self._carriers is not None:
@@ -94,6 +112,7 @@ class _NotingTransport(Transport):
 class _NotedMessages(MessageExchange):
     """Messages that are never sent."""
 
+    place: RankPlace
     _legs: list[Leg] | None = None
 
     def aggregate(self, carriers: Carriers, device: NotingDevice) -> None:
@@ -108,8 +127,10 @@ class _NotedMessages(MessageExchange):
 
     def messages(self) -> list[tuple[int, int]]:
         if self._legs is None:
-            return super().messages()
-        return self._messages_of((leg.peer, leg.elements()) for leg in self._legs)
+            found = super().messages()
+        else:
+            found = self._messages_of((leg.peer, leg.elements()) for leg in self._legs)
+        return [(self.place.number(peer), size) for peer, size in found]
 
     @property
     def relayed_bytes(self) -> int:
@@ -121,6 +142,11 @@ class _NotedMessages(MessageExchange):
 
 class _NotedGroup(Exchange):
     """Messages from device to device, as one node of the device; also its operation."""
+
+    place: RankPlace
+
+    def messages(self) -> list[tuple[int, int]]:
+        return [(self.place.number(peer), size) for peer, size in super().messages()]
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         if not self.sends and not self.receives:
@@ -156,7 +182,8 @@ class _Flags:
             if rank == place.rank:
                 self.memories[rank] = device.empty((8 * FLAGS,), np.uint8)
             elif place.is_near(rank):
-                self.memories[rank] = device.memory.empty((8 * FLAGS,), np.uint8, HOST, rank)
+                owner = place.number(rank)
+                self.memories[rank] = device.memory.empty((8 * FLAGS,), np.uint8, HOST, owner)
 
 
 class _NotedSharedArrays:
@@ -186,7 +213,9 @@ class _NotedSharedArrays:
             {
                 block.peer: part_of(target, own[block.peer])
                 if block.peer in own
-                else memory.empty((block.count,), target.dtype, PEER, block.peer)
+                else memory.empty(
+                    (block.count,), target.dtype, PEER, self._place.number(block.peer)
+                )
                 for block in plan.sends
             }
             for target in targets

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from slipstream.argument_checks import name_among
 from slipstream.array_types import Comm, Communicator
-from slipstream.collective import own
+from slipstream.collective import largest, own
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import node_numbers, one_node
+from slipstream.exchange.grid_transports import GridTransports
 from slipstream.exchange.transport_base import Transport
 
 if TYPE_CHECKING:
@@ -124,6 +125,18 @@ def make_transport(
     from slipstream.exchange.reduced_precision_wire import NarrowWire
 
     return NarrowWire(transport, device, owned, wire)
+
+
+def make_grid_transports(
+    name: str, comm: Comm, device: Device, grid: tuple[int, int], wire: str | None = None
+) -> GridTransports:
+    """Make the transports along both axes of a process grid; see `make_transport`. Collective."""
+    owned = cast("OwnCommunicator", own(comm, "process grid"))
+    place, part = divmod(owned.rank, grid[1])
+    along, across = (
+        make_transport(name, owned.divided(number), device, wire) for number in (part, place)
+    )
+    return GridTransports(along, across, largest(owned, device.lanes))
 
 
 def make_far_transport(comm: OwnCommunicator, device: Device) -> Transport:

@@ -14,7 +14,7 @@ from slipstream.fft.plane_transforms import (
     PointOperation,
     PointProduct,
 )
-from slipstream.fft.slab_layout import SlabGeometry
+from slipstream.fft.slab_layout import PencilGeometry, PlaneGeometry, SlabGeometry
 from slipstream.fft.truncation import Modes, truncate
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ __all__ = [
     "ColumnPass",
     "DistributedFFT",
     "Modes",
+    "PencilGeometry",
     "PendingTransform",
+    "PlaneGeometry",
     "PlanePass",
     "PointOperation",
     "PointProduct",

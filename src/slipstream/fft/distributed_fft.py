@@ -126,12 +126,17 @@ class DistributedFFT(KnownAttributes):
         them in the cache.
     schedule : {"overlap", "serial"}
         Whether exchanges and copies overlap with transforms; results are the same.
-    residency : {"device", "host", "auto"}
+    residency : {"device", "host", "disk", "auto"}
         Where arrays are stored. Arrays on the host may be larger than any device; they stream
-        through it tile by tile. "auto" is the device if everything fits there.
+        through it tile by tile. Arrays on disk may be larger than any memory: those of
+        `numpy.memmap`, or of `empty_input` and `empty_output`; on one rank. "auto" is the device if
+        everything fits there.
     memory : int or str, optional
-        With arrays on the host: limit of a rank's memory on a device, such as "8 GiB"; by default
-        most of the free memory.
+        With arrays on the host or on disk: limit of a rank's memory on a device, such as "8 GiB";
+        by default most of the free memory.
+    scratch : str or sequence of str, optional
+        With arrays on disk: the folder for files of the plan, by default that of temporary files.
+        Of several, each has a part of every array; let them be on different drives.
     streaming : Streaming or mapping, optional
         How arrays on the host stream, see `slipstream.fft.Streaming`; a mapping has its attributes.
 
@@ -145,7 +150,7 @@ class DistributedFFT(KnownAttributes):
         This rank's part of the physical index space.
     output_box : Box
         This rank's part of the spectral index space.
-    residency : {"device", "host"}
+    residency : {"device", "host", "disk"}
         Where arrays live.
     home : Device
         The device that allocates them.
@@ -183,7 +188,7 @@ class DistributedFFT(KnownAttributes):
     device: Device
     input_box: Box
     output_box: Box
-    residency: Literal["device", "host"]
+    residency: Literal["device", "host", "disk"]
     home: Device
     _component: DistributedFFT | None = None
 
@@ -211,8 +216,9 @@ class DistributedFFT(KnownAttributes):
         wire: Literal["float32", "bfloat16"] | None = None,
         tune: Literal["off", "quick", "full"] = "off",
         schedule: Literal["overlap", "serial"] = "overlap",
-        residency: Literal["device", "host", "auto"] = "device",
+        residency: Literal["device", "host", "disk", "auto"] = "device",
         memory: int | str | None = None,
+        scratch: str | Sequence[str] | None = None,
         streaming: Streaming | Mapping[str, Any] | None = None,
     ) -> None:
         asked: dict[str, Any] = {
@@ -236,17 +242,18 @@ class DistributedFFT(KnownAttributes):
             "schedule": schedule,
             "residency": residency,
             "memory": memory,
+            "scratch": scratch,
             "streaming": streaming,
         }
         self.arguments = agreed_arguments(comm, **asked)
         self._asked = asked
         rank = 0 if comm is None else comm.rank
-        self._comm, self.device = comm, open_matching_device(device, comm)
+        self._comm, opened = comm, open_matching_device(device, comm)
         self.input_box = self.arguments.input_boxes[rank]
         self.output_box = self.arguments.output_boxes[rank]
         self._meter = MemoryMeter()
         with self._meter:
-            plan, self.home = make_plan(self.arguments, self.device, comm)
+            plan, self.device, self.home = make_plan(self.arguments, opened, comm)
         self._plan: Plan | None = plan
         self._transport = plan.transport
         self.residency = plan.residency
@@ -405,9 +412,9 @@ class DistributedFFT(KnownAttributes):
 
     @property
     def streamed(self) -> StreamedPlan | None:
-        """The passes of a transform whose arrays are on the host; None if they are not."""
+        """The passes of a transform whose arrays are not on the device; None if they are."""
         plan = self._opened()
-        return cast("StreamedPlan", plan) if plan.residency == "host" else None
+        return None if plan.residency == "device" else cast("StreamedPlan", plan)
 
     @property
     def exchanges(self) -> int:
@@ -710,13 +717,14 @@ class DistributedFFT(KnownAttributes):
                     step = self._steps[forward].find(source, out)
                 if step is None:
                     step, step_output, out = self._prepared(forward, source, out, stream)
+                    users_out = out if users_out is None else users_out
                 if self._transport:
                     self._transport.check()
                 if profile:
                     step.timeline.clear()
                     self._profiled = step.timeline
                 step.run(profile, stream)
-                if self.residency == "host":  # where nothing else is in order with the stream
+                if self.residency != "device":  # where nothing else is in order with the stream
                     step.synchronize()
                 if profile:
                     self.device.synchronize()
@@ -767,6 +775,8 @@ class DistributedFFT(KnownAttributes):
         source = arrays.checked(source, sides[0], name)
         out = None if out is None else arrays.checked(out, sides[1], "out")
         step_input = source if arrays.usable(source) else arrays.own(sides[0])
+        if out is None and self.residency == "disk":
+            out = arrays.empty(sides[1])
         in_place = out is not None and arrays.usable(out)
         step_output = out if in_place else arrays.own(sides[1])
         if step_input is source and step_output is out:

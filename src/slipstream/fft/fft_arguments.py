@@ -29,7 +29,7 @@ from slipstream.schedule import POLICIES
 LAYOUTS = ("slab", "pencil", "root")
 ORDERS = ("transposed", "natural")
 TUNES = ("off", "quick", "full")
-RESIDENCIES = ("device", "host", "auto")
+RESIDENCIES = ("device", "host", "disk", "auto")
 # With that of the fields, more axes than GPU libraries, and people, can handle.
 _MOST_AXES = 8
 
@@ -65,6 +65,7 @@ class Arguments:
     schedule: str
     residency: str
     memory: int | None
+    scratch: tuple[str, ...] | None
     streaming: Streaming
     ranks: int
     modes: tuple[Modes, ...]
@@ -137,6 +138,7 @@ def checked_arguments(
     schedule: str,
     residency: str,
     memory: int | str | None,
+    scratch: str | Sequence[str] | None = None,
     streaming: Streaming | Mapping[str, Any] | None,
     norm: str = "backward",
     axes: Sequence[int] | int | None = None,
@@ -167,7 +169,9 @@ def checked_arguments(
         )
     for name, option in (("memory", memory), ("streaming", streaming)):
         if residency == "device" and option is not None:
-            raise InputError(f"{name} is for residency 'host' and 'auto'; leave it out")
+            raise InputError(f"{name} is for residency 'host', 'disk' and 'auto'; leave it out")
+    if scratch is not None and residency != "disk":
+        raise InputError("scratch is for residency 'disk'; leave it out")
     real = kind.kind == "f"
     chosen = _checked_axes(axes, len(sizes))
     what_is_done = checked_kinds(kinds, chosen)
@@ -224,6 +228,7 @@ def checked_arguments(
         schedule,
         residency,
         None if memory is None else bytes_of(memory, "memory"),
+        (scratch,) if isinstance(scratch, str) else None if scratch is None else tuple(scratch),
         DEFAULT if streaming is None else checked_streaming(streaming),
         ranks,
         modes,

@@ -51,7 +51,7 @@ class Plan:
     It `is_alone` if there is nothing to overlap: on a CPU, one exchange in one chunk.
     """
 
-    residency: Literal["device", "host"] = "device"
+    residency: Literal["device", "host", "disk"] = "device"
     is_alone = False
 
     def __init__(self, arguments: Arguments, device: Device, comm: Comm, choices: Choices) -> None:

@@ -82,6 +82,72 @@ class SharedRows:
                 first = last
 
 
+class RowsOfShares:
+    """Takes the place of a transform in y where ranks have shares of rows; as `LineTransform`.
+
+    Blocks [z][y][kx] of the ranks lie one after the other, each of `rows` rows of all planes that
+    are held; in `runs` of them kx are as many. One operation moves a run.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        complex_dtype: Any,
+        rows: int,
+        held: int,
+        runs: list[tuple[int, int, int]],
+        of_gpus: bool,
+    ) -> None:
+        self.of_gpus = of_gpus
+        self._mover = RowMover(device, complex_dtype)
+        self._runs = []
+        first = 0
+        for start, size, count in runs:
+            kx = size // rows
+            offset = start + held * size * np.arange(count, dtype=np.int64)
+            tables = RowTables(device, (offset, np.full_like(offset, kx)))
+            self._runs.append((tables, first, count, kx))
+            first += count * kx
+
+    def record_forward(
+        self,
+        graph: StepGraph,
+        points: Array,
+        packed: Array,
+        tables: RowTables,
+        first: int,
+        accessed: list[Array],
+    ) -> None:
+        """Record rows of modes -> the ranks' shares."""
+        for (own, work), run in zip(self._parts(points), accessed, strict=True):
+            scatter = self._mover.scatter(work, packed, own, first * points.shape[2])
+            graph.add(scatter, reads=[work], writes=[run], label="pack x", category="pack")
+
+    def record_backward(
+        self,
+        graph: StepGraph,
+        packed: Array,
+        points: Array,
+        tables: RowTables,
+        first: int,
+        accessed: list[Array],
+    ) -> None:
+        """Record the ranks' shares -> rows of modes, of which only the kept ones are written."""
+        for (own, work), run in zip(self._parts(points), accessed, strict=True):
+            gather = self._mover.gather(packed, work, own, first * points.shape[2])
+            graph.add(gather, reads=[run], writes=[work], label="pack x", category="pack")
+
+    def plan(self, points: Array) -> None:
+        """There is nothing to plan."""
+
+    def _parts(self, modes: Array) -> Iterator[tuple[RowTables, Array]]:
+        """Yield the tables of each run, and its modes as (fields, rows, ranks, kx)."""
+        rows = modes.reshape(len(modes), -1, modes.shape[3])
+        for tables, first, count, kx in self._runs:
+            part = rows[..., first : first + count * kx]
+            yield tables, part.reshape(*part.shape[:2], count, kx)
+
+
 class LineTransform:
     """Transforms of one length along one axis, in both directions.
 
@@ -178,6 +244,32 @@ class LineTransform:
         self.record_backward(graph, packed, points, tables, 0, [packed])
         scatter = self._mover.scatter(points, base, point_tables, first)
         self._add(graph, scatter, [points], accessed, "pack")
+
+    def record_between(
+        self,
+        graph: StepGraph,
+        modes: tuple[Array, RowTables, list[Array], int],
+        points: tuple[Array, RowTables, list[Array], int],
+        forward: bool,
+        work: Array,
+    ) -> None:
+        """Record packed modes -> packed points, or back.
+
+        Each side is an array, its tables, the memory that they lead to for these planes, and the
+        first of these. Of the working memory (fields, planes, n, columns) only the
+        shape counts if the transform is tiled.
+        """
+        source, target = (points, modes) if forward else (modes, points)
+        if self.tiled:
+            place = *points[:2], points[3]
+            operation = self._kernel.bind(modes[0], work, modes[1], modes[3], forward, place)
+            self._add(graph, operation, source[2], target[2], "fft")
+            return
+        gather = self._mover.gather(source[0], work, source[1], source[3])
+        self._add(graph, gather, source[2], [work], "pack")
+        self.record_in_place(graph, work, forward)
+        scatter = self._mover.scatter(work, target[0], target[1], target[3])
+        self._add(graph, scatter, [work], target[2], "pack")
 
     def record_in_place(self, graph: StepGraph, points: Array, forward: bool) -> None:
         """Record a library's transform of points in their place, which leaves all modes there."""

@@ -28,7 +28,7 @@ from slipstream.device import (
     gpu_fft_launch,
     vector_fft,
 )
-from slipstream.fft.line_transforms import LineTransform, SharedRows, balanced_batch
+from slipstream.fft.line_transforms import LineTransform, RowsOfShares, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import KxRange, PlaneGeometry, planes_of_run
 from slipstream.fft.strided_fft import RealRows
@@ -77,13 +77,14 @@ class PackedPlanes:
 
     The tables count elements from the array; `accessed` returns the memory that planes lie in,
     from one local plane to another. When the last plane of a pass has been left, `record_close`
-    records what follows.
+    records what follows. The array begins at plane `origin`.
     """
 
     array: Array
     tables: RowTables
     accessed: Callable[[int, int], list[Array]]
     record_close: Callable[[], None] | None = None
+    origin: int = 0
 
 
 @dataclass(frozen=True)
@@ -160,10 +161,11 @@ class PlaneBatches:
     ) -> PlaneBatches:
         """Return the batches of real points that exist in working memory only."""
         lanes, planes = lanes or device.lanes, geometry.planes if planes is None else planes
-        _, ny, nx = geometry.shape
+        ny, nx = geometry.plane_points
         width = nx // 2 + 1
         row = batch_row(device, width, np.dtype(complex_dtype))
-        elements = max(row, geometry.row) + width  # modes, and as many pairs of points
+        most = max(row, batch_row(device, geometry.x_row, complex_dtype))
+        elements = most + width  # modes, and as many pairs of points
         plane_bytes = fields * ny * elements * np.dtype(complex_dtype).itemsize
         limit = max(1, BATCH_BYTES[device.processor] // plane_bytes)
         batch = max(1, balanced_batch(planes, limit, lanes))
@@ -177,7 +179,8 @@ _FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, Array]]
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
-    One call handles at most `fields` fields. By default points exist for one batch at a time.
+    One call handles at most `fields` fields. By default points exist for one batch at a time. What
+    takes rows to the packed planes is `lines`, by default the transforms along y.
     """
 
     def __init__(
@@ -188,6 +191,7 @@ class PlanePass:
         complex_dtype: Any,
         batches: PlaneBatches | None = None,
         scratch: Scratch | None = None,
+        lines: Sequence[LineTransform | SharedRows | RowsOfShares] | None = None,
     ) -> None:
         own = batches or PlaneBatches.of_step(device, geometry, fields, complex_dtype)
         self._device, self.geometry, self._scratch = device, geometry, scratch
@@ -195,7 +199,8 @@ class PlanePass:
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
         (ny, nx), x = geometry.plane_points, geometry.x_modes
         geometries = [one.geometry for one in self._ranges]
-        self._lines = [
+        self._ny = ny
+        self._lines = lines or [
             SharedRows(x)
             if geometry.flat
             else LineTransform(device, "y", ny, complex_dtype, own.tiled, scratch)
@@ -212,7 +217,8 @@ class PlanePass:
         # The modes of x that a library transforms, and where they are that are not kept.
         width = nx // 2 + 1 if own.real else nx
         self._active, self._rest = x.count, slice(x.low, width - x.high)
-        size, rest = (fields, self.batch, ny), () if own.are_given else (geometry.row, nx)
+        most = batch_row(device, geometry.x_row, complex_dtype)
+        size, rest = (fields, self.batch, ny), () if own.are_given else (most, nx)
         self._arrays = [
             BatchArrays(device, size, width, own.row, complex_dtype, *rest)
             for _ in range(own.lanes)
@@ -220,7 +226,7 @@ class PlanePass:
         self._ffts: dict[tuple[Any, ...], Operation] = {}
 
     @property
-    def line(self) -> LineTransform | SharedRows:
+    def line(self) -> LineTransform | SharedRows | RowsOfShares:
         """The transform in y, of the first range."""
         return self._lines[0]
 
@@ -358,11 +364,11 @@ class PlanePass:
                 product.outputs,
                 product.header,
                 self._device.shared_memory_limit,
-                self.geometry.shape[1],
+                self._ny,
                 self._active,
             )
             return None if tile is None else partial(self._bind_tiled, tile, product)
-        if self._device.kind != "cpu" or self.geometry.flat:
+        if self._device.kind != "cpu":
             return None
         return partial(self._bind_vectors, product)
 
@@ -378,11 +384,11 @@ class PlanePass:
     ) -> None:
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
         # The working array of modes for every y, with stored rows.
-        row = self.geometry.row
+        row = width = self.geometry.x_row
         if not self.line.of_gpus:
             row = batch_row(self._device, row, batch.arrays.memory.dtype)
-        shape = max(inputs, outputs), high - low, self.geometry.shape[1], row
-        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)[..., : self.geometry.row]
+        shape = max(inputs, outputs), high - low, self._ny, row
+        rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)[..., :width]
         inward, outward = rows[:inputs], rows[:outputs]
         self._load(batch, sources, inward, low, high)
         operation, maxima = fused(rows, low)
@@ -432,8 +438,7 @@ class PlanePass:
         return operation, maxima
 
     def _no_product(self, inputs: int, outputs: int) -> PointProduct:
-        ny = self.geometry.shape[1]
-        maxima = self._device.zeros((max(1, self.geometry.planes * ny),), np.int64)
+        maxima = self._device.zeros((max(1, self.geometry.planes * self._ny),), np.int64)
         parameters = self._device.zeros((1,), np.float64)
         return PointProduct("identity_product.hpp", inputs, outputs, parameters, maxima)
 
@@ -504,8 +509,9 @@ class PlanePass:
     ) -> None:
         """Record packed planes -> rows of the kept x modes for every y."""
         for line, one, source in zip(self._lines, self._ranges, sources, strict=True):
-            part, accessed = self._part(modes, one), source.accessed(low, high)
-            line.record_backward(batch.graph, source.array, part, source.tables, low, accessed)
+            first = low - source.origin
+            part, accessed = self._part(modes, one), source.accessed(first, high - source.origin)
+            line.record_backward(batch.graph, source.array, part, source.tables, first, accessed)
 
     def _store(
         self,
@@ -521,8 +527,9 @@ class PlanePass:
         The ranges leave one by one after the last batch.
         """
         for line, one, target in zip(self._lines, self._ranges, targets, strict=True):
-            part, accessed = self._part(modes, one), target.accessed(low, high)
-            line.record_forward(batch.graph, part, target.array, target.tables, low, accessed)
+            first = low - target.origin
+            part, accessed = self._part(modes, one), target.accessed(first, high - target.origin)
+            line.record_forward(batch.graph, part, target.array, target.tables, first, accessed)
             if is_last and target.record_close is not None:
                 target.record_close()
 

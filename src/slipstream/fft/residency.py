@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
-from slipstream.device import Device
+from slipstream.device import Device, HostDevice
 from slipstream.device.device_choice import home_of
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
@@ -13,16 +13,25 @@ from slipstream.fft.fft_tuning import choose
 from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
 
 
-def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, Device]:
-    """Return the plan of a transform, and the device where its arrays live. Collective."""
+def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, Device, Device]:
+    """Return a plan, the device that transforms, and that where its arrays live. Collective."""
     a = arguments
-    _check_sizes(a, device, 0 if comm is None else comm.rank)
+    home: Device = device if a.residency == "device" else home_of(device)
+    if a.residency == "disk":
+        from slipstream.outofcore.file_arrays import TileHost, file_home
+
+        if a.ranks > 1:
+            raise InputError(f"residency 'disk' on {a.ranks} ranks; accepted: one rank")
+        home = file_home(a.scratch, home)
+        if isinstance(device, HostDevice):
+            device = TileHost(device)
+    _check_sizes(a, home, 0 if comm is None else comm.rank)
     if a.residency == "device":
-        return Plan(a, device, comm, choose(a, device, comm)), device
+        return Plan(a, device, comm, choose(a, device, comm)), device, device
     devices = devices_of(device, comm, a.streaming.devices)
     limit = memory_limit(devices, a.memory, comm)
     if a.residency == "auto" and fits_on_all(comm, in_core_bytes(a), limit):
-        return Plan(a, device, comm, choose(a, device, comm)), device
+        return Plan(a, device, comm, choose(a, device, comm)), device, device
     # What is on a device does without all of this.
     from slipstream.fft.streaming_tuning import streamed_plan
 
@@ -38,14 +47,12 @@ def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, D
             "transport 'nccl' exchanges between GPUs; with residency 'host' add "
             "streaming={'exchange': 'device'}, or leave the transport out"
         )
-    home = home_of(device)
-    return streamed_plan(a, devices, home, comm, limit), home
+    return streamed_plan(a, devices, home, comm, limit), device, home
 
 
-def _check_sizes(arguments: Arguments, device: Device, rank: int) -> None:
+def _check_sizes(arguments: Arguments, place: Device, rank: int) -> None:
     """Refuse arrays that no plan helps to have; `InputError`, perhaps on some ranks only."""
     a = arguments
-    place = device if a.residency == "device" else home_of(device)
     points = a.input_boxes[rank].size * a.fields * a.dtype.itemsize
     modes = a.output_boxes[rank].size * a.fields * a.complex_dtype.itemsize
     total, free = place.memory_total(), place.memory_free()

@@ -2,7 +2,9 @@
 
 A rank holds some planes of physical space: all x and y of some z. In spectral space it holds some
 columns: all z of some ky. So it can transform its planes along x and y, and its columns along z.
-Between the two, the ranks exchange what they hold.
+Between the two, the ranks exchange what they hold. On a process grid (pencils) a rank has some kx
+of the columns, and some rows of the planes: a pass over planes has an exchange between y and x
+(`pencil_planes.py`).
 
 pass
     One sweep over all planes or all columns of a rank. A pass over planes transforms along x and y,
@@ -52,6 +54,7 @@ from slipstream.decomposition import split
 from slipstream.device import Device, Operation, address_of
 from slipstream.exchange import (
     ExchangePlan,
+    GridTransports,
     PackTargets,
     Transport,
     pack_targets,
@@ -59,6 +62,7 @@ from slipstream.exchange import (
 )
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.pack_unpack import RowTables
+from slipstream.fft.pencil_planes import PencilPass
 from slipstream.fft.plane_transforms import (
     PackedPlanes,
     PlaneBatches,
@@ -66,7 +70,7 @@ from slipstream.fft.plane_transforms import (
     PointOperation,
     PointProduct,
 )
-from slipstream.fft.slab_layout import PlaneGeometry
+from slipstream.fft.slab_layout import PencilGeometry, PlaneGeometry
 from slipstream.schedule import StepGraph
 
 # Chunks of planes in which fields are sent, if their blocks are large: the first travel while the
@@ -301,11 +305,15 @@ class SlabEngine:
         geometry: PlaneGeometry,
         fields: int,
         complex_dtype: DTypeLike,
-        transport: Transport | None,
+        transport: Transport | GridTransports | None,
         batches: PlaneBatches | None = None,
         store: bool | None = None,
         works: bool = True,
     ) -> None:
+        across: Transport | None = None
+        lanes = device.lanes
+        if isinstance(transport, GridTransports):
+            across, lanes, transport = transport.across, transport.lanes, transport.along
         self.geometry, self.devices, self._transport = geometry, [device], transport
         self._store, self._takes_whole = store, store is None or transport is None
         self._complex_dtype = np.dtype(complex_dtype)
@@ -334,7 +342,12 @@ class SlabEngine:
             for one in geometry.ranges
         ]
         self.buffer_bytes += sum(one.work_bytes for one in self._column_passes)
-        self._plane_pass = PlanePass(device, geometry, fields, complex_dtype, batches)
+        self._plane_pass: PlanePass | PencilPass
+        if isinstance(geometry, PencilGeometry):
+            self._plane_pass = PencilPass(device, geometry, fields, complex_dtype, across, lanes)
+            self.buffer_bytes += self._plane_pass.buffer_bytes
+        else:
+            self._plane_pass = PlanePass(device, geometry, fields, complex_dtype, batches)
 
     def _allocated(self, fields: int, dtype: np.dtype) -> tuple[Array, Array]:
         """Return memory for the planes, and for the columns, of all ranges. Collective."""
@@ -494,7 +507,7 @@ class PlaneTile:
 
     def __init__(
         self,
-        transforms: PlanePass,
+        transforms: PlanePass | PencilPass,
         work: StepGraph,
         packed: Sequence[Array],
         low: int,
@@ -520,7 +533,7 @@ class PlaneTile:
         it has written the planes of that range.
         """
         if product is not None and self.low > self._first:
-            rows = (self.low - self._first) * self._transforms.geometry.shape[1]
+            rows = (self.low - self._first) * self._transforms.geometry.plane_points[0]
             product = replace(product, maxima=product.maxima[rows:])
         sources, targets = self._arriving(inputs), self._leaving(outputs, exchanges, closing)
         self._transforms.record_through(self.work, sources, targets, product, *self._range)

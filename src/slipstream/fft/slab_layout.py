@@ -24,16 +24,89 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from slipstream.decomposition import Box, slabs, split, whole
+from slipstream.decomposition import Box, factorisations, grid_boxes, slabs, split, whole
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
 # Stands in tables of rows for a row that is not kept, see `row_tables.hpp`.
 NOT_KEPT = -(2**62)
+
+
+class PackedBlocks:
+    """Some planes of one rank, as blocks [z][its part of an axis][row], one block per rank.
+
+    Rank r has `part_counts[r]` of the axis, from `part_starts[r]` on. `planes` is the number of
+    planes that are packed by default, and `row` how many elements lie together.
+    """
+
+    planes: int
+    row: int
+    part_starts: np.ndarray
+    part_counts: np.ndarray
+
+    def __init__(self, planes: int, row: int, parts: Sequence[tuple[int, int]]) -> None:
+        bounds = np.array(parts, np.int64).reshape(-1, 2)
+        self.planes, self.row = planes, row
+        self.part_starts, self.part_counts = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
+
+    def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
+        """Return where the block for each rank starts among packed planes, and its size per plane.
+
+        The arrays hold `planes` planes, by default all of this rank.
+        """
+        planes = self.planes if planes is None else planes
+        sizes = self.row * self.part_counts
+        starts = planes * (np.cumsum(sizes) - sizes)
+        return list(zip(starts.tolist(), sizes.tolist(), strict=True))
+
+    def packed_runs(
+        self, planes: int | None = None, apart: int | None = None
+    ) -> list[tuple[int, int, int]]:
+        """Return where blocks of equal size follow each other: the first's start, size and count.
+
+        Sizes are those per plane, as in `packed_blocks`. Of thousands of ranks there are two or
+        three runs; the block for rank `apart` is in none.
+        """
+        runs: list[tuple[int, int, int]] = []
+        joins = False
+        for rank, (start, size) in enumerate(self.packed_blocks(planes)):
+            if rank == apart or not size:
+                joins = False
+            elif joins and runs[-1][1] == size:
+                runs[-1] = *runs[-1][:2], runs[-1][2] + 1
+            else:
+                runs.append((start, size, 1))
+                joins = True
+        return runs
+
+    def packed_rows(
+        self, planes: int | None = None, starts: dict[int, int] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Tables for `gather_scatter.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
+
+        The arrays hold `planes` planes, by default all of this rank; or their blocks start at the
+        elements `starts`, by rank.
+        """
+        counts, ranks = self.part_counts, len(self.part_counts)
+        begin = np.zeros(ranks, np.int64)
+        if starts is None:
+            begin = np.array(self.packed_blocks(planes), np.int64)[:, 0]
+        else:
+            begin[list(starts)] = list(starts.values())
+        offset = np.full(int(counts.sum()), NOT_KEPT, dtype=np.int64)
+        pitch = np.zeros_like(offset)
+        if self.planes:
+            # The parts of all ranks, one rank after the other: their owners, and numbers there.
+            owner = np.repeat(np.arange(ranks), counts)
+            number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+            place = self.part_starts[owner] + number
+            offset[place] = begin[owner] + self.row * number
+            pitch[place] = self.row * counts[owner]
+        return offset, pitch
 
 
 class PlaneGeometry:
@@ -42,11 +115,16 @@ class PlaneGeometry:
     Ranks may have no planes, or no modes; those after the first `workers` ranks have none. Rows of
     modes are stored with `row` elements, a multiple of `row_alignment`: what lies beyond the kept
     modes is undefined. The attributes `plane_points` and `x_modes` are the points (y, x) of a plane
-    and the modes of its rows; `flat` is whether the array has two axes. `planes` is the number of
-    z planes of this rank. With `apart`, ranges belong to different ranks.
+    and the modes of its rows, in working rows of `x_row` elements; `flat` is whether there is no
+    transform along y. `planes` is the number of z planes of this rank. With `apart`, ranges belong
+    to different ranks.
     """
 
     apart = False
+    # How many ranks divide space along z and along y, if both.
+    grid: tuple[int, int] | None = None
+    # The modes of this rank.
+    spectral_box: Box
 
     def __init__(
         self,
@@ -65,6 +143,7 @@ class PlaneGeometry:
         self.physical_box = self.physical_boxes[rank]
         self.planes = self.physical_box.shape[0]
         self.row = -(-modes[2].count // row_alignment) * row_alignment
+        self.x_row = self.row
         self._ranges: list[KxRange] = []
 
     @property
@@ -81,14 +160,14 @@ class PlaneGeometry:
         parts = [one.geometry for one in self.ranges]
         # The first rank has the most planes.
         planes = sum(one.plane_boxes[0].size for one in parts)
-        columns = sum(self.shape[0] * one.row * one.ky_counts for one in parts)
+        columns = sum(self.shape[0] * one.row * one.part_counts for one in parts)
         return max(planes, int(np.max(columns)))
 
     @cached_property
     def block_size(self) -> int:
         """Elements of the largest block of a field that any rank sends to another."""
         planes = self.physical_boxes[0].shape[0]  # the first rank has the most
-        widest = (one.geometry.row * int(one.geometry.ky_counts.max()) for one in self.ranges)
+        widest = (one.geometry.row * int(one.geometry.part_counts.max()) for one in self.ranges)
         return planes * max(widest)
 
     @property
@@ -99,10 +178,10 @@ class PlaneGeometry:
     @cached_property
     def most_ky(self) -> int:
         """The largest number of ky that a rank has of a range."""
-        return max(int(one.geometry.ky_counts.max()) for one in self.ranges)
+        return max(int(one.geometry.part_counts.max()) for one in self.ranges)
 
 
-class SlabGeometry(PlaneGeometry):
+class SlabGeometry(PlaneGeometry, PackedBlocks):
     """Boxes, exchange plan and row tables of one rank, for one range of kx.
 
     `ky` are the first of each rank's ky, and the one after its last; by default all ranks have as
@@ -128,10 +207,10 @@ class SlabGeometry(PlaneGeometry):
             else tuple(whole(sizes).with_range(1, low, high) for low, high in ky)
             for sizes in (mixed, self.spectral_shape)
         )
-        # The first ky of each rank, and how many it has.
-        bounds = np.array(ky or split(mixed[1], self.workers), np.int64).reshape(-1, 2)
-        bounds = np.concatenate([bounds, np.zeros((ranks - len(bounds), 2), np.int64)])
-        self.first_ky, self.ky_counts = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
+        # Parts are of ky: the first of each rank, and how many it has.
+        parts = list(ky or split(mixed[1], self.workers))
+        parts += [(0, 0)] * (ranks - len(parts))
+        PackedBlocks.__init__(self, self.planes, self.row, parts)
         self.spectral_box = self.spectral_boxes[rank]
         # Number of complex elements of one field in the layout of planes.
         self.planes_size = self.plane_boxes[rank].size
@@ -155,6 +234,7 @@ class SlabGeometry(PlaneGeometry):
         along_ky = Modes(x.count, x.count, 0)
         result = cls((z.size, x.count, 1), (z, along_ky, single), rank, ranks, 1, workers)
         result.plane_points, result.x_modes, result.flat = (1, x.size), x, True
+        result.x_row = x.count
         return result
 
     @cached_property
@@ -170,21 +250,7 @@ class SlabGeometry(PlaneGeometry):
         The arrays hold `planes` planes, by default all of this rank; or their blocks start at the
         elements `starts`, by rank.
         """
-        counts, begin = self.ky_counts, np.zeros(self.ranks, np.int64)
-        if starts is None:
-            begin = np.array(self.packed_blocks(planes), np.int64)[:, 0]
-        else:
-            begin[list(starts)] = list(starts.values())
-        offset = np.full(self.spectral_shape[1], NOT_KEPT, dtype=np.int64)
-        pitch = np.zeros(self.spectral_shape[1], dtype=np.int64)
-        if self.planes:
-            # The ky of all ranks, one rank after the other: their owners, and numbers there.
-            owner = np.repeat(np.arange(self.ranks), counts)
-            number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-            ky = self.first_ky[owner] + number
-            offset[ky] = begin[owner] + self.row * number
-            pitch[ky] = self.row * counts[owner]
-        return self._spread(self.modes[1], offset, pitch)
+        return self._spread(self.modes[1], *self.packed_rows(planes, starts))
 
     def column_blocks(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return tables of the columns layout whose blocks start at given elements, by rank.
@@ -207,36 +273,6 @@ class SlabGeometry(PlaneGeometry):
         offset = z * np.arange(self.spectral_shape[0], dtype=np.int64)
         return self._spread(self.modes[0], offset, np.full_like(offset, y))
 
-    def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
-        """Return where the block for each rank starts among packed planes, and its size per plane.
-
-        The arrays hold `planes` planes, by default all of this rank.
-        """
-        planes = self.planes if planes is None else planes
-        sizes = self.row * self.ky_counts
-        starts = planes * (np.cumsum(sizes) - sizes)
-        return list(zip(starts.tolist(), sizes.tolist(), strict=True))
-
-    def packed_runs(
-        self, planes: int | None = None, apart: int | None = None
-    ) -> list[tuple[int, int, int]]:
-        """Return where blocks of equal size follow each other: the first's start, size and count.
-
-        Sizes are those per plane, as in `packed_blocks`. Of thousands of ranks there are two or
-        three runs; the block for rank `apart` is in none.
-        """
-        runs: list[tuple[int, int, int]] = []
-        joins = False
-        for rank, (start, size) in enumerate(self.packed_blocks(planes)):
-            if rank == apart or not size:
-                joins = False
-            elif joins and runs[-1][1] == size:
-                runs[-1] = *runs[-1][:2], runs[-1][2] + 1
-            else:
-                runs.append((start, size, 1))
-                joins = True
-        return runs
-
     def packed_size(self, planes: int) -> int:
         """Return the number of complex elements of `planes` packed planes of one field."""
         return planes * self.spectral_shape[1] * self.row
@@ -249,6 +285,118 @@ class SlabGeometry(PlaneGeometry):
         positions = modes.positions()
         offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
         return offset, pitch
+
+
+class PencilGeometry(PlaneGeometry):
+    """Boxes and plans of one rank of a process grid: so many parts along z, and along y.
+
+    At the points the parts along y divide the rows of planes, and for modes they divide kx. Ranks
+    with the same kx exchange planes and columns, as slabs of a narrower array do: `ranges` has this
+    array alone, with numbers of ranks among these. Before that, ranks with the same planes exchange
+    rows by the plans of `across`. In between each has whole columns along y of its kx.
+
+    The attributes `columns_along_y` and `rows` are the packed layouts on both sides of this
+    exchange: blocks [z][y of receiver][kx of this rank], and [z][y of this rank][kx of sender].
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        modes: tuple[Modes, Modes, Modes],
+        rank: int,
+        grid: tuple[int, int],
+        row_alignment: int = 1,
+    ) -> None:
+        along, over = grid
+        super().__init__(shape, modes, rank, along * over)
+        place, self.part = divmod(rank, over)
+        self.grid, self.over, kx = grid, over, modes[2].count
+        low, high = split(kx, over)[self.part]
+        own = Modes(high - low, high - low, 0)
+        slabs_of_kx = SlabGeometry(shape, (*modes[:2], own), place, along, row_alignment)
+        self._ranges = [KxRange(slabs_of_kx, slice(low, high), slice(None))]
+        # Kernels of GPUs transform rows in pairs: no pair is divided.
+        self.physical_boxes = grid_boxes(shape, (along, over, 1), units=(1, 2, 1))
+        self.physical_box = self.physical_boxes[rank]
+        self.spectral_boxes = grid_boxes(self.spectral_shape, (1, along, over))
+        self.spectral_box = self.spectral_boxes[rank]
+        self.row, self.columns_shape = slabs_of_kx.row, slabs_of_kx.columns_shape
+        self.stored_shape = slabs_of_kx.stored_shape
+        self.planes, rows = self.physical_box.shape[:2]
+        # Of any rank, so that all choose the same chunks.
+        self._widest_row = -(-self.widest_kx // row_alignment) * row_alignment
+        self.plane_points = rows, shape[2]
+        self.columns_along_y = PackedBlocks(self.planes, high - low, split(shape[1], over, 2))
+        self.rows = RowGeometry(self, rows)
+
+    @cached_property
+    def block_size(self) -> int:
+        of_kx = self._ranges[0].geometry
+        return of_kx.plane_boxes[0].shape[0] * int(of_kx.part_counts.max()) * self._widest_row
+
+    @property
+    def widest_kx(self) -> int:
+        """The largest number of kx that a rank has."""
+        return -(-self.modes[2].count // self.over)
+
+    def across(self, planes: int) -> ExchangePlan:
+        """Return the exchange of planes of a field among ranks with the same, from kx to rows."""
+        sizes, over = (planes, self.shape[1], self.modes[2].count), self.over
+        of_kx = grid_boxes(sizes, (1, 1, over))
+        of_rows = grid_boxes(sizes, (1, over, 1), units=(1, 2, 1))
+        return ExchangePlan.redistribution(of_kx, of_rows, self.part)
+
+    @property
+    def off_rank_elements(self) -> int:
+        return super().off_rank_elements + self.across(self.planes).off_rank_elements()
+
+
+def pencil_grid(
+    shape: tuple[int, int, int], modes: tuple[Modes, Modes, Modes], ranks: int
+) -> tuple[int, int] | None:
+    """Return the parts along z and y of the most even process grid; None if none has work for all.
+
+    Of equal ones that with the fewest ranks in one exchange is taken.
+    """
+    (nz, ny, _), (_, ky, kx) = shape, (m.count for m in modes)
+    pairs = -(-ny // 2)
+
+    def cost(grid: tuple[int, ...]) -> tuple[float, int]:
+        along, over = grid
+        points = -(-nz // along) * -(-pairs // over) / (nz * pairs)
+        columns = -(-ky // along) * -(-kx // over) / (ky * kx)
+        return round(points + columns, 12), along + over
+
+    fitting = [
+        grid
+        for grid in factorisations(ranks, 2)
+        if grid[0] <= min(nz, ky) and grid[1] <= most_over_y(shape, modes)
+    ]
+    along, over = min(fitting, key=cost, default=(0, 0))
+    return (along, over) if along else None
+
+
+def most_over_y(shape: tuple[int, int, int], modes: tuple[Modes, Modes, Modes]) -> int:
+    """Return how many parts along y, which divide kx of modes, have something each."""
+    return min(-(-shape[1] // 2), modes[2].count)
+
+
+class RowGeometry(PlaneGeometry, PackedBlocks):
+    """The rows of points of a rank of a process grid, all x of some y and z, as planes of them.
+
+    Their modes arrive in blocks by kx: see `PencilGeometry`.
+    """
+
+    def __init__(self, pencils: PencilGeometry, rows: int) -> None:
+        super().__init__(pencils.shape, pencils.modes, pencils.rank, pencils.ranks)
+        kx = split(self.x_modes.count, pencils.over)
+        PackedBlocks.__init__(self, pencils.planes, rows, kx)
+        self.plane_points, self.flat = (rows, pencils.shape[2]), True
+        self.x_row = self.x_modes.count
+        # Of its range only these blocks are asked for.
+        self._ranges = [KxRange(cast(Any, self), slice(None), slice(None))]
+
+    plane_rows = PackedBlocks.packed_rows
 
 
 def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, high: int) -> Any:

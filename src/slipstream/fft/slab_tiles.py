@@ -24,6 +24,7 @@ from slipstream.fft.padded_rows import padded_row
 from slipstream.fft.plane_transforms import PlaneBatches, PlanePass, PointProduct
 from slipstream.fft.slab_engine import PLANE_CHUNKS
 from slipstream.fft.slab_layout import PlaneGeometry, SlabGeometry
+from slipstream.outofcore.file_arrays import FileHome
 from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, tile_counts, too_little
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlots, aligned
@@ -40,6 +41,7 @@ class TileNeeds:
     spectral: int  # other complex fields that the update of a range of ky accesses
     reals: int  # real ones
     constants: int  # bytes of other arrays, on every device
+    between: int = 0  # fields that are transformed together between steps
     # The points of a transform are in a user's arrays: bytes of a plane, and the batches of some
     # planes on a device.
     plane_bytes: int = 0
@@ -48,7 +50,7 @@ class TileNeeds:
     @property
     def fields(self) -> int:
         """The largest number of fields that are transformed together."""
-        return max(self.inputs, self.products)
+        return max(self.inputs, self.products, self.between)
 
     def column_bytes(self, ky: int) -> int:
         """Return the bytes of the columns of `ky` ky, of all ranges."""
@@ -165,7 +167,7 @@ class SlabTiles:
         home: Device,
         streaming: Streaming,
     ) -> None:
-        self.devices, self._home, self.streaming = list(devices), home, streaming
+        self.devices, self.home, self.streaming = list(devices), home, streaming
         self.geometry, self.needs, self._product = needs.geometry, needs, product
 
     def check(self, comm: Comm, limit: int) -> None:
@@ -237,7 +239,12 @@ class SlabTiles:
         g = self.geometry
         longest = max(-(-g.shape[0] // g.workers), g.most_ky)
         size = self.needs.fields * g.field_size * self.needs.dtype.itemsize
-        return list(tile_counts(size, longest, self.streaming.tiles))
+        fewest = None
+        if isinstance(self.home, FileHome):
+            # What lies side by side of the ky of a tile.
+            row = max(one.geometry.row for one in g.ranges) * self.needs.dtype.itemsize
+            fewest = self._ky * row // self.home.run_bytes
+        return list(tile_counts(size, longest, self.streaming.tiles, fewest))
 
     def most(self, count: int) -> tuple[int, int]:
         """Return how many planes, and how many ky, tiles have at most."""
@@ -259,12 +266,15 @@ class SlabTiles:
         """Return devices for `count` tiles, or raise `TooLittleMemory`."""
         needs, streaming, most = self.needs, self.streaming, self.most(count)
         size = needs.slot_bytes(*most)
-        packed = 2 * size * streaming.slots if streaming.copies == "packed" else 0
-        if packed > self._home.memory_free():
+        home, stages = self.home, streaming.copies == "packed"
+        if isinstance(home, FileHome):
+            home, stages = home.host, any(one.kind != "cpu" for one in self.devices)
+        packed = 2 * size * streaming.slots if stages else 0
+        if packed > home.memory_free():
             raise InputError(
                 f"{self.key.partition('memory')[0]}streaming: packed copies take "
                 f"{bytes_text(packed)} of the host, of which "
-                f"{bytes_text(self._home.memory_free())} are free; cut more tiles, or leave "
+                f"{bytes_text(home.memory_free())} are free; cut more tiles, or leave "
                 "copies out"
             )
         chunks = self.chunks(count)
@@ -276,7 +286,7 @@ class SlabTiles:
             [
                 TileDevice(
                     one,
-                    self._home,
+                    self.home,
                     streaming,
                     size,
                     worker_of(one),

@@ -17,15 +17,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from slipstream.array_types import Array, Comm
 from slipstream.decomposition import Box
-from slipstream.device import Device, address_of
+from slipstream.device import Device, Operation, Stream, address_of
 from slipstream.errors import InputError
-from slipstream.exchange import PackTargets
+from slipstream.exchange import ExchangePlan, PackTargets
+from slipstream.exchange.pack_targets import Views
 from slipstream.fft.padded_rows import whole_rows
-from slipstream.fft.plane_transforms import PointProduct
+from slipstream.fft.plane_transforms import PointOperation, PointProduct
 from slipstream.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
@@ -37,6 +39,7 @@ from slipstream.fft.slab_engine import (
 )
 from slipstream.fft.slab_layout import SlabGeometry, planes_of_run
 from slipstream.fft.slab_tiles import SlabTiles, SlabWorker, TileNeeds, placed_points
+from slipstream.outofcore.file_arrays import FileHome
 from slipstream.outofcore.tile_slots import Slot
 from slipstream.schedule import StepGraph
 
@@ -120,7 +123,8 @@ class HostFields:
 
     `planes` and `columns` are the working arrays of each range of kx, and `resident` the columns
     that stay on a device. If `by_device`, tiles leave for `DeviceTargets`. Points have `padded`
-    rows whose padding crosses the bus too.
+    rows whose padding crosses the bus too. The only rank may have columns `apart`, in place of
+    both arrays.
     """
 
     needs: TileNeeds
@@ -129,8 +133,111 @@ class HostFields:
     resident: Sequence[ResidentColumns]
     most_planes: int
     ky: int
+    home: Device
     by_device: bool = False
     padded: bool = False
+    apart: Sequence[OwnColumns] = ()
+
+    def columns_of(self, kx: int, low: int, high: int) -> Any:
+        """Return the place of some ky of this rank, (fields, nz, ky, row); None if they stay."""
+        if self.apart:
+            return self.apart[kx].columns(low, high)
+        return self.columns[kx][:, :, low:high]
+
+    def planes_of(self, kx: int, fields: int, low: int, high: int) -> Iterator[tuple[slice, Array]]:
+        """Yield what this rank has of its planes, and leaves the device, by ranges of ky.
+
+        Arrays have the shape (fields, planes, ky, row).
+        """
+        if self.apart:
+            for ky, part in self.apart[kx].parts:
+                yield ky, part[:fields, low:high]
+            return
+        g, stay = self.needs.geometry.ranges[kx].geometry, self.resident[kx].ky
+        start, size = g.packed_blocks(g.planes)[g.rank]
+        own = _planes_of(self.planes[kx][:fields], start, size, low, high, g.row)
+        if own[:, :, stay:].size:
+            yield slice(stay, size // g.row), own[:, :, stay:]
+
+    def at_home(self, points: PointOperation, low: int, fills: bool) -> PointOperation:
+        """Return an operation on points of a tile, whose first plane is `low`, at home.
+
+        `points` makes that of points on the host, and either `fills` them or uses them.
+        """
+        staging: list[Array] = []
+
+        def of_batch(batch: Array, plane: int) -> tuple[Operation, list[Array]]:
+            if isinstance(batch, np.ndarray):
+                return points(batch, plane + low)
+            if not staging:
+                staging.append(self.home.empty((batch.size,), batch.dtype))
+            own = staging[0][: batch.size].reshape(batch.shape)
+            operation, accessed = points(own, plane + low)
+
+            def run(stream: Stream) -> None:
+                if fills:
+                    operation(self.home.default_stream)
+                    self.home.copy(batch, own)(stream)
+                else:
+                    self.home.copy(own, batch)(stream)
+                    stream.synchronize()
+                    operation(self.home.default_stream)
+
+            return run, accessed
+
+        return of_batch
+
+
+class OwnColumns:
+    """The columns of the only rank that leave the device, in memory or in files.
+
+    Those that stay there have no place here. In memory all lie together; in files every tile is
+    in one piece, since drives read and write long pieces faster: `parts` has ranges of ky, and
+    arrays (fields, nz, ky, row).
+    """
+
+    def __init__(
+        self, home: Device, fields: int, geometry: SlabGeometry, dtype: DTypeLike, ky: int, low: int
+    ) -> None:
+        (nz, all_ky, row), self._geometry = geometry.columns_shape, geometry
+        step = ky if isinstance(home, FileHome) else max(1, all_ky - low)
+        self.parts: list[tuple[slice, Array]] = []
+        for first in range(low, all_ky, step):
+            last = min(first + step, all_ky)
+            array = home.zeros((fields, nz, last - first, row), dtype)
+            self.parts.append((slice(first, last), array))
+
+    def columns(self, low: int, high: int) -> Any:
+        """Return the place of a tile: (fields, nz, ky, row); None if it stays on the device."""
+        for ky, part in self.parts:
+            if ky.start <= low < ky.stop:
+                return part[:, :, low - ky.start : high - ky.start]
+        return None
+
+    def targets(self, fields: range) -> OwnTargets:
+        """Return where the blocks of some fields belong."""
+        parts = [(ky, part[fields.start : fields.stop]) for ky, part in self.parts]
+        return OwnTargets(self._geometry.plan, parts)
+
+
+class OwnTargets(PackTargets):
+    """Where the only rank's tiles leave for: its own columns, by ranges of ky."""
+
+    stores = True
+
+    def __init__(self, plan: ExchangePlan, parts: Sequence[tuple[slice, Array]]) -> None:
+        super().__init__(plan, [])
+        self._parts = parts
+
+    def views(self, number: int, box: Box, peer: int | None = None) -> Views:
+        found = []
+        for ky, array in self._parts:
+            _, nz, _, row = array.shape
+            whole = Box((0, ky.start, 0), (nz, ky.stop, row))
+            part = box.intersect(whole)
+            if part.size:
+                found.append((part, array[number][part.slices(whole)]))
+        return found
 
 
 def _record_store(
@@ -163,7 +270,7 @@ class StreamedColumnTile(ColumnTile):
         self._by_device, self._ky = host.by_device, host.ky
         needs, one = host.needs, host.needs.geometry.ranges[kx]
         self._geometry = one.geometry
-        self._on_host = host.columns[kx][:, :, low:high]
+        self._on_host = host.columns_of(kx, low, high)
         columns = self._resident.columns(low)
         if columns is None:
             nz, _, row = one.geometry.columns_shape
@@ -282,13 +389,21 @@ class StreamedPlaneTile(PlaneTile):
         exchanges: Sequence[SlabExchange],
         closing: StepGraph | None,
     ) -> None:
-        place, source = self._points(points)
-        self._slot.record_in(self._graph, *self._crossing(place, source))
-        super().record_from_points(place, fields, exchanges, None)
+        if callable(points):
+            points = self._host.at_home(points, self.low, fills=True)
+        else:
+            place, source = self._points(points)
+            self._slot.record_in(self._graph, *self._crossing(place, source))
+            points = place
+        super().record_from_points(points, fields, exchanges, None)
         self._record_out(fields, exchanges, closing)
 
     def record_to_points(self, points: Any, fields: int, scale: float) -> None:
         self._record_in(fields)
+        if callable(points):
+            own = self._host.at_home(points, self.low, fills=False)
+            super().record_to_points(own, fields, scale)
+            return
         place, target = self._points(points)
         super().record_to_points(place, fields, scale)
         self._slot.record_out(self._graph, *self._crossing(target, place))
@@ -307,14 +422,12 @@ class StreamedPlaneTile(PlaneTile):
             g, resident = one.geometry, self._host.resident[kx]
             for packed, own in self._pairs(kx, fields):
                 self._slot.record_in(self._graph, packed, own)
-            packed, own = (
-                self._mine(g, self._in_slot[kx][:fields]),
-                self._mine(g, self._host.planes[kx][:fields], g.planes),
-            )
+            start, size = g.packed_blocks(self._held)[g.rank]
+            in_slot, planes = self._in_slot[kx][:fields], self.high - self.low
+            packed = _planes_of(in_slot, start, size, 0, planes, g.row)
             resident.record_in(self.work, packed, self.low)
-            if packed[:, :, resident.ky :].size:
-                rest = packed[:, :, resident.ky :], own[:, :, resident.ky :]
-                self._slot.record_in(self._graph, *rest)
+            for ky, own in self._host.planes_of(kx, fields, self.low, self.high):
+                self._slot.record_in(self._graph, packed[:, :, ky], own)
 
     def _record_out(
         self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
@@ -357,6 +470,8 @@ class StreamedPlaneTile(PlaneTile):
             self.high,
             self._held,
         )
+        if self._host.apart:
+            return
         in_slot, on_host = self._in_slot[kx][:fields], self._host.planes[kx][:fields]
         runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
         for run, run_on_host in runs:
@@ -364,14 +479,6 @@ class StreamedPlaneTile(PlaneTile):
                 planes_of_run(in_slot, run, held, 0, high - low),
                 planes_of_run(on_host, run_on_host, g.planes, low, high),
             )
-
-    def _mine(self, g: SlabGeometry, packed: Array, held: int | None = None) -> Array:
-        """Return the tile's planes of this rank's block, in the slot; with `held`, on the host."""
-        low, high = self.low, self.high
-        if held is None:
-            held, low, high = self._held, 0, high - low
-        start, size = g.packed_blocks(held)[g.rank]
-        return _planes_of(packed, start, size, low, high, g.row)
 
 
 def _planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:
@@ -390,6 +497,8 @@ class StreamedPasses:
     """
 
     goes_ahead, sends_field_by_field, input_chunks = True, False, 1
+    # Whether the engine of a single rank without working memory gets the columns that it needs.
+    _adds_columns = True
 
     def __init__(
         self,
@@ -404,8 +513,21 @@ class StreamedPasses:
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
         self.residents = self._keep(max(0, limit - self.device_bytes - others))
+        needs, apart = tiles.needs, []
+        if self._adds_columns and not len(engine.columns[0]):
+            most = tiles.most(self.tiles)[1]
+            apart = [
+                OwnColumns(tiles.home, needs.fields, one.geometry, needs.dtype, most, stay.ky)
+                for one, stay in zip(self.geometry.ranges, self.residents, strict=True)
+            ]
         self.fields = HostFields(
-            tiles.needs, engine.planes, engine.columns, self.residents, *tiles.most(self.tiles)
+            needs,
+            engine.planes,
+            engine.columns,
+            self.residents,
+            *tiles.most(self.tiles),
+            tiles.home,
+            apart=apart,
         )
 
     @property
@@ -457,4 +579,6 @@ class StreamedPasses:
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
     ) -> SlabExchange:
         """Return the exchange of the blocks that tiles write. Collective."""
+        if self.fields.apart:
+            return SlabExchange(self.fields.apart[kx].targets(fields), self.fields.columns[kx])
         return self._host.exchange(kx, fields, forward, chunk, chunks, whole=False)

@@ -45,6 +45,7 @@ from slipstream.fft.slab_tiles import SlabTiles, TileNeeds
 from slipstream.fft.streamed_slabs import ResidentColumns, StreamedPasses
 from slipstream.fft.transform_parts import Part, Redistribution
 from slipstream.fft.truncation import Modes
+from slipstream.outofcore.file_arrays import FileHome
 from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import aligned
@@ -82,6 +83,7 @@ class TransformTiles(SlabTiles):
 class TransformPasses(StreamedPasses):
     """The passes of one field after the other."""
 
+    _adds_columns = False
     _place = 0
     by_device: dict[tuple[int, int, bool], DeviceTargets] | None = None
 
@@ -117,8 +119,6 @@ class StreamedPlan(Plan):
     would do.
     """
 
-    residency = "host"
-
     def __init__(
         self,
         arguments: Arguments,
@@ -130,6 +130,7 @@ class StreamedPlan(Plan):
     ) -> None:
         a = self.arguments = arguments
         self.devices, self._device, self.streaming = list(devices), home, streaming
+        self.residency = "disk" if isinstance(home, FileHome) else "host"
         self.workers, rank = a.workers or a.ranks, 0 if comm is None else comm.rank
         # The rank that does all, or None.
         alone = _only(a.input_boxes)

@@ -171,7 +171,7 @@ class UserArrays:
         if any(known == key and ref() is owner for known, ref in self._seen):
             return True
         self._seen.append((key, weakref.ref(owner)))
-        return False
+        return self._home.in_place_at_once
 
     def apart(self, points: Array, modes: Array) -> bool:
         """Return whether one may be written while the other is read.

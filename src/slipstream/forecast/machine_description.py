@@ -47,6 +47,8 @@ class Processor(Table):
         families.
     launch_us : float
         Microseconds that an operation takes, one after the other, however little it moves.
+    is_tried : bool
+        Whether Slipstream has run on this kind of processor.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Processor(Table):
     lattice_share: _Share = 0.85
     advection_share: _Share = 0.85
     launch_us: Annotated[float, Field(ge=0)] = 2.0
+    is_tried: bool = True
 
     def share(self, family: Family) -> float:
         """Return which share of the bound the steps of a family reach."""

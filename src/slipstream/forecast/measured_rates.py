@@ -27,6 +27,8 @@ from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
 from slipstream.exchange.transport_registry import can_aggregate, transport_class
 from slipstream.io.durable_files import errors_name, flush_file, flush_folder, replace_file
+from slipstream.outofcore.file_arrays import FileHome, TileHost, files_of
+from slipstream.outofcore.file_transfers import FileTransfer
 from slipstream.schedule import StepGraph, commit
 from slipstream.tuner import medians
 
@@ -51,20 +53,33 @@ def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, float]:
-    """Return bytes per second in, out, and each way at once, to each device with all at work."""
+    """Return bytes per second in, out, and each way at once, to each device with all at work.
+
+    Of a home in files they are those of its drives, to and from the host.
+    """
+    if isinstance(home, FileHome):
+        devices = [TileHost(home.host)]
     lanes: dict[str, list[tuple[Stream, Operation]]] = {"in": [], "out": []}
     for device in devices:
         for way, lane in lanes.items():
-            host, there = home.empty((_BUFFER,), np.uint8), device.empty((_BUFFER,), np.uint8)
+            # Drives, and what is before them, are faster where they have just been: they get
+            # different bytes each time.
+            count = _REPEATED if isinstance(home, FileHome) else 1
+            host, there = home.empty((count, _BUFFER), np.uint8), device.empty((_BUFFER,), np.uint8)
+            stream = device.stream()
             host[...] = 1
-            pair = (there, host) if way == "in" else (host, there)
-            lane.append((device.stream(), device.copy(*pair)))
+            for own in host:
+                target, source = (there, own) if way == "in" else (own, there)
+                copy, files = device.copy(target, source), files_of(own)
+                if files is not None:
+                    copy = FileTransfer(target, source, files, way == "in")
+                lane.append((stream, copy))
 
     def run(*ways: str) -> Callable[[], None]:
         chosen = [one for way in ways for one in lanes[way]]
 
         def action() -> None:
-            for _ in range(_REPEATED):
+            for _ in range(_REPEATED * len(devices) * len(ways) // len(chosen)):
                 for stream, copy in chosen:
                     stream.submit(copy)
             for stream, _ in chosen:
@@ -73,7 +88,7 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
         return action
 
     actions = {"in": run("in"), "out": run("out"), "both": run("in", "out")}
-    seconds = medians(devices[0], actions, 5, comm)
+    seconds = medians(devices[0], actions, 1 if isinstance(home, FileHome) else 5, comm)
     return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
 
 

@@ -12,7 +12,7 @@ from slipstream.case import AdvectionCase, SpectralCase
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace
-from slipstream.exchange.noting_transport import noting_transport
+from slipstream.exchange.noting_transport import noting_grid, noting_transport
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_price import (
     NotedSteps,
@@ -27,6 +27,7 @@ from slipstream.forecast.step_price import (
 from slipstream.simulation.step_walk import traffic_of_step
 from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.memory_placement import place as place_fields
+from slipstream.spectral.memory_placement import row_bytes
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
@@ -47,18 +48,23 @@ def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCou
 
 def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 0) -> NotedSteps:
     """Return a step that follows another, of one rank; raises what `spectral_counts` does."""
-    nz = case.grid.points_xyz[2]
-    if ranks > nz:
-        raise InputError(f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most")
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
     device = noting_device(machine, ranks)
-    described = problem_of_case(case, rank, ranks, device.row_bytes)
+    described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))
     problem = described.problem
+    (nx, ny, nz), grid = case.grid.points_xyz, problem.geometry.grid
+    if grid is None and ranks > nz:
+        raise InputError(
+            f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most; pencils, which have no"
+            f" fields on the host, for products of at most {min(ny // 2, nx // 3)} and"
+            f" {min(nz, 2 * ny // 3)}"
+        )
     placement = place_fields(problem, case.run, device, None, place)
-    where, home = placement.residency, device if placement.residency == "device" else device.home
+    home = device if placement.residency == "device" else device.home
+    where = "device" if home is device else "host"
     hint = "" if where == "host" else ", or --set run.residency=auto"
     check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
-    transport = noting_transport(case.run.transport, place, home, problem.wire)
+    transport = noting_grid(case.run.transport, place, home, problem.wire, grid)
     step = SpectralStep(problem, home, transport, placement.passes())
     graph = step.record_step(begins=not step.passes.goes_ahead)
     overlap = case.run.schedule == "overlap"
@@ -74,6 +80,7 @@ def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) 
         problem.geometry.rank,
         problem.geometry.ranks,
         case.run.transport,
+        grid=problem.geometry.grid,
     )
     return found.memory_bytes + found.host_bytes
 

@@ -87,6 +87,9 @@ def print_forecast(
     if all(one.hours is None for one in found):
         unknown = "the number of steps is not known, so no hours are told: see --steps"
         console.print(unknown, highlight=False, markup=False)
+    if not described.device.is_tried:
+        untried = f"warning: Slipstream has never run on a {described.device.name}: a forecast only"
+        console.print(untried, highlight=False, markup=False)
     for line in _output_lines(described, found):
         console.print(line, highlight=False, markup=False)
     for source in described.sources:

@@ -274,13 +274,19 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     def _tell(self) -> None:
         """Issue the solver's warnings, on the first rank and at the user's line."""
         for text in self.solver.warnings():
-            # Figures stand last in a warning, which is issued once per run whatever they are.
-            what = text.rpartition(": ")[0] or text
-            if self._is_running and what in self._told:
-                continue
-            self._told.add(what)
-            if self.rank == 0:
-                warnings.warn(text, RuntimeWarning, stacklevel=_users_level())
+            self._issue(text)
+
+    def _issue(self, text: str) -> None:
+        # Figures stand last in a warning, which is issued once per run whatever they are.
+        what = text.rpartition(": ")[0] or text
+        if self._is_running and what in self._told:
+            return
+        self._told.add(what)
+        if self.rank == 0:
+            warnings.warn(text, RuntimeWarning, stacklevel=_users_level())
+
+    def _check_result(self) -> None:
+        """Let the solver warn of what a run has come to that nobody has asked for. Collective."""
 
     # -- stepping ------------------------------------------------------------------------------
 
@@ -370,6 +376,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         limits = Limits(math.inf if until is None else until, steps, wall)
         if output is None:
             self._run(limits, progress)
+            self._check_result()
         else:
             self._run_into(limits, output, progress, overwrite)
             self._asks_for_output = False  # it has had its folder
@@ -476,7 +483,10 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         solver, path = self.solver, Path(output)
         mark = None if overwrite else on_first_rank(self.comm, lambda: output_mark(path))
         goes_on = mark is not None and mark == self._output_mark
-        options = RunOptions(observers=self._callbacks, seconds=limits.seconds)
+        console = console_for(progress if self.rank == 0 else False)
+        # What nobody sees on a terminal is a warning of Python's.
+        warn = self._issue if console.quiet else None
+        options = RunOptions(observers=self._callbacks, seconds=limits.seconds, warn=warn)
         self._is_running = solver.is_timed = True
         try:
             with together(self.comm), contextlib.ExitStack() as stack:
@@ -493,7 +503,6 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
                 done = 0 if earlier is None else solver.step - earlier.step
                 steps = None if limits.steps is None else limits.steps + done
                 solver.case = self._case_until(end, steps)
-                console = console_for(progress if self.rank == 0 else False)
                 run_case(solver, claimed, console, options=options, earlier=earlier)
             self._output_mark = on_first_rank(self.comm, lambda: output_mark(path))
         except Interrupted as stop:

@@ -32,6 +32,10 @@ Settings = TypeVar("Settings", bound=Table)
 Place = tuple[str, Any] | Mapping[str, Any]
 
 
+# Files that simulations of this process have written.
+_WRITTEN: set[Path] = set()
+
+
 class _Writing(Callback):
     """An output that is written when it is due, until it is cancelled."""
 
@@ -137,8 +141,9 @@ class OutputMethods:
         >>> sim.output("vorticity", every=0.1, plane=("z", 0.5), file="slices.zarr")
         >>> sim.output({"h": "dot(velocity, vorticity)"}, file="helicity.h5")
 
-        Collective. A file that an earlier call wrote is replaced; any other is refused.
-        Steps are shortened to hit the times, as with `every`.
+        Collective. A relative `file` is in the working directory, also with ``run(output=)``. A
+        file that an earlier call wrote is replaced, with a warning if that was in another process;
+        any other is refused. Steps are shortened to hit the times, as with `every`.
 
         Parameters
         ----------
@@ -198,7 +203,12 @@ class OutputMethods:
             check_agreement(simulation.comm, {"output": (settings, every, steps, times)})
             chosen = ChosenFields(solver, settings, "output", quantities)
             on_every_rank(simulation.comm, lambda: _check_folder(path))
+            # What another script has left there is replaced, but not in silence.
+            is_new = path.resolve() not in _WRITTEN
+            if is_new and any(one.exists() for one in (path, path.with_suffix(""))):
+                simulation._issue(f"output: {path} was there, from an earlier process: replaced")
             chosen.open(path.parent)
+            _WRITTEN.add(path.resolve())
             if occasions is None:
                 chosen.write()
                 simulation._tell()

@@ -116,7 +116,9 @@ class PorousFlow(InteractiveSimulation):
         Estimated relative distance to the permeability of the steady flow at which the run ends; 0:
         the run takes all its steps.
     interval : int
-        Time steps between two checks of the permeability; even.
+        Time steps between two rows of the time series, and between two checks of the permeability
+        without convergence.vectors; even. With these each extrapolation is a check, at which the
+        run can end.
     vectors : int
         Number of changes from which the steady flow is extrapolated, which saves most time steps
         (fewer if memory is short); 0: none, to follow the flow in time.

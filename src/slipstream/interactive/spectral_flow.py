@@ -62,7 +62,7 @@ class Flow(InteractiveSimulation):
     Parameters
     ----------
     model : str, Model or callable
-        A built-in model ("hd", "boussinesq", "mhd", "gpe"), ``"FILE.py:FUNCTION"``, or your own: a
+        A built-in model ("hd", "mhd", "hd2d" ...), ``"FILE.py:FUNCTION"``, or your own: a
         `slipstream.equations.Model`, or a function of the model's parameters that returns one.
     points : int or sequence of 3 int
         Number of points along each axis, or [x, y, z].
@@ -71,10 +71,10 @@ class Flow(InteractiveSimulation):
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
-        Courant number of an adaptive time step.
+        Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
+    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
         Runge-Kutta method.
     precision : {"float64", "float32"}
         Precision of the fields.
@@ -82,6 +82,10 @@ class Flow(InteractiveSimulation):
         Which modes are kept, so that products do not alias.
     integrating_factor : bool
         Integrate the viscous term exactly.
+    linear : {"decay", "all"}
+        Which linear terms are integrated exactly.
+    plane : {"2D3C", "2D2C"}
+        Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
@@ -125,6 +129,8 @@ class Flow(InteractiveSimulation):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        linear: str = "decay",
+        plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: str | Mapping[str, Any] | None = None,
@@ -455,6 +461,10 @@ class Flow(InteractiveSimulation):
         self._spectral.warn(self._spectral.set_modes(self._parts()[name], values, key))
         self._tell()
 
+    def _check_result(self) -> None:
+        self._spectral.check_resolution()
+        self._tell()
+
     @property
     def wavenumbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The wavenumbers kz, ky and kx of this rank's modes, as arrays that broadcast."""
@@ -486,15 +496,21 @@ class Turbulence(Flow):
         Number of scalars that the flow carries along.
     diffusivity : float
         Diffusivity of the scalars.
+    drag : float
+        Linear drag, -drag velocity.
+    hypoviscosity : float
+        Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
+    hypoviscosity_power : int
+        That power.
     length : float, str or sequence of 3 (float or str)
         Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
-        Courant number of an adaptive time step.
+        Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4"}
+    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
         Runge-Kutta method.
     precision : {"float64", "float32"}
         Precision of the fields.
@@ -502,6 +518,10 @@ class Turbulence(Flow):
         Which modes are kept, so that products do not alias.
     integrating_factor : bool
         Integrate the viscous term exactly.
+    linear : {"decay", "all"}
+        Which linear terms are integrated exactly.
+    plane : {"2D3C", "2D2C"}
+        Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
@@ -524,6 +544,9 @@ class Turbulence(Flow):
         rotation: float = 0.0,
         scalars: int = 0,
         diffusivity: float = 0.0,
+        drag: float = 0.0,
+        hypoviscosity: float = 0.0,
+        hypoviscosity_power: int = 1,
         length: float | str | Sequence[float | str] = "2 pi",
         step: float | None = None,
         cfl: float | None = None,
@@ -532,6 +555,8 @@ class Turbulence(Flow):
         precision: str = "float64",
         dealiasing: str = "2/3",
         integrating_factor: bool = True,
+        linear: str = "decay",
+        plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: str | Mapping[str, Any] | None = None,
@@ -549,6 +574,9 @@ class Turbulence(Flow):
     viscosity_power = Setting[int](SpectralCase, "equation.viscosity_power")
     rotation = Setting[float](SpectralCase, "equation.rotation")
     diffusivity = Setting[float](SpectralCase, "equation.diffusivity")
+    drag = Setting[float](SpectralCase, "equation.drag")
+    hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
+    hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
 
     @property
     def scalars(self) -> int:

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -243,9 +244,12 @@ def _check_free(path: Path, overwrite: bool) -> None:
     """Refuse a folder with anything in it, unless that may be replaced."""
     names = os.listdir(path) if path.is_dir() and not overwrite else []
     if any(name not in (LOCK_NAME, DISCARDED_NAME) for name in names):
+        has_state = CHECKPOINTS_NAME in names
+        resume = f"go on with slipstream resume {shlex.quote(str(path))}, "
+        go_on = resume if has_state else ""
         raise InputError(
-            f"output folder {path} exists and is not empty; choose another with --out, or add"
-            " --overwrite"
+            f"output folder {path} exists and is not empty; {go_on}choose another with --out, or"
+            " add --overwrite"
         )
 
 

@@ -14,6 +14,19 @@ INLINE bool number_of_row(const Link* RESTRICT links, Index sites, Index site, i
   return false;
 }
 
+// The least number, above a bound, that the sites of a block have for an upstream row; NONE if there is none.
+constexpr Index NONE = Index(1) << 60;
+INLINE Index least_number(const Link* RESTRICT links, Index sites, Index start, Index count, int row,
+                          Index bound) {
+  Index most = -NONE;
+  FOR_COLUMNS_MAXIMUM(i, count, most) {
+    Index number;
+    const bool any = number_of_row(links, sites, start + i, row, number) && number > bound;
+    most = any && -number > most ? -number : most;
+  }
+  return -row_maximum(most);
+}
+
 // Pack the links of all sites, whatever of them fits.
 KERNEL pack_links(const Link* RESTRICT links, Index sites, Link* RESTRICT flags,
                   unsigned short* RESTRICT offsets, int* RESTRICT bases) {
@@ -21,20 +34,19 @@ KERNEL pack_links(const Link* RESTRICT links, Index sites, Link* RESTRICT flags,
     const Index start = block * BASE_BLOCK;
     const Index count = sites - start < BASE_BLOCK ? sites - start : Index(BASE_BLOCK);
     for (int row = 0; row < UPSTREAM_ROWS; ++row) {
-      const Index none = -(Index(1) << 60);
-      Index most = none;
-      FOR_COLUMNS_MAXIMUM(i, count, most) {
-        Index number;
-        const bool any = number_of_row(links, sites, start + i, row, number);
-        most = any && -number > most ? -number : most;
+      const Index first = least_number(links, sites, start, count, row, -NONE);
+      const Index last = first + SECOND_BASE - 1;
+      const Index second = first == NONE ? NONE : least_number(links, sites, start, count, row, last);
+      if (FIRST_COLUMN) {
+        int* base = bases + (block * UPSTREAM_ROWS + row) * 2;
+        base[0] = first == NONE ? 0 : int(first);
+        base[1] = second == NONE ? 0 : int(second) - SECOND_BASE;
       }
-      most = row_maximum(most);
-      const int base = most == none ? 0 : int(-most);
-      if (FIRST_COLUMN) bases[block * UPSTREAM_ROWS + row] = base;
       FOR_COLUMNS(i, count) {
-        Index number = base;
+        Index number = first;
         number_of_row(links, sites, start + i, row, number);
-        offsets[row * sites + start + i] = (unsigned short)(number - base);
+        const Index offset = number > last ? number - second + SECOND_BASE : number - first;
+        offsets[row * sites + start + i] = (unsigned short)offset;
       }
     }
     FOR_COLUMNS(i, count) {

@@ -18,7 +18,7 @@ KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumber
       FOR_COLUMNS_SUM(c, nx, square, lost, gained) {
         Real damping[STATE], driving[STATE];
         damping_and_driving(wavenumbers[c], ky, kz, parameters, damping, driving);
-        const double re = p[c].re, im = p[c].im, own = (c == 0 ? 1 : 2) * (re * re + im * im);
+        const double re = p[c].re, im = p[c].im, own = (wavenumbers[c] == 0 ? 1 : 2) * (re * re + im * im);
         square += own;
         lost += 2 * double(damping[i]) * own;
         gained += 2 * double(driving[i]) * own;
@@ -47,9 +47,10 @@ KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
     const double kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
     const Complex* RESTRICT p = u + row * row_size;
     double energy = 0, enstrophy = 0, helicity = 0, of_potential = 0, divergence = 0;
-    FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, of_potential, divergence) {
+    double palinstrophy = 0;
+    FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, of_potential, divergence, palinstrophy) {
       const double kx = wavenumbers[c], k2 = kx * kx + ky * ky + kz * kz;
-      const double weight = c == 0 ? 1 : 2;
+      const double weight = kx == 0 ? 1 : 2;
       const double xr = p[c].re, xi = p[c].im, yr = p[c + field].re, yi = p[c + field].im;
       const double zr = p[c + 2 * field].re, zi = p[c + 2 * field].im;
       const double square = xr * xr + xi * xi + yr * yr + yi * yi + zr * zr + zi * zi;
@@ -62,18 +63,21 @@ KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
       helicity += weight * 2 * twist;
       of_potential += weight * 2 * twist / (k2 > 0 ? k2 : 1);
       divergence += weight * (dr * dr + di * di);
+      palinstrophy += weight * 0.5 * k2 * (k2 * square - (dr * dr + di * di));
     }
     energy = row_sum(energy);
     enstrophy = row_sum(enstrophy);
     helicity = row_sum(helicity);
     of_potential = row_sum(of_potential);
     divergence = row_sum(divergence);
+    palinstrophy = row_sum(palinstrophy);
     if (FIRST_COLUMN) {
-      sums[5 * row] = energy;
-      sums[5 * row + 1] = enstrophy;
-      sums[5 * row + 2] = helicity;
-      sums[5 * row + 3] = of_potential;
-      sums[5 * row + 4] = divergence;
+      sums[6 * row] = energy;
+      sums[6 * row + 1] = enstrophy;
+      sums[6 * row + 2] = helicity;
+      sums[6 * row + 3] = of_potential;
+      sums[6 * row + 4] = divergence;
+      sums[6 * row + 5] = palinstrophy;
     }
   }
 }

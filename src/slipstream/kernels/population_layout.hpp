@@ -3,7 +3,8 @@
 // Populations are stored as deviations from those of a fluid at rest with density one, which keeps
 // the digits of slow flows, and in a unit of the flow's (`PoreFlow.unit`). Constants: LAYOUT (one of the
 // five below), REAL for arithmetic, STORED and STORED_BYTES for storage, and PLACE, a type of whole numbers
-// that has an index of each population.
+// that has an index of each population. Of kernels that advance sites: UNIT, the sites that are advanced
+// together, and AT_ONCE, how many vectors of LANES of them at once.
 #pragma once
 #include "velocity_set.hpp"
 #include "stored_numbers.hpp"
@@ -11,7 +12,7 @@
 // All layouts are bundles of directions: a bundle holds, site by site or vector by vector of sites,
 // its directions one after the other.
 enum Layout { STREAM, COLLISION, BUNDLE, VECTOR_COLLISION, VECTOR_BUNDLE };
-constexpr int SEGMENT = 16;  // sites that are advanced together
+constexpr int SEGMENT = 16;  // sites of a row of threads; their number is a multiple of it
 constexpr int GROUP = GROUP_SITES;
 constexpr bool BY_ROW = LAYOUT == BUNDLE || LAYOUT == VECTOR_BUNDLE;
 // Populations that move to the same row of the lattice share a bundle.
@@ -54,3 +55,13 @@ INLINE Vector load_population(const Stored* at) { return widened(*(const StoredA
 INLINE void store_population(Stored* at, Vector value) { *(StoredAnywhere*)at = narrowed(value); }
 
 #endif
+
+#ifndef AT_ONCE
+#define AT_ONCE 1
+#define UNIT SEGMENT
+#endif
+// Vectors of a unit that are advanced at once lie as far apart as possible: then each of them is, for the
+// threads of a warp together, sites in a row.
+constexpr int ITEMS = AT_ONCE * LANES, APART = UNIT / AT_ONCE;
+// The site of item i, from the first one on.
+INLINE constexpr int item_site(int i) { return AT_ONCE == 1 ? i : i / LANES * APART + i % LANES; }

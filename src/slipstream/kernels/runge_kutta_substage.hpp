@@ -15,6 +15,19 @@
 
 #ifdef NODE_END  // the constants of a substage are defined
 
+#ifdef PROPAGATED
+// Return the product of the propagator of a number, or 1 if that is negative, and a mode.
+INLINE void propagate(const Complex* RESTRICT propagators, int number, Index here, Index field,
+                      const Complex* mode, Complex* product) {
+  UNROLL for (int i = 0; i < STATE; ++i) product[i] = number < 0 ? mode[i] : Complex{0, 0};
+  if (number >= 0) {
+    UNROLL for (int e = 0; e < COUPLED; ++e)
+      product[ROW_OF[e]] = product[ROW_OF[e]] +
+                           propagators[here + (number * COUPLED + e) * field] * mode[COLUMN_OF[e]];
+  }
+}
+#endif
+
 // What a mode changes by: its decay, if that is integrated here, and all else.
 INLINE Complex decay_and(Real less_one, Complex origin, Complex change) {
   return INTEGRATING_FACTOR ? less_one * origin + change : change;
@@ -31,6 +44,10 @@ INLINE Real excess_of(Real value) {
 //   stage  = d^NODE_NEXT start + step a d^(NODE_NEXT - NODE) N
 //   result = (total or d^NODE_END start) + step b d^(NODE_END - NODE) N
 //
+// or, if all linear terms are PROPAGATED, with matrices in place of powers of d (see propagators.hpp), whose
+// numbers are START_TO_STAGE, RATE_TO_STAGE, START_TO_RESULT and RATE_TO_RESULT. With CARRY_RATE the start
+// of a later stage is stored in `carried`, from which that one BEGINS_CARRIED.
+//
 // Of `stage` and `result` those that WRITES_STAGE and WRITES_RESULT name are stored; WRITES_INPUTS
 // stores what of the stage goes to physical space. Each of FORCES patterns of force is added to the
 // rate of its component, one of FORCED, times a factor of this SUBSTAGE, which follows the time step
@@ -45,7 +62,7 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Real* RESTRICT step,
                         const Real* RESTRICT decay, const Real* RESTRICT wavenumbers,
                         const Complex* RESTRICT phases, const double* RESTRICT parameters,
-                        Index* marks, Index nz, Index ny, Index nx,
+                        Index* marks, const Complex* RESTRICT propagators, Complex* carried, Index nz, Index ny, Index nx,
                         Index row_size, Index low, Index gap, Index product_field,
                         Index state_field, Index plane, Index first_y, Index all_y,
                         Index decay_field, Index decay_plane, double a, double b, double scale) {
@@ -60,7 +77,9 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
     FOR_COLUMNS_SUM(c, nx, excess) {
       const Real kx = wavenumbers[c];
       Complex product[PRODUCTS], now[STATE], rate[STATE], next[STATE];
+#ifndef PROPAGATED
       Real slowing[STATE], factor[DECAYS];
+#endif
       UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = Real(scale) * t[c + i * product_field];
       Complex phase = {1, 0};
       if (SHIFTED_NOW || SHIFTED_NEXT)
@@ -68,23 +87,63 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       if (SHIFTED_NOW) {
         UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = conjugate(phase) * product[i];
       }
+#ifdef PROPAGATED
+      UNROLL for (int i = 0; i < STATE; ++i) now[i] = {0, 0};
+#else
       if (RATES_READ_STATE || !INTEGRATING_FACTOR) {
         UNROLL for (int i = 0; i < STATE; ++i) now[i] = current[at + c + i * state_field];
       }
+#endif
       rates(product, now, kx, ky, kz, parameters, rate);
       constexpr int forced[] = FORCED;
       UNROLL for (int i = 0; i < FORCES; ++i)
         rate[forced[i]] = rate[forced[i]] + step[1 + SUBSTAGE * FORCES + i] *
                                                 forcing[at + c + i * state_field];
+#ifndef PROPAGATED
       if (!INTEGRATING_FACTOR) {
         decay_rates(kx, ky, kz, parameters, slowing);
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = rate[i] - slowing[i] * now[i];
       }
+#endif
       if (SPHERE >= 0) {
         const double* RESTRICT over = parameters + (SPHERE >= 0 ? SPHERE : 0);
         const bool outside = is_outside_sphere(kx, ky, kz, over);
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = Real(!outside) * rate[i];
       }
+#ifdef PROPAGATED
+      Complex origin[STATE], begun[STATE], moved[STATE];
+      const Index here = at + c;
+      UNROLL for (int i = 0; i < STATE; ++i) origin[i] = start[here + i * state_field];
+      if (WRITES_STAGE) {
+        propagate(propagators, START_TO_STAGE, here, state_field, origin, begun);
+        if (BEGINS_CARRIED) {
+          UNROLL for (int i = 0; i < STATE; ++i) begun[i] = carried[here + i * state_field];
+        }
+        propagate(propagators, RATE_TO_STAGE, here, state_field, rate, moved);
+        UNROLL for (int i = 0; i < STATE; ++i) {
+          next[i] = begun[i] + step_a * moved[i];
+          stage[here + i * state_field] = next[i];
+        }
+      }
+      if (CARRY_RATE >= 0 || (WRITES_RESULT && !READS_TOTAL))
+        propagate(propagators, START_TO_RESULT, here, state_field, origin, begun);
+      if (CARRY_RATE >= 0) {
+        propagate(propagators, CARRY_RATE, here, state_field, rate, moved);
+        UNROLL for (int i = 0; i < STATE; ++i)
+          carried[here + i * state_field] = begun[i] + step[0] * moved[i];
+      }
+      if (WRITES_RESULT) {
+        if (READS_TOTAL) {
+          UNROLL for (int i = 0; i < STATE; ++i) begun[i] = total[here + i * state_field];
+        }
+        propagate(propagators, RATE_TO_RESULT, here, state_field, rate, moved);
+        UNROLL for (int i = 0; i < STATE; ++i) {
+          const Complex reached = begun[i] + step_b * moved[i];
+          result[here + i * state_field] = reached;
+          if (MARKS) excess += excess_of(reached.re) + excess_of(reached.im);
+        }
+      }
+#else
       UNROLL for (int d = 0; d < DECAYS; ++d)
         factor[d] = INTEGRATING_FACTOR ? factor_less_one(decay, d, z, y, c, modes) : Real(0);
       UNROLL for (int i = 0; i < STATE; ++i) {
@@ -105,6 +164,7 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
           if (MARKS) excess += excess_of(reached.re) + excess_of(reached.im);
         }
       }
+#endif
       if (WRITES_STAGE && WRITES_INPUTS) {
         Complex input[INPUTS];
         inputs_of(next, kx, ky, kz, parameters, input);

@@ -18,9 +18,9 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.exchange import RankPlace, Transport
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.flow_snapshot import BYTES_AT_ONCE
-from slipstream.lattice.neighbour_tables import Links, Segments
+from slipstream.lattice.neighbour_tables import AlignedUnits, Links
 from slipstream.lattice.population_layout import ENCODINGS, PROPAGATIONS, Storage
-from slipstream.lattice.pore_sites import stored_sites
+from slipstream.lattice.pore_sites import stored_sites, unit_of
 from slipstream.lattice.pore_step import PoreStep, SwappedSites
 from slipstream.lattice.velocity_set import VelocitySet
 from slipstream.simulation.device_memory import MakeTransport, check_memory, noted_memory
@@ -79,15 +79,15 @@ def noted_step(
     policy: str,
 ) -> PoreStep:
     """Return the pair of steps of a rank on a device that notes."""
-    sites = _NumberedSites(device, stored_sites(share.sites, storage.group))
-    segments = Segments(sites, storage, ())
+    sites = _NumberedSites(device, stored_sites(share.sites, storage.group, unit_of(device)))
+    units = AlignedUnits(sites, storage, ())
     arrays = [
         device.empty((D3Q19.directions, sites.stored), storage.dtype)
         for _ in range(PROPAGATIONS[storage.propagation].arrays)
     ]
     swapped = sum(share.crossing.values())
     return PoreStep(
-        Links(segments, segments, ENCODINGS[storage.encoding].bytes_per_site(D3Q19)),
+        Links(units, units, ENCODINGS[storage.encoding].bytes_per_site(D3Q19)),
         [arrays[0], arrays[-1]],
         storage,
         device,

@@ -168,8 +168,9 @@ def narrow_doubt(subdomain: Subdomain) -> str:
         return ""
     return (
         f"{subdomain.narrow:.0%} of the pore voxels are in pores of at most {NARROW} voxels, in"
-        " which the flow is not resolved: the permeability may be wrong by as much; use a finer"
-        " image"
+        " which the flow is not resolved: a slit of 1 voxel conducts 50 % too much, one of 2"
+        " voxels 12.5 %; square ducts of 1, 2 and 3 voxels are off by -11, +11 and +7 %; use a"
+        " finer image"
     )
 
 

@@ -1,7 +1,8 @@
 """Neighbour tables: links in an encoding, and the kernels of steps, with and without links.
 
-Sites are advanced in units: segments of 16, or strips of as many sites as fit a vector of a CPU. A
-step may advance units in any order, since a population has one reader and one writer in a step.
+Sites are advanced in units: aligned groups of 16, or of 64 on GPUs, or strips of as many sites as
+fit a vector of a CPU. A step may advance units in any order, since a population has one reader and
+one writer in a step.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from slipstream.lattice.population_layout import (
     Step,
     Storage,
 )
-from slipstream.lattice.pore_sites import Sites
+from slipstream.lattice.pore_sites import Sites, unit_of
 from slipstream.lattice.velocity_set import VelocitySet
 
-# The segments that a block of a GPU's threads advances, and for how many such blocks of a
-# multiprocessor the registers suffice. Single precision has registers for more blocks, so that more
-# is fetched at a time.
-_LARGE_BLOCKS, _MORE_BLOCKS = (32, 1), (16, 3)
-_SEGMENTS_ON_CPUS = 32
+# By bytes of a real: sites of a GPU's thread, threads of a block, and for how many such blocks of a
+# multiprocessor the registers have to suffice.
+_BLOCKS = {8: (1, 512, 1), 4: (2, 128, 3)}
+_UNITS_ON_CPUS = 32
 # Populations that 32 bits can number, with some to spare.
 _MOST_PLACES = (1 << 32) - (1 << 12)
 # Sites among which strips are made.
@@ -67,7 +67,7 @@ class Units(ABC):
             **storage.constants,
             **sites.velocity_set.constants,
             "ENCODING": ENCODINGS[storage.encoding].kernel_name,
-            "SEGMENTS": _SEGMENTS_ON_CPUS,
+            "UNITS": _UNITS_ON_CPUS,
         }
 
     @abstractmethod
@@ -101,32 +101,35 @@ class Units(ABC):
         return kernel.bind(self._launch(count), source, target, *links, *real)
 
 
-class Segments(Units):
-    """Aligned segments of neighbouring sites, with wide or compact links."""
+class AlignedUnits(Units):
+    """Aligned groups of neighbouring sites, with wide or compact links."""
 
     _header, _name = "collide_and_stream.hpp", "advance"
 
     def __init__(self, sites: StoredSites, storage: Storage, tables: tuple[Array, ...]) -> None:
         super().__init__(sites, storage)
-        self._tables, self.count = tables, sites.stored // SEGMENT
-        self.sites_per_unit = SEGMENT
-        self._segments, self._threads = _SEGMENTS_ON_CPUS, 0
-        if sites.device.kind != "cpu":
-            self._segments, blocks = _LARGE_BLOCKS if storage.real.itemsize == 8 else _MORE_BLOCKS
-            self._threads = self._segments * SEGMENT
+        self._size = unit_of(sites.device)
+        self._tables, self.count = tables, sites.stored // self._size
+        self.sites_per_unit = self._size
+        self._units, self._threads = _UNITS_ON_CPUS, 0
+        if sites.device.tiled_transforms():
+            at_once, self._threads, blocks = _BLOCKS[storage.real.itemsize]
+            self._units = at_once * self._threads // self._size
             populations = sites.stored * sites.velocity_set.directions
             self._constants |= {
                 "PLACE": "unsigned" if populations < _MOST_PLACES else "Index",
-                "SEGMENTS": self._segments,
+                "UNIT": self._size,
+                "UNITS": self._units,
+                "AT_ONCE": at_once,
                 "THREADS": self._threads,
                 "BLOCKS_PER_SM": blocks,
             }
 
     def of_sites(self, sites: np.ndarray) -> np.ndarray:
-        return np.unique(sites // SEGMENT)
+        return np.unique(sites // self._size)
 
     def _launch(self, count: int) -> BlockLaunch:
-        return BlockLaunch(-(-count // self._segments), self._threads, 0)
+        return BlockLaunch(-(-count // self._units), self._threads, 0)
 
 
 class Strips(Units):
@@ -187,17 +190,17 @@ def make_links(sites: Sites, storage: Storage, wide: Array) -> Links:
 def _wide_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     """Return a 32-bit word for each link."""
     none = sites.device.zeros((1,), np.uint32)
-    segments = Segments(sites, storage, (wide, none, none, none, none))
-    return Links(segments, segments, bytes_per_site=4.0 * sites.velocity_set.links)
+    units = AlignedUnits(sites, storage, (wide, none, none, none, none))
+    return Links(units, units, bytes_per_site=4.0 * sites.velocity_set.links)
 
 
 def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
-    """Return flags, and for each row upstream an offset from a base that 256 sites share."""
+    """Return flags, and for each row upstream an offset from one of two bases of 256 sites."""
     device, count, velocity_set = sites.device, sites.stored, sites.velocity_set
     rows, blocks = velocity_set.upstream_rows, -(-count // BASE_BLOCK)
     flags = device.empty((count,), np.uint32)
     offsets = device.empty((rows, count), np.uint16)
-    bases = device.empty((blocks, rows), np.int32)
+    bases = device.empty((blocks, rows, 2), np.int32)
     wrong = device.zeros((count,), np.uint8)
 
     def run(name: str, launch: Any, *arguments: Any) -> None:
@@ -215,15 +218,15 @@ def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     listed = RowLaunch(len(found), velocity_set.links)
     run("list_exceptions", listed, wide, count, found, len(found), flags, exceptions)
     tables = (device.zeros((1,), np.uint32), flags, offsets, bases, exceptions)
-    segments = Segments(sites, storage, tables)
-    return Links(segments, segments, 4 + 2 * rows + 4 * rows / BASE_BLOCK, len(found))
+    units = AlignedUnits(sites, storage, tables)
+    return Links(units, units, 4 + 2 * rows + 8 * rows / BASE_BLOCK, len(found))
 
 
 def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
-    """Return links of vectors of sites; steps without links advance segments."""
+    """Return links of vectors of sites; steps without links advance aligned units."""
     none = sites.device.zeros((1,), np.uint32)
     strips = Strips(sites, storage, wide)
-    return Links(strips, Segments(sites, storage, (none,) * 5), strips.bytes_per_site)
+    return Links(strips, AlignedUnits(sites, storage, (none,) * 5), strips.bytes_per_site)
 
 
 _MAKERS = {"wide": _wide_links, "compact": _compact_links, "strips": _strip_links}

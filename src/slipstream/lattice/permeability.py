@@ -190,7 +190,9 @@ def permeability(
         Estimated relative distance to the permeability of the steady flow at which the run ends; 0:
         the run takes all its steps.
     interval : int
-        Time steps between two checks of the permeability; even.
+        Time steps between two rows of the time series, and between two checks of the permeability
+        without convergence.vectors; even. With these each extrapolation is a check, at which the
+        run can end.
     vectors : int
         Number of changes from which the steady flow is extrapolated, which saves most time steps
         (fewer if memory is short); 0: none, to follow the flow in time.
@@ -297,9 +299,17 @@ def permeability(
             [
                 f"not converged within max_steps = {max_steps}: the relative distance of k from"
                 f" that of the steady flow is {distance}; more steps, or a larger tolerance, help"
+                f"{_pace(watch.left)}"
             ]
         )
     return result
+
+
+def _pace(left: float) -> str:
+    """Return how many more steps it takes, of a flow that has come to its last one."""
+    if math.isinf(left):
+        return ""
+    return f": about {max(2, round(left))} more at its pace by now"
 
 
 def _warn(texts: Sequence[str]) -> None:
@@ -318,6 +328,8 @@ class _Watch:
         self._interruption, self._callback = interruption, callback
         self.flows: list[AxisFlow] = []
         self.is_interrupted = False
+        # How many steps flows lacked that have come to their last one.
+        self.left = 0.0
         self.seconds, self._began = 0.0, time.perf_counter()
 
     def __call__(self, simulation: LatticeSimulation, ended: str) -> str:
@@ -334,6 +346,8 @@ class _Watch:
             ended = CALLBACK
         if ended:
             self.seconds += time.perf_counter() - self._began
+            if ended == MOST_STEPS:
+                self.left = max(self.left, simulation.steadiness.steps_left)
             flow = simulation.axis_flow(ended, bool(simulation.keeps_fields))
             self.flows.append(flow)
             self._began = time.perf_counter()

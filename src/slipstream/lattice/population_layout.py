@@ -89,7 +89,7 @@ ORDERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 ENCODINGS = {
     "wide": Encoding("WIDE", bytes_per_link=4.0),
-    "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.2),
+    "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.3),
     # Made from wide links; the steps that use them have a kernel of their own.
     "strips": Encoding("WIDE", bytes_per_link=2.0, bytes_beside=4.0, only_layout="stream"),
 }

@@ -22,8 +22,10 @@ from slipstream.lattice.population_layout import SEGMENT, Storage, row_order
 from slipstream.lattice.velocity_set import VelocitySet
 
 # A site's populations of all directions would compete for the same cache lines if they lay a
-# multiple of 4096 bytes apart, so the number of segments is _OVER modulo _TURN.
-_OVER, _TURN = 3, 32
+# multiple of 4096 bytes apart, so the number of sites, in whole units, is about _OVER modulo _TURN.
+_OVER, _TURN = 48, 512
+# Sites that a GPU advances together.
+_GPU_UNIT = 64
 # Links have 31 bits for the number of a site, and its rank in a row has 16.
 _MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
 _BOUNCES = 1 << 31
@@ -66,7 +68,7 @@ class Sites:
         )
         self._counts: Any = counts
         self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
-        self.stored = stored_sites(self.count, group)
+        self.stored = stored_sites(self.count, group, unit_of(device))
         check_size(self.box_shape[2], self.count)
 
     def _number(self, counts: np.ndarray, own: Sequence[tuple[Box, Box]], order: str) -> None:
@@ -125,12 +127,18 @@ class Sites:
         self.device.run(kernel.bind(launch, *arguments))
 
 
-def stored_sites(count: int, group: int = 1) -> int:
-    """Return for how many sites, in whole groups, memory is allocated, for so many."""
-    segments = -(-count // SEGMENT)
+def unit_of(device: Device) -> int:
+    """Return how many neighbouring sites a device advances together."""
+    return _GPU_UNIT if device.tiled_transforms() else SEGMENT
+
+
+def stored_sites(count: int, group: int = 1, unit: int = SEGMENT) -> int:
+    """Return for how many sites, in whole groups and units, memory is allocated, for so many."""
     if group > SEGMENT:
-        return group * -(-count // group)
-    return SEGMENT * (segments + (_OVER - segments) % _TURN)
+        unit = max(unit, group)
+        return unit * -(-count // unit)
+    units = -(-count // unit)
+    return unit * (units + (-(-_OVER // unit) - units) % (_TURN // unit))
 
 
 def check_size(columns: int, sites: int) -> None:

@@ -17,6 +17,8 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.device import REAL_NAMES, Device, Operation, RowLaunch
 from slipstream.device.array_addresses import merged_axes
+from slipstream.outofcore.file_arrays import FileHome, MappedFiles, files_of
+from slipstream.outofcore.file_transfers import FileTransfer
 from slipstream.schedule import StepGraph
 
 # Bytes of rows that copy engines write to the host at less than full speed.
@@ -24,6 +26,9 @@ _SHORT_ROW = 32 << 10
 
 # Numbers of a row that some threads copy together.
 _PART = 4096
+
+# By whether a file is read.
+_LABELS = {True: "read", False: "write"}
 
 COPIES = ("memcpy2D", "zero-copy", "packed")
 
@@ -35,8 +40,14 @@ class HostDeviceCopier:
         self._device, self._home, self._copies = device, home, copies
 
     def staging(self, size: int) -> Array | None:
-        """Return memory of so many bytes in which boxes are packed, if they are."""
-        return self._home.empty((size,), np.uint8) if self._copies == "packed" else None
+        """Return memory of so many bytes in which boxes are packed, if they are.
+
+        What goes to a GPU from a file, or back, passes through it.
+        """
+        home = self._home
+        if isinstance(home, FileHome):
+            return home.host.empty((size,), np.uint8) if self._device.kind != "cpu" else None
+        return home.empty((size,), np.uint8) if self._copies == "packed" else None
 
     def record(
         self,
@@ -52,25 +63,31 @@ class HostDeviceCopier:
         If `inward`, the source is the one on the host. `staging` is a buffer from the method of
         that name, at least as large as the source.
         """
+        files = None
+        if isinstance(self._home, FileHome):
+            files = files_of(source if inward else target)
+        operation: Operation
         label = "copy in" if inward else "copy out"
         # Copy engines are slow out of a device, where rows are short and not side by side.
         is_slow = False
         if staging is None and not inward and self._device.kind != "cpu":
             shape, _ = merged_axes(target, source)
             is_slow = len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
-        if self._copies == "zero-copy" or is_slow:
+        if files is not None and staging is None:
+            operation, label = FileTransfer(target, source, files, inward), _LABELS[inward]
+        elif files is None and (self._copies == "zero-copy" or is_slow):
             operation = copy_box(self._device, target, source)
         elif staging is None:
             operation = self._device.copy(target, source)
         else:
-            self._record_packed(graph, target, source, inward, lane, staging)
+            self._record_packed(graph, target, source, inward, lane, staging, files)
             return
         graph.add(
             operation,
             reads=[source],
             writes=[target],
             label=label,
-            category="copy",
+            category="copy" if label not in _LABELS.values() else "io",
             lane=lane,
             device=self._device,
         )
@@ -83,6 +100,7 @@ class HostDeviceCopier:
         inward: bool,
         lane: str,
         staging: Array,
+        files: MappedFiles | None,
     ) -> None:
         packed = staging[: source.nbytes].view(source.dtype).reshape(source.shape)
         ways: list[tuple[Array, Array]] = [(packed, source), (target, packed)]
@@ -90,14 +108,18 @@ class HostDeviceCopier:
             on_host = inward == (number == 0)
             device = self._home if on_host else self._device
             label = "pack" if on_host else "copy in" if inward else "copy out"
-            operation = copy_box(device, to, of) if on_host else device.copy(to, of)
+            operation: Operation
+            if on_host and files is not None:
+                operation, label = FileTransfer(to, of, files, inward), _LABELS[inward]
+            else:
+                operation = copy_box(device, to, of) if on_host else device.copy(to, of)
             graph.add(
                 operation,
                 reads=[of],
                 writes=[to],
                 label=label,
-                category="pack" if on_host else "copy",
-                lane=lane,
+                category="copy" if not on_host else "pack" if files is None else "io",
+                lane=label if on_host and files is not None else lane,
                 device=device,
             )
 

@@ -92,16 +92,19 @@ def fewest_tiles(
     return None
 
 
-def tile_counts(size: int, longest: int, asked: int | None) -> Iterator[int]:
+def tile_counts(
+    size: int, longest: int, asked: int | None, fewest: int | None = None
+) -> Iterator[int]:
     """Yield numbers of tiles to try for so many bytes, more of them when fewer do not fit.
 
-    There cannot be more than `longest`; a number that the user has asked for is the only one.
+    There cannot be more than `longest`; a number that the user has asked for is the only one. The
+    `fewest` are by default those of a size that keeps the bus busy.
     """
     longest = max(1, longest)
     if asked is not None:
         yield min(asked, longest)
         return
-    count = max(_FEWEST, -(-size // _TILE))
+    count = max(_FEWEST, -(-size // _TILE) if fewest is None else fewest)
     while count < longest:
         yield count
         count = max(count + 1, count * 5 // 4)

@@ -21,8 +21,8 @@ from slipstream.outofcore.memory_budget import TooLittleMemory
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import MAIN_LANE, StepGraph
 
-# Buffers begin at multiples of this many bytes, as cuFFT and vector code like it.
-ALIGNMENT = 256
+# Buffers begin at multiples of this many bytes, as cuFFT, vector code and drives like it.
+ALIGNMENT = 512
 
 
 def aligned(size: int) -> int:

@@ -29,6 +29,9 @@ _SERIES, _STORE = ".csv", ".zarr"
 # What a series has beside its values.
 _LEADING = ("step", "time", "step_size")
 _MOST_NAMES = 40
+# The energy of forced turbulence is correlated over a few times energy / dissipation. A shorter
+# record does not show that: its own correlation time comes out too small.
+_FEWEST_DISSIPATION_TIMES = 20
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,29 @@ def _columns(run: RunFolder, place: str) -> Iterator[_Record]:
 
     def average(name: str, **how: object) -> TimeAverage:
         found = time_average(columns["time"], columns[name], **how)  # type: ignore[arg-type]
-        return replace(found, name=name, label=labels[name])
+        doubts = _doubts_of_turbulence(columns, found) if found.fluctuation > 0 else ()
+        return replace(found, name=name, label=labels[name], warnings=(*found.warnings, *doubts))
 
     for name in columns:
         if name not in _LEADING:
             yield _Record(name, place, partial(average, name), is_number=True)
+
+
+def _doubts_of_turbulence(columns: Mapping[str, np.ndarray], found: TimeAverage) -> tuple[str, ...]:
+    """Return a warning if an average is over a few times the energy over the dissipation only."""
+    if not {"energy", "dissipation"} <= columns.keys():
+        return ()
+    counted = (columns["time"] >= found.since) & (columns["time"] <= found.until)
+    energy, dissipation = (
+        float(np.nanmean(columns[name][counted])) for name in ("energy", "dissipation")
+    )
+    if not found.duration * dissipation < _FEWEST_DISSIPATION_TIMES * energy:
+        return ()
+    return (
+        f"the record is {found.duration * dissipation / energy:.2g} times energy / dissipation"
+        f" long, less than {_FEWEST_DISSIPATION_TIMES}: slow motion is not seen in it, and the"
+        " error may be too small",
+    )
 
 
 def _arrays(place: str, stored: StoredArrays) -> list[_Record]:

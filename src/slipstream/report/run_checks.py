@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.printable_text import below
 from slipstream.report.plane_gather import FieldPlane
 
 # The columns that are looked at.
@@ -51,7 +52,14 @@ def run_checks(
         else:
             remark += "above 1.5 gradients are resolved too"
         is_low = least < _RESOLVES_GRADIENTS
-        found.append(Check("resolution, kmax_eta", f"{least:.2f}", remark, is_low))
+        found.append(
+            Check(
+                "resolution, kmax_eta",
+                below(least, 1) if 0.99 < least < 1 else f"{least:.2f}",
+                remark,
+                is_low,
+            )
+        )
     # Without inertia the equations are linear, and no speed is too large.
     if len(columns.get("mach", ())) and case.get("flow", {}).get("inertia", False):
         fastest = float(columns["mach"].max())

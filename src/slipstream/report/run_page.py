@@ -261,7 +261,7 @@ def _machine(last: Segment) -> list[tuple[str, str]]:
         ("MPI", last.mpi),
         ("compiler", last.compiler),
         ("Python", f"{last.python}, NumPy {last.numpy}"),
-        ("Slipstream", " ".join(filter(None, [last.version, last.commit]))),
+        ("Slipstream", " ".join(filter(None, [last.version, _commit(last)]))),
         ("command", shlex.join(last.command)),
     ]
     return [(name, value) for name, value in rows if value]
@@ -292,12 +292,18 @@ def _going_on(folder: Path, last: Segment) -> str:
     return preformatted(f"{text}\n{rest}\n")
 
 
+def _commit(last: Segment) -> str:
+    """Return the commit of the program; nothing where none is known, as of a wheel."""
+    return "" if last.commit == "unknown" else last.commit or ""
+
+
 def _citation(record: RunRecord, last: Segment) -> str:
     version = last.version or "unknown"
     year = (last.ended or last.updated or last.began)[:4]
-    note = f", commit {last.commit}" if last.commit else ""
+    note = f", commit {_commit(last)}" if _commit(last) else ""
     bibtex = (
-        "@software{slipstream,\n  title = {Slipstream: flow on structured grids},\n"
+        "@software{slipstream,\n"
+        "  title = {Slipstream: flow on structured grids, from one laptop to many GPUs},\n"
         f"  author = {{{{The Slipstream founders}}}},\n  version = {{{version}}},\n"
         f"  year = {{{year}}},\n  note = {{version {version}{note}}}\n}}\n"
     )

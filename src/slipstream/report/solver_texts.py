@@ -11,6 +11,7 @@ from typing import Any
 
 from slipstream.byte_sizes import bytes_text
 from slipstream.case import Case, LatticeCase
+from slipstream.printable_text import below
 from slipstream.report.number_text import counted, pi_text, quantity
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, PilotFindings
@@ -60,7 +61,7 @@ def progress_text(simulation: Simulation, step_size: float) -> str:
     if simulation.courant is not None:
         parts.append(f"Courant number {simulation.courant:.3g}")
     if "kmax_eta" in shown and 0 < shown["kmax_eta"].value < 1:
-        parts.append(f"kmax_eta {shown['kmax_eta'].value:.2g} < 1")
+        parts.append(f"kmax_eta {below(shown['kmax_eta'].value, 1)} < 1")
     return ", ".join(parts)
 
 
@@ -154,7 +155,14 @@ def _modes(fact: Fact, case: Any) -> str:
 def _residency(fact: Fact, case: Any) -> str:
     if fact.value == "device":
         return "device: there is room for all fields"
-    return f"host: {_of_free_memory(fact.get('bytes'), fact.get('free'))}"
+    memory = _of_free_memory(fact.get("bytes"), fact.get("free"))
+    if fact.get("total"):
+        total, in_core = (bytes_text(fact.get(name)) for name in ("total", "in_core"))
+        memory += f"; {total} with what is on the device ({in_core} in core)"
+    if fact.value == "disk":
+        way = "" if fact.get("is_direct") else ", through the system's memory: no direct access"
+        return f"disk: {memory}, in {', '.join(fact.get('folders'))}{way}"
+    return f"host: {memory}"
 
 
 def _bus(fact: Fact, case: Any) -> str:
@@ -351,9 +359,9 @@ _OF_THE_STEP: Mapping[str, _Text] = {
 }
 _RESULTS: Mapping[str, _Row] = {
     "largest Courant number": ("{0:.3g}", "at t = {time:.4g}"),
-    "least kmax_eta": (
-        "{0:.2g}",
-        "at t = {time:.4g}; below 1 the smallest eddies are not resolved",
+    "least kmax_eta": lambda fact, case: (
+        below(fact.value, 1),
+        f"at t = {fact.get('time'):.4g}; below 1 the smallest eddies are not resolved",
     ),
     "largest wire error": ("{0:.2g}", "relative, of data that travelled as {wire}"),
     "permeability": _permeability,

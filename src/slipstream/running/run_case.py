@@ -102,6 +102,8 @@ class RunOptions:
         What was changed of the case for this run, each ``section.key=value``: for its record.
     log_level : str
         What `run.log` has, a name of `slipstream.accepted.LOG_LEVELS`.
+    warn : callable or None
+        Called on each rank with every warning, besides what is shown and logged.
     """
 
     observers: Sequence[Observer] = ()
@@ -109,6 +111,7 @@ class RunOptions:
     elapsed: float = 0.0
     settings: Sequence[str] = ()
     log_level: str = "info"
+    warn: Callable[[str], None] | None = None
 
 
 def run_case(
@@ -450,6 +453,8 @@ class _CaseRun:
             show_warnings(self._console, warnings)
         for text in warnings:
             self._log.warning(text)
+            if self._options.warn is not None:
+                self._options.warn(text)
 
 
 def is_over(simulation: Simulation, earlier: EarlierSegments) -> bool:

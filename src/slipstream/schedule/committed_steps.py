@@ -50,7 +50,7 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
         return CapturedStep(graph)
     waits = any(node.category == "communication" for node in graph.nodes)
     if graph.device.kind == "cpu" and not (waits or several_devices):
-        return ProgrammedStep(graph)
+        return ProgrammedStep(graph, policy)
     several_lanes = graph.device.lanes > 1 or several_devices
     if policy == "overlap":
         several_lanes |= any(node.lane != MAIN_LANE for node in graph.nodes)
@@ -187,9 +187,11 @@ class ProgrammedStep(CommittedStep):
     to wake them, it runs all of it. The first runs are timed to find that out.
     """
 
-    def __init__(self, graph: StepGraph) -> None:
+    def __init__(self, graph: StepGraph, policy: str) -> None:
         super().__init__(graph)
-        self._lanes = Lanes(graph, bulk=True)
+        # What waits for a drive takes no core: others work meanwhile.
+        waits = policy == "overlap" and any(node.category == "io" for node in graph.nodes)
+        self._lanes = Lanes(graph, bulk=not waits)
         in_order = self._lanes.in_order()[::-1]  # a lane that the calling thread runs comes last
         self._streams = [stream for stream, _ in in_order[:-1]] + [self.device.calling_stream()]
         self._programs = self.device.lane_programs([nodes for _, nodes in in_order] or [[]])

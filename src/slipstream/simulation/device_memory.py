@@ -5,22 +5,26 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from slipstream.array_types import Comm
 from slipstream.device import Device
 from slipstream.device.memory_meter import MemoryMeter
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
-from slipstream.exchange import RankPlace, Transport
+from slipstream.exchange import GridTransports, RankPlace, Transport
 
 
 class MakeTransport(Protocol):
     """Makes the transport of a name for a device that notes."""
 
     def __call__(
-        self, name: str, device: NotingDevice, wire: str | None = None
-    ) -> Transport | None: ...
+        self,
+        name: str,
+        device: NotingDevice,
+        wire: str | None = None,
+        grid: tuple[int, int] | None = None,
+    ) -> Any: ...
 
 
 def noted_memory(make: Callable[[MakeTransport], object], rank: RankPlace) -> dict[str, int]:
@@ -30,14 +34,17 @@ def noted_memory(make: Callable[[MakeTransport], object], rank: RankPlace) -> di
     """
 
     def make_transport(
-        name: str, device: NotingDevice, wire: str | None = None
-    ) -> Transport | None:
+        name: str,
+        device: NotingDevice,
+        wire: str | None = None,
+        grid: tuple[int, int] | None = None,
+    ) -> Transport | GridTransports | None:
         if name == "none" or rank.ranks == 1:
             return None
         # A single rank imports no transport.
-        from slipstream.exchange.noting_transport import noting_transport
+        from slipstream.exchange.noting_transport import noting_grid
 
-        return noting_transport(name, rank, device, wire)
+        return noting_grid(name, rank, device, wire, grid)
 
     meter = MemoryMeter()
     with meter:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from slipstream.device.noting_device import DEVICE, HOST, PEER, NotingDevice, place_of
-from slipstream.exchange import RankPlace, Transport
-from slipstream.exchange.noting_transport import noting_transport
+from slipstream.exchange import RankPlace
+from slipstream.exchange.noting_transport import noting_grid
 from slipstream.exchange.peer_transport import HANDSHAKE_LANES
 from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node
@@ -120,12 +120,13 @@ def traffic_of(nodes: Iterable[Node], place: RankPlace) -> StepTraffic:
 
 
 def traffic_of_step(
-    record: Callable[[NotingDevice, Transport | None], StepGraph],
+    record: Callable[[NotingDevice, Any], StepGraph],
     device: NotingDevice,
     rank: int,
     ranks: int,
     transport: str,
     is_on_host: bool = False,
+    grid: tuple[int, int] | None = None,
 ) -> StepTraffic:
     """Return what a step moves that is recorded on a device, for a rank of a single node.
 
@@ -133,4 +134,5 @@ def traffic_of_step(
     """
     place = RankPlace(rank, ranks, ranks)
     home = device.home if is_on_host else device
-    return traffic_of(record(device, noting_transport(transport, place, home)).nodes, place)
+    exchange = noting_grid(transport, place, home, None, grid)
+    return traffic_of(record(device, exchange).nodes, place)

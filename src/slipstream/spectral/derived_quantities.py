@@ -6,6 +6,7 @@ model needs for it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -147,11 +148,19 @@ def derived_of(model: Lowered) -> dict[str, Derived]:
     have = {"velocity"} & set(fields) or set(vectors[:1])
     roles = {"velocity": have.pop()} if have else {}
     roles |= {"magnetic": "magnetic"} if "magnetic" in vectors else {}
+    of_plane = {
+        name: Quantity(list(forms), name) for name, (_, forms) in model.plane_vectors.items()
+    }
+    roles |= {name: name for name in of_plane}
 
     def in_roles(make: Callable[[Fields], Quantity]) -> Callable[[Fields], Quantity]:
-        return lambda f: make({role: f[name] for role, name in roles.items()})
+        return lambda f: make({role: (of_plane | dict(f))[name] for role, name in roles.items()})
 
     found = {
+        name: Derived(f"{name} in the plane", in_roles(operator.itemgetter(name)), (), rank=1)
+        for name in of_plane
+    }
+    found |= {
         name: replace(one, make=in_roles(one.make))
         for name, one in DERIVED.items()
         if set(one.needs) <= set(roles)

@@ -23,14 +23,22 @@ _LABELS = {
     "the largest of all exchanges",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
+_PLANE_RESOLUTION = (
+    "resolution in two dimensions, largest wavenumber times Kraichnan length "
+    "(viscosity^3 / chi)^(1/6), chi = 2 viscosity palinstrophy; 1 and more resolves"
+)
 # Energies of more fields than these are not told apart in pictures.
 _MOST_PARTS = 4
 _KINDS = {"velocity": "kinetic"}
 
 
-def labels_of(fields: list[FieldParts], is_forced: bool, has_driving: bool) -> dict[str, str]:
+def labels_of(
+    fields: list[FieldParts], is_forced: bool, has_driving: bool, is_plane: bool = False
+) -> dict[str, str]:
     """Return the long names of the diagnostics and spectra of a model."""
     labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
+    if is_plane:
+        labels["kmax_eta"] = _PLANE_RESOLUTION
     if is_forced:
         labels["injection"] = "power of forces, mean of force times field"
     if has_driving:

@@ -24,10 +24,17 @@ def kolmogorov_length(viscosity: float, dissipation: float) -> float:
         return float((np.float64(viscosity) ** 3 / dissipation) ** 0.25)
 
 
+def kraichnan_length(viscosity: float, dissipation: float) -> float:
+    """Return the size of the smallest eddies in two dimensions, from what enstrophy loses."""
+    with np.errstate(over="ignore"):
+        return float((np.float64(viscosity) ** 3 / dissipation) ** (1 / 6))
+
+
 class EnergyBudget:
     """Turns sums over modes into diagnostics, and remembers the energy for its budget.
 
-    Scales of turbulence need the `viscosity` of the first vector; None leaves them out.
+    Scales of turbulence need the `viscosity` of the first vector; None leaves them out. In a plane
+    the smallest is that at which enstrophy is dissipated.
     """
 
     def __init__(
@@ -36,9 +43,10 @@ class EnergyBudget:
         viscosity: float | None,
         largest_wavenumber: float,
         has_driving: bool,
+        is_plane: bool = False,
     ) -> None:
         self._fields, self._viscosity, self._largest = fields, viscosity, largest_wavenumber
-        self._has_driving = has_driving
+        self._has_driving, self._is_plane = has_driving, is_plane
         self._previous: tuple[float, float, float, float] | None = None
         self._residual = math.nan
 
@@ -74,7 +82,7 @@ class EnergyBudget:
         if power is not None:
             result["injection"] = power
         for prefix, field in vectors_of(self._fields):
-            _, enstrophy, helicity, of_potential, divergence = map(float, vectors[field.name])
+            _, enstrophy, helicity, of_potential, divergence, _ = map(float, vectors[field.name])
             result[f"{prefix}enstrophy"] = enstrophy
             if field.is_magnetic:
                 result |= {"current_helicity": helicity, "magnetic_helicity": of_potential}
@@ -83,12 +91,14 @@ class EnergyBudget:
             result[f"{prefix}divergence"] = math.sqrt(divergence) if divergence >= 0 else math.nan
         if self._viscosity is not None:
             velocity = vectors[vectors_of(self._fields)[0][1].name]
-            result |= self._scales(self._viscosity, *velocity[:2])
+            result |= self._scales(self._viscosity, velocity[0], velocity[1], velocity[5])
         gain = driving + (power or 0.0)
         result["budget_residual"] = self._balance(time, energy, dissipation, gain)
         return result
 
-    def _scales(self, viscosity: float, energy: float, enstrophy: float) -> dict[str, float]:
+    def _scales(
+        self, viscosity: float, energy: float, enstrophy: float, palinstrophy: float
+    ) -> dict[str, float]:
         dissipation = 2 * viscosity * float(enstrophy)
         if not dissipation > 0:
             return {"taylor_reynolds": 0.0, "kmax_eta": 0.0}
@@ -96,7 +106,12 @@ class EnergyBudget:
             slowness = np.sqrt(np.float64(20) / (3 * viscosity * dissipation))
         return {
             "taylor_reynolds": float(energy * slowness),
-            "kmax_eta": self._largest * kolmogorov_length(viscosity, dissipation),
+            "kmax_eta": self._largest
+            * (
+                kraichnan_length(viscosity, 2 * viscosity * palinstrophy)
+                if self._is_plane
+                else kolmogorov_length(viscosity, dissipation)
+            ),
         }
 
     def _balance(self, time: float, energy: float, dissipation: float, gain: float) -> float:
@@ -131,13 +146,15 @@ def component_sums(flow: SpectralStep) -> np.ndarray:
 
 
 def vector_sums(flow: SpectralStep, first: int) -> np.ndarray:
-    """Return this rank's share of a vector's energy, enstrophy, helicities and squared divergence.
+    """Return this rank's share of a vector's energy, enstrophy, helicities and other sums.
 
-    The first helicity is that of the vector and its curl, the second that of its potential and it.
+    Those are the squared divergence and the palinstrophy, half the mean square of the slopes of the
+    curl. The first helicity is that of the vector and its curl, the second that of its potential
+    and it.
     """
     vector = flow.read_state()[first : first + 3]
     kernels = budget_kernels(flow)
-    return _sums_over_rows(flow, 5, kernels[1], vector, flow.tables.wavenumbers)
+    return _sums_over_rows(flow, 6, kernels[1], vector, flow.tables.wavenumbers)
 
 
 def _sums_over_rows(flow: SpectralStep, size: int, kernel: Kernel, *arrays: Array) -> np.ndarray:

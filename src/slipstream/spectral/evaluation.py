@@ -23,18 +23,23 @@ import sympy
 
 from slipstream.accepted import REDUCTIONS
 from slipstream.array_types import Array, Comm
-from slipstream.collective import sum_over_ranks
+from slipstream.collective import greatest, sum_over_ranks
 from slipstream.device import Operation
 from slipstream.equations import Quantity
-from slipstream.equations.fourier_forms import COORDINATES, Form, component_names, values_in
+from slipstream.equations.code_generation import wave_function
+from slipstream.equations.fourier_forms import (
+    COORDINATES,
+    Form,
+    component_names,
+    parameters_in,
+    values_in,
+)
 from slipstream.errors import InputError
 from slipstream.fft import PointOperation
 from slipstream.simulation.point_values import PointValues, Take, check_reduction
 from slipstream.spectral.evaluation_plan import (
-    OVER_SQUARE,
     PointFunction,
     Sum,
-    multiplier_of,
     needs_of,
     point_function,
     whole_sum,
@@ -252,9 +257,14 @@ class Evaluation:
             own = device.to_host(values)
             low = start + plane
             planes[first : first + len(own), low : low + own.shape[1]] = own
-        # Every plane belongs to one rank; the others add 0.
-        planes = sum_over_ranks(comm, planes)
-        result = {"max": np.max, "min": np.min}.get(how, np.sum)(planes, axis=1)
+        if how in ("max", "min"):
+            mine = slice(start, start + self._box[0])
+            sign = 1 if how == "max" else -1
+            ends = np.max(sign * planes[:, mine], axis=1, initial=-np.inf)
+            result = np.array([sign * greatest(comm, float(one)) for one in ends])
+        else:
+            # Ranks that have nothing of a plane add 0.
+            result = np.sum(sum_over_ranks(comm, planes), axis=1)
         if how in ("mean", "rms"):
             result = result / (nz * ny * nx)
         if how == "rms":
@@ -405,6 +415,7 @@ class Evaluation:
         needed = any(one.has(*COORDINATES) for one in points.expressions)
         if needed:
             z, y, x = map(device.array, self.flow.problem.point_lines)
+            y = y[geometry.physical_box.slices()[1]]
             axes = [x[None, None, :], y[None, :, None], z[:, None, None]]
         start = geometry.physical_box.start[0]
         function = points.function  # made once, not in every thread
@@ -465,20 +476,15 @@ class Evaluation:
 def _add_multiple(flow: SpectralStep, target: Array, factor: sympy.Expr, source: Array) -> None:
     """Add a spectral field times a function of the wavenumbers, some planes at a time."""
     factor = sympy.sympify(factor)
-    function, numbers = multiplier_of(factor)
-    values = [float(flow.problem.parameters[str(one)]) for one in numbers]
+    function = wave_function(factor)
+    values = [float(flow.problem.parameters[str(one)]) for one in parameters_in([factor])]
     waves, array = flow.wavenumbers, flow.device.array
     x, y, z = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
     target, source = flow.modes_of(target), flow.modes_of(source)
     count = max(1, _AT_A_TIME // max(1, y.size * x.size))
-    needs_inverse = factor.has(OVER_SQUARE)
     for low in range(0, len(z), count):
-        part, over = slice(low, low + count), 0.0
-        if needs_inverse:
-            square = z[part] ** 2 + (y**2 + x**2)
-            square[square == 0] = np.inf
-            over = 1 / square
-        target[part] += function(x, y, z[part], over, *values) * source[part]
+        part = slice(low, low + count)
+        target[part] += function(x, y, z[part], *values) * source[part]
 
 
 def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:

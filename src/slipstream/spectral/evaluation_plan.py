@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -19,20 +19,15 @@ from slipstream.equations.fewest_transforms import essential_values, grouped_ter
 from slipstream.equations.fourier_forms import (
     COORDINATES,
     TIME,
-    WAVENUMBERS,
     Form,
-    Known,
-    Potential,
     Value,
+    has_waves,
     parameters_in,
     values_in,
 )
-from slipstream.spectral.spectral_problem import REMEMBERED
 
 # With more values, finding the fewest sums of them takes too long.
 _MOST_VALUES = 40
-# 1 / k^2, and 0 for the mean.
-OVER_SQUARE = Known("over_square", real=True)
 
 # The terms of a sum in spectral space: components of the state, and values at points that go
 # through a forward transform; each with its multiplier, a function of the wavenumbers.
@@ -40,9 +35,6 @@ Sum = dict[sympy.Expr, sympy.Expr]
 
 
 def _sum_of_value(value: Value) -> Sum:
-    if isinstance(value, Potential):
-        inverse = -OVER_SQUARE * value.multiplier
-        return {base: inverse * factor for base, factor in sum_of_form(value.source).items()}
     return {value.undifferentiated: value.multiplier}
 
 
@@ -97,24 +89,16 @@ class PointFunction:
 
 def needs_of(form: Form) -> set[Any]:
     """Return the symbols of the fields that a form needs at points."""
-    spectral = tuple((p, f) for p, f in form.terms.items() if f.has(*WAVENUMBERS))
-    local = {v for p, f in form.terms.items() if not f.has(*WAVENUMBERS) for v in values_in(p)}
+    spectral = tuple((p, f) for p, f in form.terms.items() if has_waves(f))
+    local = {v for p, f in form.terms.items() if not has_waves(f) for v in values_in(p)}
     return local | ({spectral} if spectral else set())
-
-
-@lru_cache(REMEMBERED)
-def multiplier_of(factor: sympy.Expr) -> tuple[Callable[..., Any], list[sympy.Symbol]]:
-    """Return a factor as a function of the wavenumbers, 1 / k^2, and then the parameters."""
-    numbers = parameters_in([factor])
-    variables = (*WAVENUMBERS, OVER_SQUARE, *numbers)
-    return array_function(variables, factor), numbers
 
 
 def whole_sum(form: Form) -> Sum:
     """Return a form as a sum in spectral space; those without multipliers share a transform."""
     at_points, rest = sympy.Integer(0), {}
     for points, factor in form.terms.items():
-        if isinstance(points, Value) or factor.has(*WAVENUMBERS):
+        if isinstance(points, Value) or has_waves(factor):
             rest[points] = factor
         else:
             at_points += factor * points
@@ -129,7 +113,7 @@ def point_function(forms: Sequence[Form]) -> PointFunction:
     expressions: list[sympy.Expr] = []
     sums: dict[Value, Sum] = {}
     for number, form in enumerate(forms):
-        spectral = {p: f for p, f in form.terms.items() if f.has(*WAVENUMBERS)}
+        spectral = {p: f for p, f in form.terms.items() if has_waves(f)}
         local = sympy.Add(*(f * p for p, f in form.terms.items() if p not in spectral))
         if spectral:
             total = sum_of_form(Form(spectral))

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from slipstream.case import SpectralCase
 from slipstream.equations import Lowered, models
-from slipstream.equations.fourier_forms import WAVENUMBERS
+from slipstream.equations.fourier_forms import WAVENUMBERS, filters_in
 from slipstream.printable_text import printable
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -53,7 +53,9 @@ def explanation_of_case(case: SpectralCase) -> Group:
 
 def _table(name: str, model: Lowered) -> Table:
     # Names are those of a file, perhaps somebody else's.
-    title = Text(printable(f"{name}: {model.transforms} real transforms a substage"), "italic")
+    count, least = model.transforms, model.least_transforms
+    bound = f", at least {least} in any notation" if least < count else ", the fewest there can be"
+    title = Text(printable(f"{name}: {count} real transforms a substage{bound}"), "italic")
     table = Table(title=title, box=box.HORIZONTALS, show_header=False, title_justify="left")
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
@@ -85,6 +87,9 @@ def explained(model: Lowered) -> Iterator[tuple[str, str, str]]:
         rate = model.decay[first]
         if rate != 0:
             yield "decay", field, f"exp(-({_text(_of_square(rate))}) t)"
+    factors = [*model.decay, *model.input_filters, *model.rate_factors]
+    for one in sorted({one for factor in factors for one in filters_in(factor)}, key=str):
+        yield "functions of k", _text(one), f"{_text(one.at_zero)} at k = 0"
     for first in model.vectors:
         yield "projection", model.components[first].field, "without its gradient part"
 

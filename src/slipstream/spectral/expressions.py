@@ -19,14 +19,15 @@ from slipstream.argument_checks import nearest
 from slipstream.equations import Lowered, Quantity
 from slipstream.equations.fourier_forms import (
     WAVENUMBERS,
+    FilteredSource,
     Form,
-    Potential,
     Value,
     form_of_points,
+    has_waves,
     parameters_in,
     values_in,
 )
-from slipstream.equations.vector_calculus import as_quantity, function
+from slipstream.equations.vector_calculus import as_quantity, function, reciprocal
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
 from slipstream.spectral.derived_quantities import derived_of, fields_of, magnitude
@@ -40,6 +41,8 @@ _OPERATORS: dict[str, tuple[Callable[..., Quantity], tuple[int, ...]]] = {
     "curl": (equations.curl, (1,)),
     "laplacian": (equations.laplacian, (1, 2)),
     "inverse_laplacian": (equations.inverse_laplacian, (1,)),
+    "inverse_curl": (equations.inverse_curl, (1,)),
+    "riesz": (equations.riesz, (1,)),
     "dot": (equations.dot, (2,)),
     "cross": (equations.cross, (2,)),
     "outer": (equations.outer, (2,)),
@@ -236,13 +239,13 @@ class _Reader:
             if len(parts) not in counts:
                 expected = " or ".join(map(str, counts))
                 raise Refused(f"has {name} of {len(parts)} arguments; expected {expected}")
-            power = _small_power(parts[1]) if name == "laplacian" and len(parts) == 2 else 1
+            power = _power_of_laplacian(parts[1]) if name == "laplacian" and parts[1:] else 1
             if name in _ORDERS:
                 quantity = as_quantity(parts[0])
-                order = max(map(_order, quantity.forms)) + power * _ORDERS[name]
+                order = max(map(_order, quantity.forms)) + max(0, power) * _ORDERS[name]
                 if order > _HIGHEST_ORDER:
                     raise Refused(f"has a derivative of an order beyond {_HIGHEST_ORDER}")
-                options = {"power": power} if power > 1 else {}
+                options = {"power": power} if power != 1 else {}
                 return _bounded(operator(quantity, **options))
             quantities = list(map(as_quantity, parts))
             if name in ("dot", "cross", "outer", "abs2"):
@@ -257,10 +260,10 @@ class _Reader:
         raise self._unknown(name)
 
 
-def _small_power(power: Part) -> int:
-    if isinstance(power, Quantity) or not power.is_Integer or not 1 <= power <= 8:
-        raise Refused("has a power of the Laplacian that is no whole number from 1 to 8")
-    return int(power)
+def _power_of_laplacian(power: Part) -> sympy.Expr:
+    if isinstance(power, Quantity) or not power.is_Rational or not 0 < abs(power) <= 8:
+        raise Refused("has a power of the Laplacian that is no number from -8 to 8 other than 0")
+    return power
 
 
 def _of_points(name: str, operation: Callable[[Any], Any], quantity: Quantity) -> Quantity:
@@ -270,15 +273,12 @@ def _of_points(name: str, operation: Callable[[Any], Any], quantity: Quantity) -
 
 
 def _inverse(part: Part) -> Part:
-    if not isinstance(part, Quantity):
-        if part == 0:
-            raise Refused("divides by 0")
-        return 1 / part
-    equations.vector_calculus.expect(f"1 / {part.text}", part, 0)
-    if part.is_complex:
-        square = _of_points("1 / ", lambda one: 1 / one, equations.abs2(part))
-        return equations.conj(part) * square
-    return _of_points("1 / ", lambda one: 1 / one, part)
+    if isinstance(part, Quantity):
+        _check_product(part)
+        return reciprocal(part)
+    if part == 0:
+        raise Refused("divides by 0")
+    return 1 / part
 
 
 def _absolute(quantity: Quantity) -> Quantity:
@@ -325,7 +325,7 @@ def _check_product(*parts: Part) -> None:
 def _check_orders(form: Form) -> None:
     """Refuse high derivatives of products, which the chain rule makes long."""
     for points, factor in form.terms.items():
-        if isinstance(points, Value) or not factor.has(*WAVENUMBERS):
+        if isinstance(points, Value) or not has_waves(factor):
             continue
         if _degree(factor) > _MOST_ORDERS:
             raise Refused(f"multiplies a derivative of a product of an order beyond {_MOST_ORDERS}")
@@ -339,8 +339,9 @@ def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quanti
     known = {(value.field, value.component): value for value in problem.model.unknowns}
 
     def own(value: Value) -> sympy.Expr:
-        if isinstance(value, Potential):
-            return Potential(adapted(value.source), value.orders)
+        if isinstance(value, FilteredSource):
+            source = value.source.xreplace({one: own(one) for one in values_in(value.source)})
+            return FilteredSource(source, value.filtered, value.orders)
         if (value.field, value.component) not in known:
             names = list(dict.fromkeys(str(one.field) for one in problem.model.unknowns))
             raise InputError(
@@ -348,6 +349,7 @@ def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quanti
                 f"{nearest(value.field, names)}; accepted: {', '.join(names)}"
             )
         plain = known[value.field, value.component]
+        plain = plain.with_orders(plain.orders, value.filtered)
         return plain.differentiated(value.orders) if any(value.orders) else plain
 
     def adapted(form: Form) -> Form:

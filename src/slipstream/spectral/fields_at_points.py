@@ -48,12 +48,13 @@ def set_points(
 ) -> None:
     """Set spectral fields to functions of x, y, z and a module; None is 0. Collective."""
     device, axes = flow.device, flow.problem.point_lines
-    start = flow.problem.geometry.physical_box.start[0]
+    box = flow.problem.geometry.physical_box
+    start, rows = box.start[0], box.slices()[1]
 
     def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
         first = start + plane
         z = device.array(axes[0][first : first + points.shape[1]][:, None, None])
-        y = device.array(axes[1][None, :, None])
+        y = device.array(axes[1][rows][None, :, None])
         x = device.array(axes[2][None, None, :])
 
         def fill(stream: Any) -> None:
@@ -249,6 +250,24 @@ class PointReader:
         self._step.run()
         flow.device.synchronize()
         self._targets.clear()
+
+
+def sum_of_squares(flow: SpectralStep, spectral: Any) -> np.ndarray:
+    """Return the sum of the squares of fields at this rank's points, on the host. Collective."""
+    total = np.empty(flow.problem.geometry.physical_box.shape, flow.problem.real_dtype)
+    written = flow.device.zeros((1,), np.float64)
+
+    def store(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+        def run(stream: Any) -> None:
+            part = points[0] * points[0]
+            for one in points[1:]:
+                part += one * one
+            flow.device.copy(total[plane : plane + len(part)], part)(stream)
+
+        return run, [written]
+
+    to_points(flow, spectral, store)
+    return total
 
 
 def sum_over_points(

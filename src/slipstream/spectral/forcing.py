@@ -100,7 +100,7 @@ def forces_of(
     """Return what the case's table of forcing asks for, in a box of lengths (Lz, Ly, Lx)."""
     if settings is None:
         return []
-    field, kind = _forced_field(settings, fields), FORCINGS[settings.kind]
+    field, kind = _forced_field(settings, fields, model), FORCINGS[settings.kind]
     components = tuple(range(field.first, field.first + field.size))
     if kind.formulas is None:
         return [ForcePattern(components, None, is_solenoidal=field.first in model.vectors)]
@@ -120,15 +120,28 @@ def forces_of(
     return patterns_of(expressions, [components], model.vectors, method)
 
 
-def _forced_field(settings: ForcingTable, fields: Sequence[FieldParts]) -> FieldParts:
+def _forced_field(
+    settings: ForcingTable, fields: Sequence[FieldParts], model: Lowered
+) -> FieldParts:
     field = field_of_name(fields, settings.field, "forcing.field")
-    if not FORCINGS[settings.kind].is_for_scalars and not field.is_vector:
+    of_plane = [first for first, _ in model.plane_vectors.values()]
+    is_of_plane = settings.kind == "random" and field.first in of_plane
+    if not (FORCINGS[settings.kind].is_for_scalars or field.is_vector or is_of_plane):
         accepted = ", ".join(name for name, one in FORCINGS.items() if one.is_for_scalars)
         raise InputError(
             f"forcing.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
             f"accepted for it: {accepted}"
         )
     return field
+
+
+@dataclass(frozen=True)
+class HeldForce:
+    """A force as the last step held it: set at a time, times a gain, with its power then."""
+
+    time: float
+    gain: float
+    power: float
 
 
 class Forcing:
@@ -145,6 +158,7 @@ class Forcing:
         self._flow = flow
         self._injection = settings.injection if settings else None
         self.power = 0.0  # work of all forces per time, as of the last `measure`
+        self.held: HeldForce | None = None
         places, start = [], 0
         for pattern in (*forces, *sources):
             places.append(slice(start, start + len(pattern.components)))
@@ -207,26 +221,36 @@ class Forcing:
                 if pattern.node in (None, node):
                     row[place] = factor(time + step * node / method.divisions)
         if self._injection is not None:
-            gain, _ = self._gain(self._injection, time, step)
+            gain, power = self._gain(self._injection, time, step)
             factors[:, : self._slots] *= gain
+            self.held = HeldForce(time, gain, gain * power)
         return factors
 
     def measure(self, time: float) -> None:
-        """Set `power` to that at a time. Collective."""
-        self._update(time, 0.0)
-        own = self._forces.products(time)[0]
-        if self._injection is not None:
-            own = self._gain(self._injection, time, 0.0)[1]
+        """Set `power` to that at a time. Collective.
+
+        A force whose strength follows from its power is held over a step, in which the flow
+        changes: its power is what it has done in the step that ended at this time.
+        """
+        if self.held is None or self._injection is None:
+            self._update(time, 0.0)
+            own = self._forces.products(time)[0]
+            if self._injection is not None:
+                own = self._injection if own else 0.0
+        else:
+            self._update(self.held.time, 0.0)
+            own = (self.held.power + self.held.gain * self._forces.products(time)[0]) / 2
+            self._update(time, 0.0)
         self.power = own + self._sources.products(time)[0]
 
     def _gain(self, injection: float, time: float, step: float) -> tuple[float, float]:
-        """Return the factor of the case's forces for the injection asked for, and their power."""
+        """Return a factor of the forces for the injection asked for, and their power without."""
         power, square = self._forces.products(time)
         root = math.sqrt(power * power + 2 * injection * step * square)
         together = power + math.copysign(root, power)
         if not together:  # the flow does not move along the force, and no time is given
             return 1.0, power
-        return 2 * injection / together, injection
+        return 2 * injection / together, power
 
     def _update(self, time: float, step: float) -> None:
         """Set the patterns that change with time."""
@@ -243,6 +267,10 @@ class _RandomForce:
 
     def __init__(self, settings: ForcingTable, flow: SpectralStep, place: slice) -> None:
         self._settings, self._flow, self._target = settings, flow, flow.forcing[place]
+        # Of a scalar in a plane, the vector whose force is drawn.
+        vectors = flow.problem.model.plane_vectors.items()
+        forced = flow.problem.forced[place][0]
+        self._vector = next((name for name, (first, _) in vectors if first == forced), None)
         # The modes that are drawn, as indices that broadcast, and those of each number of times.
         self._places, first = self._draw(0)
         self._drawn = {0: first}
@@ -272,6 +300,10 @@ class _RandomForce:
         places, modes = random_modes(
             self._flow.wavenumbers, settings.shells, settings.amplitude, settings.seed, number
         )
+        if self._vector is not None:
+            waves = self._flow.wavenumbers
+            axes = waves.z[places[0]], waves.y[places[1]], waves.x[places[2]]
+            modes = self._flow.problem.scalar_of_vector(self._vector, np.array(modes), axes)[None]
         values = device.array(modes.astype(self._flow.problem.complex_dtype))
         return tuple(device.array(place) for place in places), values
 

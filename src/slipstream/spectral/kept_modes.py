@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from slipstream.errors import InputError
-from slipstream.fft import Modes, SlabGeometry
+from slipstream.fft import Modes, PlaneGeometry
 from slipstream.fft.truncation import truncate
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
@@ -93,7 +93,7 @@ def alias_warnings(name: str, degree: float) -> list[str]:
 class Wavenumbers:
     """Physical wavenumbers 2 pi m / L: `x`, `y` and `z` of one rank's modes."""
 
-    def __init__(self, geometry: SlabGeometry, lengths: tuple[float, float, float]) -> None:
+    def __init__(self, geometry: PlaneGeometry, lengths: tuple[float, float, float]) -> None:
         box = geometry.spectral_box
         parts = box.slices()
         self.integers = [m.wavenumbers() for m in geometry.modes]

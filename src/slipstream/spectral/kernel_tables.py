@@ -23,7 +23,7 @@ class KernelTables:
     ) -> None:
         geometry = problem.geometry
         self.device = device
-        rows = max(1, geometry.planes * geometry.shape[1])
+        rows = max(1, geometry.planes * geometry.plane_points[0])
         # What a step finds out: rates of crossing grid cells, by row of points, as ordered bits;
         # and not-a-number for each ky of which a mode is no longer finite at its end.
         self.found = device.zeros((rows + geometry.columns_shape[1],), np.int64)

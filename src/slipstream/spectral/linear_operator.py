@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import sympy
 
+from slipstream.equations.code_generation import wave_function
+from slipstream.equations.fourier_forms import with_numbers
 from slipstream.errors import InputError
 from slipstream.spectral.kept_modes import Wavenumbers
-from slipstream.spectral.spectral_problem import SpectralProblem, function_of_wavenumbers
+from slipstream.spectral.spectral_problem import SpectralProblem
 
 
 class LinearOperator:
@@ -31,8 +33,8 @@ class LinearOperator:
         values, matrix = problem.values, sympy.zeros(problem.size, problem.size)
         for own, row in enumerate(problem.model.linear):
             for other, factor in row.items():
-                matrix[own, other] = factor.subs(values)
-        return function_of_wavenumbers(matrix.as_immutable())
+                matrix[own, other] = with_numbers(factor, values)
+        return wave_function(matrix.as_immutable())
 
     @cached_property
     def wave_rate(self) -> float:
@@ -43,6 +45,8 @@ class LinearOperator:
     def explicit_rate(self) -> float:
         """The largest rate of linear terms that limits an explicit time step."""
         problem = self._problem
+        if problem.propagates:
+            return 0.0
         if problem.integrating_factor:
             return self.wave_rate
         tried = list(self._wavevectors())

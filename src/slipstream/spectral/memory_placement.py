@@ -6,17 +6,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case.spectral_case import SpectralRun
-from slipstream.device import Device
+from slipstream.device import Device, HostDevice
 from slipstream.device.device_choice import home_of
 from slipstream.device.noting_device import NotingDevice
-from slipstream.exchange import RankPlace, Transport, chosen_transport
+from slipstream.errors import InputError
+from slipstream.exchange import (
+    GridTransports,
+    RankPlace,
+    Transport,
+    chosen_transport,
+    make_grid_transports,
+    make_transport,
+)
 from slipstream.fft.slab_engine import Passes, SlabEngine
+from slipstream.outofcore.file_arrays import SECTOR, FileHome, TileHost, file_home
 from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep, StepGraph
@@ -31,8 +40,19 @@ if TYPE_CHECKING:
     from slipstream.fft.streamed_slabs import StreamedPasses
 
 
+# Bytes of fields at the points that are written together.
+_TOGETHER = 1 << 30
 # Points along an axis.
 _LONG = 1 << 16
+
+
+def fields_written_together(problem: SpectralProblem) -> int:
+    """Return how many fields have their values at this rank's points at the same time.
+
+    Small ones have them together, which takes less time.
+    """
+    field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
+    return max(1, _TOGETHER // max(1, field))
 
 
 @dataclass(frozen=True)
@@ -48,6 +68,7 @@ class Placement:
     tiles: SlabTiles | None = None  # that stream through devices, if the fields are on the host
     limit: int = 0  # bytes that may be taken of each of these
     is_chosen: bool = False  # by the memory there is, since the case says "auto"
+    on_disk: bool = False  # whether the home of the fields is files
 
     @property
     def streaming(self) -> Streaming | None:
@@ -61,27 +82,60 @@ class Placement:
 
     @property
     def residency(self) -> str:
-        """Either "device" or "host"."""
-        return "host" if self.streaming else "device"
+        """One of "device", "host" and "disk"."""
+        return "disk" if self.on_disk else "host" if self.streaming else "device"
 
     @property
     def lanes(self) -> int:
         """How many lanes of a device work on a step side by side."""
         return 1 if self.streaming else self.device.lanes
 
-    def passes(self) -> Callable[[SlabEngine], StreamedPasses] | None:
+    def make_transport(self) -> Transport | GridTransports | None:
+        """Make what the homes of all ranks exchange by. Collective."""
+        grid, wire = self.problem.geometry.grid, self.problem.wire
+        if grid is None:
+            return make_transport(self.transport, self.comm, self.home, wire)
+        return make_grid_transports(self.transport, self.comm, self.home, grid, wire)
+
+    def passes(self) -> Callable[[Transport | GridTransports | None], StreamedPasses] | None:
         """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
         tiles = self.tiles
         if tiles is None:
             return None
-        from slipstream.fft.streamed_slabs import StreamedPasses
-
         # On a CPU the fields themselves are in the same memory.
-        fields = self.fields_bytes if self.home in tiles.devices else 0
-        return lambda engine: StreamedPasses(engine, tiles, self.comm, self.limit, fields)
+        fields = self.in_core_bytes if self.home in tiles.devices else 0
+        return passes_from(self.problem, tiles, self.comm, self.limit, fields)
 
     @cached_property
     def fields_bytes(self) -> int:
+        """The bytes that `SpectralStep` allocates where the fields are.
+
+        If these are on the host, columns that stay on a device take none there.
+        """
+        tiles = self.tiles
+        if tiles is None or self.home in tiles.devices:
+            return self.in_core_bytes
+        return self.taken["host"]
+
+    @cached_property
+    def taken(self) -> dict[str, int]:
+        """The bytes that a step of fields on the host takes there, and on each of its devices."""
+        assert self.streaming is not None
+        streaming = self.streaming
+
+        def make(make_transport: MakeTransport) -> object:
+            device = NotingDevice.like(self.device, "cuda")
+            tiles = tiles_of(self.problem, streaming, [device], device.home)
+            transport = make_transport(
+                self.transport, device.home, self.problem.wire, self.problem.geometry.grid
+            )
+            passes = passes_from(self.problem, tiles, None, self.limit, 0)
+            return SpectralStep(self.problem, device.home, transport, passes)
+
+        return noted_memory(make, self.rank)
+
+    @cached_property
+    def in_core_bytes(self) -> int:
         """The bytes that `SpectralStep` allocates where the fields are, without tiles.
 
         Of a grid with a very long axis they are those of the state, if there is no memory even for
@@ -93,9 +147,11 @@ class Placement:
         if max(geometry.shape) > _LONG and state > self.home.memory_total():
             return state
 
-        def make(make_transport: MakeTransport) -> object:
+        def make(note_transport: MakeTransport) -> object:
             home = NotingDevice.like(self.home)
-            transport = make_transport(self.transport, home, self.problem.wire)
+            transport = note_transport(
+                self.transport, home, self.problem.wire, self.problem.geometry.grid
+            )
             step = SpectralStep(self.problem, home, transport)
             # The arrays of a narrow wire are made with the exchanges.
             return step, self.problem.wire and step.record_step()
@@ -106,11 +162,12 @@ class Placement:
     def need(self) -> int:
         """Return the bytes that this rank needs where its fields are.
 
-        What is written lies on the host: the state, of which one field at a time has its values at
-        the points. It is not part of a step, so that no record has it.
+        Fields that are written have their values at the points on the host: some of them together.
+        That is not part of a step, so that no record has it.
         """
         problem = self.problem
-        written = problem.size * problem.geometry.physical_box.size * problem.real_dtype.itemsize
+        field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
+        written = field * min(problem.size, fields_written_together(problem))
         return self.fields_bytes + (written if self.home.kind == "cpu" else 0)
 
     def memory(self) -> int:
@@ -129,10 +186,19 @@ class Placement:
         least = self._crossings(all_ky) if streaming.resident else None
         return {
             "device": Fact([self.device.name], count=len(self.devices)),
-            "residency": Fact("host", bytes=need, free=free),
+            "residency": Fact(self.residency, bytes=need, free=free, **self._together()),
             "memory per device": Fact([self.limit], "bytes", is_limit=True),
             "bus": Fact(self._crossings(), "bytes", least=least, update=streaming.update),
         }
+
+    def _together(self) -> dict[str, Any]:
+        """Return the bytes of a step at home and on its device, and in core; where files are."""
+        if self.home in self.devices:
+            return {}
+        found = {"total": sum(self.taken.values()), "in_core": self.in_core_bytes}
+        if not isinstance(self.home, FileHome):
+            return found
+        return found | {"folders": self.home.folders, "is_direct": self.home.is_direct}
 
     def columns(self, passes: Passes) -> dict[str, Fact]:
         """Return which columns stay on the device, now that its memory is known."""
@@ -176,6 +242,17 @@ def place(
 
     if run.residency == "device":
         return Placement(problem, comm, device, device, transport(device), rank)
+    on_disk = run.residency == "disk"
+    home = home_of(device)
+    if on_disk:
+        if rank.ranks > 1:
+            raise InputError(
+                f"run.residency 'disk' on {rank.ranks} ranks; accepted: one rank, or 'host'"
+            )
+        if not device.notes:
+            home = file_home(run.scratch, home)
+        if isinstance(device, HostDevice):
+            device = TileHost(device)
     limit = memory_limit([device], run.memory, comm)
     if run.residency == "auto":
         # Whether ranks can use the transport of a case is asked where the fields will be.
@@ -188,13 +265,49 @@ def place(
     devices = devices_of(device, comm, streaming.devices)
     if len(devices) > 1:
         limit = memory_limit(devices, run.memory, comm)
+    if len(devices) > 1:
+        home = home_of(devices[0])
+    tiles = tiles_of(problem, streaming, devices, home)
+    tiles.check(comm, limit)
+    return Placement(
+        problem, comm, devices[0], home, transport(home), rank, tiles, limit, on_disk=on_disk
+    )
+
+
+def tiles_of(
+    problem: SpectralProblem, streaming: Streaming, devices: list[Device], home: Device
+) -> SlabTiles:
+    """Return the tiles of a step that stream from a home through devices."""
     # Only fields on the host need this import.
     from slipstream.fft.slab_tiles import SlabTiles
 
-    home, product = home_of(devices[0]), product_of_model(problem.model)
-    tiles = SlabTiles(needs_of(problem, streaming.update), product, devices, home, streaming)
-    tiles.check(comm, limit)
-    return Placement(problem, comm, devices[0], home, transport(home), rank, tiles, limit)
+    needs = needs_of(problem, streaming.update)
+    return SlabTiles(needs, product_of_model(problem.model), devices, home, streaming)
+
+
+def passes_from(
+    problem: SpectralProblem, tiles: SlabTiles, comm: Comm, limit: int, others: int
+) -> Callable[[Transport | GridTransports | None], StreamedPasses]:
+    """Return a function that makes the passes of a step whose fields are on the host."""
+    from slipstream.fft.streamed_slabs import StreamedPasses
+
+    at_home = tiles.streaming.update == "host"
+
+    def make(transport: Transport | GridTransports | None) -> StreamedPasses:
+        # One rank exchanges nothing: its passes have the columns that leave the device.
+        fields = problem.transformed if transport or at_home else 0
+        dtype, home = problem.complex_dtype, tiles.home
+        engine = SlabEngine(home, problem.geometry, fields, dtype, transport, works=at_home)
+        for memory in () if at_home else engine.exchange_memory():
+            home.run(home.fill(memory, 0))
+        return StreamedPasses(engine, tiles, comm, limit, others)
+
+    return make
+
+
+def row_bytes(run: SpectralRun, device: Device) -> int:
+    """Return at whose multiples rows of modes begin: those of fields on disk, at sectors."""
+    return max(device.row_bytes, SECTOR) if run.residency == "disk" else device.row_bytes
 
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
@@ -203,6 +316,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
 
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
+    counts["propagators"] = len(problem.propagators) * len(problem.coupled)
     used, reals, substages = [], 0, problem.method.substages
     for substage in range(substages):
         read, written = problem.accesses(substage)
@@ -212,6 +326,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
         reals = max(reals, len(problem.decays) * ("decay" in read))
     if update == "host":
         used, reals = [inputs], 0
+    used.append(problem.stage_size)  # which is transformed between steps
     real = np.dtype(problem.real_dtype).itemsize
     tables = 1024 * sum(g.shape) + real * problem.decay_size * problem.is_separable
     return TileNeeds(
@@ -222,6 +337,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
         spectral=max(used),
         reals=reals,
         constants=2 * 8 * g.planes * g.shape[1] + tables,
+        between=problem.stage_size,
     )
 
 
@@ -234,8 +350,6 @@ def crossings(
     the host, as `update` says; columns of `resident` ky stay on the device. That is a multiple of
     what each of so many tiles has; without `tiles`, of some that are found for it.
     """
-    from slipstream.fft.slab_tiles import SlabTiles
-    from slipstream.fft.streamed_slabs import StreamedPasses
     from slipstream.simulation.step_walk import traffic_of_step
 
     geometry = problem.geometry
@@ -244,15 +358,12 @@ def crossings(
     streaming = Streaming(update=update, tiles=tiles, resident=resident > 0)
 
     def record(device: Device, transport: Transport | None) -> StepGraph:
-        home, product = home_of(device), product_of_model(problem.model)
-        slab_tiles = SlabTiles(needs_of(problem, update), product, [device], home, streaming)
-
-        def passes(engine: SlabEngine) -> StreamedPasses:
-            slots, count = slab_tiles.fitting(None, NO_LIMIT)
-            most = slab_tiles.most(count)[1]
-            kept = -(-resident // most) * slab_tiles.needs.column_bytes(most) if resident else 0
-            return StreamedPasses(engine, slab_tiles, None, slots.bytes + kept, 0)
-
+        home = home_of(device)
+        slab_tiles = tiles_of(problem, streaming, [device], home)
+        slots, count = slab_tiles.fitting(None, NO_LIMIT)
+        most = slab_tiles.most(count)[1]
+        kept = -(-resident // most) * slab_tiles.needs.column_bytes(most) if resident else 0
+        passes = passes_from(problem, slab_tiles, None, slots.bytes + kept, 0)
         return SpectralStep(problem, home, transport, passes).record_step(begins=False)
 
     rank, ranks = geometry.rank, geometry.ranks

@@ -16,6 +16,7 @@ import numpy as np
 from slipstream.case import SpectralCase, parse_case
 from slipstream.collective import largest
 from slipstream.errors import RunError, SlipstreamError
+from slipstream.printable_text import below
 from slipstream.simulation.solver_values import Fact, PilotFindings
 from slipstream.spectral.energy_budget import kolmogorov_length
 
@@ -156,7 +157,8 @@ def add_resolution(
 ) -> None:
     """Add the kmax_eta that is to be expected; warn of one below what is wanted."""
     viscosity = simulation.problem.viscosity
-    if not viscosity:
+    # In a plane, enstrophy is dissipated at the smallest scales: nothing foresees how much.
+    if not viscosity or 1 in _sizes(simulation):
         return
     dissipation, source = expected_dissipation(simulation, pilot)
     if not dissipation > 0:
@@ -164,11 +166,12 @@ def add_resolution(
     kmax_eta = simulation.flow.wavenumbers.largest * kolmogorov_length(viscosity, dissipation)
     found.facts["kmax_eta"] = Fact(kmax_eta, dissipation=dissipation, source=source)
     if kmax_eta < target:
-        sizes = [_even(n * target / kmax_eta) if n > 1 else 1 for n in _sizes(simulation)]
+        # Of n points along an axis the largest wavenumber kept is less than n / 3, or n / 2.
+        sizes = [_even(n * target / kmax_eta + 2) if n > 1 else 1 for n in _sizes(simulation)]
         text = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
         found.warnings.append(
-            f"kmax_eta will fall to about {kmax_eta:.2g}, below {target:g}: the smallest eddies"
-            f" are not resolved; grid.points = {text} would, or a larger equation.viscosity"
+            f"kmax_eta will fall to about {below(kmax_eta, target)}, below {target:g}: the smallest"
+            f" eddies are not resolved; grid.points = {text} would, or a larger equation.viscosity"
         )
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.case import SpectralCase
-from slipstream.equations import models
-from slipstream.fft import SlabGeometry
+from slipstream.equations import Lowered, models
+from slipstream.equations.flat_axes import FlatAxes
+from slipstream.errors import InputError
+from slipstream.fft import Modes, PencilGeometry, SlabGeometry
+from slipstream.fft.slab_layout import most_over_y, pencil_grid
 from slipstream.spectral.force_patterns import ForcePattern, sources_of
 from slipstream.spectral.forcing import forces_of
 from slipstream.spectral.kept_modes import DEALIASING, kept_modes
@@ -39,22 +43,96 @@ def problem_of_case(
     z_modes, y_modes, x_modes = kept_modes(case.grid.points_xyz, case.numerics.dealiasing)
     alignment = max(1, row_bytes // (2 * np.dtype(case.numerics.precision).itemsize))
     parameters = case.equation.parameters
-    model = models.lowered(case.equation.model, parameters)
+    model = models.lowered(case.equation.model, parameters, _flat_axes(case))
+    if model.plane_vectors and nz != 1:
+        raise InputError(
+            f"grid.points: {list(case.grid.points_xyz)}; the model {case.equation.model} is"
+            f" two-dimensional; accepted with it: one point along z, as in [{nx}, {ny}, 1]"
+        )
     fields = field_parts(model)
     values = {name: parameters[str(name)] for name in model.parameters}
     forces = forces_of(case.forcing, fields, model, lengths, method)
     sources = sources_of(model, values, fields, lengths, method)
     patterns = *forces, *sources
+    modes = z_modes, y_modes, x_modes
+    grid = process_grid_of(case, shape, modes, ranks)
+    divided = shape, modes, rank
+    _check_dropped(model, patterns)
     problem = SpectralProblem(
-        geometry=SlabGeometry(shape, (z_modes, y_modes, x_modes), rank, ranks, alignment),
+        geometry=SlabGeometry(*divided, ranks, alignment)
+        if grid is None
+        else PencilGeometry(*divided, grid, alignment),
         lengths=lengths,
         model=model,
         parameters=parameters,
         method=method,
         integrating_factor=case.numerics.integrating_factor,
+        propagates=case.numerics.linear == "all" or bool(method.exponential),
         real_dtype=np.dtype(case.numerics.precision),
         forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
         dealiasing=dealiasing,
         wire=None if case.numerics.wire == "none" else case.numerics.wire,
     )
     return StatedProblem(problem, fields, forces, sources)
+
+
+def process_grid_of(
+    case: SpectralCase,
+    shape: tuple[int, int, int],
+    modes: tuple[Modes, Modes, Modes],
+    ranks: int,
+) -> tuple[int, int] | None:
+    """Return how many ranks there are along z and along y, None for slabs.
+
+    Raises
+    ------
+    InputError
+        If the case asks for pencils of which some would have nothing.
+    """
+    run, along = case.run, min(shape[0], modes[1].count)
+    if run.decomposition == "slab" or ranks == 1:
+        return None
+    if run.decomposition == "auto":
+        # Slabs take one exchange each way, so pencils are for those that slabs leave without work.
+        few = ranks <= shape[0] or run.residency != "device"
+        return None if few else pencil_grid(shape, modes, ranks)
+    over = most_over_y(shape, modes)
+    if run.grid is not None:
+        grid = run.grid[1], run.grid[0]
+        if grid[0] * grid[1] != ranks:
+            raise InputError(
+                f"run.grid: {list(run.grid)} is for {grid[0] * grid[1]} ranks, there are {ranks}; "
+                "accepted: two numbers, for y and z, with that product"
+            )
+        if grid[0] > along or grid[1] > over:
+            raise InputError(f"run.grid: {list(run.grid)}; accepted: at most [{over}, {along}]")
+        return None if grid[1] == 1 else grid
+    found = pencil_grid(shape, modes, ranks)
+    if found is None:
+        raise InputError(
+            f"run.decomposition: {ranks} ranks cannot be so many along y and z that all have work; "
+            f"accepted: products of at most {over} and {along}"
+        )
+    return None if found[1] == 1 else found
+
+
+def _flat_axes(case: SpectralCase) -> FlatAxes:
+    points, has_two = case.grid.points_xyz, case.numerics.plane == "2D2C"
+    flat = FlatAxes(tuple(axis for axis, n in enumerate(points) if n == 1), has_two)
+    if has_two and len(flat.axes) != 1:
+        raise InputError(
+            f"numerics.plane: '2D2C' with grid.points = {list(points)}; accepted with it: one point"
+            " along one axis, as in [256, 256, 1]"
+        )
+    return flat
+
+
+def _check_dropped(model: Lowered, patterns: Iterable[ForcePattern]) -> None:
+    """Refuse forces along the normal of a plane whose flow has no such component."""
+    for pattern in patterns:
+        for component, shape in zip(pattern.components, pattern.shapes or (), strict=False):
+            if component in model.dropped and shape != 0:
+                raise InputError(
+                    f"numerics.plane: '2D2C', but a force along {model.components[component]} is"
+                    " not 0; accepted: a force in the plane, or '2D3C'"
+                )

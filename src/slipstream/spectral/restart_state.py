@@ -9,7 +9,7 @@ import numpy as np
 from slipstream.case import SpectralCase
 from slipstream.decomposition import Box, split
 from slipstream.errors import InputError
-from slipstream.fft import SlabGeometry
+from slipstream.fft import PlaneGeometry
 from slipstream.io.checkpoint import AVERAGE, MOVIE, Checkpoint
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
@@ -85,7 +85,7 @@ def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
     return [name.removesuffix("_hat") for name in names if name not in own]
 
 
-def _variance(checkpoint: Checkpoint, array: str, geometry: SlabGeometry) -> float:
+def _variance(checkpoint: Checkpoint, array: str, geometry: PlaneGeometry) -> float:
     """Return this rank's share of the variance of a stored array."""
     shape, total = checkpoint.shapes[array], 0.0
     low, high = split(shape[0], geometry.ranks)[geometry.rank]

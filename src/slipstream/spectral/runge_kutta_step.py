@@ -19,7 +19,7 @@ from slipstream import kernels
 from slipstream.array_types import Array
 from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.equations import code_generation
-from slipstream.exchange import Transport
+from slipstream.exchange import GridTransports, Transport
 from slipstream.fft import PointOperation, PointProduct
 from slipstream.fft.pack_unpack import real_name
 from slipstream.fft.slab_engine import (
@@ -52,8 +52,8 @@ class SpectralStep:
         self,
         problem: SpectralProblem,
         device: Device,
-        transport: Transport | None,
-        passes: Callable[[SlabEngine], Passes] | None = None,
+        transport: Transport | GridTransports | None,
+        passes: Callable[[Transport | GridTransports | None], Passes] | None = None,
     ) -> None:
         self.problem, self.device = problem, device
         geometry, model = problem.geometry, problem.model
@@ -75,9 +75,14 @@ class SpectralStep:
             "inputs": self.stage if self.inputs is None else self.inputs,
             "forcing": self.forcing,
             "decay": self._integrating_factor.of_modes,
+            "propagators": fields(len(problem.propagators) * len(problem.coupled)),
+            "carried": fields(problem.size) if problem.method.carries else state,
         }
-        self.transforms = SlabEngine(device, geometry, problem.transformed, dtype, transport)
-        self.passes = self.transforms if passes is None else passes(self.transforms)
+        self.passes: Passes = (
+            SlabEngine(device, geometry, problem.transformed, dtype, transport)
+            if passes is None
+            else passes(transport)
+        )
         # The factors of the patterns of force in each substage, and what a step takes of both.
         self._steady = np.ones((problem.method.substages, len(problem.forced)))
         self._step_values = np.zeros(0)
@@ -87,7 +92,10 @@ class SpectralStep:
         }
         self.tables = self.tables_on[device]
         self.real = real_name(problem.real_dtype)
-        self._model_header = f'"{kernels.write(code_generation.mode_header(model))}"'
+        header = code_generation.mode_header(model)
+        if problem.propagates:
+            header += "\n" + code_generation.linear_header(model, problem.coupled)
+        self._model_header = f'"{kernels.write(header)}"'
         self._step_size: float | None = None
         self._is_steady = False  # whether the factors that were set last are 1
         # Whether the planes have what the next step begins with: set by who runs steps.
@@ -131,7 +139,7 @@ class SpectralStep:
 
     def modes_of(self, array: Array) -> Array:
         """Return the kept modes of a spectral array, without the padding of its rows."""
-        return array[..., : self.problem.geometry.spectral_shape[2]]
+        return array[..., : self.problem.geometry.spectral_box.shape[2]]
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -186,9 +194,9 @@ class SpectralStep:
         No more fields than are transformed together; `store` gets each chunk of points, see
         `PlanePass.record_backward`.
         """
-        graph, self.is_ahead = StepGraph(self.device), False
-        record_columns(graph, self.transforms, source)
-        record_to_points(graph, self.transforms, store, len(source))
+        graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
+        record_columns(graph, self.passes, source)
+        record_to_points(graph, self.passes, store, len(source))
         return graph
 
     def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
@@ -197,9 +205,9 @@ class SpectralStep:
         No more fields than are transformed together; `load` makes each chunk of points, see
         `PlanePass.record_forward`.
         """
-        graph, self.is_ahead = StepGraph(self.device), False
-        record_from_points(graph, self.transforms, load, len(target))
-        record_columns(graph, self.transforms, forward=len(target), target=target)
+        graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
+        record_from_points(graph, self.passes, load, len(target))
+        record_columns(graph, self.passes, forward=len(target), target=target)
         return graph
 
     def new_graph(self) -> StepGraph:
@@ -241,7 +249,9 @@ class SpectralStep:
         """Return the constants that the kernel of a substage is compiled with."""
         problem, method = self.problem, self.problem.method
         last = substage + 1 == method.substages
+        propagated = self._propagators_of(substage) if problem.propagates else {}
         return {
+            **propagated,
             "NODE": method.nodes[substage],
             "NODE_NEXT": method.divisions if last else method.nodes[substage + 1],
             "NODE_END": method.divisions,
@@ -257,6 +267,20 @@ class SpectralStep:
             "FORCES": len(problem.forced),
             "FORCED": "{" + ", ".join(map(str, problem.forced or (0,))) + "}",
             "SUBSTAGE": substage,
+        }
+
+    def _propagators_of(self, substage: int) -> dict[str, Any]:
+        """Return by which propagators a substage multiplies; -1 is none."""
+        own = self.problem.method.propagators(substage)
+        place: dict[Any, int] = {one: number for number, one in enumerate(self.problem.propagators)}
+        return {
+            "PROPAGATED": True,
+            "START_TO_STAGE": place.get(own.start_to_stage, -1),
+            "RATE_TO_STAGE": place.get(own.rate_to_stage, -1),
+            "START_TO_RESULT": place.get(own.start_to_result, -1),
+            "RATE_TO_RESULT": place.get(own.rate_to_result, -1),
+            "CARRY_RATE": place.get(own.carry_rate, -1),
+            "BEGINS_CARRIED": own.begins_carried,
         }
 
     def _substage(self, substage: int) -> ColumnUpdate:
@@ -302,6 +326,8 @@ class SpectralStep:
                 tables.phases,
                 tables.parameters,
                 tables.marks,
+                parts.get("propagators", some),
+                parts.get("carried", some),
                 *self.mode_layout(tile, field),
                 *[*decay_strides, 0][:2],
                 feed,
@@ -342,7 +368,7 @@ class SpectralStep:
     def run_over_rows(self, kernel: Kernel, *arrays: Array) -> None:
         """Run a kernel that takes every row of a field, on the device where the fields are."""
         nz, ny, row = self.problem.geometry.stored_shape
-        nx = self.problem.geometry.spectral_shape[2]
+        nx = self.problem.geometry.spectral_box.shape[2]
         if nz * ny:
             launch = RowLaunch(nz * ny, nx, reduces=True)
             self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, nz * ny * row))
@@ -364,6 +390,10 @@ class SpectralStep:
         problem = self.problem
         duration = step / problem.method.divisions
         changes = step != self._step_size and problem.integrating_factor
+        if problem.propagates:
+            if step != self._step_size:
+                self._fill_propagators(step)
+            changes = False
         decays = self._integrating_factor.along_axes(duration) if changes else None
         self.device.synchronize()
         for tables in self.tables_on.values():
@@ -380,6 +410,27 @@ class SpectralStep:
                 duration,
             )
         self._step_size = step
+
+    def _fill_propagators(self, step: float) -> None:
+        """Set the functions of the linear terms for a time step."""
+        (nz, ny, nx), tables = self.problem.geometry.spectral_box.shape, self.tables
+        count, array = len(self.problem.coupled), self._fields["propagators"]
+        row, field = self.problem.geometry.row, array.strides[0] // array.itemsize
+        if not nz * ny:
+            return
+        self.device.synchronize()
+        for number, propagator in enumerate(self.problem.propagators):
+            part = array[number * count : (number + 1) * count]
+            durations = dict.fromkeys(fraction for fraction, _, _ in propagator)
+            for place, duration in enumerate(durations):
+                weights = [0.0] * 4
+                for fraction, phi, weight in propagator:
+                    weights[phi] += weight * (fraction == duration)
+                kernel = self.model_kernel("propagators.hpp", "fill_propagator", ADDS=place > 0)
+                sizes = nz, ny, nx, row, field
+                arrays = part, tables.wavenumbers, tables.parameters
+                launch = RowLaunch(nz * ny, nx)
+                self.device.run(kernel.bind(launch, *arrays, *sizes, duration * step, *weights))
 
     def kept(self) -> list[np.ndarray]:
         """Return the state, and what the last step has found out on each device, on the host."""
@@ -421,7 +472,7 @@ class IntegratingFactor:
     def __init__(self, problem: SpectralProblem, waves: Wavenumbers, device: Device) -> None:
         self._problem, self._device = problem, device
         self._rates = rates_along_axes(problem, waves) if problem.is_separable else None
-        stored = 0 if problem.is_separable else len(problem.decays)
+        stored = 0 if problem.is_separable or problem.propagates else len(problem.decays)
         # One factor per mode, where they are not products of factors along the axes.
         self.of_modes = device.zeros(
             (stored, *problem.geometry.spectral_box.shape), problem.real_dtype

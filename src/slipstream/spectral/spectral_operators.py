@@ -82,13 +82,15 @@ def make_real(flow: SpectralStep, fields: Array, comm: Comm) -> tuple[np.ndarray
     """
     state = flow.modes_of(fields)
     flow.device.synchronize()
-    mine = flow.device.to_host(state[..., :1])[..., 0]
+    box = flow.problem.geometry.spectral_box
+    # Of ranks with the same ky, the first has kx = 0.
+    mine = flow.device.to_host(state[..., : int(box.start[2] == 0)])
     parts = [mine] if comm is None else comm.allgather(mine)
-    plane = np.concatenate(parts, axis=2)
+    plane = np.concatenate([part for part in parts if part.shape[3]], axis=2)[..., 0]
     opposite = [(-np.arange(n)) % n for n in plane.shape[1:]]
     given = plane
     plane = (plane + plane[:, opposite[0][:, None], opposite[1]].conj()) / 2
-    start = flow.problem.geometry.spectral_box.start[1]
+    start = box.start[1]
     if mine.size:
         state[..., 0] = flow.device.array(plane[:, :, start : start + mine.shape[2]])
     with np.errstate(over="ignore", invalid="ignore"):

@@ -11,27 +11,32 @@ import numpy as np
 import sympy
 
 from slipstream.equations import Lowered
-from slipstream.equations.code_generation import array_function, is_separable
-from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
+from slipstream.equations.code_generation import array_function, is_separable, wave_function
+from slipstream.equations.fewest_transforms import wavevectors
+from slipstream.equations.fourier_forms import (
+    SQUARE,
+    WAVENUMBERS,
+    component_names,
+    filters_in,
+    has_waves,
+    with_numbers,
+)
 from slipstream.equations.lowering import MeanPart
 from slipstream.errors import InputError
-from slipstream.fft import SlabGeometry
+from slipstream.fft import PencilGeometry, SlabGeometry
 from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
-from slipstream.spectral.runge_kutta_tableaux import RungeKutta
+from slipstream.spectral.runge_kutta_tableaux import Propagator, RungeKutta
 
 # Simulations of a process are often of the same equations, for which SymPy takes its time.
 REMEMBERED = 256
 
 
 @lru_cache(REMEMBERED)
-def function_of_wavenumbers(expression: sympy.Basic) -> Callable[..., Any]:
-    """Return an expression, or matrix, as a function of kx, ky and kz."""
-    return array_function(WAVENUMBERS, expression)
-
-
-@lru_cache(REMEMBERED)
 def _drives(rate: sympy.Expr) -> bool:
-    """Whether a rate of decay, a polynomial of the wavenumbers, drives some modes."""
+    """Whether a rate of decay, a function of the wavenumbers, drives some modes."""
+    if filters_in(rate):
+        function = wave_function(rate)
+        return any(function(*k) < 0 for k in wavevectors(16))
     terms = sympy.Poly(rate, *WAVENUMBERS).terms()
     return any(factor < 0 or any(n % 2 for n in orders) for orders, factor in terms)
 
@@ -40,13 +45,14 @@ def _drives(rate: sympy.Expr) -> bool:
 class SpectralProblem:
     """What a step is recorded for."""
 
-    geometry: SlabGeometry
+    geometry: SlabGeometry | PencilGeometry
     lengths: tuple[float, float, float]  # (Lz, Ly, Lx), non-dimensional
     model: Lowered
     parameters: Mapping[str, float] = field(hash=False)  # at least those of the model
     method: RungeKutta
     integrating_factor: bool  # whether the decay of modes is integrated exactly
     real_dtype: np.dtype
+    propagates: bool = False  # whether all linear terms are
     forced: tuple[int, ...] = ()  # the component that each pattern of force drives
     dealiasing: Dealiasing = DEALIASING["2/3"]
     wire: str | None = None  # the precision of data between ranks, if lower
@@ -102,12 +108,30 @@ class SpectralProblem:
     def decays(self) -> list[sympy.Expr]:
         """The distinct rates of decay, as functions of the wavenumbers alone."""
         values = self.values
-        return [rate.subs(values) for rate in dict.fromkeys(self.model.decay)]
+        return [with_numbers(rate, values) for rate in dict.fromkeys(self.model.decay)]
 
     @property
     def decay_functions(self) -> list[Callable[..., Any]]:
         """The same as functions of kx, ky and kz."""
-        return [function_of_wavenumbers(rate) for rate in self.decays]
+        return [wave_function(rate) for rate in self.decays]
+
+    def scalar_of_vector(
+        self, name: str, vector: np.ndarray, waves: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """Return the modes of the scalar from which a vector of a plane follows, from its modes.
+
+        `waves` are the wavenumbers along z, y and x, which broadcast with the modes.
+        """
+        component, forms = self.model.plane_vectors[name]
+        value, (kz, ky, kx) = self.model.components[component], waves
+        factors = [
+            with_numbers(form.terms.get(value, sympy.Integer(0)), self.values) for form in forms
+        ]
+        numbers = [wave_function(sympy.sympify(one))(kx, ky, kz) + 0 * kx for one in factors]
+        square = sum(np.abs(one) ** 2 for one in numbers)
+        along = sum(np.conj(one) * own for one, own in zip(numbers, vector, strict=True))
+        result: np.ndarray = np.divide(along, square, out=np.zeros_like(along), where=square > 0)
+        return result
 
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
@@ -127,9 +151,9 @@ class SpectralProblem:
         components = [value.component for value in self.model.unknowns]
         if viscosity is None or 0 not in components:
             return None
-        newtonian = viscosity * sum(k**2 for k in WAVENUMBERS)
-        rest = sympy.expand(self.model.decay[components.index(0)].subs(self.values) - newtonian)
-        return None if rest.has(*WAVENUMBERS) else viscosity
+        newtonian = self.model.flat.of_multiplier(viscosity * SQUARE)
+        rate = with_numbers(self.model.decay[components.index(0)], self.values)
+        return None if has_waves(sympy.expand(rate - newtonian)) else viscosity
 
     @property
     def uniform(self) -> list[float]:
@@ -140,7 +164,7 @@ class SpectralProblem:
     def has_driving(self) -> bool:
         """Whether linear terms of the unknowns drive some modes."""
         damping = self.model.damping[: len(self.model.unknowns)]
-        return any(_drives(part.subs(self.values)) for parts in damping for part in parts)
+        return any(_drives(with_numbers(part, self.values)) for parts in damping for part in parts)
 
     @cached_property
     def is_separable(self) -> bool:
@@ -153,24 +177,43 @@ class SpectralProblem:
         nz, ny, nx = self.geometry.spectral_box.shape
         return len(self.decays) * (nz + ny + nx if self.is_separable else nz * ny * nx)
 
+    @cached_property
+    def propagators(self) -> tuple[Propagator, ...]:
+        """The functions of the linear terms that a step takes, if it integrates them exactly."""
+        substages = range(self.method.substages) if self.propagates else ()
+        every = [one for s in substages for one in self.method.propagators(s).all]
+        return tuple(dict.fromkeys(every))
+
+    @cached_property
+    def coupled(self) -> tuple[tuple[int, int], ...]:
+        """Which components, row and column, functions of the matrix of linear terms couple."""
+        return coupled_components(self.model) if self.propagates else ()
+
     def accesses(self, substage: int) -> tuple[set[str], set[str]]:
         """Return which spectral fields the update of a substage reads, and which it writes.
 
         Named are "state" (the start of the step, and its end), "stage", "total", "inputs",
-        "forcing" and "decay".
+        "forcing", "decay", "propagators" and "carried" (the start of a later stage).
         """
         method, last = self.method, substage + 1 == self.method.substages
         has_result = last or method.weights[substage] != 0
         reads_total = any(method.weights[:substage])
         needs_current = any(self.model.linear) or not self.integrating_factor
+        if self.propagates:
+            needs_current = False
         reads = {"state"} if not last or (has_result and not reads_total) else set()
         reads |= {"stage" if substage else "state"} if needs_current else set()
         reads |= {"total"} if reads_total else set()
         reads |= {"forcing"} if self.forced else set()
-        reads |= {"decay"} if self.integrating_factor and not self.is_separable else set()
+        has_factors = self.integrating_factor and not self.is_separable and not self.propagates
+        reads |= {"decay"} if has_factors else set()
         writes = {"stage"} if not last else set()
         writes |= {"state" if last else "total"} if has_result else set()
         writes |= {"inputs"} if not last and self.has_inputs else set()
+        if self.propagates:
+            own = method.propagators(substage)
+            reads |= {"propagators"} | ({"carried"} if own.begins_carried else set())
+            writes |= {"carried"} if own.carry_rate else set()
         return reads, writes
 
     @property
@@ -178,6 +221,24 @@ class SpectralProblem:
         """Which fields of `accesses` are read after the update that writes them, or are kept."""
         substages = range(self.method.substages)
         return {"state"} | set().union(*(self.accesses(substage)[0] for substage in substages))
+
+
+@lru_cache(REMEMBERED)
+def coupled_components(model: Lowered) -> tuple[tuple[int, int], ...]:
+    """Return the entries that functions of the matrix of linear terms can have, row and column."""
+    size = len(model.components)
+    near = {own: {own, *row} for own, row in enumerate(model.linear)}
+    for first in model.vectors:
+        # The projection mixes the components of a vector, if linear terms need it.
+        part = range(first, first + 3)
+        if any(set(near[own]) - {own} for own in part):
+            together = set().union(*(near[own] for own in part))
+            near |= {own: together | set(part) for own in part}
+    for _ in range(size):
+        near = {
+            own: set().union(*(near[other] for other in others)) for own, others in near.items()
+        }
+    return tuple((own, other) for own in range(size) for other in sorted(near[own]))
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
-from slipstream.exchange import make_transport
 from slipstream.field import Field, grid_field
+from slipstream.printable_text import below
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.point_values import Layout, PointValues
@@ -41,13 +41,14 @@ from slipstream.spectral.fields_at_points import (
     fit,
     set_coefficients,
     set_values,
+    sum_of_squares,
 )
-from slipstream.spectral.forcing import Forcing, check_forcing
+from slipstream.spectral.forcing import Forcing, HeldForce, check_forcing
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
-from slipstream.spectral.memory_placement import place
+from slipstream.spectral.memory_placement import fields_written_together, place, row_bytes
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
@@ -71,6 +72,7 @@ _REMEMBERED = (
     "_looked_at",
     "_largest_courant",
     "_budget",
+    "_held_force",
     "_kmax_eta",
     "_least_resolved",
     "_largest_wire_error",
@@ -92,7 +94,7 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        stated = problem_of_case(case, self.rank, self.ranks, device.row_bytes)
+        stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
         self._check_cospectra()
@@ -149,7 +151,7 @@ class SpectralSimulation(Simulation):
 
     def _allocate(self) -> None:
         """Allocate the fields and record the step. Collective."""
-        self._transport = make_transport(self.transport, self.comm, self.device, self.problem.wire)
+        self._transport = self.placement.make_transport()
         self._check_memory()
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
@@ -248,6 +250,7 @@ class SpectralSimulation(Simulation):
         """Return the next time step (`cfl.step_size`). Collective."""
         if not self._is_measured:
             # A step measures the velocity at its start: after setting the state, measure it again.
+            self._check_dropped()
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
             self._is_measured, self._measured_at = True, self.time
             self._look()
@@ -258,6 +261,20 @@ class SpectralSimulation(Simulation):
         if self._looked_at != self.step:
             self._look()
         return cfl.step_size(self._rate, self.case.time)
+
+    def _check_dropped(self) -> None:
+        """Refuse values of components that the equations leave out. Collective."""
+        dropped = self.problem.model.dropped
+        if not dropped:
+            return
+        squares = sum_over_ranks(self.comm, component_sums(self.flow))[0]
+        for component in dropped:
+            if squares[component] > 1e-24 * squares.sum():
+                name = self.problem.model.components[component]
+                raise InputError(
+                    f"numerics.plane: '2D2C', but {name} is not 0; accepted: fields in the plane,"
+                    " or '2D3C'"
+                )
 
     def _nothing_happens(self) -> list[str]:
         """Return the warning that no field has any value, and none will get one. Collective."""
@@ -319,7 +336,8 @@ class SpectralSimulation(Simulation):
         case, comm = self.case, self.comm
 
         def stated() -> tuple[StatedProblem, LinearOperator, list[str]]:
-            found = problem_of_case(case, self.rank, self.ranks, self.placement.device.row_bytes)
+            row = row_bytes(case.run, self.placement.device)
+            found = problem_of_case(case, self.rank, self.ranks, row)
             problem, own = found.problem, self.problem
             if problem.model.components != own.model.components:
                 raise InputError(
@@ -355,7 +373,7 @@ class SpectralSimulation(Simulation):
         try:
             self._check_memory()
             home, passes = self.placement.home, self.placement.passes()
-            transport = make_transport(self.transport, self.comm, home, problem.wire)
+            transport = self.placement.make_transport()
             self.flow.become(SpectralStep(problem, home, transport, passes))
             self._transport = transport
         except Exception:
@@ -461,8 +479,18 @@ class SpectralSimulation(Simulation):
         """Note that the state, or a setting, is another one."""
         super().note_change()
         self._is_measured = False
-        # The earlier energy says nothing about what follows.
+        # The earlier energy says nothing about what follows, nor does what the force has done.
         self._budget = self._new_budget()
+        self._held_force = None
+
+    @property
+    def _held_force(self) -> HeldForce | None:
+        return self._forcing.held if self._forcing else None
+
+    @_held_force.setter
+    def _held_force(self, held: HeldForce | None) -> None:
+        if self._forcing:
+            self._forcing.held = held
 
     def _new_budget(self) -> EnergyBudget:
         return EnergyBudget(
@@ -470,6 +498,7 @@ class SpectralSimulation(Simulation):
             self.problem.viscosity,
             self.flow.wavenumbers.largest,
             self.problem.has_driving,
+            bool(self._flat_axis),
         )
 
     # -- results -----------------------------------------------------------------------------
@@ -510,14 +539,14 @@ class SpectralSimulation(Simulation):
     def _forecast(self) -> list[str]:
         """Return the warning that what is injected will end in eddies that the grid has not."""
         forcing, viscosity = self.case.forcing, self.problem.viscosity
-        if forcing is None or forcing.injection is None or not viscosity:
+        if forcing is None or forcing.injection is None or not viscosity or self._flat_axis:
             return []
         kmax_eta = self.flow.wavenumbers.largest * kolmogorov_length(viscosity, forcing.injection)
         if kmax_eta >= 1:
             return []
         return [
-            f"forcing.injection: {forcing.injection:g} will make kmax_eta about {kmax_eta:.2g}: "
-            f"below 1 the smallest eddies are not resolved; {_FINER}"
+            f"forcing.injection: {forcing.injection:g} will make kmax_eta about "
+            f"{below(kmax_eta, 1)}: below 1 the smallest eddies are not resolved; {_FINER}"
         ]
 
     def _note_resolution(self, kmax_eta: float) -> None:
@@ -526,10 +555,17 @@ class SpectralSimulation(Simulation):
         if 0 < kmax_eta < self._least_resolved[0]:
             if kmax_eta < 1 <= self._least_resolved[0]:
                 self._warnings.append(
-                    f"kmax_eta is {kmax_eta:.2g} at t = {self.time:.4g}: below 1 the smallest "
-                    f"eddies are not resolved; {_FINER}"
+                    f"kmax_eta is {below(kmax_eta, 1)} at t = {self.time:.4g}: below 1 the "
+                    f"smallest eddies are not resolved; {_FINER}"
                 )
             self._least_resolved = kmax_eta, self.time
+
+    def check_resolution(self) -> None:
+        """Warn once if the smallest eddies are not resolved; no diagnostics change. Collective."""
+        if self.problem.viscosity:
+            budget = copy.copy(self._budget)
+            self.diagnostics()
+            self._budget = budget
 
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
@@ -575,7 +611,8 @@ class SpectralSimulation(Simulation):
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
         }
-        return labels_of(self._fields, self._is_forced, self.problem.has_driving) | means | pairs
+        own = self._fields, self._is_forced, self.problem.has_driving, bool(self._flat_axis)
+        return labels_of(*own) | means | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
@@ -660,31 +697,28 @@ class SpectralSimulation(Simulation):
         velocity, or first vector, and of a magnetic field; of plane flows also the component of
         these curls across the plane, with its sign.
         """
-        unknowns = self.problem.model.unknowns
-        points_of_all = self._points_of(self.flow.state[: len(unknowns)])
-        for value, points in zip(unknowns, points_of_all, strict=True):
+        unknowns, state = self.problem.model.unknowns, self.flow.state
+        for value, points in zip(unknowns, self._each_points(state[: len(unknowns)]), strict=True):
             along = "" if value.component is None else f" along {AXES[value.component]}"
             yield self._field(str(value), points, value.field + along)
             del points
         for name, first in self.problem.model.complexes:
-            density = np.square(points_of_all[first])
-            density += np.square(points_of_all[first + 1])
+            density = sum_of_squares(self.flow, state[first : first + 2])
             yield self._field(f"{name}_density", density, f"|{name}|^2")
-        del points_of_all
+            del density
         for name, field in drawn_curls(self._fields).items():
             text = name.replace("_", " ")
-            curl = self._points_of(vorticity(self.flow, field.first))
+            curl = vorticity(self.flow, field.first)
             if self._flat_axis:
-                across = curl[AXES.index(self._flat_axis)].copy()
+                axis = AXES.index(self._flat_axis)
+                across = self._points_of(curl[axis : axis + 1])[0]
                 yield self._field(f"{name}_{self._flat_axis}", across, f"{text} across the plane")
-            magnitude = curl[0]
-            for component in curl:
-                np.square(component, out=component)
-            for component in curl[1:]:
-                magnitude += component
+                del across
+                curl = vorticity(self.flow, field.first)  # whose memory has served others since
+            magnitude = sum_of_squares(self.flow, curl)
             np.sqrt(magnitude, out=magnitude)
             yield self._field(f"{name}_magnitude", magnitude, f"{text} magnitude")
-            del curl, magnitude, component
+            del magnitude
 
     def layout(self) -> Layout:
         """Return where the points are."""
@@ -713,10 +747,17 @@ class SpectralSimulation(Simulation):
                 attributes={"long_name": f"Fourier coefficients of {name}"},
             )
 
+    def _each_points(self, spectral: Any) -> Iterator[np.ndarray]:
+        """Yield spectral fields at this rank's grid points, of which some are there together."""
+        together = fields_written_together(self.problem)
+        for low in range(0, len(spectral), together):
+            yield from self._points_of(spectral[low : low + together])
+
     def _points_of(self, spectral: Any) -> np.ndarray:
         """Return spectral fields at this rank's grid points, on the host."""
         shape = len(spectral), *self.problem.geometry.physical_box.shape
-        values = np.empty(shape, self.problem.real_dtype)
+        empty: Any = self.device.empty if self.placement.on_disk else np.empty
+        values: np.ndarray = empty(shape, self.problem.real_dtype)
         PointReader(self.flow, spectral).read(self.flow, values)
         return values
 

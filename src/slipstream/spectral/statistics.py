@@ -71,29 +71,29 @@ def record_nonlinear_term(
 
     On the grid that is shifted by half a spacing it is added to what the stage has.
     """
-    graph, model = StepGraph(flow.device), flow.problem.model
+    passes, model = flow.passes, flow.problem.model
+    graph, outputs = StepGraph(passes.devices[0]), len(model.products)
     flow.is_ahead = False
-    transforms, outputs = flow.transforms, len(model.products)
     if is_shifted:
 
         def take_shifted(tile: ColumnTile) -> TileUpdate:
             return _shifted(flow, flow.take_inputs(tile), tile)
 
-        record_columns(graph, transforms, flow.inputs, [take_shifted])
+        record_columns(graph, passes, flow.inputs, [take_shifted])
     else:
-        flow.record_inputs(graph, transforms)
-    record_through(graph, transforms, flow.product_on(False), len(model.inputs), outputs)
-    record_columns(graph, transforms, None, [_update(flow, is_shifted, weight)], outputs)
+        flow.record_inputs(graph, passes)
+    record_through(graph, passes, flow.product_on(False), len(model.inputs), outputs)
+    record_columns(graph, passes, None, [_update(flow, is_shifted, weight)], outputs)
     return graph
 
 
 def _shifted(flow: SpectralStep, taken: TileUpdate, tile: ColumnTile) -> TileUpdate:
     """Return the update that takes the inputs, and then shifts them by half a spacing."""
     nz, ny, nx = flow.problem.geometry.spectral_box.shape
-    inputs, phases = flow.modes_of(taken.writes[0]), flow.tables.phases
+    inputs, phases = flow.modes_of(taken.writes[0]), flow.tables_on[tile.device].phases
     x, y, z = phases[:nx], phases[nx : nx + ny][tile.low : tile.high], phases[nx + ny :]
     factors = x, y[:, None], z[:, None, None]
-    multiply = flow.device.array_module.multiply
+    multiply = tile.device.array_module.multiply
 
     def shift(stream: Stream) -> None:
         taken.operation(stream)
@@ -104,19 +104,21 @@ def _shifted(flow: SpectralStep, taken: TileUpdate, tile: ColumnTile) -> TileUpd
 
 
 def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate:
-    problem, tables = flow.problem, flow.tables
-    kernel = flow.model_kernel(
-        "nonlinear_rates.hpp",
-        "nonlinear_term",
-        SPHERE=len(problem.numbers) if problem.dealiasing.is_spherical else -1,
-        SHIFTED=is_shifted,
-        ADDS=is_shifted,
-    )
+    problem = flow.problem
     nz, _, nx = problem.geometry.spectral_box.shape
     scale = weight / math.prod(problem.geometry.shape)
 
     def update(tile: ColumnTile) -> TileUpdate:
         products, stage = tile.columns, tile.part(flow.stage)
+        tables = flow.tables_on[tile.device]
+        kernel = flow.model_kernel(
+            "nonlinear_rates.hpp",
+            "nonlinear_term",
+            tile.device,
+            SPHERE=len(problem.numbers) if problem.dealiasing.is_spherical else -1,
+            SHIFTED=is_shifted,
+            ADDS=is_shifted,
+        )
         operation = kernel.bind(
             RowLaunch(nz * (tile.high - tile.low), nx),
             products,
@@ -127,7 +129,8 @@ def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate
             *flow.mode_layout(tile, stage),
             scale,
         )
-        return TileUpdate(operation, [products], [stage], [stage])
+        reads = [products, stage] if is_shifted else [products]
+        return TileUpdate(operation, reads, [stage], [stage])
 
     return update
 

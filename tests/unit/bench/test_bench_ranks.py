@@ -33,7 +33,7 @@ def test_each_row_is_one_rank_of_a_step_or_of_a_transform(tmp_path, monkeypatch,
     assert rows[0]["exchanges"] == 8
     assert rows[0]["peers"] == 3 and rows[0]["most messages to a peer"] == 4 * (3 + 5)
     assert rows[2]["peers"] < 2 * 64
-    assert "RK4 step in slabs" in capsys.readouterr().out
+    assert "RK4 step" in capsys.readouterr().out
 
 
 def test_numbers_of_ranks_are_numbers():

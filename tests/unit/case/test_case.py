@@ -112,7 +112,6 @@ def test_wrong_settings_are_named_in_one_line(override, expected):
         ("", "solver: is required"),
         ("solver = [", "not valid TOML"),
         (MINIMAL.replace("viscosity = 0.01", ""), "equation.viscosity: is required"),
-        (MINIMAL.replace("step = 0.01", ""), "neither given"),
         (MINIMAL + "cfl = 0.5", "both given"),
         (MINIMAL.replace('flow = "taylor-green"', ""), "neither given"),
         (MINIMAL.replace("[time]", 'restart = "runs/a"\n[time]'), "both given"),
@@ -306,3 +305,16 @@ def test_text_that_is_too_much_is_refused_in_one_line(tmp_path, text):
     with pytest.raises(InputError, match=f"^{path}: ") as caught:
         load_case(path)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 500
+
+
+def test_without_a_step_it_is_adaptive():
+    assert parse_case(MINIMAL.replace("step = 0.01", "")).time.cfl == 0.8
+    assert parse_case(MINIMAL).time.cfl is None
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("viscosity", "'equation.viscosity'"), ("points", "'grid.points'"), ("grit", "'grid'")],
+)
+def test_a_key_without_its_table_is_recognised(key, meant):
+    assert f"did you mean {meant}?" in failure(text=f"{key} = 1\n" + MINIMAL)

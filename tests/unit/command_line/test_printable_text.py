@@ -8,7 +8,7 @@ from rich.console import Console
 from fuzzing import ADVECTION
 from slipstream import cli
 from slipstream.errors import InputError, RunError
-from slipstream.printable_text import one_line, printable, shortened, shown
+from slipstream.printable_text import below, one_line, printable, shortened, shown
 from slipstream.report.console import Progress, Summary, summarise
 from slipstream.report.figure_style import new_figure, save_figure
 
@@ -93,3 +93,8 @@ def test_what_is_summed_up_is_text(tmp_path):
     text = output.getvalue()
     assert is_harmless(text)
     assert text.count("[red]b[/red]") == 6
+
+
+def test_a_number_below_a_bound_shows_that_it_is():
+    assert [below(value, 1) for value in (0.58, 0.994, 0.9996)] == ["0.58", "0.99", "0.9996"]
+    assert below(1.499, 1.5) == "1.499"

@@ -16,10 +16,13 @@ from slipstream.equations import (
     dot,
     function,
     grad,
+    hilbert,
     laplacian,
     lower,
     models,
     outer,
+    spectral,
+    x,
 )
 from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.errors import InputError
@@ -48,10 +51,17 @@ MISTAKES = {
     "outer": (lambda: outer(u, s), r"outer\(velocity, scalar\): scalar is a scalar"),
     "magnitude": (lambda: abs2(grad(u)), r"abs2\(.*is a tensor; expected a scalar or a vector"),
     "function of vector": (lambda: function(sympy.exp, u), "velocity is a vector; expected a scal"),
-    "division": (lambda: u / s, "velocity / scalar: expected a number or a parameter below"),
-    "power": (lambda: s**-1, r"scalar \*\* -1: expected a whole power of at least 1"),
+    "division": (lambda: s / u, "scalar / velocity: velocity is a vector; expected a scalar"),
+    "power": (lambda: s**0, r"scalar \*\* 0: expected a power other than 0"),
+    "power of complex": (
+        lambda: Scalar("psi", complex=True) ** 0.5,
+        r"psi \*\* 0.5: expected a power other than 0, whole of what is complex",
+    ),
     "power of vector": (lambda: u**2, r"velocity \*\* 2: velocity is a vector; expected a scalar"),
-    "laplacian": (lambda: laplacian(u, 0), r"laplacian\(velocity, 0\): expected a whole power"),
+    "laplacian": (
+        lambda: laplacian(u, 0),
+        r"laplacian\(velocity, 0\): expected a power that is a number other than 0",
+    ),
     "no number": (lambda: u * "much", "'much': expected a number, a parameter or a quantity"),
     "kind of equation": (
         lambda: Model({s: u}),
@@ -70,7 +80,24 @@ MISTAKES = {
         "component 'moving_x' is of two fields",
     ),
     "name": (lambda: Scalar("two words"), "field 'two words': expected a name of letters"),
-    "speeds": (lambda: Model({v: laplacian(v)}, speeds=[u]), "speeds: velocity; expected vectors"),
+    "speeds": (
+        lambda: Model({v: laplacian(v)}, speeds=[u]),
+        "speeds has field 'velocity', which has no equation",
+    ),
+    "filter of a product": (
+        lambda: Model({s: s * laplacian(s * s, -1)}),
+        r"a function of the wavenumber of scalar\*\*2, which is multiplied again; expected one of",
+    ),
+    "filter of a source": (
+        lambda: Model({s: laplacian(function(sympy.sin, x) * 1, -1)}),
+        r"a function of the wavenumber of sin\(x\), which has no field",
+    ),
+    "factor that is not real": (
+        lambda: spectral(lambda kx, ky, kz: kx, s),
+        r"spectral\(kx, scalar\): expected a factor of -k that is the complex conjugate",
+    ),
+    "axis": (lambda: hilbert(s, "w"), r"hilbert\(scalar, 'w'\): expected an axis"),
+    "component": (lambda: u[3], r"velocity\[3\]: expected 0, 1 or 2"),
 }
 
 

@@ -15,6 +15,7 @@ from slipstream.equations import (
     grad,
     laplacian,
     lower,
+    models,
     outer,
     x_hat,
     z_hat,
@@ -102,3 +103,35 @@ EQUATIONS = {
 def test_other_equations_take_the_fewest_transforms(name):
     equations, inputs, products = EQUATIONS[name]
     assert parts(lower(Model(equations()))) == (inputs, products)
+
+
+COUNTS = {
+    "hd2d": (2, 2),
+    "chm": (2, 2),
+    "sqg": (3, 2),
+    "mhd2d": (4, 3),
+    "lans-alpha": (6, 3),
+    "leray-alpha": (6, 8),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_models_with_functions_of_the_wavenumber_take_few_transforms(name):
+    values = dict.fromkeys(("viscosity", "diffusivity", "resistivity", "radius", "width"), 0.5)
+    known = models.parameters_of(models.find(name))
+    model = lowered(name, **{key: one for key, one in values.items() if key in known})
+    assert parts(model) == COUNTS[name]
+
+
+def test_parameters_of_single_terms_cost_no_transforms():
+    # Three velocities, nine gradients of these, the scalar and three of its gradients.
+    model = lower(Model({v: -dot(v, grad(v)) + nu * s * grad(s), s: laplacian(s)}))
+    assert parts(model) == (16, 3)
+
+
+def test_compressible_momentum_takes_few_transforms():
+    # The velocity and its gradient, the density, and what is divided by it, of each component.
+    strain = nu * (laplacian(v) + grad(div(v)) / 3) - sympy.Symbol("c", real=True) ** 2 * grad(s)
+    model = lower(Model({s: -div(s * v), v: -dot(v, grad(v)) + strain / s}))
+    assert parts(model) == (16, 6)
+    assert model.least_transforms == 8

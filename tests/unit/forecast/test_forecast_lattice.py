@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from slipstream.case import validate_case
 from slipstream.decomposition import Box
+from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.forecast import forecast, lattice_counter, load_machine, step_time
 from slipstream.forecast import noted_lattice as module
@@ -18,7 +19,7 @@ from slipstream.lattice.domain_decomposition import (
     percolating_pores,
 )
 from slipstream.lattice.population_layout import ENCODINGS
-from slipstream.lattice.pore_sites import stored_sites
+from slipstream.lattice.pore_sites import stored_sites, unit_of
 
 MACHINE = load_machine("summit")
 
@@ -63,7 +64,8 @@ def bytes_of_update(sites):
     """Return what the sites of a rank move in a step, on average over a pair."""
     links = ENCODINGS["compact"].bytes_per_site(D3Q19)
     of_pair = module.Storage(layout="vector-collision").bytes_per_update(links)
-    return stored_sites(sites) * sum(of_pair) / 2
+    stored = stored_sites(sites, unit=unit_of(NotingDevice("cuda")))
+    return stored * sum(of_pair) / 2
 
 
 @pytest.mark.parametrize("partition", ["bisection", "cartesian"])

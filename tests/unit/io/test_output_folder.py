@@ -114,7 +114,9 @@ def test_a_lock_file_is_neither_followed_nor_waited_for(tmp_path):
 def test_what_comes_between_looking_and_locking_is_refused(tmp_path):
     folder = check_folder(tmp_path / "out", overwrite=False)
     run_case(simulation(), folder, QUIET)
-    with pytest.raises(InputError, match="not empty"), claim_folder(folder, overwrite=False):
+    # It has states to go on from.
+    told = "not empty; go on with slipstream resume .*out, choose"
+    with pytest.raises(InputError, match=told), claim_folder(folder, overwrite=False):
         pass
     assert open_checkpoint(folder).step == 10
 

@@ -155,6 +155,16 @@ def test_the_function_does_not_warn_of_slow_flows(recwarn):
     assert not [one for one in recwarn if one.category is RuntimeWarning]
 
 
+def test_the_function_says_how_many_steps_a_slow_flow_lacks():
+    sample = make_sample("channel", (2, 24, 2), axis="y")
+    arguments = {"tolerance": 1e-6, "vectors": 0, "interval": 20, "device": "cpu"}
+    with pytest.warns(RuntimeWarning, match=r"help: about \d+ more at its pace by now") as caught:
+        permeability(sample, max_steps=1000, **arguments)
+    more = int(re.search(r"about (\d+) more", str(caught[0].message))[1])
+    steps = permeability(sample, **arguments).steps
+    assert 1000 + more == pytest.approx(steps, rel=0.15)
+
+
 def test_the_function_warns_if_the_steps_were_too_few():
     sample = make_sample("channel", (2, 12, 2), axis="y")
     told = r"not converged within max_steps = 100: .* steady flow is unknown; more steps"

@@ -54,6 +54,30 @@ def test_errors_are_as_large_as_they_are_said_to_be(spacing, length):
     assert np.median(found.fluctuation) == pytest.approx(1, rel=0.1)
 
 
+def twice_as_smooth(times, correlation_time, seeds, random):
+    """Return processes that have a derivative, as the energy of a flow: one made of the other."""
+    kept = np.exp(-2 * (times[1] - times[0]) / correlation_time)
+    early = np.arange(-20 * correlation_time, times[-1], times[1] - times[0])
+    values = process(early, correlation_time / 2, seeds, random)
+    for n in range(1, len(values)):
+        values[n] += kept * values[n - 1]
+    return values[-len(times) :]
+
+
+@pytest.mark.parametrize("made", [process, twice_as_smooth])
+@pytest.mark.parametrize("length", [2, 5, 12, 20, 50])
+def test_short_records_have_wide_errors_or_a_warning(made, length):
+    """What docs/howto/averages.md says of the number of records within two errors."""
+    random = np.random.default_rng(7)
+    times = np.linspace(0, length, 20 * max(length, 10))
+    found = time_average(times, made(times, 1.0, 1000, random), since=0)
+    is_within = np.abs(found.mean) < 2 * found.error
+    is_warned = found.correlation_times < FEWEST_CORRELATION_TIMES
+    assert (is_within | is_warned).mean() > 0.90
+    if length >= 12:
+        assert is_within.mean() > 0.89
+
+
 def test_errors_of_samples_at_unequal_distances():
     random = np.random.default_rng(5)
     for shape in (1, 4):  # of gaps from very small to many times their mean

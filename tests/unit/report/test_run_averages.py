@@ -54,6 +54,22 @@ def test_a_column_of_the_series(folder):
     assert run.average("work", since=20, until=60).until == 60
 
 
+def test_a_record_of_few_times_energy_over_dissipation_is_warned_of(tmp_path):
+    """Such a record does not show the slow motion of the energy, whatever its scatter says."""
+    (tmp_path / "case.toml").write_text('solver = "spectral"\n')
+    random = np.random.default_rng(4)
+    series = Series(tmp_path, {"energy": "", "dissipation": ""})
+    for step, time in enumerate(TIMES):
+        energy = 0.3 + 0.01 * random.standard_normal()
+        series.append(step, time, 0.25, {"energy": energy, "dissipation": 0.1})
+    series.close()
+    run = RunFolder(tmp_path)
+    (warning,) = average_of_run(run, "energy", since=0, until=20).warnings
+    assert "6.8 times energy / dissipation long, less than 20" in warning
+    assert not average_of_run(run, "energy", since=0, until=100).warnings
+    assert not average_of_run(run, "dissipation", since=0, until=20).warnings
+
+
 def test_a_spectrum_by_shell_and_a_field_by_point(folder):
     run = ss.open(folder)
     spectrum = run.average("energy_spectrum", since=0)

@@ -58,7 +58,7 @@ def _read(path: Path, time: int | None, problem: SpectralProblem) -> np.ndarray:
 def _read_component(
     name: str, array: Any, time: int | None, problem: SpectralProblem, target: np.ndarray
 ) -> None:
-    """Read this rank's planes of an array into `target`."""
+    """Read this rank's points of an array into `target`."""
     expected, shape = problem.geometry.shape, tuple(array.shape)
     if len(shape) not in (3, 4) or shape[-3:] != expected:
         raise InputError(
@@ -68,10 +68,10 @@ def _read_component(
     if np.dtype(array.dtype).kind not in "iuf":
         raise InputError(f"initial.path: {name} is of type {array.dtype}; accepted: real numbers")
     place = _snapshot(name, shape, time)
-    planes = problem.geometry.physical_box.slices()[0]
+    planes, rows, _ = problem.geometry.physical_box.slices()
     if target.size:
         with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-            target[...] = array[(*place, planes)]
+            target[...] = array[(*place, planes)][:, rows]
     if not np.isfinite(target).all():
         raise InputError(
             f"initial.path: {name} has values that are infinite or not a number (NaN); accepted: "

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Any
 
+import numpy as np
 import sympy
 
 from slipstream.array_types import Comm
@@ -51,8 +52,12 @@ FlowOf = Callable[[SpectralProblem, Settings, list[FieldParts]], InitialFlow]
 
 
 def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
-    vectors = [field for field in fields if field.is_vector]
-    if not vectors:
+    # Of scalars in a plane, the vectors that follow from them are random.
+    vectors = {
+        field.name: slice(field.first, field.first + 3) for field in fields if field.is_vector
+    }
+    of_plane = {name: first for name, (first, _) in problem.model.plane_vectors.items()}
+    if not vectors and not of_plane:
         raise InputError(
             "initial.flow: 'random' is for vectors, of which the model has none; accepted "
             "for scalars: formula"
@@ -62,7 +67,8 @@ def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldPart
         from slipstream.spectral.initial_conditions.random_field import random_flow
 
         waves = flow.wavenumbers
-        for number, field in enumerate(vectors):
+        axes = np.ix_(waves.z, waves.y, waves.x)
+        for number, name in enumerate([*vectors, *of_plane]):
             modes = random_flow(
                 waves,
                 settings.peak_wavenumber,
@@ -70,7 +76,11 @@ def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldPart
                 settings.seed + number,
                 problem.complex_dtype,
             )
-            target = flow.modes_of(flow.state[field.first : field.first + 3])
+            place: Any = vectors.get(name)
+            if place is None:
+                place = of_plane[name]
+                modes = problem.scalar_of_vector(name, modes, axes).astype(modes.dtype)
+            target = flow.modes_of(flow.state[place])
             flow.device.run(flow.device.copy(target, modes))
         kept = waves.largest / waves.unit
         if settings.peak_wavenumber <= kept:

@@ -1,0 +1,179 @@
+"""Models of two-dimensional flow: one or two scalars in a plane, normal to z.
+
+Each has a stream function psi, of which the velocity is ``z_hat x grad(psi)``. Vorticity and its
+like do not know the mean of the velocity, which is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from slipstream.equations.model_definition import Model
+from slipstream.equations.vector_calculus import (
+    Quantity,
+    Scalar,
+    abs2,
+    cross,
+    curl,
+    div,
+    dot,
+    outer,
+    x_hat,
+    z_hat,
+)
+from slipstream.equations.wavenumber_functions import laplacian, spectral
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Power = Annotated[int, Field(ge=1, le=8)]
+Count = Annotated[int, Field(ge=0, le=8)]
+
+
+def damping(quantity: Quantity, coefficient: Any, power: int) -> Quantity:
+    """Return ``-coefficient (-laplacian)^power``: viscosity, or hyperviscosity."""
+    return (-1) ** (power + 1) * coefficient * laplacian(quantity, power)
+
+
+def friction(quantity: Quantity, drag: Any, hypoviscosity: Any, power: int) -> Quantity:
+    """Return ``-drag - hypoviscosity (-laplacian)^-power``: what damps large scales."""
+    return -drag * quantity + damping(quantity, hypoviscosity, -power)
+
+
+def _velocity(stream: Quantity) -> Quantity:
+    return curl(-stream * z_hat)
+
+
+def _advected(u: Quantity) -> Quantity:
+    """Return ``-u . grad(vorticity)``, of products that take the fewest transforms."""
+    return -dot(z_hat, curl(div(outer(u, u))))
+
+
+def hd2d(
+    viscosity: NotNegative,
+    viscosity_power: Power = 1,
+    drag: NotNegative = 0.0,
+    hypoviscosity: NotNegative = 0.0,
+    hypoviscosity_power: Power = 1,
+    beta: float = 0.0,
+) -> Model:
+    """Two-dimensional Navier-Stokes equations by vorticity, on demand on a beta plane.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity.
+    viscosity_power
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
+    drag
+        Linear (Ekman) drag, -drag vorticity.
+    hypoviscosity
+        Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
+    hypoviscosity_power
+        That power.
+    beta
+        Gradient along y of the Coriolis parameter.
+    """
+    w = Scalar("vorticity")
+    u = _velocity(laplacian(w, -1))
+    rate = _advected(u) - beta * u[1] + damping(w, viscosity, viscosity_power)
+    return Model(
+        {w: rate + friction(w, drag, hypoviscosity, hypoviscosity_power)},
+        means={"kinetic_energy": abs2(u) / 2},
+        plane_vectors={"velocity": (w, u)},
+    )
+
+
+def mhd2d(
+    viscosity: NotNegative,
+    resistivity: NotNegative,
+    viscosity_power: Power = 1,
+    drag: NotNegative = 0.0,
+    mean_field: float = 0.0,
+) -> Model:
+    """Two-dimensional magnetohydrodynamics by vorticity and flux function; a mean field is along x.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity.
+    resistivity
+        Magnetic diffusivity.
+    viscosity_power
+        2 and more: hyperviscosity, and as high a power of the resistivity.
+    drag
+        Linear drag, -drag vorticity.
+    mean_field
+        Uniform magnetic field along x, as an Alfven velocity.
+    """
+    w, a = Scalar("vorticity"), Scalar("flux")
+    u, b, B = _velocity(laplacian(w, -1)), curl(a * z_hat), mean_field * x_hat
+    bent = dot(z_hat, curl(div(outer(b, b)) + cross(curl(b), B)))
+    rate = _advected(u) + bent + damping(w, viscosity, viscosity_power) - drag * w
+    induced = dot(z_hat, cross(u, b) + cross(u, B))
+    return Model(
+        {w: rate, a: induced + damping(a, resistivity, viscosity_power)},
+        means={
+            "kinetic_energy": abs2(u) / 2,
+            "magnetic_energy": abs2(b) / 2,
+            "cross_helicity": dot(u, b),
+        },
+        plane_vectors={"velocity": (w, u), "magnetic": (a, b)},
+    )
+
+
+def sqg(
+    diffusivity: NotNegative,
+    diffusivity_power: Power = 1,
+    drag: NotNegative = 0.0,
+    gradient: float = 0.0,
+) -> Model:
+    """Surface quasi-geostrophic flow: buoyancy theta = -(-laplacian)^(1/2) psi at a surface.
+
+    Parameters
+    ----------
+    diffusivity
+        Of the buoyancy.
+    diffusivity_power
+        2 and more: hyperdiffusion, -diffusivity (-laplacian)^power.
+    drag
+        Linear damping, -drag buoyancy.
+    gradient
+        Mean gradient of the buoyancy along y.
+    """
+    s = Scalar("buoyancy")
+    u = _velocity(laplacian(s, -0.5))
+    rate = -div(u * s) - gradient * u[1] + damping(s, diffusivity, diffusivity_power)
+    means = {"kinetic_energy": abs2(u) / 2, "stream_buoyancy": laplacian(s, -0.5) * s}
+    return Model({s: rate - drag * s}, means=means, plane_vectors={"velocity": (s, u)})
+
+
+def chm(
+    viscosity: NotNegative,
+    radius: Positive,
+    beta: float = 0.0,
+    viscosity_power: Power = 1,
+    drag: NotNegative = 0.0,
+) -> Model:
+    """Charney-Hasegawa-Mima equation of the potential vorticity q = (laplacian - 1/radius^2) psi.
+
+    Parameters
+    ----------
+    viscosity
+        Diffusivity of the potential vorticity.
+    radius
+        Rossby's radius of deformation, or the ion sound Larmor radius.
+    beta
+        Gradient along y of the Coriolis parameter, or of the density's logarithm.
+    viscosity_power
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
+    drag
+        Linear damping, -drag q.
+    """
+    q = Scalar("potential_vorticity")
+    stream = spectral(lambda kx, ky, kz: -1 / (kx**2 + ky**2 + 1 / radius**2), q)
+    u = _velocity(stream)
+    rate = _advected(u) - beta * u[1] + damping(q, viscosity, viscosity_power) - drag * q
+    means = {"kinetic_energy": abs2(u) / 2, "total_energy": -stream * q / 2}
+    return Model({q: rate}, means=means, plane_vectors={"velocity": (q, u)})

@@ -1,0 +1,115 @@
+"""Linear terms that are integrated exactly, damping, waves and what couples components."""
+
+import math
+
+import numpy as np
+import pytest
+
+from field_values import coordinates, formulas, largest_error, values
+from flows import BOUSSINESQ, MHD, advance, modes_of, relative_error, start
+from slipstream.errors import InputError
+from slipstream.spectral.linear_operator import LinearOperator
+
+KDV = """
+from slipstream.equations import Model, Scalar, dot, grad, laplacian, x_hat
+
+def kdv(dispersion):
+    h = Scalar("height")
+    along = dot(x_hat, grad(h))
+    return Model({h: -3 * dot(x_hat, grad(h**2)) - dispersion * laplacian(along)})
+"""
+ALL = "numerics.linear=all"
+WAVES = {
+    # Settings of a wave's model, its wavevector, and its frequency.
+    "inertia-gravity": (
+        (*BOUSSINESQ, "equation.rotation=1.5", "equation.diffusivity=0"),
+        (2, 1, 3),
+        math.sqrt((4.0**2 * 5 + 3.0**2 * 9) / 14),
+    ),
+    "Alfven": ((*MHD, "equation.mean_field=2.5", "equation.resistivity=0"), (1, 2, 3), 7.5),
+}
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "rk2", "jst3", "etdrk2", "etdrk4"])
+@pytest.mark.parametrize("name", WAVES)
+def test_waves_have_their_frequencies_at_ten_times_the_explicit_step(name, integrator, device):
+    settings, wavevector, omega = WAVES[name]
+    given = (
+        *settings,
+        "grid.points=12",
+        "equation.viscosity=0",
+        "initial.flow=wave",
+        f"initial.wavevector={list(wavevector)}",
+        "initial.amplitude=1e-7",
+    )
+    explicit = start(device, *given, ALL, f"time.integrator={integrator}")
+    fastest = LinearOperator(explicit.problem).wave_rate
+    # Four periods, in steps ten times those at which explicit rk4 becomes unstable.
+    step = 10 * 2.8 / fastest
+    before = values(explicit)
+    later = values(advance(explicit, 4, step))
+    turned = start(device, *given)
+    state, phase = turned.flow.modes_of(turned.flow.state), np.exp(-1j * omega * 4 * step)
+    # Of a real field, both a mode and its conjugate are waves: a exp(i (k x - omega t)).
+    at = tuple(wavevector[::-1])
+    state[(slice(None), *at)] *= phase
+    for name_of, expected in values(turned).items():
+        error = np.abs(later[name_of] - expected).max()
+        assert error <= 1e-11 * max(np.abs(own).max() for own in before.values()), name_of
+
+
+@pytest.mark.parametrize(("integrator", "order"), [("etdrk2", 2), ("etdrk4", 4), ("rk4", 4)])
+def test_orders_with_coupled_stiff_terms(integrator, order, device):
+    def after(steps, integrator, linear):
+        simulation = start(
+            device,
+            *BOUSSINESQ,
+            "equation.rotation=3",
+            "grid.points=10",
+            f"time.integrator={integrator}",
+            f"numerics.linear={linear}",
+        )
+        return modes_of(advance(simulation, steps, 0.4 / steps))
+
+    exact = after(192, "rk4", "decay")
+    coarse, fine = (np.abs(after(n, integrator, "all") - exact).max() for n in (12, 24))
+    assert math.log2(coarse / fine) == pytest.approx(order, abs=0.25)
+
+
+def test_soliton_of_korteweg_and_de_vries_takes_few_steps(device, tmp_path):
+    path = tmp_path / "kdv.py"
+    path.write_text(KDV)
+    width, time, length = 2.0, 0.5, 20.0
+    profile = f"{width**2 / 2}/cosh({width / 2}*(x - {length / 2}))**2"
+    simulation = start(
+        device,
+        f"equation={{ model = '{path}:kdv', dispersion = 1 }}",
+        "grid.points=[256, 1, 1]",
+        f"grid.length=[{length}, 1, 1]",
+        *formulas(height=profile),
+        "time.integrator=etdrk4",
+    )
+    # The third power of the largest wavenumber would take 0.5 * (2 pi 85 / 20)^3 / 2.8 = 3400.
+    advance(simulation, 200, time / 200)
+    x, _, _ = coordinates(simulation)
+    moved = np.mod(x - width**2 * time, length) - length / 2
+    expected = width**2 / 2 / np.cosh(width / 2 * moved) ** 2
+    assert largest_error(simulation, height=expected + 0 * values(simulation)["height"]) <= 1e-6
+
+
+def test_damping_is_the_same_in_both_ways(device):
+    given = ("grid.points=12", "equation.viscosity=0.05", "equation.hypoviscosity=0.3")
+    plain, all_linear = (
+        modes_of(advance(start(device, *given, f"numerics.linear={one}"), 5))
+        for one in ("decay", "all")
+    )
+    assert relative_error(all_linear, plain) <= 1e-13
+
+
+def test_steps_are_bounded_by_speeds_alone(device):
+    stiff = (*BOUSSINESQ, "equation.buoyancy_frequency=400", "time.cfl=0.5", "time.step=null")
+    settings = [one for one in stiff if one != "time.step=null"]
+    sizes = [start(device, *settings, *more).step_size() for more in ((), (ALL,))]
+    assert sizes[1] > 10 * sizes[0]
+    with pytest.raises(InputError, match="'linear' = 'all' integrates damping exactly too"):
+        start(device, ALL, "numerics.integrating_factor=false")

@@ -1,0 +1,157 @@
+"""Arrays in files: transfers of any views, and steps and transforms of the same bits as in core."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from flows import advance, make_case, modes_of
+from slipstream.device import HostDevice
+from slipstream.device.memory_meter import MemoryMeter
+from slipstream.errors import InputError
+from slipstream.fft import DistributedFFT
+from slipstream.outofcore import file_arrays
+from slipstream.outofcore.file_arrays import FileHome, TileHost, file_home, files_of
+from slipstream.outofcore.file_transfers import FileTransfer
+from slipstream.spectral.spectral_simulation import SpectralSimulation
+
+DEVICE = HostDevice(threads=2)
+MODELS = {
+    "hd": ("time.integrator=rk2",),
+    "rk4": ("time.integrator=rk4",),
+    "single": ("numerics.precision=float32",),
+    "shifted": ("numerics.dealiasing=phase-shift",),
+    "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),
+    "boussinesq": (
+        "equation.model=boussinesq",
+        "equation.diffusivity=0.02",
+        "equation.buoyancy_frequency=2.0",
+    ),
+}
+
+
+@pytest.fixture
+def all_in_files(monkeypatch):
+    """Let small arrays be in files too, and stripes be short."""
+    monkeypatch.setattr(file_arrays, "_SMALL", 1)
+    monkeypatch.setattr(file_arrays, "_STRIPE", 4 * 4096)
+
+
+def transferred(home, shape, where, dtype=np.float32):
+    """Write some random values to a part of a new array, read them back, and return all three."""
+    array = home.zeros(shape, dtype)
+    part = array[where]
+    values = np.random.default_rng(0).random(part.shape).astype(dtype)
+    files = files_of(part)
+    FileTransfer(part, values, files, False)(None)
+    found = np.empty_like(values)
+    FileTransfer(found, part, files, True)(None)
+    return array, values, found
+
+
+@pytest.mark.parametrize("folders", [1, 3])
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "where"),
+    [
+        ((3, 7, 1024), np.s_[:]),
+        ((3, 7, 1024), np.s_[1:, 2:5, 128:896]),
+        ((5, 11, 333), np.s_[:, 3:9, 5:300]),
+        ((5, 4, 700), np.s_[::2, 1, :]),
+        ((2, 3, 1 << 18), np.s_[:, 1:, 1:-1]),
+        ((64, 64), np.s_[:, ::2]),
+    ],
+)
+def test_any_part_of_an_array_is_written_and_read(
+    tmp_path, all_in_files, monkeypatch, folders, direct, shape, where
+):
+    if not direct:
+        monkeypatch.delattr(os, "O_DIRECT")
+    paths = [tmp_path / str(number) for number in range(folders)]
+    for path in paths:
+        path.mkdir()
+    home = file_home([str(path) for path in paths], DEVICE)
+    array, values, found = transferred(home, shape, where)
+    assert found.tobytes() == values.tobytes()
+    expected = np.zeros(shape, np.float32)
+    expected[where] = values
+    assert np.array_equal(array, expected)
+    assert not any(os.listdir(path) for path in paths)  # files have no names
+
+
+def start(settings, *run):
+    simulation = SpectralSimulation(make_case("grid.points=[16, 12, 10]", *settings, *run))
+    simulation.prepare()
+    return simulation
+
+
+@pytest.mark.parametrize("resident", ["true", "false"])
+@pytest.mark.parametrize("model", MODELS)
+def test_steps_from_files_give_the_bits_of_steps_in_core(tmp_path, all_in_files, model, resident):
+    settings = MODELS[model]
+    how = f"run.streaming={{ tiles = 3, resident = {resident} }}"
+    disk = start(settings, "run.residency=disk", f"run.scratch={tmp_path}", how)
+    core = start(settings)
+    assert disk.placement.residency == "disk" and files_of(disk.flow.state) is not None
+    for simulation in (disk, core):
+        advance(simulation, 3)
+    assert modes_of(disk).tobytes() == modes_of(core).tobytes()
+    for one, other in zip(disk.fields(), core.fields(), strict=True):
+        assert np.array_equal(one.data, other.data), one.name
+
+
+@pytest.mark.parametrize("truncation", [None, "2/3"])
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_transforms_of_files_give_the_bits_of_transforms_in_core(
+    tmp_path, all_in_files, dtype, truncation
+):
+    shape, how = (18, 14, 22), {"dtype": dtype, "truncation": truncation, "device": DEVICE}
+    disk = DistributedFFT(
+        shape, residency="disk", scratch=str(tmp_path), streaming={"tiles": 4}, **how
+    )
+    core = DistributedFFT(shape, **how)
+    generator = np.random.default_rng(1)
+    points = (
+        generator.random(shape) + (1j * generator.random(shape) if "c" in dtype else 0)
+    ).astype(dtype)
+    modes = core.forward(points)
+    given = np.memmap(tmp_path / "points", dtype, "w+", shape=shape)
+    result = np.memmap(tmp_path / "modes", modes.dtype, "w+", shape=modes.shape)
+    given[...] = points
+    disk.forward(given, result)
+    assert np.array_equal(result, modes)
+    own = disk.forward(points)
+    assert files_of(own) is not None and np.array_equal(own, modes)
+    assert np.array_equal(disk.backward(own), core.backward(modes))
+    disk.backward(result, given)
+    assert np.array_equal(given, core.backward(modes))
+
+
+def test_a_full_drive_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(file, offset, size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(InputError, match=r"scratch: no file of .* in .*: No space left on device"):
+        file_home(str(tmp_path), DEVICE).zeros((1 << 20,), np.float32)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("scratch", ["/nowhere/at/all", [3]])
+def test_folders_that_are_none_are_refused(scratch):
+    with pytest.raises(InputError, match=r"scratch .*; accepted: a folder, or a list of folders"):
+        DistributedFFT((8, 8, 8), residency="disk", scratch=scratch)
+
+
+def test_memory_of_tiles_keeps_its_limit(tmp_path, all_in_files):
+    settings = "run.residency=disk", f"run.scratch={tmp_path}", "run.memory=2 MiB"
+    meter = MemoryMeter()
+    with meter:
+        simulation = SpectralSimulation(make_case("grid.points=48", *settings))
+        simulation._allocate()
+    taken = meter.total()
+    assert taken["host"] <= 2 << 20
+    assert taken["disk"] > 7 << 20
+    assert isinstance(simulation.placement.home, FileHome)
+    assert isinstance(simulation.placement.device, TileHost)
