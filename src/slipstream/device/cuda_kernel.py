@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30
+_MAXIMUM_ROWS = 65535  # along the second and third axis of a grid
 # That have a row to themselves where a kernel reduces: ROW_THREADS of gpu_vendor.hpp.
 _ROW_THREADS = 32
 
@@ -41,14 +42,17 @@ class CudaKernel(Kernel):
         grid: tuple[int, ...]
         block: tuple[int, ...]
         if isinstance(launch, BlockLaunch):
-            grid, block = (launch.blocks,), (launch.threads,)
+            grid, block = (launch.blocks, launch.rows, launch.layers), (launch.threads,)
             shared = launch.shared_bytes
         else:
             grid, block = _row_grid(launch)
             shared = 0
         # Kernels go on with the rows, or blocks, that a smaller grid leaves.
         most_blocks = self._device.vendor.most_threads // math.prod(block)
-        grid = (min(*grid, _MAXIMUM_BLOCKS, most_blocks),)
+        grid = (
+            min(grid[0], _MAXIMUM_BLOCKS, most_blocks),
+            *(min(n, _MAXIMUM_ROWS) for n in grid[1:]),
+        )
         if 0 in grid:
             return lambda stream: None
         program.want(self._name, shared)

@@ -90,12 +90,15 @@ class RowLaunch:
 class BlockLaunch:
     """Iteration space of a ``FOR_BLOCKS`` kernel: independent blocks of cooperating threads.
 
-    Threads, and bytes of shared memory, are those of one block on a GPU.
+    Threads, and bytes of shared memory, are those of one block on a GPU. A ``FOR_BLOCK_GRID``
+    kernel has `blocks` in each of `rows` rows in each of `layers` layers.
     """
 
     blocks: int
     threads: int
     shared_bytes: int
+    rows: int = 1
+    layers: int = 1
 
 
 class Kernel(ABC):
@@ -160,12 +163,12 @@ class Device(ABC):
         which share nothing while each works through batches of its own; one on a GPU.
     shared_memory_limit : int
         Bytes of shared memory that a block of a tiled kernel may have.
-    inline : bool
-        Whether operations are over when they have been submitted.
-    pause : float
     multiprocessors, blocks_per_multiprocessor : int
         How many there are, and how many blocks one of them holds at most; of a CPU, those of the
         GPU that its tiled kernels are laid out for.
+    inline : bool
+        Whether operations are over when they have been submitted.
+    pause : float
         Seconds for which a thread that polls leaves its core to the kernels, between two polls.
     row_bytes : int
         Rows of large arrays are best accessed where they start at multiples of this.
@@ -178,11 +181,11 @@ class Device(ABC):
     identity: str
     lanes: int
     shared_memory_limit: int
+    multiprocessors: int
+    blocks_per_multiprocessor: int
     inline: bool = False
     notes: bool = False
     pause: float
-    multiprocessors: int
-    blocks_per_multiprocessor: int
     row_bytes: int
     array_module: ModuleType
     default_stream: Stream

@@ -9,6 +9,7 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.device import REAL_NAMES, Device, Kernel, Operation, RowLaunch
+from slipstream.fft.slab_layout import NOT_KEPT
 from slipstream.fft.truncation import Modes
 
 
@@ -35,8 +36,20 @@ class RowTables:
 
     @functools.cached_property
     def entries(self) -> Array:
-        """Offset and pitch of each row side by side, as kernels of GPUs read them."""
-        return self._device.array(np.stack(self._tables, axis=1))
+        """Offset, pitch and whether it is kept, of each row, as kernels of GPUs read them."""
+        offset, pitch = self._tables
+        is_kept = offset != NOT_KEPT
+        kept_pitch = np.where(is_kept, pitch, 0)
+        if kept_pitch.min(initial=0) < 0 or kept_pitch.max(initial=0) >= 1 << 32:
+            raise ValueError("planes of rows lie at most 2^32 complex numbers apart")
+        return self._device.array(
+            np.stack([offset, kept_pitch | is_kept.astype(np.int64) << 32], axis=1)
+        )
+
+    def stored_parts(self, parts: int) -> tuple[int, ...]:
+        """Return whether none (0), some (1) or all (2) rows of each of so many parts are kept."""
+        kept = (self._tables[0] != NOT_KEPT).reshape(parts, -1)
+        return tuple(2 if part.all() else int(part.any()) for part in kept)
 
 
 class RowMover:

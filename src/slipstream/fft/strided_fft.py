@@ -25,7 +25,6 @@ class StridedTransform:
 
     def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
         self._device, self._n, self._real_dtype = device, n, np.dtype(real_dtype)
-        self._scale = self._real_dtype.type(1)
         self._roots = device.array(gpu_fft_launch.roots(n, real_dtype))
         if not self.supports(device, n, real_dtype):
             raise ValueError(f"there is no kernel for transforms of {n} points")
@@ -98,14 +97,18 @@ class StridedTransform:
         limit, sign = self._device.shared_memory_limit, -1 if forward else 1
         tile = gpu_fft_launch.strided_fft(self._n, self._real_dtype, sign, limit, are_even)
         assert tile is not None  # as the constructor has found
-        constants = {**tile.constants, "POINT_TABLES": int(point_tables is not None)}
+        radices = cast("tuple[int, ...]", tile.constants["RADICES"])
+        constants = {
+            **tile.constants,
+            "POINT_TABLES": int(point_tables is not None),
+            "STORED_PARTS": mode_tables.stored_parts(radices[-1] if forward else radices[0]),
+        }
         fields, outer, columns = shape
         return self._device.kernel(tile.header, tile.name, **constants).bind(
-            tile.launch(columns, fields * outer),
+            tile.launch(columns, outer, fields),
             point_base if forward else mode_base,
             mode_base if forward else point_base,
             self._roots,
-            self._scale,
             mode_tables.entries,
             mode_first,
             fields,

@@ -134,3 +134,55 @@ struct Butterfly<16, Sign> {
     }
   }
 };
+
+// a + w b takes four fused operations, and a - w b, as twice a less that, two. By a product and two sums
+// they would take eight.
+INLINE Complex plus_turned(Complex a, Complex b, Complex w) {
+  return {fma(-w.im, b.im, fma(w.re, b.re, a.re)), fma(w.im, b.re, fma(w.re, b.im, a.im))};
+}
+INLINE Complex twice_less(Complex a, Complex b) {
+  return {fma(Real(2), a.re, -b.re), fma(Real(2), a.im, -b.im)};
+}
+
+// Transforms R elements that are turned before: v[r] times first^r. If R is a power of two, each of its
+// steps (decimation in time) turns as it adds. `turns` are first, its square, the square of that ...
+template <int R, int Sign>
+struct TurnedButterfly {
+  template <class Value>
+  static INLINE void steps(Value* v, const Complex* turns) {
+    if constexpr (R > 1) {
+      Value even[R / 2], odd[R / 2];
+      UNROLL for (int k = 0; k < R / 2; ++k) even[k] = v[2 * k], odd[k] = v[2 * k + 1];
+      TurnedButterfly<R / 2, Sign>::steps(even, turns + 1);
+      TurnedButterfly<R / 2, Sign>::steps(odd, turns + 1);
+      UNROLL for (int k = 0; k < R / 2; ++k) {
+        // w = turns[0] exp(Sign 2 pi i k / R); `part` counts sixteenths of a circle.
+        constexpr Real c = Real(0.92387953251128675613), s = Real(0.38268343236508977173);
+        const int part = R < 4 ? 0 : k % (R / 4) * (16 / R);
+        Complex w = turns[0];
+        if (part == 1) w = turn(w, Complex{c, Sign * s});
+        if (part == 2) w = half_root * eighth_turn<Sign>(w);
+        if (part == 3) w = turn(w, Complex{s, Sign * c});
+        if (R >= 4 && k >= R / 4) w = quarter_turn<Sign>(w);
+        v[k] = plus_turned(even[k], odd[k], w);
+        v[k + R / 2] = twice_less(even[k], v[k]);
+      }
+    }
+  }
+  template <class Value>
+  static INLINE void apply(Value* v, Complex first, const Complex* RESTRICT roots, int spacing) {
+    if constexpr ((R & (R - 1)) == 0) {
+      Complex turns[] = {first, first, first, first};
+      UNROLL for (int i = 1; i < 4; ++i) turns[i] = turn(turns[i - 1], turns[i - 1]);
+      steps(v, turns);
+    } else {
+      // The powers are multiplied up, not looked up: a gather from the table would take more cycles
+      // than the arithmetic. The products are log2(R) deep, so rounding stays small.
+      Complex power[R + 1];
+      power[1] = first;
+      UNROLL for (int r = 2; r < R; ++r) power[r] = turn(power[r / 2], power[r - r / 2]);
+      UNROLL for (int r = 1; r < R; ++r) v[r] = turn(v[r], power[r]);
+      Butterfly<R, Sign>::apply(v, roots, spacing);
+    }
+  }
+};

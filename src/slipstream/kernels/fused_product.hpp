@@ -19,6 +19,12 @@
 // whose result is a rate (such as that of the CFL condition) of which the maximum is wanted; ODD_ROWS, the
 // rows of a plane if they are an odd number.
 #pragma once
+// With KEPT, each row keeps as many modes, and the number of rows is even if there are no ODD_ROWS.
+#ifdef KEPT
+constexpr bool is_kept_known = true;
+#else
+constexpr bool is_kept_known = false;
+#endif
 #include "paired_real_fft.hpp"
 #ifndef ODD_ROWS
 #define ODD_ROWS 0
@@ -39,14 +45,33 @@ INLINE Index pairs_of(Index rows) {
   return (rows + 1) / 2;
 #endif
 }
-INLINE RowPair rows_of_pair(const Complex* field, Index stride, Index pair, Index rows, Index kept) {
+
+// A pair of rows that exists. With KEPT, which modes are kept is mostly known at compile time.
+struct ProductPair {
+  Complex *a, *b;
+  int kept;
+  bool has_second;
+  INLINE ProductPair(const Complex* field, Index stride, Index pair, Index rows, Index kept)
+      : kept(is_kept_known ? KEPT : int(kept)) {
 #if ODD_ROWS
-  const Index first = pair / pairs_of_plane * ODD_ROWS;
-  return RowPair(field + first * stride, stride, pair % pairs_of_plane, first < rows ? ODD_ROWS : 0, kept);
+    const Index plane = pair / pairs_of_plane, own = pair - plane * pairs_of_plane;
+    const Index row = plane * ODD_ROWS + 2 * own;
+    has_second = own < pairs_of_plane - 1;
 #else
-  return RowPair(field, stride, pair, rows, kept);
+    const Index row = 2 * pair;
+    has_second = is_kept_known || row + 1 < rows;
 #endif
-}
+    a = const_cast<Complex*>(field) + row * stride;
+    b = a + stride;
+  }
+  INLINE ProductPair from(int mode) const {
+    ProductPair rest = *this;
+    rest.a = opaque(a + mode), rest.b = opaque(b + mode), rest.kept -= mode;
+    return rest;
+  }
+  INLINE bool has_a(int k, bool is_kept) const { return is_kept_known && is_kept || k < kept; }
+  INLINE bool has_b(int k, bool is_kept) const { return has_a(k, is_kept) && has_second; }
+};
 
 // `radix` points of every field, of two rows each.
 struct Points {
@@ -105,7 +130,7 @@ struct Points {
 // Where the modes of products go.
 struct Target {
   Complex* modes;
-  Index field, row, rows, kept, first_pair;
+  Index field, row, rows, kept, first_pair, pairs;
   Real scale;
 };
 
@@ -115,8 +140,9 @@ INLINE void finish_products(const Target& target, Complex* tile, const Complex* 
   forward_passes<middle - 1, count, row_count>(tile, roots);
   FOR_TILE(line, PAIRS * count, q, mirrored_pairs) {
     const int pair = line / count, product = line % count;
-    const RowPair modes = rows_of_pair(target.modes + (first + product) * target.field, target.row,
-                                       target.first_pair + pair, target.rows, target.kept);
+    if (PAIRS > 1 && target.first_pair + pair >= target.pairs) continue;
+    const ProductPair modes(target.modes + (first + product) * target.field, target.row,
+                            target.first_pair + pair, target.rows, target.kept);
     store_modes(modes, tile + (pair * row_count + product) * row_size, q, roots, target.scale);
   }
   BLOCK_BARRIER  // the next products write the tile
@@ -130,8 +156,8 @@ INLINE void products_in_groups(const Held& points, const Target& target, Complex
     constexpr int count = OUTPUTS - first < GROUP ? OUTPUTS - first : GROUP;
     FOR_TILE(pair, PAIRS, b, Pass<middle>::butterflies) {
       OF_ITEM(points, pair * Pass<middle>::butterflies + b)
-          .template store_products<first, count>(tile + pair * row_count * row_size, b, roots,
-                                                 parameters);
+          .template store_products<first, count>(tile + pair * row_count * row_size,
+                                                 spread<Pass<middle>>(b), roots, parameters);
     }
     BLOCK_BARRIER
     finish_products<first, count>(target, tile, roots);
@@ -148,23 +174,26 @@ KERNEL fused_product(const Complex* source, Complex* target, const Complex* REST
                      Index kept, Index source_field, Index source_row, Index target_field,
                      Index target_row) {
   constexpr int butterflies = Pass<middle>::butterflies;
-  FOR_BLOCKS(block, (pairs_of(rows) + PAIRS - 1) / PAIRS) {
+  const Index pairs = pairs_of(rows);
+  FOR_BLOCKS(block, (pairs + PAIRS - 1) / PAIRS) {
     SHARED(Complex, tile, PAIRS * row_count * row_size);
     FOR_TILE(line, PAIRS * INPUTS, q, mirrored_pairs) {
       const int pair = line / INPUTS, field = line % INPUTS;
-      const RowPair modes =
-          rows_of_pair(source + field * source_field, source_row, block * PAIRS + pair, rows, kept);
+      const Index number = block * PAIRS + pair;
+      // In place of a pair that does not exist, the last one, which is a pair of this block too.
+      const ProductPair modes(source + field * source_field, source_row,
+                              PAIRS == 1 || number < pairs ? number : pairs - 1, rows, kept);
       load_modes(modes, tile + (pair * row_count + field) * row_size, q, roots);
     }
     BLOCK_BARRIER
     backward_passes<1, INPUTS, row_count>(tile, roots);
-    const Target products = {target, target_field, target_row, rows, kept, block * PAIRS, scale};
+    const Target products = {target, target_field, target_row, rows, kept, block * PAIRS, pairs, scale};
     Index largest = 0;
     if constexpr (GROUP < OUTPUTS) {
       PER_ITEM(Points, points, PAIRS * butterflies);
       FOR_TILE(pair, PAIRS, b, butterflies) {
         Points& here = OF_ITEM(points, pair * butterflies + b);
-        here.load_from(tile + pair * row_count * row_size, b, roots);
+        here.load_from(tile + pair * row_count * row_size, spread<Pass<middle>>(b), roots);
         const Index bits = here.largest_rate(parameters);
         largest = bits > largest ? bits : largest;
       }
@@ -174,10 +203,10 @@ KERNEL fused_product(const Complex* source, Complex* target, const Complex* REST
       FOR_TILE(pair, PAIRS, b, butterflies) {
         Complex* here = tile + pair * row_count * row_size;
         Points points;
-        points.load_from(here, b, roots);
+        points.load_from(here, spread<Pass<middle>>(b), roots);
         const Index bits = points.largest_rate(parameters);
         largest = bits > largest ? bits : largest;
-        points.template store_products<0, OUTPUTS>(here, b, roots, parameters);
+        points.template store_products<0, OUTPUTS>(here, spread<Pass<middle>>(b), roots, parameters);
       }
       block_maximum(maxima + block, largest);
       BLOCK_BARRIER

@@ -49,6 +49,11 @@ INLINE Index system_load_acquire(const Index* source) {
 
 INLINE int thread_number() { return threadIdx.x; }
 
+template <class T>
+INLINE T opaque(T value) {
+  return value;
+}
+
 // Numbers of half precision, by their bits.
 union HalfBits {
   unsigned short bits;
@@ -115,6 +120,19 @@ INLINE int thread_number() {
   __builtin_assume(0 <= number && number < THREADS);
 #endif
   return number;
+}
+
+// The same number, or pointer to global memory, of which the compiler does not know how it was made. So
+// an offset is added to a pointer as it stands, not to one of its terms.
+INLINE Index opaque(Index value) {
+  asm("" : "+l"(value));
+  return value;
+}
+template <class T>
+INLINE T* opaque(T* pointer) {
+  size_t address = __cvta_generic_to_global(pointer);
+  asm("" : "+l"(address));
+  return static_cast<T*>(const_cast<void*>(__cvta_global_to_generic(address)));
 }
 
 // Numbers of half precision, by their bits.

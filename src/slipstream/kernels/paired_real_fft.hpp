@@ -15,8 +15,9 @@
 
 static_assert(passes > 1, "a single radix needs a second pass of radix 1");
 
-// One element in nine of a row is left empty, so that strides of 4, 8 and 64 meet all banks.
-constexpr int row_size = N + N / 8 + 1;
+// After so many elements of a row one is left empty, so that strides of 4, 8 and 64 meet all banks.
+constexpr int gap = (N & (N - 1)) == 0 && radices[passes - 1] <= 4 ? 16 : 8;
+constexpr int row_size = N + N / gap + 1;
 constexpr int middle = passes - 1;
 
 #ifndef KEPT
@@ -38,21 +39,38 @@ struct MirroredPair {
   INLINE explicit MirroredPair(int q)
       : q(q), mirror(q > 0 ? M - q : ends_together ? M / 2 : 0), has_ends(ends_together && q == 0) {}
   static INLINE constexpr bool is_upper(int r) { return 2 * r >= R; }
-  // The least that `mode` may be, which is known at compile time.
+  // Mode mode(r) is origin(r) + distance(r), of which the distance and bounds are known at compile time.
+  static INLINE constexpr int distance(int r) { return is_upper(r) ? N - r * M : r * M; }
   static INLINE constexpr int least_mode(int r) { return is_upper(r) ? N - M / 2 - r * M : r * M; }
-  INLINE int mode(int r) const {
-    return is_upper(r) ? N - (has_ends ? M / 2 : q) - r * M : q + r * M;
+  static INLINE constexpr int greatest_mode(int r) {
+    return is_upper(r) ? N - int(ends_together) - r * M : r * M + mirrored_pairs - 1;
   }
+  INLINE int upper_origin() const { return has_ends ? -(M / 2) : -q; }
 };
 
-INLINE int padded(int position) { return position + (position >> 3); }
+INLINE int padded(int position) { return position + position / gap; }
+
+// Butterflies in the order in which neighbouring threads take them: of transforms that lie so far apart
+// that they meet different banks.
+template <class Here>
+INLINE int spread(int b) {
+  constexpr int transforms = N / Here::length, wanted = gap / Here::radix;
+  constexpr int step = wanted < transforms ? wanted : transforms;
+  if constexpr (gap == 16 && Here::stride < gap && step > 1) {
+    constexpr int steps = transforms / step;
+    const int number = b / Here::stride;
+    return (number % steps * step + number / steps) * Here::stride + b % Here::stride;
+  }
+  return b;
+}
 
 // Where element r of a butterfly lies; the first two forms have compile-time distances.
 template <class Here>
 INLINE int place(int origin, int r) {
   constexpr int stride = Here::stride;
-  if constexpr (stride % 8 == 0) return padded(origin) + r * (stride + stride / 8);
-  else if constexpr (8 % Here::length == 0) return padded(origin) + r * stride;
+  constexpr bool are_in_gaps = gap % stride == 0 && Here::length % gap == 0;
+  if constexpr (stride % gap == 0 || are_in_gaps) return padded(origin) + (r * stride + r * stride / gap);
+  else if constexpr (gap % Here::length == 0) return padded(origin) + r * stride;
   else return padded(origin + r * stride);
 }
 
@@ -67,16 +85,19 @@ INLINE void store(const Complex* v, Complex* row, int origin) {
 
 template <class Here>
 INLINE void backward_butterfly(Complex* v, int b, const Complex* RESTRICT roots) {
-  Butterfly<Here::radix, 1>::apply(v, roots, N / Here::radix);
-  if (Here::stride > 1) twiddle<Here::radix>(v, Here::template root<1>(roots, b));
+  constexpr int R = Here::radix;
+  if constexpr (Here::is_first) Butterfly<R, 1>::apply(v, roots, N / R);
+  else TurnedButterfly<R, 1>::apply(v, Here::template root<1>(roots, b), roots, N / R);
 }
 template <class Here>
 INLINE void forward_butterfly(Complex* v, int b, const Complex* RESTRICT roots) {
-  if (Here::stride > 1) twiddle<Here::radix>(v, Here::template root<-1>(roots, b));
-  Butterfly<Here::radix, -1>::apply(v, roots, N / Here::radix);
+  constexpr int R = Here::radix;
+  if constexpr (Here::is_last) Butterfly<R, -1>::apply(v, roots, N / R);
+  else TurnedButterfly<R, -1>::apply(v, Here::template mirrored_root<-1>(roots, b), roots, N / R);
 }
 
-// The rows of one field that a pair holds; a row that does not exist keeps no modes.
+// The rows of one field that a pair holds; a row that does not exist keeps no modes. `from` is the pair
+// whose mode 0 is a certain mode of this one.
 struct RowPair {
   Complex *a, *b;
   int kept_a, kept_b;
@@ -84,18 +105,23 @@ struct RowPair {
       : a(const_cast<Complex*>(field) + 2 * pair * stride), b(a + stride),
         kept_a(2 * pair < rows ? int(kept) : 0),
         kept_b(2 * pair + 1 < rows ? int(kept) : 0) {}
-  INLINE bool has_a(int k) const { return k < kept_a; }
-  INLINE bool has_b(int k) const { return k < kept_b; }
+  INLINE RowPair from(int mode) const {
+    RowPair rest = *this;
+    rest.a += mode, rest.b += mode, rest.kept_a -= mode, rest.kept_b -= mode;
+    return rest;
+  }
+  INLINE bool has_a(int k, bool) const { return k < kept_a; }
+  INLINE bool has_b(int k, bool) const { return k < kept_b; }
 };
 
 // One mode of two rows as one of the complex row, and the conjugate part of mode N - k.
 struct PackedMode {
   Complex z, mirrored;
   template <class Rows>
-  INLINE PackedMode(const Rows& modes, int k, bool is_real, int least) {
-    const bool may_exist = least < KEPT;
-    Complex a = may_exist && modes.has_a(k) ? modes.a[k] : Complex{0, 0};
-    Complex b = may_exist && modes.has_b(k) ? modes.b[k] : Complex{0, 0};
+  INLINE PackedMode(const Rows& modes, int k, bool is_real, int least, int greatest) {
+    const bool may_exist = least < KEPT, is_kept = greatest < KEPT;
+    Complex a = may_exist && modes.has_a(k, is_kept) ? modes.a[k] : Complex{0, 0};
+    Complex b = may_exist && modes.has_b(k, is_kept) ? modes.b[k] : Complex{0, 0};
     if (is_real) a.im = b.im = 0;
     z = a + times_i(b);
     mirrored = conjugate(a) + times_i(conjugate(b));
@@ -109,12 +135,14 @@ INLINE void load_modes(const Rows& modes, Complex* row, int q, const Complex* RE
   using Here = Pass<0>;
   constexpr int R = Here::radix;
   const MirroredPair pair(q);
+  const auto lower = modes.from(q), upper = modes.from(pair.upper_origin());
   Complex v[R], w[R], mirrored[R];
   UNROLL for (int r = 0; r < R; ++r) {
-    const int k = pair.mode(r);
+    const int distance = pair.distance(r), k = distance + (pair.is_upper(r) ? pair.upper_origin() : q);
     // Modes 0 and N / 2 of a real row are real. With an even radix no other r can have them.
     const bool is_real = (R % 2 || r % (R / 2) == 0) && (k == 0 || 2 * k == N);
-    const PackedMode mode(modes, k, is_real, pair.least_mode(r));
+    const PackedMode mode(pair.is_upper(r) ? upper : lower, distance, is_real, pair.least_mode(r),
+                          pair.greatest_mode(r));
     mirrored[r] = mode.mirrored;
     (pair.is_upper(r) ? w[R - 1 - r] : v[r]) = mode.z;
   }
@@ -123,7 +151,7 @@ INLINE void load_modes(const Rows& modes, Complex* row, int q, const Complex* RE
   }
   if (ends_together) {
     Complex half = {0, 0};
-    if (pair.has_ends) half = PackedMode(modes, N / 2, true, N / 2).z;
+    if (pair.has_ends) half = PackedMode(modes, N / 2, true, N / 2, N / 2).z;
     UNROLL for (int r = R / 2; r < R; ++r) {
       const Complex own = r == R / 2 ? half : mirrored[(R - r) % R];
       v[r] = pair.has_ends ? own : v[r];
@@ -150,31 +178,38 @@ INLINE void store_modes(const Rows& modes, const Complex* row, int q,
   load<Here>(w, row, pair.mirror);
   forward_butterfly<Here>(v, q, roots);
   forward_butterfly<Here>(w, pair.mirror, roots);
-  const auto store_mode = [&](int k, int least, Complex z, Complex mirrored) {
+  const auto lower = modes.from(q), upper = modes.from(pair.upper_origin());
+  const auto store_in = [&](const auto& rows, int k, int least, int greatest, Complex z, Complex mirrored) {
     if (least >= KEPT) return;
+    const bool is_kept = greatest < KEPT;
     const Complex c = conjugate(mirrored), twice_b = z - c;
-    if (modes.has_a(k)) modes.a[k] = (scale / 2) * (z + c);
-    if (modes.has_b(k)) modes.b[k] = (scale / 2) * Complex{twice_b.im, -twice_b.re};
+    if (rows.has_a(k, is_kept)) rows.a[k] = (scale / 2) * (z + c);
+    if (rows.has_b(k, is_kept)) rows.b[k] = (scale / 2) * Complex{twice_b.im, -twice_b.re};
+  };
+  const auto store_mode = [&](int r, Complex z, Complex mirrored) {
+    store_in(pair.is_upper(r) ? upper : lower, pair.distance(r), pair.least_mode(r), pair.greatest_mode(r),
+             z, mirrored);
   };
   UNROLL for (int r = 0; r < R; ++r) {
     const Complex own = v[(R - r) % R], other = w[R - 1 - r];
     if (ends_together) {
-      if (pair.is_upper(r)) store_mode(pair.mode(r), pair.least_mode(r), other, pair.has_ends ? w[r] : v[r]);
-      else store_mode(pair.mode(r), pair.least_mode(r), v[r], pair.has_ends ? own : other);
+      if (pair.is_upper(r)) store_mode(r, other, pair.has_ends ? w[r] : v[r]);
+      else store_mode(r, v[r], pair.has_ends ? own : other);
     } else {
       const Complex mirrored = q > 0 ? other : w[(R - r) % R];
-      if (pair.is_upper(r)) store_mode(pair.mode(r), pair.least_mode(r), mirrored, v[r]);
-      else store_mode(pair.mode(r), pair.least_mode(r), v[r], mirrored);
+      if (pair.is_upper(r)) store_mode(r, mirrored, v[r]);
+      else store_mode(r, v[r], mirrored);
     }
   }
-  if (pair.has_ends) store_mode(N / 2, N / 2, v[R / 2], v[R / 2]);
+  if (pair.has_ends) store_in(modes, N / 2, N / 2, N / 2, v[R / 2], v[R / 2]);
 }
 
 // One pass between the first and the middle one, of the first `fields` of `row_count` rows a pair.
 // Threads keep the roots of a butterfly from row to row where these take few registers.
 template <class Here, int fields, int row_count, class Butterflies>
 INLINE void pass_in_place(Complex* tile, Butterflies butterfly) {
-  const auto transform = [&](int line, int b) {
+  const auto transform = [&](int line, int thread) {
+    const int b = spread<Here>(thread);
     Complex* row = tile + (line / fields * row_count + line % fields) * row_size;
     Complex v[Here::radix];
     load<Here>(v, row, Here::origin(b));

@@ -9,6 +9,7 @@
 //   FOR_ROWS(r, rows) FOR_COLUMNS(c, columns) { ... }        independent rows of contiguous data
 //   FOR_BLOCKS(b, blocks) { SHARED(...); FOR_TILE(...) ... BLOCK_BARRIER }   cooperating tiles
 //
+// FOR_BLOCK_GRID is FOR_BLOCKS with three numbers of a block in place of one, which need no division.
 // FOR_TILE_LINES is FOR_TILE in another order: a thread keeps its lane from line to line, and computes
 // once what depends on the lane alone. PER_ITEM(Type, name, count) is what threads keep of their items
 // from one FOR_TILE to the next, if there are at most as many as threads; OF_ITEM(name, item) is that
@@ -49,6 +50,7 @@ using Real = REAL;
 #define INLINE __device__ __forceinline__
 #include "gpu_vendor.hpp"
 
+
 // A kernel written for one block size says so by -DTHREADS and -DBLOCKS_PER_SM: the compiler then
 // fits its registers to that many resident blocks.
 #ifdef THREADS
@@ -81,6 +83,10 @@ using Real = REAL;
 
 #define FOR_BLOCKS(block, blocks) \
   for (Index block = blockIdx.x; block < (blocks); block += gridDim.x)
+#define FOR_BLOCK_GRID(i, columns, j, rows, k, layers)                  \
+  for (unsigned k = blockIdx.z; k < unsigned(layers); k += gridDim.z)   \
+    for (unsigned j = blockIdx.y; j < unsigned(rows); j += gridDim.y)   \
+      for (unsigned i = blockIdx.x; i < unsigned(columns); i += gridDim.x)
 #define FOR_TILE(i, count, lane, lanes)                                  \
   for (int tile_item_ = thread_number(); tile_item_ < (count) * (lanes); \
        tile_item_ += BLOCK_THREADS)                                      \
@@ -104,6 +110,10 @@ extern __shared__ double2 shared_memory_[];
 #define KERNEL extern "C" void
 #define INCLUDED_KERNEL template <class Nothing> void
 #define INLINE inline __attribute__((always_inline))
+template <class T>
+INLINE T opaque(T value) {
+  return value;
+}
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("GCC unroll 32")
 // Of a loop over lanes that stands in many copies: without it, code outgrows the instruction cache.
@@ -130,6 +140,11 @@ extern __shared__ double2 shared_memory_[];
 
 #define FOR_BLOCKS(block, blocks) \
   _Pragma("omp parallel for schedule(static)") for (Index block = 0; block < (blocks); ++block)
+#define FOR_BLOCK_GRID(i, columns, j, rows, k, layers)     \
+  _Pragma("omp parallel for collapse(3) schedule(static)") \
+  for (unsigned k = 0; k < unsigned(layers); ++k)          \
+    for (unsigned j = 0; j < unsigned(rows); ++j)          \
+      for (unsigned i = 0; i < unsigned(columns); ++i)
 #define FOR_TILE(i, count, lane, lanes)      \
   for (int i = 0; i < (count); ++i)          \
     for (int lane = 0; lane < (lanes); ++lane)

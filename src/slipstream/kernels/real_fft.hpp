@@ -22,7 +22,9 @@ struct TabledRow {
   Complex* field;
   ModeTables tables;
   Index o, row;
-  INLINE Complex& operator[](int k) const {
+  int first = 0;
+  INLINE Complex& operator[](int mode) const {
+    const int k = first + mode;
     return field[tables.offset[k] + o * tables.plane[k] + row * tables.pitch[k]];
   }
 };
@@ -34,8 +36,14 @@ struct TabledPair {
       : a{field, tables, o, 2 * pair}, b{field, tables, o, 2 * pair + 1},
         kept_a(2 * pair < rows ? int(kept) : 0),
         kept_b(2 * pair + 1 < rows ? int(kept) : 0) {}
-  INLINE bool has_a(int k) const { return k < kept_a && a.tables.offset[k] != not_kept; }
-  INLINE bool has_b(int k) const { return k < kept_b && a.tables.offset[k] != not_kept; }
+  INLINE TabledPair from(int mode) const {
+    TabledPair rest = *this;
+    rest.a.first += mode, rest.b.first += mode;
+    return rest;
+  }
+  INLINE bool has_a(int mode, bool) const { return has(a.first + mode, kept_a); }
+  INLINE bool has_b(int mode, bool) const { return has(a.first + mode, kept_b); }
+  INLINE bool has(int k, int kept) const { return k < kept && a.tables.offset[k] != not_kept; }
 };
 
 // The position, in the order of the last pass, of a point: the inverse of `mode_at`.

@@ -5,7 +5,7 @@
 
 constexpr Index not_kept = -(Index(1) << 62);
 
-// Offset and pitch of a row, of kernels that read both by one access.
+// Offset and pitch of a row, and, 32 bits higher, whether it is kept: kernels read all by one access.
 struct alignas(2 * sizeof(Index)) RowEntry {
-  Index offset, pitch;
+  Index offset, pitch_and_stored;
 };

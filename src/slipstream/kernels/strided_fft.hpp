@@ -3,12 +3,13 @@
 // A block transforms LANES neighbouring columns in its shared memory, so that every access of
 // global memory is a run of LANES elements, and each element crosses global memory once in and once
 // out (Govindaraju et al. 2008, "High performance discrete Fourier transforms on graphics
-// processors"). The passes are decimation in frequency (Gentleman and Sande 1966). They run in
-// place, with one tile and one barrier a pass where Stockham's autosort takes two tiles or two
-// barriers. The modes come out in digit-reversed order, at no cost: the last pass stores whole
+// processors"). The passes divide the elements as in decimation in frequency (Gentleman and Sande
+// 1966), but turn them before they add. They run in place, with one tile and one barrier a pass where
+// Stockham's autosort takes two tiles or two barriers. The modes come out in digit-reversed order, at no cost: the last pass stores whole
 // rows, and may store them in any order.
 //
 // Constants: N, RADICES (comma separated, product N), SIGN (-1 forward, +1 backward), LANES.
+// STORED_PARTS, if it is known what parts of the modes' rows are stored; see `stored_parts`.
 // Without LANES only the parts that other transforms share are compiled.
 #pragma once
 #include "butterflies.hpp"
@@ -24,26 +25,33 @@ INLINE constexpr int length_at(int pass) {
 }
 static_assert(length_at(passes) == 1, "the product of RADICES must be N");
 
-// v[r] *= root^r. The powers are multiplied up, not looked up: a gather from the table would take
-// more cycles than the arithmetic. The products are log2(R) deep, so rounding stays small.
-template <int R, class Value>
-INLINE void twiddle(Value* v, Complex root) {
-  Complex power[R + 1];
-  power[1] = root;
-  UNROLL for (int r = 2; r < R; ++r) power[r] = turn(power[r / 2], power[r - r / 2]);
-  UNROLL for (int r = 1; r < R; ++r) v[r] = turn(v[r], power[r]);
+// What the modes of one of the transforms that pass P begins with have in common: their remainder by
+// the number of these transforms.
+template <int P, int Q = 0>
+INLINE int mode_of_block(int block) {
+  if constexpr (Q == P) {
+    return 0;
+  } else {
+    constexpr int transforms = length_at(Q + 1) / length_at(P);
+    return block / transforms + radices[Q] * mode_of_block<P, Q + 1>(block % transforms);
+  }
 }
 
 // Pass P cuts the N elements into transforms of `length`; its butterfly b works on the elements
-// origin(b) + r * stride, r < radix, and turns output r by root(b)^r (decimation in frequency).
-// Run from the last pass to the first, each turning its inputs instead, the passes undo the order.
+// origin(b) + r * stride, r < radix, each turned by root(b)^r before. Run from the last pass to the
+// first, with mirrored_root(b) as roots, the passes undo the order.
 template <int P>
 struct Pass {
   static constexpr int radix = radices[P], length = length_at(P), stride = length / radix;
   static constexpr int butterflies = N / radix;
+  static constexpr bool is_first = P == 0, is_last = P + 1 == passes;
   static INLINE int origin(int b) { return b / stride * length + b % stride; }
   template <int Sign>
   static INLINE Complex root(const Complex* RESTRICT roots, int b) {
+    return ::root<Sign>(roots, mode_of_block<P>(b / stride) * stride);
+  }
+  template <int Sign>
+  static INLINE Complex mirrored_root(const Complex* RESTRICT roots, int b) {
     return ::root<Sign>(roots, b % stride * (N / length));
   }
 };
@@ -62,6 +70,9 @@ INLINE int mode_at(int position) {
 #ifdef LANES
 #ifndef POINT_TABLES
 #define POINT_TABLES 0
+#endif
+#ifndef STORED_PARTS
+#define STORED_PARTS 1
 #endif
 
 #if WIDTH == 2
@@ -88,39 +99,69 @@ INLINE void store(Complex* to, Value value) { *reinterpret_cast<Value*>(to) = va
 #define POINTS_RESTRICT RESTRICT
 #endif
 
-// Where a row lies behind its side's base, and whether it is stored at all.
-struct Row {
-  Index place;
+// Of the modes' rows in as many equal parts as the first radix (backward) or the last one (forward) is:
+// whether none (0), some (1) or all (2) of a part are stored.
+constexpr int stored_parts[] = {STORED_PARTS};
+INLINE constexpr int stored_of_part(int part) {
+  return part < int(sizeof(stored_parts) / sizeof(int)) ? stored_parts[part] : 1;
+}
+
+// Where a row of a thread's columns begins, and whether it is stored at all.
+struct Place {
+  Complex* at;
   bool is_stored;
-  INLINE Row(RowEntry entry, unsigned plane)  // an unsigned plane takes half the instructions
-      : place(entry.offset + plane * entry.pitch), is_stored(entry.offset != not_kept) {}
-  INLINE explicit Row(Index place) : place(place), is_stored(true) {}
 };
 
 // The two sides of a transform, as rows of which LANES columns belong to the tile. Points have all
 // rows, if there is no table; else only those are stored that the table knows, and others are zero.
-struct Points {
+// `from(lane, origin, distance)` goes over rows origin + part * distance, for part 0, 1, ... in turn.
+struct TabledRows {
   Complex* base;
-  Index row_stride;
   const RowEntry* rows;
   unsigned plane;
-  INLINE Row row(int row) const {
-    if constexpr (POINT_TABLES) return Row(rows[row], plane);
-    else return Row(row * row_stride);
+  int distance;
+  INLINE Place next(int part, int stored) {
+    if (stored == 0) return {base, false};
+    const RowEntry entry = rows[part * distance];
+    const Index rest = opaque(entry.pitch_and_stored);  // else it would be loaded in parts
+    return {base + (entry.offset + Index(plane) * unsigned(rest)), stored == 2 || rest >> 32};
+  }
+};
+struct StridedRows {
+  Complex* row;
+  Index step;
+  INLINE Place next(int, int) {
+    const Place place = {row, true};
+    row = opaque(row + step);
+    return place;
   }
 };
 struct Modes {
   Complex* base;
   const RowEntry* rows;
   unsigned plane;
-  INLINE Row row(int row) const { return Row(rows[row], plane); }
+  static INLINE int stored(int part) { return stored_of_part(part); }
+  INLINE TabledRows from(int lane, int origin, int distance) const {
+    return {opaque(base + lane), rows + origin, plane, distance};
+  }
+};
+struct Points {
+  Complex* base;
+  Index row_stride;
+  const RowEntry* rows;
+  unsigned plane;
+  static INLINE int stored(int) { return 1; }
+  INLINE auto from(int lane, int origin, int distance) const {
+    if constexpr (POINT_TABLES) return TabledRows{opaque(base + lane), rows + origin, plane, distance};
+    else return StridedRows{base + (lane + origin * row_stride), distance * row_stride};
+  }
 };
 
 // One pass over the first `lanes` columns of a tile, and those after it. A thread that has two columns
 // has only the first of them where their number is odd.
 template <int P, class Source, class Target>
 INLINE void passes_from(const Source& source, const Target& target, Complex* tile,
-                        const Complex* RESTRICT roots, Real scale, int lanes) {
+                        const Complex* RESTRICT roots, int lanes) {
   using Here = Pass<P>;
   constexpr int R = Here::radix;
   constexpr bool last = P + 1 == passes;
@@ -132,41 +173,38 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
       UNROLL for (int r = 0; r < R; ++r) v[r] = load(tile + (origin + r * Here::stride) * LANES + lane);
     } else {
       // All places first, so that no load waits for the tables between it and the one before.
-      Index place[R];
-      bool is_stored[R];
+      auto rows = source.from(lane, origin, Here::stride);
+      Place from[R];
       UNROLL for (int r = 0; r < R; ++r) {
-        const Row row = source.row(origin + r * Here::stride);
-        place[r] = row.place;
-        is_stored[r] = row.is_stored && lane < lanes;
+        from[r] = rows.next(r, source.stored(r));
+        from[r].is_stored = from[r].is_stored && lane < lanes;
       }
       if (is_whole) {
-        UNROLL for (int r = 0; r < R; ++r)
-          v[r] = is_stored[r] ? load(source.base + place[r] + lane) : Value{};
+        UNROLL for (int r = 0; r < R; ++r) v[r] = from[r].is_stored ? load(from[r].at) : Value{};
       } else {
-        UNROLL for (int r = 0; r < R; ++r)
-          v[r] = is_stored[r] ? only(source.base[place[r] + lane]) : Value{};
+        UNROLL for (int r = 0; r < R; ++r) v[r] = from[r].is_stored ? only(*from[r].at) : Value{};
       }
     }
-    Butterfly<R, SIGN>::apply(v, roots, N / R);
+    if constexpr (P == 0) Butterfly<R, SIGN>::apply(v, roots, N / R);
+    else TurnedButterfly<R, SIGN>::apply(v, Here::template root<SIGN>(roots, b), roots, N / R);
     if constexpr (!last) {
-      twiddle<R>(v, Here::template root<SIGN>(roots, b));
       UNROLL for (int r = 0; r < R; ++r)
         store(tile + (origin + r * Here::stride) * LANES + lane, v[r]);
     } else {
-      const int first_mode = mode_at(origin);
-      UNROLL for (int r = 0; r < R; ++r) {
-        const Row row = target.row(first_mode + r * (N / R));
-        Complex* to = target.base + row.place + lane;
-        const Value value = scale * v[r];
-        if (row.is_stored && lane < lanes) {
-          if (is_whole) store(to, value);
-          else *to = first_of(value);
+      auto rows = target.from(lane, mode_at(origin), N / R);
+      if (lane < lanes) {
+        UNROLL for (int r = 0; r < R; ++r) {
+          const Place to = rows.next(r, target.stored(r));
+          if (to.is_stored) {
+            if (is_whole) store(to.at, v[r]);
+            else *to.at = first_of(v[r]);
+          }
         }
       }
     }
   }
   BLOCK_BARRIER  // after the last pass too: the next block of columns writes the tile
-  if constexpr (!last) passes_from<P + 1>(source, target, tile, roots, scale, lanes);
+  if constexpr (!last) passes_from<P + 1>(source, target, tile, roots, lanes);
 }
 
 // Transform the columns of [field][o][row][column] arrays. The points' side (source of a forward,
@@ -175,26 +213,24 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
 // order of an exchange cost no pass of their own. With POINT_TABLES the points' side has a table, too,
 // in place of the strides of rows and planes. Strides count Complex elements, columns are contiguous.
 // Both sides may be the same memory if the tables leave rows in place. With two columns a thread
-// (WIDTH), all rows begin at a multiple of 16 bytes. There are fewer than 2^32 tiles of columns.
+// (WIDTH), all rows begin at a multiple of 16 bytes.
 KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRICT roots,
-                   Real scale, const RowEntry* MODES_RESTRICT rows, Index first, Index fields,
+                   const RowEntry* MODES_RESTRICT rows, Index first, Index fields,
                    Index outer, Index columns, Index modes_field, Index points_field,
                    Index points_outer, Index points_row,
                    const RowEntry* POINTS_RESTRICT point_rows, Index point_first) {
-  const unsigned tiles = (unsigned(columns) + LANES - 1) / LANES, planes = unsigned(outer);
   Complex* mode_base = SIGN < 0 ? target : const_cast<Complex*>(source);
   Complex* point_base = SIGN < 0 ? const_cast<Complex*>(source) : target;
-  FOR_BLOCKS(block, fields * outer * tiles) {
+  FOR_BLOCK_GRID(tile_number, (columns + LANES - 1) / LANES, o, outer, field, fields) {
     SHARED(Complex, tile, N * LANES);
-    const unsigned line = unsigned(block) / tiles, column = (unsigned(block) - line * tiles) * LANES;
-    const unsigned field = line / planes, o = line - field * planes;
+    const Index column = Index(tile_number) * LANES;
     const int lanes = int(columns) - int(column);
     const Modes modes{mode_base + field * modes_field + column, rows, unsigned(first) + o};
     const Index outer_part = POINT_TABLES ? 0 : o * points_outer;
     const Points points{point_base + field * points_field + outer_part + column, points_row,
                         point_rows, unsigned(point_first) + o};
-    if constexpr (SIGN < 0) passes_from<0>(points, modes, tile, roots, scale, lanes);
-    else passes_from<0>(modes, points, tile, roots, scale, lanes);
+    if constexpr (SIGN < 0) passes_from<0>(points, modes, tile, roots, lanes);
+    else passes_from<0>(modes, points, tile, roots, lanes);
   }
 }
 

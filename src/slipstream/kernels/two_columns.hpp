@@ -14,6 +14,12 @@ INLINE TwoColumns turn(TwoColumns v, Complex w) { return {turn(v.a, w), turn(v.b
 INLINE TwoColumns fused(Real s, TwoColumns v, TwoColumns w) {
   return {fused(s, v.a, w.a), fused(s, v.b, w.b)};
 }
+INLINE TwoColumns plus_turned(TwoColumns a, TwoColumns b, Complex w) {
+  return {plus_turned(a.a, b.a, w), plus_turned(a.b, b.b, w)};
+}
+INLINE TwoColumns twice_less(TwoColumns a, TwoColumns b) {
+  return {twice_less(a.a, b.a), twice_less(a.b, b.b)};
+}
 template <int Sign>
 INLINE TwoColumns quarter_turn(TwoColumns v) {
   return {quarter_turn<Sign>(v.a), quarter_turn<Sign>(v.b)};

@@ -81,7 +81,8 @@ def test_points_that_stay_in_registers_have_a_thread_for_each_butterfly(n, input
 def test_launch_covers_all_columns():
     kernel = gpu_fft_launch.strided_fft(512, "float64", -1)
     assert kernel.constants["LANES"] == 8
-    assert kernel.launch(17, 5).blocks == 5 * 3
+    launch = kernel.launch(17, 5, 2)
+    assert (launch.blocks, launch.rows, launch.layers) == (3, 5, 2)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 12, 1000, 1024])

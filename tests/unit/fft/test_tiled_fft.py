@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from products import NAVIER_STOKES
 from slipstream.device import HostDevice, gpu_fft_launch
+from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.slab_layout import NOT_KEPT
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 12, 13, 16, 24, 30, 60, 64, 96, 100, 128, 384, 512, 1000, 1024)
@@ -22,11 +23,11 @@ DEVICE = HostDevice()
 
 
 def compiled(tile):
-    """Return a function (items, batches, *arguments) that runs a tiled kernel."""
+    """Return a function (launch, *arguments) that runs a tiled kernel."""
     kernel = DEVICE.kernel(tile.header, tile.name, **tile.constants)
 
-    def run(items, batches, *arguments):
-        DEVICE.run(kernel.bind(tile.launch(items, batches), *arguments))
+    def run(launch, *arguments):
+        DEVICE.run(kernel.bind(tile.launch(*launch), *arguments))
 
     return run
 
@@ -99,24 +100,23 @@ class Strided:
             padded[:, :, kept] = modes[stored]
             expected = np.fft.ifft(padded, axis=2) * self.n
         target[...] = POISON
+        entries = RowTables(DEVICE, (offset, pitch)).entries
         self.run(
-            columns,
-            fields * outer,
+            (columns, outer, fields),
             source,
             target,
             self.roots,
-            self.real.type(0.5),
-            np.stack([offset, pitch], axis=1),
+            entries,
             first,
             fields,
             outer,
             columns,
             size,
             *strides(points, 3),
-            np.stack([offset, pitch], axis=1),
+            entries,
             0,
         )
-        assert_close(target[written], 0.5 * expected, self.n, self.real)
+        assert_close(target[written], expected, self.n, self.real)
         target[written] = POISON
         assert (target == POISON).all()
 
@@ -164,14 +164,13 @@ def test_strided_fft_in_place(n, sign, truncated):
     offset = np.where(kept, row * np.arange(n), NOT_KEPT)
     masked = np.where(kept[:, None], array, 0)
     expected = np.fft.fft(array, axis=2) if sign < 0 else np.fft.ifft(masked, axis=2) * n
+    entries = RowTables(DEVICE, (offset, np.full(n, plane))).entries
     strided.run(
-        array.shape[3],
-        6,
+        (array.shape[3], 3, 2),
         array,
         array,
         strided.roots,
-        np.float64(1),
-        np.stack([offset, np.full(n, plane)], axis=1),
+        entries,
         0,
         2,
         3,
@@ -180,7 +179,7 @@ def test_strided_fft_in_place(n, sign, truncated):
         field,
         plane,
         row,
-        np.stack([offset, np.full(n, plane)], axis=1),
+        entries,
         0,
     )
     defined = kept if sign < 0 else np.ones(n, bool)
@@ -225,8 +224,7 @@ class Physical:
         places = rows + rows // self.odd_rows if self.odd_rows else rows
         maxima = np.zeros(self.tile.launch(places).blocks + 1, np.int64)
         self.run(
-            places,
-            1,
+            (places,),
             source,
             target,
             self.roots,
@@ -333,8 +331,7 @@ class RealRows:
 
     def launch(self, points, modes, fields, outer, rows, kept, scale=0.5):
         self.run(
-            rows,
-            fields * outer,
+            (-(-rows // 2) * fields * outer,),
             points,
             modes,
             self.roots,
