@@ -237,9 +237,15 @@ def test_failing_transform_is_named(comm, device, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"residency": "device", "memory": "1 GiB"}, "memory is for residency 'host' and 'auto'"),
-        ({"residency": "device", "streaming": {}}, "streaming is for residency 'host' and 'auto'"),
-        ({"residency": "moon"}, "residency 'moon' is unknown; accepted: device, host, auto"),
+        (
+            {"residency": "device", "memory": "1 GiB"},
+            "memory is for residency 'host', 'disk' and 'auto'",
+        ),
+        (
+            {"residency": "device", "streaming": {}},
+            "streaming is for residency 'host', 'disk' and 'auto'",
+        ),
+        ({"residency": "moon"}, "residency 'moon' is unknown; accepted: device, host, disk, auto"),
     ],
 )
 def test_options_without_effect_are_refused(comm, device, options, message):

@@ -751,7 +751,7 @@ def test_what_ranks_disagree_on_is_refused_on_all(comm, device, tmp_path):
         ({"initial": {"speed": np.zeros(3)}}, "there is no 'speed'"),
         ({"initial": 3}, "accepted: taylor-green"),
         ({"cfl": 0.5}, "exactly one of 'step'"),
-        ({"drag": 0.5}, "drag"),
+        ({"friction": 0.5}, "friction"),
         ({"intial": "abc"}, "there is no argument 'intial'; did you mean 'initial'"),
         ({"forcing": "abd"}, "forcing.kind"),
         ({"forcing": [{"kind": "abc"}, {"kind": "random"}]}, "forcing is list; .* one table"),

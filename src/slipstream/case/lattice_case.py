@@ -103,6 +103,9 @@ def _in_range(drive: float) -> float:
 Drive = Annotated[Positive, AfterValidator(_in_range)]
 
 
+_RelaxationTime = Annotated[float, Field(gt=0.5)]
+
+
 def _none_if_auto(value: Any) -> Any:
     return None if isinstance(value, str) and value == "auto" else value
 
@@ -336,7 +339,10 @@ class Flow(Table):
         " share of the steps each",
     )
     relaxation_time: Annotated[
-        Annotated[float, Field(gt=0.5)] | None, BeforeValidator(_none_if_auto)
+        _RelaxationTime | None,
+        BeforeValidator(
+            _none_if_auto, json_schema_input_type=_RelaxationTime | Literal["auto"] | None
+        ),
     ] = Key(
         None,
         "relaxation time of the even part of the populations, in time steps, which sets the"

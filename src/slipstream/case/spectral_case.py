@@ -307,9 +307,9 @@ class SpectralTime(Time):
     @model_validator(mode="before")
     @classmethod
     def _adaptive_by_default(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or {data.get("step"), data.get("cfl")} != {None}:
-            return data
-        return {**data, "cfl": _CFL}
+        if isinstance(data, dict) and data.get("step") is None and data.get("cfl") is None:
+            return {**data, "cfl": _CFL}
+        return data
 
     @model_validator(mode="after")
     def _one_way_to_step(self) -> Self:

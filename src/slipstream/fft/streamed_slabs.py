@@ -158,8 +158,10 @@ class HostFields:
         if own[:, :, stay:].size:
             yield slice(stay, size // g.row), own[:, :, stay:]
 
-    def at_home(self, points: PointOperation, low: int, fills: bool) -> PointOperation:
-        """Return an operation on points of a tile, whose first plane is `low`, at home.
+    def at_home(
+        self, points: PointOperation, low: int, device: Device, fills: bool
+    ) -> PointOperation:
+        """Return an operation on points of a tile on a device, whose first plane is `low`, at home.
 
         `points` makes that of points on the host, and either `fills` them or uses them.
         """
@@ -176,9 +178,10 @@ class HostFields:
             def run(stream: Stream) -> None:
                 if fills:
                     operation(self.home.default_stream)
-                    self.home.copy(batch, own)(stream)
+                    device.copy(batch, own)(stream)
+                    stream.synchronize()  # the next batch is filled in the same place
                 else:
-                    self.home.copy(own, batch)(stream)
+                    device.copy(own, batch)(stream)
                     stream.synchronize()
                     operation(self.home.default_stream)
 
@@ -391,7 +394,7 @@ class StreamedPlaneTile(PlaneTile):
         closing: StepGraph | None,
     ) -> None:
         if callable(points):
-            points = self._host.at_home(points, self.low, fills=True)
+            points = self._host.at_home(points, self.low, self._slot.device, fills=True)
         else:
             place, source = self._points(points)
             self._slot.record_in(self._graph, *self._crossing(place, source))
@@ -402,7 +405,7 @@ class StreamedPlaneTile(PlaneTile):
     def record_to_points(self, points: Any, fields: int, scale: float) -> None:
         self._record_in(fields)
         if callable(points):
-            own = self._host.at_home(points, self.low, fills=False)
+            own = self._host.at_home(points, self.low, self._slot.device, fills=False)
             super().record_to_points(own, fields, scale)
             return
         place, target = self._points(points)

@@ -138,14 +138,15 @@ class Placement:
     def in_core_bytes(self) -> int:
         """The bytes that `SpectralStep` allocates where the fields are, without tiles.
 
-        Of a grid with a very long axis they are those of the state, if there is no memory even for
-        that: what is noted has tables along the axes, which would take too much themselves.
+        Of a grid with a very long axis they are those of the fields, if there is no memory even for
+        the state: what is noted has tables along the axes, which would take too much themselves.
         """
         problem, geometry = self.problem, self.problem.geometry
         item = problem.complex_dtype.itemsize
         state = item * problem.size * math.prod(geometry.stored_shape)
         if max(geometry.shape) > _LONG and state > self.home.memory_total():
-            return state
+            totals = problem.size * problem.method.has_total
+            return state * (problem.size + problem.stage_size + totals) // problem.size
 
         def make(note_transport: MakeTransport) -> object:
             home = NotingDevice.like(self.home)
