@@ -154,10 +154,12 @@ def test_a_spectral_step_sends_what_is_noted_for_it(comm, sent, name):
     check_totals(noted, sent)
     assert sent
     if name in ("hd, rk4", "mhd, rk4", "together"):
-        # All fields go to a rank in one message, twice in each substage.
-        substages = case.time.integrator.removeprefix("rk")
-        peers = len({peer for peer, _ in sent})
-        assert sent.total() == 2 * int(substages) * peers
+        # All fields go to a rank in one message, twice in each substage; ranks may have no modes.
+        substages = int(case.time.integrator.removeprefix("rk"))
+        to_each = Counter[int]()
+        for (peer, _), count in sent.items():
+            to_each[peer] += count
+        assert set(to_each.values()) <= {substages, 2 * substages}
 
 
 @pytest.mark.parametrize("strategy", ["mpi", "mpi-nonblocking"])

@@ -698,10 +698,11 @@ class SpectralSimulation(Simulation):
         these curls across the plane, with its sign.
         """
         unknowns, state = self.problem.model.unknowns, self.flow.state
-        for value, points in zip(unknowns, self._each_points(state[: len(unknowns)]), strict=True):
+        points = self._each_points(state[: len(unknowns)])
+        for value in unknowns:
             along = "" if value.component is None else f" along {AXES[value.component]}"
-            yield self._field(str(value), points, value.field + along)
-            del points
+            # No name, and no zip, keeps the values while the next are made.
+            yield self._field(str(value), next(points), value.field + along)
         for name, first in self.problem.model.complexes:
             density = sum_of_squares(self.flow, state[first : first + 2])
             yield self._field(f"{name}_density", density, f"|{name}|^2")

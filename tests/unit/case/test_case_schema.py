@@ -38,7 +38,8 @@ def accepts(schema, value, root):
     """Return whether a value is of a schema; a word that is not known here is an error."""
     if "$ref" in schema:
         return accepts(root["definitions"][schema["$ref"].rpartition("/")[2]], value, root)
-    left = set(schema) - WORDS
+    # The type first: bounds are compared with values of it.
+    left = sorted(set(schema) - WORDS, key=lambda word: word != "type")
 
     def judged():
         for word in left:

@@ -66,6 +66,8 @@ def test_an_example_runs_without_a_warning(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(path), str(PROGRAMS[name][0])])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # The grids here are coarser than the programs' own.
+        warnings.filterwarnings("ignore", message="kmax_eta", category=RuntimeWarning)
         warnings.filterwarnings("default", module="cupy")
         runpy.run_path(str(path), run_name="__main__")
     matplotlib.pyplot.close("all")
