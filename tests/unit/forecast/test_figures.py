@@ -1,7 +1,8 @@
 """Measured figures in documents are those of the records in `bench/results`, and of one another.
 
 Each text below is made of the figures of records and has to stand in its document, word for word
-but for line breaks. Every record is quoted somewhere, so a new one cannot stay beside old figures.
+but for line breaks. Every record is quoted or in a chart, so a new one cannot stay beside old
+figures.
 """
 
 import functools
@@ -99,9 +100,8 @@ def headlines_told(count):
     return f"at commit {record(f'headlines-{count}-h200')['commit'][:7]} (`bench/results/headlines-"
 
 
-# What was measured without a record: its text is the same wherever it stands.
-PENCILS_ON_TWO = ("13.2", "12.5")
-
+# Of transforms in pencils before they were mended: no page quotes it any more.
+SUPERSEDED = {"fft-1024-r4-pencil-h200"}
 
 _TABLES = {
     "hd": {"viscosity": 1e-3},
@@ -150,20 +150,13 @@ def readme():
 
 
 def performance():
-    small, large = result("dns-512-r1-h200"), result("dns-1024-r1-h200")
+    large = result("dns-1024-r1-h200")
     best, single = figure("DNS 512³: step"), figure("DNS 512³ single: step")
     lines = [headline for count in (1, 2) for headline in headline_rows(count)]
     lines += [headlines_told(1), headlines_told(2)]
-    # The pencils of that sitting, and what they have taken since.
-    for place, way in enumerate(("forward", "backward")):
-        before = headline_row(f"FFT 1024³ pencils: {way}", 2)
-        lines.remove(before)
-        cells = [cell.strip() for cell in before.strip("| ").split("|")]
-        bound = figure(f"FFT 1024³ pencils: {way}", 2)["bound (s)"]
-        since = PENCILS_ON_TWO[place]
-        cells[1] += f"; {since} ms since"
-        cells[3] += f"; {percent(1e3 * bound / float(since))}"
-        lines.append(row(*cells))
+    for way in ("forward", "backward"):
+        lines.remove(headline_row(f"FFT 1024³ pencils: {way}", 2))
+    lines.append("Transforms in pencils are not in the table: they have no record")
 
     def memory(name):
         return f"{result(name)['memory of fields (GiB)']:.1f} GiB"
@@ -187,7 +180,7 @@ def performance():
             memory("dns-1024-r1-h200"),
         ),
         f"| `hd`, 512³, fields on the GPU | {memory('dns-512-r1-h200')} |"
-        f" {ms(small['seconds per step'])} ms | | | {step('dns-512-hd-16cores'):.2f} s |",
+        f" {ms(best['seconds'])} ms | | | {step('dns-512-hd-16cores'):.2f} s |",
         f"one rank of 16 threads takes {step('dns-512-hd-16threads'):.1f} s for `hd`",
     ]
     return [*lines, *streamed_steps(), *several_gpus(), *two_cores()]
@@ -235,10 +228,12 @@ def streamed_steps():
 
 
 def several_gpus():
-    lines = []
+    best, two = (ms(figure("DNS 512³: step", count)["seconds"]) for count in (1, 2))
+    lines = [
+        f"| 512³ | 1 | | | {best} ms | |",
+        f"| 512³ | 2 | peer | overlap | {two} ms | |",
+    ]
     for points, ranks, name in (
-        (512, 1, "512-r1"),
-        (512, 2, "512-r2"),
         (512, 4, "512-r4-serial"),
         (512, 4, "512-r4"),
         (1024, 1, "1024-r1"),
@@ -269,9 +264,16 @@ def two_cores():
 
 
 def fft():
+    ways = ("forward", "backward")
+
+    def shown(seconds):
+        return [f"{1e3 * one:.{2 if one < 2e-3 else 1}f}" for one in seconds]
+
     def pair(name):
-        seconds = [1e3 * result(f"fft-{name}")["seconds"][way] for way in ("forward", "backward")]
-        return [f"{one:.{2 if one < 2 else 1}f}" for one in seconds]
+        return shown(result(f"fft-{name}")["seconds"][way] for way in ways)
+
+    def headline_pair(points, count):
+        return shown(figure(f"FFT {points}³: {way}", count)["seconds"] for way in ways)
 
     def plain(name):
         found = result(f"fft-{name}")["comparison"]["cuFFT, 1 GPU"]
@@ -279,15 +281,12 @@ def fft():
 
     lines = [
         row("1024³", "1", *pair("1024-r1-h200"), plain("1024-r1-h200")),
-        f"| 1024³ | 2 | {' | '.join(pair('1024-r2-h200'))} | |",
+        f"| 1024³ | 2 | {' | '.join(headline_pair(1024, 2))} | |",
         f"| 1024³ | 4 | {' | '.join(pair('1024-r4-h200'))} | |",
         f"| 1024³, modes kept by the 2/3 rule | 4 | {' | '.join(pair('1024-pruned-r4-h200'))} | |",
         f"| 1024³, single precision | 4 | {' | '.join(pair('1024-f32-r4-h200'))} | |",
-        row("512³", "1", *pair("512-r1-h200"), plain("512-r1-h200")),
+        row("512³", "1", *headline_pair(512, 1), plain("512-r1-h200")),
         f"| 512³ | 4 | {' | '.join(pair('512-r4-h200'))} | |",
-        f"| 1024³, pencils (10ac3c8, no record) | 2 | {' | '.join(PENCILS_ON_TWO)} | |",
-        f"| 1024³, pencils, before they were mended | 4 | "
-        f"{' | '.join(pair('1024-r4-pencil-h200'))} | |",
         f"| 1024³, FP32 on the wire | 4 | {' | '.join(pair('1024-r4-wire-h200'))} | |",
     ]
     four = result("fft-1024-r4-h200")
@@ -295,7 +294,7 @@ def fft():
     lines.append(
         f"reaches {four['all-to-all alone (GB/s per rank)']:.0f} GB/s per GPU in the same run, so"
         f" that the data need at least {1e3 * four['wire bound (s)']:.1f} ms at 1024³: the"
-        f" transforms take 1/{shares['forward']:.2f} and 1/{shares['backward']:.2f} of it"
+        f" transforms take {1 / shares['forward']:.1f} and {1 / shares['backward']:.1f} times that"
     )
     small, root = pair("64-r4-h200"), pair("64-r4-root-h200")
     lines.append(f'64³ takes {small[0]} ms on four, and {root[0]} ms by layout "root"')
@@ -304,12 +303,12 @@ def fft():
         ours, theirs = (
             found[name]["pair / plain pair"] for name in ("slipstream", "mpi4py-fft, 2 ranks")
         )
-        lines.append(row(f"{n}³", f"{ours:.2f}", f"{theirs:.1f}"))
+        lines.append(row(f"{n}³", fixed(ours, 2), fixed(theirs, 2)))
     for n in (64, 96, 128, 192, 256):
         share = result(f"fft-{n}-2cores")["comparison"]["slipstream"]["pair / plain pair"]
         lines.append(row(f"{n}³", f"{share:.2f}"))
     largest = max(row["GB/s per rank"] for row in result("exchange-r4-h200")["rows"])
-    lines.append(f"The largest rate of an exchange in it is {largest:.0f} GB/s per GPU")
+    lines.append(f"In this picture an exchange reaches at most {largest:.0f} GB/s per GPU")
     return [*lines, *streamed_transforms()]
 
 
@@ -502,7 +501,7 @@ def lattice():
 
 def ranks_rows():
     """Return the table of what one rank of very many takes."""
-    names = {"step": "RK4 step", "transform": "forward transform in pencils"}
+    names = {"step": "RK4 step in slabs", "transform": "forward transform in pencils"}
 
     def size(count):
         large = count >= 2**20
@@ -575,7 +574,7 @@ def equations():
         lines.append(row(*cells, f"{share:.2f}"))
     # Of the program itself, as less memory is needed than when some of the records were made.
     memory = [f"{counted(512, 1, model).fields_bytes / 512**3:.0f}" for model in _TABLES]
-    lines.append(f"memory is {', '.join(memory[:-1])} and {memory[-1]} bytes a point")
+    lines.append(f"memory: [{', '.join(memory[:-1])} and {memory[-1]} bytes a point]")
     return lines
 
 
@@ -588,6 +587,12 @@ QUOTED = {
     "docs/scaling.md": scaling,
     "docs/equations.md": equations,
 }
+
+
+def charted():
+    """Return the records that charts of the documents show."""
+    text = (REPOSITORY / "docs" / "figures" / "charts.py").read_text(encoding="utf-8")
+    return {name for name in RECORDS if f'"{name}"' in text}
 
 
 def words_of(document):
@@ -616,7 +621,8 @@ def test_figures_of_documents_are_those_of_records(document):
 def test_every_record_is_quoted():
     for quotes in QUOTED.values():
         quotes()
-    assert used == set(RECORDS)
+    assert not used & SUPERSEDED
+    assert used | charted() | SUPERSEDED == set(RECORDS)
 
 
 def test_a_step_takes_the_memory_that_its_record_says():
