@@ -163,21 +163,18 @@ def tiled_kernels(real, lengths):
     return {(header, name, tuple(sorted(constants.items()))) for header, name, constants in wanted}
 
 
+def record_step(device, geometry, real):
+    """Record a step of the first model, whose kernels the device notes."""
+    lengths, viscosity, rk2 = (1.0, 1.0, 1.0), {"viscosity": 0.01}, METHODS["rk2"]
+    problem = SpectralProblem(geometry, lengths, MODELS[0], viscosity, rk2, True, np.dtype(real))
+    SpectralStep(problem, device, None).record_step()
+
+
 def library_kernels(real):
     """Return what a GPU asks for where a library transforms: moves of rows, and products alone."""
     device = NotingGpu(tiled=False)
     LineTransform(device, "z", 17, np.result_type(real, np.complex64))
-    geometry = SlabGeometry((4, 6, 8), truncate((4, 6, 8), "2/3", True))
-    problem = SpectralProblem(
-        geometry,
-        (1.0, 1.0, 1.0),
-        MODELS[0],
-        {"viscosity": 0.01},
-        METHODS["rk2"],
-        True,
-        np.dtype(real),
-    )
-    SpectralStep(problem, device, None).record_step()
+    record_step(device, SlabGeometry((4, 6, 8), truncate((4, 6, 8), "2/3", True)), real)
     return set(device.noted)
 
 
@@ -186,16 +183,7 @@ def pencil_kernels(real):
     devices = [NotingGpu(tiled) for tiled in (True, False)]
     for device in devices:
         geometry = PencilGeometry((4, 6, 8), truncate((4, 6, 8), "2/3", True), 0, (1, 2))
-        problem = SpectralProblem(
-            geometry,
-            (1.0, 1.0, 1.0),
-            MODELS[0],
-            {"viscosity": 0.01},
-            METHODS["rk2"],
-            True,
-            np.dtype(real),
-        )
-        SpectralStep(problem, device, None).record_step()
+        record_step(device, geometry, real)
     return set(devices[0].noted) | set(devices[1].noted)
 
 
