@@ -427,9 +427,11 @@ class Forcing:
         return 2 * injection / together, power
 
     def _update(self, time: float, step: float) -> None:
-        """Set the patterns that change with time."""
-        for force in self._random.values():
-            force.set(time)
+        """Set the patterns that change with time to those of a step, or of its start."""
+        for number, force in self._random.items():
+            # In its middle, which is right to second order where the force is linear in time.
+            held = self._tables[number].injection is not None
+            force.set(time if held else time + step / 2)
         divisions = self._flow.problem.method.divisions
         for pattern, place in self._patterns:
             if pattern.node == 0 or (pattern.node and step):
