@@ -177,7 +177,7 @@ def test_forces_have_the_order_of_the_integrator(device, force, numerics, order)
 
     coarse, middle, fine = (after(n) for n in (8, 16, 32))
     found = math.log2(np.abs(coarse - middle).max() / np.abs(middle - fine).max())
-    assert found == pytest.approx(order, abs=0.35)
+    assert found > order - 0.35
 
 
 # -- random forces --------------------------------------------------------------------------------

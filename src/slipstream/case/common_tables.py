@@ -177,6 +177,8 @@ class Case(Table):
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
     # How many time steps are done at once.
     steps_at_once: ClassVar[int] = 1
+    # Tables of which there may be a list.
+    one_or_more: ClassVar[frozenset[str]] = frozenset()
     # Examples of keys, in the template, that other families do not share.
     examples: ClassVar[dict[str, Any]] = {}
 
@@ -262,4 +264,6 @@ class Case(Table):
 
     def as_given(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return dumped tables with a table in place of a list of one, where both are accepted."""
-        return data
+        given = {key: one for key, one in data.items() if key not in self.one_or_more or one}
+        single = {key for key in self.one_or_more & given.keys() if len(given[key]) == 1}
+        return given | {key: given[key][0] for key in single}

@@ -237,10 +237,7 @@ class SpectralInitial(Initial):
 
 
 class Forcing(Table):
-    """``[forcing]``, or ``[[forcing]]`` for several: what drives a field; without it nothing does.
-
-    Forces of several tables add up. Keys of other kinds are refused.
-    """
+    """``[forcing]``: what drives a field; forces of several tables ``[[forcing]]`` add up."""
 
     kind: Annotated[str, one_of(FORCINGS)] = Key(..., "what the force is", example="random")
     field: str = Key("velocity", "the field that is forced")
@@ -614,6 +611,7 @@ class SpectralCase(Case):
         ),
     }
     occasions: ClassVar[dict[str, int]] = {**Case.occasions, "spectra_interval": 20}
+    one_or_more: ClassVar[frozenset[str]] = frozenset({"forcing"})
     examples: ClassVar[dict[str, Any]] = {
         "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
         "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
@@ -671,11 +669,6 @@ class SpectralCase(Case):
     def __reduce__(self) -> tuple[Any, ...]:
         """Let ranks send cases to each other, though classes are made for models."""
         return _again, (self.model_dump(exclude_unset=True),)
-
-    def as_given(self, data: dict[str, Any]) -> dict[str, Any]:
-        forces = data.get("forcing") or ()
-        rest = {key: value for key, value in data.items() if key != "forcing"}
-        return rest | ({"forcing": forces[0] if len(forces) == 1 else forces} if forces else {})
 
     @property
     def points(self) -> int:

@@ -103,6 +103,8 @@ class SpectralSimulation(Simulation):
         stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
+        if self.problem.held:  # the power of what keeps energies is known after a step
+            self.needs_earlier = self.needs_earlier | {"injection"}
         self._check_cospectra()
         self._linear = LinearOperator(self.problem)
         cfl.check_step(case.time, self.problem, self._linear)
