@@ -242,7 +242,7 @@ def recomputation(
             f" multiples of {size:.12g}, or step={step}"
         )
     end = step + (remaining > 0)
-    chosen, changes = history.way_to(end, origin)
+    chosen, changes = history.way_to(step, end, origin)
     return Recomputation(
         Path(str(folder.path)),
         chosen,
@@ -287,12 +287,15 @@ class History:
         return sorted(found, key=lambda one: (one.step, one.path is not None))
 
     def way_to(
-        self, end: int, wanted: Origin | None = None
+        self, step: int, end: int, wanted: Origin | None = None
     ) -> tuple[Origin, tuple[tuple[int, Mapping[str, Any]], ...]]:
-        """Return the nearest origin that leads to a step, and the changes of settings after it."""
+        """Return the nearest origin that leads to a step, and the changes of settings after it.
+
+        Steps are taken up to the `end`, which may be the next one.
+        """
         reasons = []
         candidates = self.origins if wanted is None else [wanted]
-        for origin in reversed([one for one in candidates if one.step <= end]):
+        for origin in reversed([one for one in candidates if one.step <= step]):
             reason = self.table.obstacle(origin.step, end) or self._inexact(origin, end)
             changes, problem = self._changes(origin, end)
             if not (reason or problem):
@@ -302,7 +305,7 @@ class History:
             reasons.append("its fields were set by a program at the start, and no state is before")
         why = "; ".join(reasons[:2]) or "no state before it is left"
         raise InputError(
-            f"{self._folder.path}: step {end} cannot be computed again: {why}; more states:"
+            f"{self._folder.path}: step {step} cannot be computed again: {why}; more states:"
             " output.checkpoint_interval and output.keep_checkpoints"
         )
 

@@ -130,7 +130,7 @@ def _part(folder: RunFolder, history: History, origin: Origin, end: int) -> _Par
     ]
     segments = tuple(within) or (history.segment_at(origin.step),)
     try:
-        _, changes = history.way_to(end, origin)
+        _, changes = history.way_to(end, end, origin)
     except InputError as error:
         return _Part(origin, end, None, segments, error.text().partition("again: ")[2])
     path, seconds = Path(str(folder.path)), history.seconds(origin.step, end)
