@@ -83,10 +83,12 @@ def test_a_run_is_repeated_on_another_number_of_ranks(comm, device, shared_folde
     flow = slipstream.open(shared_folder / "run").at(0.035, comm=comm, device="cpu")
     alone = on_first_rank(
         comm,
-        lambda: slipstream.open(shared_folder / "run")
-        .at(0.035, comm=None, device="cpu")
-        .fields["vorticity"]
-        .plane("z", 1),
+        lambda: (
+            slipstream.open(shared_folder / "run")
+            .at(0.035, comm=None, device="cpu")
+            .fields["vorticity"]
+            .plane("z", 1)
+        ),
     )
     np.testing.assert_array_equal(flow.fields["vorticity"].plane("z", 1), alone)
     assert isinstance(flow.device, HostDevice)

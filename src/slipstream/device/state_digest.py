@@ -58,7 +58,7 @@ def total_of(device: Device, sums: Array) -> np.ndarray:
     """Return the sum of what has been added, modulo 2^64, as an array of one."""
     device.synchronize()
     parts: np.ndarray = device.to_host(sums).view(np.uint64)
-    return np.sum(parts, keepdims=True, dtype=np.uint64)
+    return np.array([parts.sum(dtype=np.uint64)])
 
 
 def folded(total: int) -> int:

@@ -103,10 +103,13 @@ def _parts(folder: RunFolder, since: float | None, until: float | None) -> list[
     table, digests = history.table, sorted(history.table.digests)
     if not digests:
         raise InputError(f"{folder.path}: has no digests (output.digest_steps)")
-    first = None if since is None else table.step_at(since, history.steps_at_once)[0]
+    begin, end = float(table.time[0]), float(table.time[-1])
+    first = None
+    if since is not None:
+        first = table.step_at(max(since, begin), history.steps_at_once)[0]
     last = digests[-1]
     if until is not None:
-        asked = table.step_at(until, history.steps_at_once)[0]
+        asked = table.step_at(min(until, end), history.steps_at_once)[0]
         last = max((one for one in digests if one <= asked), default=digests[0])
     origins = {one.step: one for one in history.origins if one.step <= last}
     if first is None:
