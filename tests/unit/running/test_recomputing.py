@@ -220,7 +220,7 @@ def test_bits_of_another_device_are_compared_but_for_rounding(runs, tmp_path, mo
     assert "other bits, computed on" in verdict.text and not verdict.deviates
     assert verdict.rows == 13 and verdict.difference < 1e-9
     # What rounding does not explain is found nevertheless.
-    settings = ("time.integrator=rk4",)
+    settings = ("time.integrator=rk2",)
     (verdict,) = verify_run(folder, since=0.0, device="cpu", settings=settings)
     assert verdict.deviates == (0, 1)
 
