@@ -149,7 +149,7 @@ class Output(Table):
     )
     keep_checkpoints: Annotated[int, Field(ge=1)] = Key(2, "number of the last states to keep")
     digest_steps: Annotated[int, Field(ge=0)] = Key(
-        100,
+        500,
         "time steps between digests of the state, which `slipstream verify` compares; 0 for none",
     )
     fields: Annotated[tuple[FieldsOutput, ...], BeforeValidator(as_tuple)] = Key(
