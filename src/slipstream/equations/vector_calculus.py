@@ -123,7 +123,7 @@ class Quantity:
 
     def __getitem__(self, place: int | tuple[int, int]) -> Quantity:
         """Return a component of a vector, 0, 1 or 2, or of a tensor, such as [0, 2]."""
-        places = place if isinstance(place, tuple) else (place,)
+        places: tuple[int, ...] = place if isinstance(place, tuple) else (place,)
         text = f"{self.text}[{', '.join(map(str, places))}]"
         expect(text, self, 1, 2)
         is_whole = all(type(one) is int and 0 <= one < 3 for one in places)
