@@ -148,6 +148,10 @@ class Output(Table):
         15.0, "minutes by the clock between states: a kill loses no more than that"
     )
     keep_checkpoints: Annotated[int, Field(ge=1)] = Key(2, "number of the last states to keep")
+    digest_steps: Annotated[int, Field(ge=0)] = Key(
+        500,
+        "time steps between digests of the state, which `slipstream verify` compares; 0 for none",
+    )
     fields: Annotated[tuple[FieldsOutput, ...], BeforeValidator(as_tuple)] = Key(
         (), "fields and expressions, at all points or some, each in a file in the folder outputs"
     )

@@ -15,6 +15,7 @@ from slipstream.case import Case, SpectralCase
 from slipstream.case.output_tables import plain_name
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
+from slipstream.device.state_digest import add_boxes, digest_kernel, empty_sums, total_of
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.field import Field, grid_field
@@ -93,6 +94,7 @@ class SpectralSimulation(Simulation):
     case: SpectralCase
     flow: SpectralStep
     needs_earlier = frozenset({"budget_residual"})
+    lasting = "energy", "enstrophy", "dissipation"
 
     @collectively
     def __init__(
@@ -149,6 +151,15 @@ class SpectralSimulation(Simulation):
         return self.placement.facts()
 
     @property
+    def rank_dependence(self) -> str:
+        """Why the bits of the state depend on the number of ranks; empty if they do not."""
+        if self.problem.wire is not None:
+            return "what ranks exchange is rounded"
+        if self.case.forcing is not None and self.case.forcing.injection is not None:
+            return "the force follows from a sum over ranks (forcing.injection)"
+        return ""
+
+    @property
     def output_is_copied(self) -> bool:
         """Whether fields are on a GPU, from which they are copied for output."""
         return self.device.kind != "cpu"
@@ -177,6 +188,7 @@ class SpectralSimulation(Simulation):
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
         curl_kernel(self.flow).begin()
+        digest_kernel(self.flow.device, self.problem.complex_dtype).begin()
         self._steps = {False: [self._commit(one) for one in steps]}
         self._steps[True] = self._steps[False]
         if self.flow.goes_ahead:
@@ -798,6 +810,15 @@ class SpectralSimulation(Simulation):
             )
         if self._forcing:
             yield from self._forcing.fields()
+
+    def _digest_sum(self) -> np.ndarray:
+        geometry, flow = self.problem.geometry, self.flow
+        state, sums = flow.read_state(), empty_sums(flow.device)
+        box = geometry.spectral_box
+        own = state[: len(self.problem.model.unknowns)]
+        flow.device.synchronize()
+        add_boxes(flow.device, own, sums, box.shape[2], box.start, geometry.spectral_shape)
+        return total_of(flow.device, sums)
 
     def _each_points(self, spectral: Any) -> Iterator[np.ndarray]:
         """Yield spectral fields at this rank's grid points, of which some are there together."""
