@@ -21,7 +21,7 @@ import sympy
 
 from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import Forcing as ForcingTable
-from slipstream.collective import sum_over_ranks
+from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.equations import Lowered
 from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import TIME
@@ -279,6 +279,7 @@ class Forcing:
         self._patterns = list(zip((*forces, *sources), places, strict=True))
         self._factors = [array_function([TIME], pattern.factor) for pattern, _ in self._patterns]
         self._make_tables(forces, comm)
+        on_every_rank(comm, self._try_functions)
         for pattern, place in self._patterns:
             if pattern.is_function and pattern.node is None:
                 self._evaluate(pattern, place, 0.0)
@@ -315,6 +316,14 @@ class Forcing:
             number: ConstantEnergyForce(tables[number], key_of(tables, number), held, flow, comm)
             for number, held in zip(numbers, flow.problem.held, strict=True)
         }
+
+    def _try_functions(self) -> None:
+        """Refuse functions of Python programs that do not give numbers. Does not communicate."""
+        device = self._flow.device
+        z, y, x = (device.array(axis[:1]) for axis in self._flow.problem.point_lines)
+        for pattern, _ in self._patterns:
+            for function in pattern.functions if pattern.given is not None else ():
+                function(x[None, None, :], y[None, :, None], z[:, None, None], device.array_module)
 
     def _project(self, comm: Comm) -> list[str]:
         """Return warnings of what the projection takes from formulas in the case. Collective."""

@@ -155,8 +155,12 @@ class SpectralSimulation(Simulation):
         """Why the bits of the state depend on the number of ranks; empty if they do not."""
         if self.problem.wire is not None:
             return "what ranks exchange is rounded"
-        if self.case.forcing is not None and self.case.forcing.injection is not None:
-            return "the force follows from a sum over ranks (forcing.injection)"
+        for number, settings in enumerate(self.case.forcing):
+            key = key_of(self.case.forcing, number)
+            if settings.injection is not None:
+                return f"the force follows from a sum over ranks ({key}.injection)"
+            if settings.kind == "constant-energy":
+                return f"the force follows from a sum over ranks ({key}.kind)"
         return ""
 
     @property
@@ -224,9 +228,10 @@ class SpectralSimulation(Simulation):
                     part = slice(field.first, field.first + field.size)
                     self.device.run(self.device.copy(modes[part], state[part]))
             warnings += self._dropped(folder, stored)
-            if self._forcing:
+            forcing = self._forcing
+            if forcing:
                 warnings += on_every_rank(
-                    self.comm, lambda: self._forcing.begin(self.step, checkpoint, folder)
+                    self.comm, lambda: forcing.begin(self.step, checkpoint, folder)
                 )
         elif initial is not None:
             warnings += initial.warnings + initial.set(self.flow, self.comm)
