@@ -313,7 +313,7 @@ class Flow(InteractiveSimulation):
 
         It is ``time_step * (max(|u|/dx + |v|/dy + |w|/dz) + w)``, with the velocity at the start of
         the step before, or as it was set since, and the largest frequency w of the model's waves.
-        A fixed step is warned of above 1.
+        A fixed step is warned of above 1, or above the limit of stability if that is less.
         """
         step = self._ready().step_size()
         return self._spectral.courant_of(step)

@@ -348,6 +348,15 @@ _LATTICE: Mapping[str, _Text] = {
     "ranks": _balance,
 }
 
+
+def _courant(fact: Fact, case: Case) -> tuple[str, str]:
+    limit, method = fact.get("limit"), fact.get("method")
+    text = f"what the flow carries is stable with {method} up to about {limit:.2g}"
+    if not limit:
+        text = f"without damping, what the flow carries grows slowly with {method}"
+    return f"{fact.value:.3g}", f"at t = {fact.get('time'):.4g}; {text}"
+
+
 # -- by name ---------------------------------------------------------------------------------------
 
 
@@ -362,7 +371,7 @@ _OF_THE_STEP: Mapping[str, _Text] = {
     "storage": lambda fact, case: _storage(fact, case) if fact.get("tried") else "",
 }
 _RESULTS: Mapping[str, _Row] = {
-    "largest Courant number": ("{0:.3g}", "at t = {time:.4g}"),
+    "largest Courant number": _courant,
     "least kmax_eta": lambda fact, case: (
         below(fact.value, 1),
         f"at t = {fact.get('time'):.4g}; below 1 the smallest eddies are not resolved",

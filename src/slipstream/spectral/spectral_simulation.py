@@ -334,8 +334,9 @@ class SpectralSimulation(Simulation):
             self.courant = None
             return
         self.courant, most = self.courant_of(time.step), self._largest_courant[0]
-        if most <= cfl.LARGEST:
-            self._warnings += cfl.too_large(self.courant, time, self._measured_at)
+        warned = cfl.warned_courant(self.problem)
+        if most <= warned:
+            self._warnings += cfl.too_large(self.courant, warned, time, self._measured_at)
         if self.courant > most:
             self._largest_courant = self.courant, self._measured_at
 
@@ -635,7 +636,8 @@ class SpectralSimulation(Simulation):
         found = {}
         if self.courant is not None:
             most, time = self._largest_courant
-            found["largest Courant number"] = Fact(most, time=time)
+            limit, method = cfl.stable_courant(self.problem), self.problem.method.name
+            found["largest Courant number"] = Fact(most, time=time, limit=limit, method=method)
         if self.problem.wire is not None:
             found["largest wire error"] = Fact(self._largest_wire_error, wire=self.problem.wire)
         least, time = self._least_resolved
