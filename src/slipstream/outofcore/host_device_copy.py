@@ -29,6 +29,9 @@ _PART = 4096
 
 # By whether a file is read.
 _LABELS = {True: "read", False: "write"}
+# Transfers of files, each way, that are under way at the same time: while the last requests of one
+# are waited for, a drive has those of the next.
+_AT_ONCE = 4
 
 COPIES = ("memcpy2D", "zero-copy", "packed")
 
@@ -38,6 +41,7 @@ class HostDeviceCopier:
 
     def __init__(self, device: Device, home: Device, copies: str) -> None:
         self._device, self._home, self._copies = device, home, copies
+        self._turn = 0
 
     def staging(self, size: int) -> Array | None:
         """Return memory of so many bytes in which boxes are packed, if they are.
@@ -75,6 +79,7 @@ class HostDeviceCopier:
             is_slow = len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
         if files is not None and staging is None:
             operation, label = FileTransfer(target, source, files, inward), _LABELS[inward]
+            lane = self._lane_of_files(inward)
         elif files is None and (self._copies == "zero-copy" or is_slow):
             operation = copy_box(self._device, target, source)
         elif staging is None:
@@ -91,6 +96,11 @@ class HostDeviceCopier:
             lane=lane,
             device=self._device,
         )
+
+    def _lane_of_files(self, inward: bool) -> str:
+        """Return the lane of the next transfer of files, those of each way in turn."""
+        self._turn += 1
+        return f"{_LABELS[inward]} {self._turn % _AT_ONCE}"
 
     def _record_packed(
         self,
@@ -119,7 +129,7 @@ class HostDeviceCopier:
                 writes=[to],
                 label=label,
                 category="copy" if not on_host else "pack" if files is None else "io",
-                lane=label if on_host and files is not None else lane,
+                lane=self._lane_of_files(inward) if on_host and files is not None else lane,
                 device=device,
             )
 
