@@ -40,8 +40,8 @@ PATTERNS = ("uni-directional", "bi-directional", "all-to-all")
 ELEMENT = np.dtype("float64")
 # Bytes of a copy over the bus, and how many of them are timed together.
 _BUFFER, _REPEATED = 256 << 20, 8
-# Bytes of the file on a drive, of a request, and how many requests are under way.
-_ON_DRIVE, _REQUEST, _AT_ONCE = 4 << 30, 1 << 20, 32
+# Bytes of files on a drive, of a request, and how many requests are under way.
+_LEAST_ON_DRIVE, _MOST_ON_DRIVE, _REQUEST, _AT_ONCE = 256 << 20, 4 << 30, 1 << 20, 32
 _Piece: TypeAlias = "tuple[OpenFile, int, int]"
 # A timing of exchanges lasts at least so many seconds: less is mostly the start of a loop and its
 # noise. Arrays may take so much of the memory that is free.
@@ -86,19 +86,17 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
     return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
 
 
-def drive_rates(
-    home: FileHome, comm: Comm, shares: tuple[float, float], size: int = _ON_DRIVE
-) -> dict[str, float]:
+def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[str, float]:
     """Return bytes per second in, out, and of both together, of the drives of files. Collective.
 
-    Both go on at once in these `shares`, as long as a step would have them. Requests are those of a
-    benchmark of drives, large and direct, many under way all the time, each byte once; this
-    knows nothing of tiles. All ranks work at once, each on its own files of `size` bytes.
+    `moved` is what a step reads and writes: together, both go on in these shares, in files of about
+    as many bytes. Requests are those of a benchmark of drives, large and direct, many under way
+    all the time, each byte once; this knows nothing of tiles. All ranks work at once, each on
+    its own files.
     """
-    memory = home.empty((size,), np.uint8)
-    files = files_of(memory)
-    if files is None:
-        raise InputError(f"{size} bytes are too few to measure a drive")
+    size = int(min(_MOST_ON_DRIVE, max(_LEAST_ON_DRIVE, sum(moved)))) // _REQUEST * _REQUEST
+    files = files_of(memory := home.empty((size,), np.uint8))
+    assert files is not None, memory.shape
     places = [
         piece
         for offset in range(0, size, _REQUEST)
@@ -110,14 +108,14 @@ def drive_rates(
         "in": [("in", one) for one in places],
         "out": whole,
         # The halves of the files, so that nothing is read that has just been written.
-        "both": _mixed(places[:half], places[half:], shares),
+        "mixed": _mixed(places[:half], places[half:], moved),
     }
     # The first time a file system also notes that there is something in the file.
     on_every_rank(comm, lambda: _requests(whole))
     found = {}
     for way, requests in ways.items():
-        moved = sum(count for _, (_, _, count) in requests)
-        found[way] = moved / _slowest(comm, partial(_requests, requests))
+        total = sum(count for _, (_, _, count) in requests)
+        found[way] = total / _slowest(comm, partial(_requests, requests))
     return found
 
 
