@@ -140,6 +140,7 @@ def run(out: Path, name: str) -> None:
     on_first_rank(comm, write)
     for row in rows:
         row["measured"] = measured(*step_of(row, device, comm), device, comm)
+        on_first_rank(comm, write)  # what is there stays, whatever ends the rest
     record["measured at"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
     on_first_rank(comm, write)
     if comm is None or comm.rank == 0:
@@ -152,6 +153,8 @@ def show(records: Sequence[dict[str, Any]]) -> None:
     print("|---|---|---|---|---|---|---|")
     for record in records:
         for row in record["rows"]:
+            if "measured" not in row:
+                continue
             low, middle, high = (1e3 * x for x in statistics.quantiles(row["measured"], n=4))
             expected = 1e3 * row["forecast"]
             print(

@@ -4,14 +4,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from fft_cases import alike, together, transforms, usual_transports
 from fft_oracle import check
-from flows import advance, modes_of, start
+from first_rank import wait_for_all
+from flows import advance, make_case, modes_of, start
 from slipstream.fft import DistributedFFT
+from slipstream.io import open_checkpoint
 from slipstream.outofcore import file_arrays
 from slipstream.outofcore.file_arrays import files_of
+from slipstream.running.resuming import resume_run
+from slipstream.running.run_case import run_case
+from slipstream.simulation import make_simulation
 
+QUIET = Console(quiet=True)
 GRID = ("grid.points=[16, 12, 10]",)
 MODELS = {
     "hd": ("time.integrator=rk2",),
@@ -64,6 +71,29 @@ def test_steps_from_disk_give_the_bits_of_steps_from_the_host(
     for one, other in zip(disk.fields(), host.fields(), strict=True):
         assert np.array_equal(one.data, other.data), one.name
     assert disk.diagnostics() == host.diagnostics()
+
+
+def test_a_run_goes_on_from_disk_to_memory_and_back(comm, device, shared_folder):
+    """The steps of a run have the same bits wherever its fields are, and however it was ended."""
+    whole, run = shared_folder / "whole", shared_folder / "run"
+    settings = *GRID, "time.integrator=rk2", "time.max_steps=6", "time.end=1"
+    host = "run.residency=host", "run.streaming={ tiles = 3 }"
+    disk = "run.residency=disk", f"run.scratch={folders_in(shared_folder, 1)}"
+
+    def state(folder):
+        checkpoint = open_checkpoint(folder, comm)
+        assert checkpoint.step == 6
+        return [checkpoint.read(name).tobytes() for name in sorted(checkpoint.arrays)]
+
+    run_case(make_simulation(make_case(*settings, *host), comm, device), whole, QUIET)
+    case = make_case(*settings, *disk, "run.streaming={ tiles = 3 }", "time.max_steps=2")
+    run_case(make_simulation(case, comm, device), run, QUIET)
+    # A CPU's arithmetic is the same wherever fields are; a GPU's libraries choose by tiles.
+    between = ["run.residency=device"] if device.kind == "cpu" else [host[0]]
+    resume_run(run, [*between, "time.max_steps=4"], comm, device, QUIET)
+    resume_run(run, [*disk, host[1], "time.max_steps=6"], comm, device, QUIET)
+    assert state(run) == state(whole)
+    wait_for_all(comm) if comm is not None else None
 
 
 @pytest.mark.several_ranks
