@@ -64,6 +64,7 @@ class Slot(Generic[W]):
     def clear(self) -> None:
         """Make room for the next tile."""
         self._used, self._staged = 0, [0, 0]
+        self._bus.begin_tile()
 
     def place(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return an uninitialised array of this tile."""

@@ -88,7 +88,7 @@ def test_memory_of_tiles_keeps_its_limit(tmp_path, all_in_files):
     settings = "run.residency=disk", f"run.scratch={tmp_path}", "run.memory=2 MiB"
     meter = MemoryMeter()
     with meter:
-        simulation = SpectralSimulation(make_case("grid.points=48", *settings))
+        simulation = SpectralSimulation(make_case("grid.points=48", *settings), None, DEVICE)
         simulation._allocate()
     taken = meter.total()
     assert taken["host"] <= 2 << 20
