@@ -315,8 +315,9 @@ def parse_override(text: str) -> tuple[str, Any]:
 def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
     """Return `data` with the overrides, without the keys that these displace."""
     merged: dict[str, Any] = _copied(data)
-    for key in given:
-        for displaced in model.displaces.get(key, ()):
+    for key, value in given.items():
+        of_value = model.displaces.get(f"{key}={value}", ())
+        for displaced in (*model.displaces.get(key, ()), *of_value):
             if _removed(merged, displaced):
                 for other in model.goes_with.get(displaced, ()):
                     _removed(merged, other)
