@@ -230,6 +230,14 @@ _ADVECTION: Mapping[str, _Text] = {
     "ranks": _blocks,
 }
 
+
+def _taylor(fact: Fact, case: Any) -> tuple[str, str]:
+    name = "Kolmogorov" if fact.get("kraichnan_scale") is None else "Kraichnan"
+    smallest = fact.get(f"{name.lower()}_scale")
+    remark = f"Taylor scale {fact.get('taylor_scale'):.3g}, {name} scale {smallest:.3g}"
+    return f"{fact.value:.3g}", remark
+
+
 # -- lattice ---------------------------------------------------------------------------------------
 
 
@@ -362,6 +370,11 @@ _OF_THE_STEP: Mapping[str, _Text] = {
     "storage": lambda fact, case: _storage(fact, case) if fact.get("tried") else "",
 }
 _RESULTS: Mapping[str, _Row] = {
+    "turnover time": (
+        "{0:.3g}",
+        "integral scale {integral_scale:.3g} over rms velocity {rms_velocity:.3g}",
+    ),
+    "Taylor Reynolds number": _taylor,
     "largest Courant number": ("{0:.3g}", "at t = {time:.4g}"),
     "least kmax_eta": lambda fact, case: (
         below(fact.value, 1),

@@ -30,7 +30,6 @@ from slipstream.spectral.energy_budget import (
     EnergyBudget,
     budget_kernels,
     component_sums,
-    kolmogorov_length,
     vector_sums,
 )
 from slipstream.spectral.fields_at_points import (
@@ -54,6 +53,7 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
+from slipstream.spectral.turbulence_scales import LARGE, SMALL, VectorSums, kolmogorov_length
 
 # What not every step needs is imported where it is asked for.
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ _REMEMBERED = (
     "_largest_courant",
     "_budget",
     "_held_force",
-    "_kmax_eta",
+    "_scales",
     "_least_resolved",
     "_largest_wire_error",
 )
@@ -175,7 +175,8 @@ class SpectralSimulation(Simulation):
     def _initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
         self._budget = self._new_budget()
-        self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
+        self._scales: dict[str, float] = {}
+        self._least_resolved = math.inf, 0.0
         self._rate, self._looked_at, self._largest_wire_error = 0.0, -1, 0.0
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
         warnings, initial = self._early_warnings + self._forecast(), self._initial
@@ -508,16 +509,33 @@ class SpectralSimulation(Simulation):
         unknowns = len(self.problem.model.unknowns)
         squares = sum_over_ranks(self.comm, component_sums(self.flow))[:, :unknowns]
         vectors = {
-            field.name: sum_over_ranks(self.comm, vector_sums(self.flow, field.first))
-            for field in self._fields
-            if field.is_vector
+            field.name: self._vector_sums(field) for field in self._fields if field.is_vector
         }
-        means = self._means()
-        found = self._budget.update(self.time, squares, vectors, self._power())
+        means, motion = self._means(), None
+        if (velocity := self._velocity) is not None:
+            motion, flat = vectors[velocity.name], self._flat_axis
+            if flat:
+                motion = self._vector_sums(velocity, AXES.index(flat))
+        found = self._budget.update(self.time, squares, vectors, self._power(), motion)
+        names = (*LARGE, *SMALL[bool(self._flat_axis)])
+        self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))
         if self.problem.wire is not None:
             found["wire_error"] = self._wire_error()
         return found | means
+
+    @property
+    def _velocity(self) -> FieldParts | None:
+        """The vector whose scales are those of turbulence, if there is one."""
+        vectors = [field for field in self._fields if field.is_vector]
+        if not vectors or (vectors[0].name != "velocity" and self.problem.viscosity is None):
+            return None
+        return vectors[0]
+
+    def _vector_sums(self, field: FieldParts, across: int | None = None) -> VectorSums:
+        """Return the sums over the modes of a vector, or of its part in a plane. Collective."""
+        own = vector_sums(self.flow, field.first, across)
+        return VectorSums(*sum_over_ranks(self.comm, own).tolist())
 
     def _wire_error(self) -> float:
         """Return what the data of the last step lost between ranks. Collective."""
@@ -551,7 +569,6 @@ class SpectralSimulation(Simulation):
 
     def _note_resolution(self, kmax_eta: float) -> None:
         """Remember how well the smallest eddies are resolved; 0 is for none. Warn once."""
-        self._kmax_eta = kmax_eta
         if 0 < kmax_eta < self._least_resolved[0]:
             if kmax_eta < 1 <= self._least_resolved[0]:
                 self._warnings.append(
@@ -569,11 +586,15 @@ class SpectralSimulation(Simulation):
 
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
-        return {"kmax_eta": Fact(self._kmax_eta)}
+        return {"kmax_eta": Fact(self._scales.get("kmax_eta", 0.0))}
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
-        """Return the Courant number of fixed steps, and eddies that were not resolved."""
+        """Return the last scales, the Courant number of fixed steps, and unresolved eddies."""
         found = {}
+        if self._scales.get("turnover_time"):
+            found["turnover time"] = Fact(self._scales["turnover_time"], **self._scales)
+        if self._scales.get("taylor_reynolds"):
+            found["Taylor Reynolds number"] = Fact(self._scales["taylor_reynolds"], **self._scales)
         if self.courant is not None:
             most, time = self._largest_courant
             found["largest Courant number"] = Fact(most, time=time)
