@@ -256,7 +256,7 @@ def read_pores(
 
     `walls` names the axes whose faces are walls, `axes` are those along which fluid shall flow. An
     InputError says, on all ranks, that memory does not suffice, which is known before anything is
-    read; that there is no path; or that nothing resists the flow.
+    read; that there is no pore; or that nothing resists the flow.
     """
     host = device if device.kind == "cpu" else HostDevice()
     ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)

@@ -24,7 +24,7 @@ from slipstream.lattice.acceleration import vectors_that_fit
 from slipstream.lattice.coarse_start import begin_coarsely
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
-from slipstream.lattice.domain_decomposition import Subdomain
+from slipstream.lattice.domain_decomposition import Subdomain, no_path_text
 from slipstream.lattice.flow_domain import Domain, open_domain, read_pores
 from slipstream.lattice.flow_snapshot import FlowSnapshot, snapshot_size
 from slipstream.lattice.fluid import (
@@ -76,6 +76,7 @@ from slipstream.lattice.permeability_result import (
     CONVERGED,
     INTERRUPTED,
     MOST_STEPS,
+    NO_PATH,
     ROUND_OFF,
     AxisFlow,
     FlowFields,
@@ -294,8 +295,8 @@ class LatticeSimulation(Simulation):
         self._begin(is_new=folder is None)
         if len(self._axes) > 1 and self.case.image.mirror:
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
-        doubt = narrow_doubt(self.subdomain)
-        self._warnings += [doubt] if doubt else []
+        doubts = no_path_text(self.found, self._axes), narrow_doubt(self.subdomain)
+        self._warnings += [doubt for doubt in doubts if doubt]
         if self.storage.has_unit and not self.case.ends_early:
             self._warnings.append(unmeasured_text(self.terms))
         if folder is not None:
@@ -309,8 +310,9 @@ class LatticeSimulation(Simulation):
         """Begin the flow along this axis, from rest or from that through larger voxels."""
         self.flow.rest()
         wants = self.case.convergence.coarse_start and not self.case.flow.inertia
-        if wants and is_new and self._vectors:
-            self._coarse[self._axis], problem = begin_coarsely(self, self._axis)
+        if wants and is_new and self._vectors and not self.steadiness.is_blocked:
+            with self.timer.measured("coarse start"):
+                self._coarse[self._axis], problem = begin_coarsely(self, self._axis)
             if problem and self.coarsening == 1:
                 self._warnings.append(no_coarse_start_text(problem, AXES[self._axis]))
 
@@ -337,6 +339,9 @@ class LatticeSimulation(Simulation):
             convergence.interval,
             self.comm,
             self._vectors,
+            self.timer,
+            # A flow that is followed in time may be far from steady.
+            [one for one in range(3) if case.ends_early and not self.found.percolates[one]],
         )
 
     def _take_settings(self, before: Case) -> None:
@@ -427,6 +432,9 @@ class LatticeSimulation(Simulation):
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do a pair of steps, whatever the requested size; a RunError if the flow is too fast."""
+        if self.steadiness.is_blocked and not self.finished:
+            self._judge()
+            return None
         self.steadiness.advance(profile)
         self.step += 2
         self.time = float(self.step)
@@ -452,21 +460,24 @@ class LatticeSimulation(Simulation):
         self._warnings += [doubt] if doubt and self.coarsening == 1 else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
-            self._follow(self._axes[len(self._over)], began=self.step)
+            with self.timer.measured("next axis"):
+                self._follow(self._axes[len(self._over)], began=self.step)
             self._begin()
             return
         tolerance, self.finished = self.case.convergence.tolerance, ended
         if ended == CONVERGED:
             self.finished = f"converged, the permeability is within {tolerance:g} of steady"
-            if not self._is_steady():
-                self.finished = "the flow along the last axis is steady, along another it is not"
+        elif ended == NO_PATH:
+            self.finished = f"nothing can flow along {AXES[self._axis]}, the permeability is 0"
+        if ended in (CONVERGED, NO_PATH) and not self._is_steady():
+            self.finished = "the flow along the last axis is steady, along another it is not"
         elif ended == ROUND_OFF:
             self.finished = round_off_text(self.residual, tolerance, self.case.numerics.precision)
 
     def _ended(self) -> str:
         """Return why the flow along this axis is over; empty if it goes on."""
         if self.steadiness.is_steady:
-            return CONVERGED
+            return NO_PATH if self.steadiness.is_blocked else CONVERGED
         if self.steadiness.is_stuck:
             return ROUND_OFF
         left, most = len(self._axes) - len(self._over), math.inf
@@ -562,13 +573,13 @@ class LatticeSimulation(Simulation):
             axis=AXES[axis],
             k=means.column[::-1] * voxel_size**2,
             velocity=velocity,
-            tortuosity=speed / along[axis] if along[axis] else math.nan,
+            tortuosity=speed / along[axis] if means.permeability and along[axis] else math.nan,
             wall_force=sums.wall_force[::-1] * (units.force or 1.0),
             driving_force=sums.driving_force[::-1] * (units.force or 1.0),
             mach=sums.mach,
             reynolds=reynolds,
             reynolds_length=length * voxel_size,
-            converged=ended == CONVERGED,
+            converged=ended in (CONVERGED, NO_PATH),
             ended=ended,
             residual=self.steadiness.residual,
             resolution_error=self.resolution_error(axis),

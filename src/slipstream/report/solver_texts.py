@@ -260,6 +260,8 @@ def _porosity(fact: Fact, case: LatticeCase) -> str:
 
 
 def _pores(fact: Fact, case: LatticeCase) -> str:
+    if fact.get("isolated") == fact.value:
+        return f"{fact.value:,} voxels, all of them isolated: nothing flows"
     fate = "removed" if case.image.isolated == "remove" else "kept"
     return f"{fact.value:,} voxels, {fact.get('isolated'):,} of them isolated and {fate}"
 

@@ -24,7 +24,6 @@ from slipstream.io.run_record import EndedBy
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
 from slipstream.report.console import (
-    STEPPING,
     Progress,
     Summary,
     announce,
@@ -33,7 +32,7 @@ from slipstream.report.console import (
     show_warnings,
     summarise,
 )
-from slipstream.report.number_text import duration, quantity
+from slipstream.report.number_text import STEPPING, duration, quantity
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, PictureProcess
 from slipstream.report.run_checks import CHECKED, run_checks

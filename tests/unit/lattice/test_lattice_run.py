@@ -14,6 +14,7 @@ from launched_runs import enter, run
 from slipstream import cli
 from slipstream.decomposition import whole
 from slipstream.device import HostDevice
+from slipstream.io.run_record import read_run_record
 from slipstream.lattice import make_sample
 from slipstream.lattice.darcy import DARCY
 from slipstream.lattice.lattice_checkpoint import padded_sizes
@@ -367,6 +368,16 @@ def test_timeline_is_that_of_a_pair_of_steps(folder, monkeypatch):
     assert write_timeline(simulation, folder) == []
     assert write_timeline(advance(simulation, 2), folder) == [folder / "timeline.png"]
     assert titles == ["a pair of time steps, rank 0, overlap"]
+
+
+def test_timers_say_what_the_extrapolation_costs(folder):
+    assert run("convergence.vectors=4", "output.pictures=false") == 0
+    (segment,) = read_run_record(folder / "out").segments
+    between = [segment.timers[name] for name in ("extrapolation", "permeability")]
+    # Both are within the time of the steps, and measured, not extrapolated from some.
+    assert min(between) > 0 and sum(between) < segment.parts["time steps"]
+    assert segment.timers["compute"] > 0
+    assert "extrapolation" in (folder / "out" / "report.html").read_text()
 
 
 def test_memory_is_that_of_populations_and_vectors_together():
