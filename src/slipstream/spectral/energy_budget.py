@@ -85,8 +85,8 @@ class EnergyBudget:
         if motion is not None:
             result |= large_scales(motion, self._is_plane)
             if self._viscosity is not None:
-                own = self._viscosity, self._largest, self._is_plane
-                result |= small_scales(motion, *own)
+                flow = self._viscosity, self._largest, self._is_plane
+                result |= small_scales(motion, *flow)
         gain = driving + (power or 0.0)
         result["budget_residual"] = self._balance(time, energy, dissipation, gain)
         return result

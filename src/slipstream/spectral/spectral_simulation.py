@@ -77,6 +77,8 @@ _REMEMBERED = (
     "_least_resolved",
     "_largest_wire_error",
 )
+# The scales that a run ends with, and what they are called there.
+_SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
 # What to do where the smallest eddies are not resolved.
 _FINER = "use more grid.points, or a larger equation.viscosity"
 
@@ -591,10 +593,9 @@ class SpectralSimulation(Simulation):
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the last scales, the Courant number of fixed steps, and unresolved eddies."""
         found = {}
-        if self._scales.get("turnover_time"):
-            found["turnover time"] = Fact(self._scales["turnover_time"], **self._scales)
-        if self._scales.get("taylor_reynolds"):
-            found["Taylor Reynolds number"] = Fact(self._scales["taylor_reynolds"], **self._scales)
+        for name, title in _SHOWN_SCALES.items():
+            if self._scales.get(name):
+                found[title] = Fact(self._scales[name], "", **self._scales)
         if self.courant is not None:
             most, time = self._largest_courant
             found["largest Courant number"] = Fact(most, time=time)
