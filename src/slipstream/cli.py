@@ -81,7 +81,7 @@ _Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a key, e.g. grid.points=64.",
+        help="Change a key, e.g. grid.points=64; KEY= unsets it.",
         autocompletion=complete_setting,
     ),
 ]
