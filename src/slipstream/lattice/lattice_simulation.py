@@ -509,7 +509,8 @@ class LatticeSimulation(Simulation):
     def indicators(self) -> dict[str, Fact]:
         """Return the last look's permeability, how steady the flow is, and when all flows will be.
 
-        The end is a step.
+        The end is a step; `left` is how many more there are at the present pace, whatever the case
+        allows.
         """
         looks, voxel_size = self.steadiness.looks, self.case.image.voxel_size
         found = {"permeability": permeability_fact(looks[-1], voxel_size)} if looks else {}
@@ -521,7 +522,9 @@ class LatticeSimulation(Simulation):
         return {
             **found,
             "residual": Fact(self.steadiness.residual),
-            "expected end": Fact(min(float(self.case.time.end), self.step + max(left, 2.0))),
+            "expected end": Fact(
+                min(float(self.case.time.end), self.step + max(left, 2.0)), left=left
+            ),
         }
 
     def warnings(self) -> list[str]:

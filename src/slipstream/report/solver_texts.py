@@ -65,6 +65,23 @@ def progress_text(simulation: Simulation, step_size: float) -> str:
     return ", ".join(parts)
 
 
+def shortfall_text(simulation: Simulation) -> str:
+    """Return how far a flow that is not steady is from that; empty if it is not known."""
+    shown = simulation.indicators()
+    if "residual" not in shown or not shown["residual"].value < 1:
+        return ""
+    left = steps_left(simulation)
+    pace = f", about {left} steps more at its pace by now" if left else ""
+    return f"{shown['residual'].value:.2g} from steady{pace}"
+
+
+def steps_left(simulation: Simulation) -> int:
+    """Return how many more steps it takes until a flow is steady, an even number; 0: unknown."""
+    end = simulation.indicators().get("expected end")
+    left = math.inf if end is None else end.get("left")
+    return 2 * math.ceil(left / 2) if math.isfinite(left) else 0
+
+
 def result_texts(simulation: Simulation, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
     """Return a value and a remark, which may be empty, by name of what was found. Collective.
 
