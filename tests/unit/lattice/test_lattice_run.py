@@ -71,7 +71,9 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(
         "written: out/flow.vti",
     ):
         assert part in text, part
-    told = r"not converged, [0-9.]+ from steady, about \d+ steps more at its pace by now: go on with"
+    told = (
+        r"not converged, [0-9.]+ from steady, about \d+ steps more at its pace by now: go on with"
+    )
     assert re.search(rf"{told} slipstream resume out --set time.end=\d+", text)
     assert "stopped" not in text
     fields = xarray.open_zarr(folder / "out" / "fields.zarr")
@@ -251,9 +253,9 @@ def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
     assert run("initial.restart=first", "output.checkpoint=false", out="second") == 0
     told = capsys.readouterr().out
     assert "\ngoes on from first at t = 4\n" in told
-    assert "not converged: run again with --set time.end=80\n" in told
+    assert re.search(r"not converged, .* from steady.*: run again with --set time.end=\d+\n", told)
     assert run("convergence.tolerance=0", "time.end=2", out="third") == 0
-    assert "not converged:" not in capsys.readouterr().out
+    assert not re.search("not converged[:,]", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("precision", ["float64", "mixed", "float16"])
