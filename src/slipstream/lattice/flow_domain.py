@@ -243,6 +243,20 @@ def _check_crop(crop: Any, shape: Sequence[int]) -> None:
             )
 
 
+# Planes from which the share of pores is estimated.
+_SOME_PLANES = 8
+
+
+def porosity_of_planes(domain: Domain) -> float:
+    """Return the share of pores in some planes of a domain, all isolated ones included."""
+    (depth, *plane), some = domain.shape, min(_SOME_PLANES, domain.shape[0])
+    pores = 0
+    for number in range(some):
+        z = (2 * number + 1) * depth // (2 * some)
+        pores += int(np.count_nonzero(domain.read(Box((z, 0, 0), (z + 1, *plane)))))
+    return pores / (some * math.prod(plane))
+
+
 def read_pores(
     domain: Domain,
     walls: Iterable[str],

@@ -12,7 +12,14 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_of
 from slipstream.case import Case, LatticeCase
-from slipstream.collective import collectively, largest, on_all_ranks, on_every_rank, sum_over_ranks
+from slipstream.collective import (
+    collectively,
+    largest,
+    on_all_ranks,
+    on_every_rank,
+    on_first_rank,
+    sum_over_ranks,
+)
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -25,7 +32,7 @@ from slipstream.lattice.coarse_start import begin_coarsely
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain, no_path_text
-from slipstream.lattice.flow_domain import Domain, open_domain, read_pores
+from slipstream.lattice.flow_domain import Domain, open_domain, porosity_of_planes, read_pores
 from slipstream.lattice.flow_snapshot import FlowSnapshot, snapshot_size
 from slipstream.lattice.fluid import (
     Units,
@@ -84,7 +91,12 @@ from slipstream.lattice.permeability_result import (
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import begin_kernels
-from slipstream.lattice.storage_tuning import choose_storage, storage_candidates, storage_wishes
+from slipstream.lattice.storage_tuning import (
+    choose_storage,
+    storage_candidates,
+    storage_wishes,
+    worth_a_try,
+)
 from slipstream.lattice.velocity_set import AXES, axes_of
 from slipstream.lattice.voxel_fields import (
     FIELDS,
@@ -94,6 +106,7 @@ from slipstream.lattice.voxel_fields import (
     picture_choice,
 )
 from slipstream.schedule import Timeline
+from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_segments import open_earlier_run
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
@@ -102,6 +115,8 @@ from slipstream.simulation.solver_values import Fact, PictureChoice
 # Pairs of steps that are queued on a GPU, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
 _LOOKS = "look"
+# How many times the free memory an estimate has to be to be believed.
+_FAR_TOO_LARGE = 2.0
 
 
 class LatticeSimulation(Simulation):
@@ -147,6 +162,22 @@ class LatticeSimulation(Simulation):
         self._tried: dict[Storage, float] = {}
 
     # -- before the run ----------------------------------------------------------------------
+
+    def check_size(self) -> None:
+        """Refuse an image whose pores, by those of some planes, are far too many. Collective."""
+        case, device, axis = self.case, self.device, AXES[self._axes[0]]
+        domain = open_domain(case.image, axis, self.comm, self.given_image, self.terms)
+        with in_terms_of(self.terms):
+            porosity = on_first_rank(self.comm, lambda: porosity_of_planes(domain))
+        place = RankPlace.of(self.comm)
+        voxels = math.prod(domain.shape) // place.ranks
+        share = Share(int(porosity * voxels), voxels, {}, place, self.transport)
+        storages = worth_a_try(storage_wishes(case.numerics), device.processor)
+        need = min(memory_needed(share, one, device.processor) for one in storages)
+        need *= ranks_per_device(self.comm, device)
+        # Pores that lead nowhere, which are removed, may be half of all.
+        if need > _FAR_TOO_LARGE * device.memory_free():
+            check_room(self.comm, device, need)
 
     def _read_image(self) -> None:
         """Read and decompose the image, unless that has been done. Collective."""

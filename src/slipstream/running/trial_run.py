@@ -194,6 +194,7 @@ def _try(
 ) -> tuple[Trial, PilotFindings]:
     """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
     trial = Trial(memory_free=_memory_free())
+    simulation.check_size()
     announce(console, simulation.case, description(simulation), folder)
     before, imported = _kernels(), own_age()
     began = clock.perf_counter()

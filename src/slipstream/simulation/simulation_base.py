@@ -152,6 +152,10 @@ class Simulation(ABC):
             ),
         }
 
+    def check_size(self) -> None:
+        """Refuse what is far too large for this machine, before anything is read. Collective."""
+        return
+
     @abstractmethod
     def memory(self) -> list[tuple[Device, int]]:
         """Return this rank's devices, and the bytes that all ranks on one need there. Collective.
