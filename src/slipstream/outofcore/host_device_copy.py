@@ -66,62 +66,63 @@ class HostDeviceCopier:
         files = None
         if isinstance(self._home, FileHome):
             files = files_of(source if inward else target)
-        operation: Operation
-        label = "copy in" if inward else "copy out"
-        # Copy engines are slow out of a device, where rows are short and not side by side.
-        is_slow = False
-        if staging is None and not inward and self._device.kind != "cpu":
-            shape, _ = merged_axes(target, source)
-            is_slow = len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
-        if files is not None and staging is None:
-            operation, label = FileTransfer(target, source, files, inward), _LABELS[inward]
-        elif files is None and (self._copies == "zero-copy" or is_slow):
-            operation = copy_box(self._device, target, source)
-        elif staging is None:
-            operation = self._device.copy(target, source)
-        else:
-            self._record_packed(graph, target, source, inward, lane, staging, files)
+        label, device = "copy in" if inward else "copy out", self._device
+        if staging is None:
+            if files is not None:
+                _add_file(graph, target, source, files, inward, lane, device)
+                return
+            # Copy engines are slow out of a device, where rows are short and not side by side.
+            is_slow = False
+            if not inward and device.kind != "cpu":
+                shape, _ = merged_axes(target, source)
+                is_slow = len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
+            by_kernel = self._copies == "zero-copy" or is_slow
+            copy = copy_box(device, target, source) if by_kernel else device.copy(target, source)
+            _add(graph, copy, target, source, label, "copy", lane, device)
             return
-        graph.add(
-            operation,
-            reads=[source],
-            writes=[target],
-            label=label,
-            category="copy" if label not in _LABELS.values() else "io",
-            lane=lane,
-            device=self._device,
-        )
-
-    def _record_packed(
-        self,
-        graph: StepGraph,
-        target: Array,
-        source: Array,
-        inward: bool,
-        lane: str,
-        staging: Array,
-        files: MappedFiles | None,
-    ) -> None:
         packed = staging[: source.nbytes].view(source.dtype).reshape(source.shape)
-        ways: list[tuple[Array, Array]] = [(packed, source), (target, packed)]
-        for number, (to, of) in enumerate(ways):
-            on_host = inward == (number == 0)
-            device = self._home if on_host else self._device
-            label = "pack" if on_host else "copy in" if inward else "copy out"
-            operation: Operation
-            if on_host and files is not None:
-                operation, label = FileTransfer(to, of, files, inward), _LABELS[inward]
+        for number, (to, of) in enumerate([(packed, source), (target, packed)]):
+            if inward != (number == 0):
+                _add(graph, device.copy(to, of), to, of, label, "copy", lane, device)
+            elif files is not None:
+                _add_file(graph, to, of, files, inward, _LABELS[inward], self._home)
             else:
-                operation = copy_box(device, to, of) if on_host else device.copy(to, of)
-            graph.add(
-                operation,
-                reads=[of],
-                writes=[to],
-                label=label,
-                category="copy" if not on_host else "pack" if files is None else "io",
-                lane=label if on_host and files is not None else lane,
-                device=device,
-            )
+                pack = copy_box(self._home, to, of)
+                _add(graph, pack, to, of, "pack", "pack", lane, self._home)
+
+
+def _add_file(
+    graph: StepGraph,
+    target: Array,
+    source: Array,
+    files: MappedFiles,
+    inward: bool,
+    lane: str,
+    device: Device,
+) -> None:
+    transfer = FileTransfer(target, source, files, inward)
+    _add(graph, transfer, target, source, _LABELS[inward], "io", lane, device)
+
+
+def _add(
+    graph: StepGraph,
+    operation: Operation,
+    target: Array,
+    source: Array,
+    label: str,
+    category: str,
+    lane: str,
+    device: Device,
+) -> None:
+    graph.add(
+        operation,
+        reads=[source],
+        writes=[target],
+        label=label,
+        category=category,
+        lane=lane,
+        device=device,
+    )
 
 
 def copy_box(device: Device, target: Array, source: Array) -> Operation:
