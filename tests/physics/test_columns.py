@@ -140,9 +140,9 @@ def check(case, folder, precision):
             shells = np.rint(np.sqrt(calculus.square) / spectra["wavenumber"][1]).astype(int)
             sums = np.bincount(shells.ravel(), squares.ravel() / 2)[: spectrum.size]
             np.testing.assert_allclose(spectrum, sums, atol=tolerance * wanted["energy"])
-    if case.forcing is not None:
+    if case.forcing:
         # Before the first step what is asked for, then what the force has done in a step.
-        asked = case.forcing.injection
+        asked = case.forcing[0].injection
         np.testing.assert_allclose(rows["injection"][0], asked, rtol=1e-12)
         np.testing.assert_allclose(rows["injection"], asked, rtol=0.1)
     np.testing.assert_allclose(np.diff(rows["time"]) > 0, True)
