@@ -157,7 +157,7 @@ class SpectralSimulation(Simulation):
         """Why the bits of the state depend on the number of ranks; empty if they do not."""
         if self.problem.wire is not None:
             return "what ranks exchange is rounded"
-        if self.case.forcing is not None and self.case.forcing.injection is not None:
+        if any(one.power is not None or one.kind == "constant-energy" for one in self.case.forcing):
             return "the force follows from a sum over ranks (forcing.injection)"
         return ""
 
