@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from slipstream import accepted
 from slipstream.argument_checks import nearest
 from slipstream.case.common_tables import Case
+from slipstream.case.declared_keys import is_key
 from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shortened, shown
@@ -110,7 +111,8 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
         The TOML file, or the name of a case that Slipstream ships. A Python file with its model is
         found beside it, or from the working directory.
     overrides : iterable of str
-        Each ``section.key=value`` in TOML's syntax for values; words may be bare.
+        Each ``section.key=value`` in TOML's syntax for values; words may be bare, and without a
+        value the key is unset.
 
     Returns
     -------
@@ -291,12 +293,18 @@ def changed_case(case: Case, changes: Mapping[str, Any], source: str = "case") -
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Return the dotted key and the value of ``section.key=value``; text where it is not TOML."""
+    """Return the dotted key and the value of ``section.key=value``; text where it is not TOML.
+
+    Without a value it is None: the key is unset.
+    """
     key, equals, value = (part.strip() for part in text.partition("="))
-    if not (key and equals and value):
+    if not (key and equals):
         raise InputError(
-            f"--set {shortened(text)}: expected section.key=value, such as grid.points=64"
+            f"--set {shortened(text)}: expected section.key=value, such as grid.points=64, or"
+            " section.key= to unset a key"
         )
+    if not value:
+        return key, None
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
@@ -313,15 +321,22 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
-    """Return `data` with the overrides, without the keys that these displace."""
+    """Return `data` with the overrides, without keys that these displace, or that None unsets."""
     merged: dict[str, Any] = _copied(data)
+    unset = [key for key, value in given.items() if value is None]
+    displaced = [
+        one
+        for key, value in given.items()
+        if value is not None
+        for one in (*model.displaces.get(key, ()), *model.displaces.get(f"{key}={value}", ()))
+    ]
+    removed = [key for key in (*unset, *displaced) if _removed(merged, key)]
+    for key in removed:
+        for other in model.goes_with.get(key, ()):
+            _removed(merged, other)
     for key, value in given.items():
-        of_value = model.displaces.get(f"{key}={value}", ())
-        for displaced in (*model.displaces.get(key, ()), *of_value):
-            if _removed(merged, displaced):
-                for other in model.goes_with.get(displaced, ()):
-                    _removed(merged, other)
-    for key, value in given.items():
+        if value is None and (key in removed or is_key(model, key)):
+            continue  # any other is refused as unknown
         *path, name = key.split(".")
         table = merged
         for part in path:
@@ -372,5 +387,7 @@ def _check_sizes(value: Any, source: str, key: str = "") -> None:
 def _removed(data: dict[str, Any], key: str) -> bool:
     """Remove a dotted key from tables; return whether it was there."""
     table, _, name = key.partition(".")
+    if not name:
+        return data.pop(table, None) is not None
     inner = data.get(table)
-    return isinstance(inner, dict) and inner.pop(name, None) is not None
+    return isinstance(inner, dict) and _removed(inner, name)

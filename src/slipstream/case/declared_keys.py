@@ -56,6 +56,15 @@ def key_at(model: type[BaseModel], dotted: str) -> FieldInfo:
     return table_at(model, tuple(path)).model_fields[name]
 
 
+def is_key(model: type[BaseModel], dotted: str) -> bool:
+    """Return whether there is a key, or a table, of a name."""
+    try:
+        key_at(model, dotted)
+    except (KeyError, StopIteration):
+        return False
+    return True
+
+
 def keys_of(model: type[BaseModel]) -> Iterator[str]:
     """Yield the dotted keys of a case, as ``--set`` takes them."""
     for name, field in model.model_fields.items():

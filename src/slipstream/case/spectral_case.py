@@ -500,7 +500,9 @@ class SpectralRun(ExchangingRun):
     @model_validator(mode="after")
     def _has_effect(self) -> Self:
         if self.grid is not None and self.decomposition != "pencil":
-            raise ValueError("'grid' goes with decomposition \"pencil\"")
+            raise ValueError(
+                "'grid' goes with decomposition \"pencil\"; unset it by --set run.grid="
+            )
         if self.decomposition == "pencil" and self.residency != "device":
             raise ValueError(
                 f'decomposition "pencil" has no fields on the host: with residency '
@@ -508,9 +510,14 @@ class SpectralRun(ExchangingRun):
             )
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
-                raise ValueError(f'\'{name}\' goes with residency "host", "disk" or "auto"')
+                raise ValueError(
+                    f'\'{name}\' goes with residency "host", "disk" or "auto"; '
+                    f"unset it by --set run.{name}="
+                )
         if self.residency != "disk" and self.scratch is not None:
-            raise ValueError("'scratch' goes with residency \"disk\"")
+            raise ValueError(
+                "'scratch' goes with residency \"disk\"; unset it by --set run.scratch="
+            )
         if self.residency != "device" and self.transport in GPU_TRANSPORTS:
             others = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
             raise ValueError(

@@ -304,10 +304,7 @@ class OwnCommunicator(MPI.Intracomm):
 
         It is freed some time after this.
         """
-        self.meet()
-        part = MPI.Intracomm(MPI.Intracomm.Split(self, number))
-        self._handles.append(part)
-        made = lend(part, f"part of {self.size} ranks")
+        made = lend(self.part(number), f"part of {self.size} ranks")
         made.owner = self
         return made
 

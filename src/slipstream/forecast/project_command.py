@@ -66,10 +66,21 @@ def print_forecast(
     console: Console,
     record: Path | None = None,
     picture: Path | None = None,
+    devices: int | None = None,
 ) -> None:
-    """Print the forecast of a case, and record and draw it where asked."""
+    """Print the forecast of a case, and record and draw it where asked.
+
+    Of each node so many `devices` take part, by default all.
+    """
     _check_files(record, picture)
     described = load_machine(machine)
+    if devices is not None:
+        if devices > described.devices_per_node:
+            raise InputError(
+                f"--devices {devices}: a node of {described.title} has"
+                f" {described.devices_per_node}; accepted: up to that many"
+            )
+        described = described.model_copy(update={"devices_per_node": devices})
     found = forecast(case, described, numbers_of_nodes(nodes), steps)
     title = f"time of a step on {described.title}: {one_line(case.title) or 'the case'}"
     console.print(title, style="italic", highlight=False, markup=False)

@@ -50,6 +50,8 @@ def begin_coarsely(simulation: LatticeSimulation, axis: int) -> tuple[float, str
     coarse.coarsening = simulation.coarsening * _FACTOR
     try:
         coarse.prepare()
+        if coarse.steadiness.is_blocked:
+            return math.nan, "no path leads through its pores"
         while not coarse.finished:
             coarse.advance(coarse.step_size())
     except SlipstreamError as failure:

@@ -20,7 +20,7 @@ from slipstream.lattice.darcy import drive_of
 from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_report import narrow_doubt, narrow_fact
 from slipstream.lattice.permeability import FlowProgress, permeability
-from slipstream.lattice.permeability_result import Permeability
+from slipstream.lattice.permeability_result import NO_PATH, Permeability
 from slipstream.simulation.solver_values import Fact, PilotFindings
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Per
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return permeability(
+            result = permeability(
                 coarse,
                 axis=axis,
                 pore=1,
@@ -115,6 +115,7 @@ def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Per
                 device=simulation.device,
                 comm=simulation.comm,
             )
-        except SlipstreamError:
-            # Throats that a coarse image closes, or a flow that is too fast for it.
+        except SlipstreamError:  # as of a flow that is too fast for a coarse image
             return None
+    # Larger voxels may close throats.
+    return None if result.flow.ended == NO_PATH else result

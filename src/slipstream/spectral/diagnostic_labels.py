@@ -12,10 +12,6 @@ _LABELS = {
     "enstrophy": "enstrophy, mean of w.w/2, w = curl {} (non-dimensional)",
     "helicity": "helicity, mean of {}.w (non-dimensional)",
     "divergence": "root mean square of div {} (non-dimensional)",
-    "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity eps)), with the "
-    "energy E of the velocity and eps = 2 viscosity enstrophy",
-    "kmax_eta": "resolution, largest wavenumber times Kolmogorov length (viscosity^3 / eps)^(1/4), "
-    "eps = 2 viscosity enstrophy; 1 and more resolves",
     "budget_residual": "residual of the energy budget since the row before, "
     "(dE/dt + losses - gains) / dissipation; an error where products conserve energy; "
     "not a number in the first row",
@@ -23,10 +19,38 @@ _LABELS = {
     "the largest of all exchanges",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
-_PLANE_RESOLUTION = (
-    "resolution in two dimensions, largest wavenumber times Kraichnan length "
-    "(viscosity^3 / chi)^(1/6), chi = 2 viscosity palinstrophy; 1 and more resolves"
-)
+# By whether the flow is in a plane.
+_SCALES = {
+    False: {
+        "rms_velocity": "root mean square u' of a velocity component, without the mean",
+        "integral_scale": "longitudinal integral scale L, pi/(2 u'^2) times the sum of E(k)/k",
+        "turnover_time": "turnover time of the large eddies, integral scale over rms velocity",
+        "taylor_scale": "transverse Taylor scale, u' sqrt(15 viscosity / eps), "
+        "eps = 2 viscosity enstrophy",
+        "taylor_reynolds": "Taylor-scale Reynolds number, rms velocity times Taylor scale over "
+        "viscosity",
+        "kolmogorov_scale": "Kolmogorov length (viscosity^3 / eps)^(1/4), eps = 2 viscosity "
+        "enstrophy",
+        "kolmogorov_time": "Kolmogorov time sqrt(viscosity / eps), eps = 2 viscosity enstrophy",
+        "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
+    },
+    True: {
+        "rms_velocity": "root mean square u' of a velocity component in the plane, without the "
+        "mean",
+        "integral_scale": "longitudinal integral scale L in two dimensions, 2/u'^2 times the sum "
+        "of E(k)/k",
+        "turnover_time": "turnover time of the large eddies, integral scale over rms velocity",
+        "taylor_scale": "transverse Taylor scale in two dimensions, u' sqrt(8 viscosity / eps), "
+        "eps = 2 viscosity enstrophy",
+        "taylor_reynolds": "Taylor-scale Reynolds number, rms velocity times Taylor scale over "
+        "viscosity",
+        "kraichnan_scale": "Kraichnan length (viscosity^3 / chi)^(1/6), chi = 2 viscosity "
+        "palinstrophy",
+        "kraichnan_time": "Kraichnan time chi^(-1/3), chi = 2 viscosity palinstrophy",
+        "kmax_eta": "resolution in two dimensions, largest wavenumber times Kraichnan length; 1 "
+        "and more resolves",
+    },
+}
 # Energies of more fields than these are not told apart in pictures.
 _MOST_PARTS = 4
 _KINDS = {"velocity": "kinetic"}
@@ -37,8 +61,7 @@ def labels_of(
 ) -> dict[str, str]:
     """Return the long names of the diagnostics and spectra of a model."""
     labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
-    if is_plane:
-        labels["kmax_eta"] = _PLANE_RESOLUTION
+    labels |= _SCALES[is_plane]
     if is_forced:
         labels["injection"] = "power of forces, mean of force times field"
     if has_driving:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -413,13 +413,17 @@ class SpectralStep:
             header, name, REAL=self.real, MODEL_HEADER=self._model_header, **constants
         )
 
-    def run_over_rows(self, kernel: Kernel, *arrays: Array) -> None:
-        """Run a kernel that takes every row of a field, on the device where the fields are."""
+    def run_over_rows(self, kernel: Kernel, *arrays: Array, last: Sequence[Any] = ()) -> None:
+        """Run a kernel that takes every row of a field, on the device where the fields are.
+
+        Its last arguments are those that come after the sizes.
+        """
         nz, ny, row = self.problem.geometry.stored_shape
         nx = self.problem.geometry.spectral_box.shape[2]
         if nz * ny:
             launch = RowLaunch(nz * ny, nx, reduces=True)
-            self.device.run(kernel.bind(launch, *arrays, nz, ny, nx, row, nz * ny * row))
+            sizes = nz, ny, nx, row, nz * ny * row
+            self.device.run(kernel.bind(launch, *arrays, *sizes, *last))
 
     # -- between steps -----------------------------------------------------------------------
 

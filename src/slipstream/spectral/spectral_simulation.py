@@ -31,7 +31,6 @@ from slipstream.spectral.energy_budget import (
     EnergyBudget,
     budget_kernels,
     component_sums,
-    kolmogorov_length,
     vector_sums,
 )
 from slipstream.spectral.fields_at_points import (
@@ -61,6 +60,7 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
+from slipstream.spectral.turbulence_scales import LARGE, SMALL, VectorSums, kolmogorov_length
 
 # What not every step needs is imported where it is asked for.
 if TYPE_CHECKING:
@@ -80,10 +80,12 @@ _REMEMBERED = (
     "_largest_courant",
     "_budget",
     "_force_state",
-    "_kmax_eta",
+    "_scales",
     "_least_resolved",
     "_largest_wire_error",
 )
+# The scales that a run ends with, and what they are called there.
+_SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
 # What to do where the smallest eddies are not resolved.
 _FINER = "use more grid.points, or a larger equation.viscosity"
 
@@ -155,7 +157,7 @@ class SpectralSimulation(Simulation):
         """Why the bits of the state depend on the number of ranks; empty if they do not."""
         if self.problem.wire is not None:
             return "what ranks exchange is rounded"
-        if self.case.forcing is not None and self.case.forcing.injection is not None:
+        if any(one.power is not None or one.kind == "constant-energy" for one in self.case.forcing):
             return "the force follows from a sum over ranks (forcing.injection)"
         return ""
 
@@ -197,7 +199,8 @@ class SpectralSimulation(Simulation):
     def _initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
         self._budget = self._new_budget()
-        self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
+        self._scales: dict[str, float] = {}
+        self._least_resolved = math.inf, 0.0
         self._rate, self._looked_at, self._largest_wire_error = 0.0, -1, 0.0
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
         warnings, initial = self._early_warnings + self._forecast(), self._initial
@@ -561,16 +564,33 @@ class SpectralSimulation(Simulation):
         unknowns = len(self.problem.model.unknowns)
         squares = sum_over_ranks(self.comm, component_sums(self.flow))[:, :unknowns]
         vectors = {
-            field.name: sum_over_ranks(self.comm, vector_sums(self.flow, field.first))
-            for field in self._fields
-            if field.is_vector
+            field.name: self._vector_sums(field) for field in self._fields if field.is_vector
         }
-        means = self._means()
-        found = self._budget.update(self.time, squares, vectors, self._power(squares))
+        means, motion = self._means(), None
+        if (velocity := self._velocity) is not None:
+            motion, flat = vectors[velocity.name], self._flat_axis
+            if flat:
+                motion = self._vector_sums(velocity, AXES.index(flat))
+        found = self._budget.update(self.time, squares, vectors, self._power(squares), motion)
+        names = (*LARGE, *SMALL[bool(self._flat_axis)])
+        self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))
         if self.problem.wire is not None:
             found["wire_error"] = self._wire_error()
         return found | means
+
+    @property
+    def _velocity(self) -> FieldParts | None:
+        """The vector whose scales are those of turbulence, if there is one."""
+        vectors = [field for field in self._fields if field.is_vector]
+        if not vectors or (vectors[0].name != "velocity" and self.problem.viscosity is None):
+            return None
+        return vectors[0]
+
+    def _vector_sums(self, field: FieldParts, across: int | None = None) -> VectorSums:
+        """Return the sums over the modes of a vector, or of its part in a plane. Collective."""
+        own = vector_sums(self.flow, field.first, across)
+        return VectorSums(*sum_over_ranks(self.comm, own).tolist())
 
     def _wire_error(self) -> float:
         """Return what the data of the last step lost between ranks. Collective."""
@@ -620,7 +640,6 @@ class SpectralSimulation(Simulation):
 
     def _note_resolution(self, kmax_eta: float) -> None:
         """Remember how well the smallest eddies are resolved; 0 is for none. Warn once."""
-        self._kmax_eta = kmax_eta
         if 0 < kmax_eta < self._least_resolved[0]:
             if kmax_eta < 1 <= self._least_resolved[0]:
                 self._warnings.append(
@@ -638,11 +657,14 @@ class SpectralSimulation(Simulation):
 
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
-        return {"kmax_eta": Fact(self._kmax_eta)}
+        return {"kmax_eta": Fact(self._scales.get("kmax_eta", 0.0))}
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
-        """Return the Courant number of fixed steps, and eddies that were not resolved."""
+        """Return the last scales, the Courant number of fixed steps, and unresolved eddies."""
         found = {}
+        for name, title in _SHOWN_SCALES.items():
+            if self._scales.get(name):
+                found[title] = Fact(self._scales[name], "", **self._scales)
         if self.courant is not None:
             most, time = self._largest_courant
             found["largest Courant number"] = Fact(most, time=time)

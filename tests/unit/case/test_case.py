@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.accepted import TRANSPORTS
-from slipstream.case import SOLVERS, load_case, parse_case, validate_case, write_template
+from slipstream.case import (
+    SOLVERS,
+    changed_case,
+    load_case,
+    parse_case,
+    validate_case,
+    write_template,
+)
 from slipstream.case.spectral_case import Forcing, SpectralStreaming, length_value
 from slipstream.case.toml_text import to_toml
 from slipstream.errors import InputError
@@ -50,6 +57,18 @@ def test_minimal_case_has_the_documented_defaults():
     assert case.output.fields_interval is None
     assert case.output.pictures
     assert case.output.checkpoint
+
+
+def test_keys_without_a_value_are_unset():
+    run = "\n[run]\nresidency = 'disk'\nmemory = '1 GiB'\nstreaming = { tiles = 4, streams = 2 }\n"
+    on_disk = parse_case(MINIMAL + run, ["run.streaming.tiles="])
+    assert (on_disk.run.streaming.tiles, on_disk.run.streaming.streams) == (None, 2)
+    off = "run.residency=device", "run.memory=", "run.streaming=", "run.scratch="
+    assert parse_case(MINIMAL + run, off) == parse_case(MINIMAL, ["run.residency=device"])
+    # What a key would displace stays where the key is unset.
+    assert parse_case(MINIMAL, ["time.cfl="]) == parse_case(MINIMAL)
+    changed = changed_case(on_disk, {"run.memory": None, "time.step": None, "time.cfl": 0.5})
+    assert (changed.run.memory, changed.time.step, changed.time.cfl) == (None, None, 0.5)
 
 
 def test_example_case_loads():
@@ -99,6 +118,9 @@ def test_case_is_frozen():
         ("solver=spectrl", ["solver", "'spectral'"]),
         ("nonsense", ["nonsense", "section.key=value"]),
         ("title.x=3", ["title"]),
+        ("run.memry=", ["run.memry", "memory"]),
+        ("grid.points=", ["grid.points", "is required"]),
+        ("run.memory=1 GiB", ["'memory' goes with", "--set run.memory="]),
     ],
 )
 def test_wrong_settings_are_named_in_one_line(override, expected):
