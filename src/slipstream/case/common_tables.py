@@ -225,6 +225,10 @@ class Case(Table):
             inputs["equation.model"] = Path(model.rpartition(":")[0])
         return inputs
 
+    def interval(self, kind: str) -> float | None:
+        """Return the interval of some output; None if there is none."""
+        return self.output.interval(kind)
+
     @property
     def points(self) -> int | None:
         """Number of grid points that one time step updates; None if the case does not tell."""
@@ -255,6 +259,7 @@ class Case(Table):
         from slipstream.case.toml_text import to_toml  # what is not written needs none
 
         data = self.model_dump(mode="json", exclude_none=True)
+        data = {key: value for key, value in data.items() if value != []}
         # What is solved comes before how far, where and what is written.
         shared = {name: data.pop(name) for name in ("time", "run", "output")}
         shared["output"] = {key: value for key, value in shared["output"].items() if value != []}

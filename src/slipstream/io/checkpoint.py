@@ -46,7 +46,7 @@ CHECKPOINTS_NAME = "checkpoints"
 KEPT = 2
 # What the names of arrays begin with that belong to output, and are no part of the flow: sums of
 # averages, and the colours of movies.
-AVERAGE, MOVIE = "average.", "movie."
+AVERAGE, MOVIE, PARTICLES = "average.", "movie.", "particles."
 # The step, and a number if a run has more than one state of it.
 _GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
 _FORMER_NAME = "checkpoint.zarr"

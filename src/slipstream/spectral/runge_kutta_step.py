@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,15 +143,23 @@ class SpectralStep:
 
     # -- recording ---------------------------------------------------------------------------
 
-    def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
+    def record_step(
+        self,
+        compute: bool = True,
+        begins: bool = True,
+        first: Sequence[Callable[[StepGraph], None]] = (),
+    ) -> StepGraph:
         """Return the graph of one time step.
 
         Without `compute` it has transforms and exchanges alone, for benchmarks. Unless it `begins`
         with the state, it begins with the planes, where the step before has left what goes to
-        physical space; run that only if `is_ahead`.
+        physical space; run that only if `is_ahead`. What `first` records comes before all; it may
+        use the stage.
         """
         graph, method, model = self.new_graph(), self.problem.method, self.problem.model
         passes = self.passes
+        for record in first:
+            record(graph)
         if begins:
             self.record_inputs(graph, passes)
         for substage in range(method.substages):
