@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from slipstream.accepted import MODELS, listed
@@ -21,6 +21,7 @@ from slipstream.case.case_loading import SOLVERS, read_tables
 from slipstream.case.common_tables import Case
 from slipstream.case.declared_keys import (
     accepted_values,
+    is_list_of_tables,
     meaning_of_table,
     meanings_of_names,
     range_of,
@@ -173,7 +174,7 @@ def _values_and_head(source: str | Path) -> tuple[Tables, list[str]]:
     if solver not in tuple(SOLVERS):
         raise InputError(f"{source}: solver: accepted: {', '.join(SOLVERS)}")
     for name, table in tables.items():
-        if name not in ("solver", "title") and not isinstance(table, dict):
+        if name not in ("solver", "title") and not isinstance(table, dict | list):
             raise InputError(f"{source}: {name} must be a table")
     head = []
     for line in text.splitlines():
@@ -211,9 +212,22 @@ def _lines_of_case(case: type[Case], family: str, title: str, values: Tables) ->
 def _lines_of_table(case: type[Case], section: str, values: Tables) -> Iterator[str]:
     declared = case.model_fields[section]
     table = next(tables_in(declared.annotation))
-    given = dict(values.get(section, {}))
-    is_left_out = section not in values and declared.default is None
-    yield from _line(f"{'# ' if is_left_out else ''}[{section}]", meaning_of_table(table))
+    is_left_out = section not in values and not declared.is_required()
+    is_left_out = is_left_out and declared.default in (None, ())
+    head = f"[[{section}]]" if is_list_of_tables(declared) else f"[{section}]"
+    several = values.get(section, {})
+    first, *others = (several or [{}]) if isinstance(several, list) else [several]
+    yield from _line(f"{'# ' if is_left_out else ''}{head}", meaning_of_table(table))
+    yield from _lines_of_keys(case, section, table, dict(first))
+    for other in others:
+        yield from ["", head]
+        for name, value in other.items():
+            yield f"{name} = {_value(name, value)}"
+
+
+def _lines_of_keys(
+    case: type[Case], section: str, table: type[BaseModel], given: dict[str, Any]
+) -> Iterator[str]:
     fields = table.model_fields
     for name in sorted(fields, key=lambda name: name not in given):
         field = fields[name]

@@ -15,6 +15,12 @@ from slipstream.case.table import Key, Positive, Table, as_three, as_tuple, one_
 OWN_ARRAYS = ("time", "position", "velocity")
 
 
+def array_of(expression: str) -> str:
+    """Return the name of the array of an expression: "velocity" is the particles' own."""
+    name = plain_name(expression)
+    return "fluid_velocity" if name == "velocity" else name
+
+
 class ParticleSet(Table):
     """``[[particles]]``: a set of particles that the flow carries.
 
@@ -25,11 +31,13 @@ class ParticleSet(Table):
     number: Annotated[int, Field(ge=1)] = Key(..., "number of particles", example=10000)
     kind: Annotated[str, one_of(PARTICLES)] = Key("tracer", "how they move")
     response_time: Positive | None = Key(
-        None, 'of "inertial": time in which the drag takes them to the velocity of the fluid', example=0.1
+        None,
+        'of "inertial": time in which the drag takes them to the velocity of the fluid',
+        example=0.1,
     )
     gravity: Annotated[tuple[float, float, float], BeforeValidator(as_three)] = Key(
         (0.0, 0.0, 0.0),
-        'of "inertial": acceleration along x, y and z, buoyancy subtracted; they settle with it times'
+        'of "inertial": acceleration along x, y and z, buoyancy subtracted; they settle at it times'
         " the response time",
     )
     seed: Annotated[int, Field(ge=0)] = Key(
@@ -46,7 +54,8 @@ class ParticleSet(Table):
     )
     record: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Key(
         (),
-        "fields or expressions at the particles, beside position and velocity",
+        "fields or expressions at the particles, beside their position and velocity;"
+        ' "velocity" is that of the fluid',
         example=["grad(velocity)"],
     )
 
@@ -61,7 +70,7 @@ class ParticleSet(Table):
     @field_validator("record")
     @classmethod
     def _distinct(cls, record: tuple[str, ...]) -> tuple[str, ...]:
-        names = [*OWN_ARRAYS, *map(plain_name, record)]
+        names = [*OWN_ARRAYS, *map(array_of, record)]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"{name!r} is there twice, or always; accepted: others")

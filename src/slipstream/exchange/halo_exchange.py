@@ -147,10 +147,10 @@ class HaloExchange:
     def record(self, graph: StepGraph, number: int, label: str = "halo") -> None:
         """Record that the halo of array `number` is filled.
 
-        Halos of `alternating` arrays may be stored by other ranks as soon as this rank has sent them
-        its part of the exchange before: by then it must have read what that one's array replaces.
-        Steps that fill two arrays in turn, and read halos only to compute what they send, are of
-        this kind.
+        Those of `alternating` arrays may be stored by other ranks as soon as this rank has sent
+        them its part of the exchange before: by then it must have read what that one's array
+        replaces. Steps that fill two arrays in turn, and read halos only to compute what they send,
+        are of this kind.
         """
         self._halos[number].record(graph, label)
 

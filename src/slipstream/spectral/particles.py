@@ -1,9 +1,9 @@
 """Particles that a flow carries: tracers, and heavy ones with Stokes drag and gravity.
 
-At the start of each step the modes of the velocity become those of cubic B-spline coefficients: they
-are divided by a function of each wavenumber, which is exact. They go to the points, and ranks
-exchange a halo of planes. One kernel then interpolates the velocity at each particle and moves it.
-These are nodes of the recorded step, beside those of the flow.
+At the start of each step the modes of the velocity are divided by a function of each wavenumber,
+which makes them, exactly, those of the coefficients of cubic B-splines. They go to the points, and
+ranks exchange a halo of planes. One kernel then interpolates the velocity at each particle and
+moves it. These are nodes of the recorded step, beside those of the flow.
 
 The velocity of the fluid along a path is taken as linear in time, through its values at this step
 and the one before, and the equations of a particle are solved exactly with it: for tracers that is
@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.array_types import Array, Comm
-from slipstream.case.output_tables import plain_name
-from slipstream.case.particle_tables import ParticleSet
+from slipstream.case.particle_tables import ParticleSet, array_of
 from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import Device, Operation, RowLaunch
@@ -45,8 +44,7 @@ from slipstream.fft.slab_engine import (
 )
 from slipstream.field import Field
 from slipstream.io.checkpoint import PARTICLES, Checkpoint
-from slipstream.schedule import StepGraph, commit
-from slipstream.spectral.derived_quantities import derived_of, fields_of
+from slipstream.schedule import CommittedStep, StepGraph, commit
 from slipstream.spectral.evaluation import Evaluation
 from slipstream.spectral.expressions import quantity_of
 from slipstream.spectral.runge_kutta_step import SpectralStep
@@ -79,8 +77,8 @@ def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> No
     boxes, shape = problem.geometry.physical_boxes, problem.geometry.shape
     if any(box.size and box.shape[1:] != tuple(shape[1:]) for box in boxes):
         raise InputError(
-            "run.decomposition: pencils have no particles; accepted with [[particles]]: slabs, of no"
-            f" more than {shape[0]} ranks"
+            "run.decomposition: pencils have no particles; accepted with [[particles]]: slabs, of"
+            f" at most {shape[0]} ranks"
         )
     if len(boxes) > 1 and shape[0] < _HALO:
         raise InputError(
@@ -95,7 +93,7 @@ def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> No
 
 
 def bytes_of_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> int:
-    """Return the bytes that the particles of a rank take, if all ranks have as many, and splines."""
+    """Return the bytes of splines, and of particles if all ranks have as many."""
     if not sets:
         return 0
     geometry, ranks = problem.geometry, len(problem.geometry.physical_boxes)
@@ -162,7 +160,7 @@ class Splines:
             "WRAPS": 0 if self._several else 1,
             "HALO": width,
         }
-        self._between = None
+        self._between: CommittedStep | None = None
 
     def record(self, graph: StepGraph, source: Array) -> None:
         """Record that the splines become those through three spectral fields. Collective.
@@ -330,9 +328,7 @@ class Particles:
         self.attach(flow, transport)
         self._steps = 0
 
-    def attach(
-        self, flow: SpectralStep, transport: Transport | GridTransports | None
-    ) -> None:
+    def attach(self, flow: SpectralStep, transport: Transport | GridTransports | None) -> None:
         """Be carried by a step from now on, of the same fields as before."""
         if isinstance(transport, GridTransports):
             raise InputError("run.decomposition: pencils have no particles; accepted: slab")
@@ -476,8 +472,8 @@ class Particles:
         nz, length = self._flow.problem.geometry.shape[0], self._flow.problem.lengths[0]
         if not np.isfinite(z).all():
             raise RunError(
-                "particles: positions are not finite any more; use a smaller time.step, or a flow that"
-                " does not blow up"
+                "particles: positions are not finite any more; use a smaller time.step, if the flow"
+                " has blown up"
             )
         plane = (np.floor(z * (nz / length)) % nz).astype(np.int64)
         return np.asarray(self._owner[np.minimum(plane, nz - 1)])
@@ -529,21 +525,27 @@ class Particles:
     # -- states ------------------------------------------------------------------------------
 
     def begin(self) -> list[str]:
-        """Place all particles as the case says; return warnings. The step is to be recorded anew."""
+        """Place all particles as the case says; return warnings.
+
+        The step is to be recorded anew.
+        """
         for one in self.sets:
             self._begin(one)
         return []
 
     def _begin(self, one: ParticleState) -> None:
         low, high = self._range(one)
-        places = first_places(one.settings, low, high, self._lengths)
-        self.set_places(one, places)
+        self._set_places(one, first_places(one.settings, low, high, self._lengths))
 
     def set_places(self, one: ParticleState, places: np.ndarray) -> bool:
-        """Let particles begin at places [3, identity of `_range`], with the fluid's velocity.
+        """Let particles begin at places [particle, 3], with the fluid's velocity.
 
         Returns whether memory has grown.
         """
+        low, high = self._range(one)
+        return self._set_places(one, places[low:high].T)
+
+    def _set_places(self, one: ParticleState, places: np.ndarray) -> bool:
         low, high = self._range(one)
         state = np.zeros((one.rows, high - low))
         state[:3] = places
@@ -578,9 +580,9 @@ class Particles:
                 if checkpoint.shapes[name] != shape:
                     raise InputError(
                         f"particles: {checkpoint.path} has {checkpoint.shapes[name][0]} particles"
-                        f" {one.settings.name!r} with {checkpoint.shapes[name][1]} numbers each, the"
-                        f" case {shape[0]} with {shape[1]}; accepted: the same number and kind, or"
-                        " another name"
+                        f" {one.settings.name!r} with {checkpoint.shapes[name][1]} numbers each,"
+                        f" the case {shape[0]} with {shape[1]}; accepted: the same number and kind,"
+                        " or another name"
                     )
                 low, high = self._range(one)
                 values = checkpoint.read(name, (low, 0), (high - low, one.rows))
@@ -633,9 +635,25 @@ class Particles:
         names = ", ".join(one.settings.name for one in self.sets) or "none"
         raise InputError(f"particles: there are no {name!r}; there are: {names}")
 
-    def values(self, one: ParticleState, expression: str, time: float) -> np.ndarray:
-        """Return an expression at particles, by identity: shape (components, those of `_range`)."""
-        return self.by_identity(one, self._evaluated(one, expression, time))
+    def whole(self, name: str, of: str, time: float) -> np.ndarray:
+        """Return something at all particles by identity, on all ranks: [particle, ...]."""
+        own = next(iter(self._recorded(self.set_of(name), [of], time)))[1]
+        return own if self._comm is None else np.concatenate(self._comm.allgather(own))
+
+    def _recorded(
+        self, one: ParticleState, wanted: Sequence[str], time: float
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield positions, velocities and expressions at the particles of `_range`."""
+        for text in wanted:
+            shape: tuple[int, ...] = (3,)
+            if text == "position":
+                values = one.state[:3, : one.count]
+            elif text == "velocity":
+                values = one.state[6:, : one.count] if one.is_inertial else self._of_fluid(one)
+            else:
+                values = self._evaluated(one, text, time)
+                shape = self._evaluation(text).shape
+            yield text, self.by_identity(one, values).T.reshape(-1, *shape)
 
     def _evaluated(self, one: ParticleState, expression: str, time: float) -> Array:
         """Return an expression at the particles that are here: [component, particle]."""
@@ -648,7 +666,8 @@ class Particles:
             del fields
             found.append(self._interpolated(one)[: min(3, total - low)])
         device.synchronize()
-        return device.array_module.concatenate(found)
+        whole: Array = device.array_module.concatenate(found)
+        return whole
 
     def _of_fluid(self, one: ParticleState) -> Array:
         """Return the velocity of the fluid at the particles that are here."""
@@ -675,34 +694,30 @@ class Particles:
 
     def _evaluation(self, expression: str) -> Evaluation:
         if expression not in self._evaluations:
-            self._evaluations[expression] = Evaluation(self._flow, expression, "particles.record")
+            found = Evaluation(self._flow, expression, "particles")
+            if found.is_complex:
+                raise InputError(f"particles: {expression} is complex; accepted: its real or imag")
+            self._evaluations[expression] = found
         return self._evaluations[expression]
 
     def sample(self, name: str, time: float) -> Iterator[Field]:
         """Yield what is recorded of a set, by identity."""
         one = self.set_of(name)
-        low = self._range(one)[0]
-        number = one.settings.number
-        position = self.by_identity(one, one.state[:3, : one.count])
-        yield _field("position", position.T, low, (number, 3), "position, unwrapped")
-        own = one.state[6:9, : one.count] if one.is_inertial else self._of_fluid(one)
-        velocity = self.by_identity(one, own)
-        yield _field("velocity", velocity.T, low, (number, 3), "velocity of the particles")
-        names = {**fields_of(self._flow.problem.model), **derived_of(self._flow.problem.model)}
-        for text in one.settings.record:
-            values = self.values(one, text, time)
-            rank = self._evaluation(text).quantity.rank
-            shape = (number, *(3,) * rank)
-            long_name = getattr(names.get(text), "text", text)
-            data = values.T.reshape(-1, *shape[1:])
-            array = plain_name(text) if text != "velocity" else "fluid_velocity"
-            yield _field(array, data, low, shape, f"{long_name} at the particles")
+        low, number = self._range(one)[0], one.settings.number
+        texts = {"position": "position, not taken back into the box", "velocity": "own velocity"}
+        wanted = [*texts, *(f"({text})" for text in one.settings.record)]
+        for text, values in self._recorded(one, wanted, time):
+            name = text if text in texts else array_of(text)
+            long_name = texts.get(text, f"{text[1:-1]} at the particles")
+            yield _field(name, values, low, (number, *values.shape[1:]), long_name)
 
 
 def _field(
     name: str, data: np.ndarray, low: int, shape: tuple[int, ...], long_name: str = ""
 ) -> Field:
-    dims = ("particle", "component") if len(shape) < 3 else ("particle", "row", "column")
+    dims: tuple[str, ...] = ("particle", "component")
+    if len(shape) == 3:
+        dims = "particle", "row", "column"
     if name.startswith(PARTICLES):
         dims = tuple(f"{name}.{axis}" for axis in range(len(shape)))
     attributes: Mapping[str, object] = {"long_name": long_name or name, "units": "1"}
@@ -712,9 +727,7 @@ def _field(
     )
 
 
-def first_places(
-    settings: ParticleSet, low: int, high: int, lengths: np.ndarray
-) -> np.ndarray:
+def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray) -> np.ndarray:
     """Return where particles of some identities begin: uniform in the box, or in pairs."""
     pairs = settings.separation is not None
     first, last = (low // 2, -(-high // 2)) if pairs else (low, high)

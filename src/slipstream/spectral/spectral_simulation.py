@@ -162,9 +162,7 @@ class SpectralSimulation(Simulation):
         )
         self._particles = None
         if self.case.particles:
-            self._particles = Particles(
-                self.case.particles, self.flow, self._transport, self.comm
-            )
+            self._particles = Particles(self.case.particles, self.flow, self._transport, self.comm)
         self._record()
 
     def _record(self) -> None:
@@ -218,7 +216,9 @@ class SpectralSimulation(Simulation):
         set_coefficients(self.flow)
         if self._particles is not None:
             restored = self.restored
-            warnings += self._particles.begin() if restored is None else self._particles.read(restored)
+            warnings += (
+                self._particles.begin() if restored is None else self._particles.read(restored)
+            )
             self._record()  # with their memory
         self._warnings += warnings
         self._is_measured = False
@@ -504,6 +504,24 @@ class SpectralSimulation(Simulation):
         if self._particles is None:
             raise InputError("particles: there are none; give [[particles]], or particles=")
         return self._particles
+
+    def place_particles(self, name: str, places: Any) -> None:
+        """Let the particles of a set begin anew at places [particle, 3]. Collective."""
+        one = self.particles.set_of(name)
+
+        def checked() -> np.ndarray:
+            values = np.asarray(places, dtype=float)
+            shape = one.settings.number, 3
+            if values.shape != shape or not np.isfinite(values).all():
+                raise InputError(
+                    f"particles[{name!r}]: the places have shape {values.shape}; accepted: finite"
+                    f" numbers of shape {shape}, the same on all ranks"
+                )
+            return values
+
+        values = on_every_rank(self.comm, checked)
+        if self.particles.set_places(one, values):
+            self._record()
 
     @property
     def path_kinds(self) -> Sequence[str]:
