@@ -238,8 +238,8 @@ time.end = 1
 
 def test_cases_with_particles_are_written_and_read():
     text = (
-        CASE
-        + '[[particles]]\nnumber = 4\nrecord = ["pressure"]\n[[particles]]\nname = "b"\nnumber = 6\n'
+        CASE + '[[particles]]\nnumber = 4\nrecord = ["pressure"]\n[[particles]]\n'
+        'name = "b"\nnumber = 6\n'
     )
     case = parse_case(text)
     assert [one.number for one in case.particles] == [4, 6]
