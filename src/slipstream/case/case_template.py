@@ -21,7 +21,6 @@ from slipstream.case.case_loading import SOLVERS, read_tables
 from slipstream.case.common_tables import Case
 from slipstream.case.declared_keys import (
     accepted_values,
-    is_list_of_tables,
     meaning_of_table,
     meanings_of_names,
     range_of,
@@ -214,9 +213,9 @@ def _lines_of_table(case: type[Case], section: str, values: Tables) -> Iterator[
     table = next(tables_in(declared.annotation))
     is_left_out = section not in values and not declared.is_required()
     is_left_out = is_left_out and declared.default in (None, ())
-    head = f"[[{section}]]" if is_list_of_tables(declared) else f"[{section}]"
     several = values.get(section, {})
     first, *others = (several or [{}]) if isinstance(several, list) else [several]
+    head = f"[[{section}]]" if others else f"[{section}]"
     yield from _line(f"{'# ' if is_left_out else ''}{head}", meaning_of_table(table))
     yield from _lines_of_keys(case, section, table, dict(first))
     for other in others:

@@ -42,11 +42,6 @@ def tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from tables_in(part)
 
 
-def is_list_of_tables(field: FieldInfo) -> bool:
-    """Return whether a key has several tables, as ``[[particles]]``."""
-    return get_origin(field.annotation) is tuple and any(tables_in(field.annotation))
-
-
 def table_at(model: type[BaseModel], path: tuple[Any, ...]) -> type[BaseModel]:
     """Return the table class at a path of names; numbers in it, of lists, are skipped."""
     for part in path:
@@ -64,7 +59,7 @@ def key_at(model: type[BaseModel], dotted: str) -> FieldInfo:
 def keys_of(model: type[BaseModel]) -> Iterator[str]:
     """Yield the dotted keys of a case, as ``--set`` takes them."""
     for name, field in model.model_fields.items():
-        tables = [] if is_list_of_tables(field) else list(tables_in(field.annotation))
+        tables = list(tables_in(field.annotation))
         yield from ([f"{name}.{key}" for key in tables[0].model_fields] if tables else [name])
 
 

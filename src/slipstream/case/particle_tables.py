@@ -22,7 +22,7 @@ def array_of(expression: str) -> str:
 
 
 class ParticleSet(Table):
-    """``[[particles]]``: a set of particles that the flow carries.
+    """``[particles]``, or ``[[particles]]`` for several: a set of particles that the flow carries.
 
     They begin at random places. Their paths are written by identity into ``particles_NAME.zarr``.
     """

@@ -287,6 +287,11 @@ class Forcing(Table):
         return self
 
 
+def _as_tables(value: Any) -> Any:
+    """Return a table, or a list of tables, as a tuple."""
+    return () if value is None else as_tuple([value] if isinstance(value, dict) else value)
+
+
 # The Courant number without another choice.
 _CFL = 0.8
 
@@ -525,7 +530,7 @@ class SpectralCase(Case):
     equation: Equation
     initial: SpectralInitial
     forcing: Forcing | None = None
-    particles: Annotated[tuple[ParticleSet, ...], BeforeValidator(as_tuple)] = Key(
+    particles: Annotated[tuple[ParticleSet, ...], BeforeValidator(_as_tables)] = Key(
         (), "sets of particles that the flow carries"
     )
     time: SpectralTime

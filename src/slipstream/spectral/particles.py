@@ -502,7 +502,9 @@ class Particles:
     def _place(self, one: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
         """Take particles of the host, which go to the ranks that have their planes."""
         homes = on_every_rank(self._comm, lambda: self._homes(state[2]))
-        return one.fill(*self._exchange(homes, identity, state), self._spare)
+        grows = one.fill(*self._exchange(homes, identity, state), self._spare)
+        self._sort(one)
+        return grows
 
     def _range(self, one: ParticleState, rank: int | None = None) -> tuple[int, int]:
         """Return the identities that a rank writes, and reads."""
