@@ -201,6 +201,10 @@ REDUCTIONS: Names = {
     "min": "the smallest value",
     "rms": "the root mean square",
 }
+PARTICLES: Names = {
+    "tracer": "with the velocity of the fluid",
+    "inertial": "heavy and small: with Stokes drag, and gravity",
+}
 PICTURE_FORMATS: Names = {
     "png": "PNG",
     "pdf": "PDF",

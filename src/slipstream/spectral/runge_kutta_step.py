@@ -147,29 +147,40 @@ class SpectralStep:
 
     # -- recording ---------------------------------------------------------------------------
 
-    def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
+    def record_step(
+        self,
+        compute: bool = True,
+        begins: bool = True,
+        first: Sequence[Callable[[StepGraph], None]] = (),
+    ) -> StepGraph:
         """Return the graph of one time step.
 
         Without `compute` it has transforms and exchanges alone, for benchmarks. Unless it `begins`
         with the state, it begins with the planes, where the step before has left what goes to
-        physical space; run that only if `is_ahead`.
+        physical space; run that only if `is_ahead`. What `first` records comes before all; it may
+        use the stage.
         """
         graph = self.new_graph()
+        for record in first:
+            record(graph)
         if begins or not self.goes_ahead:
             self.record_inputs(graph, self.passes)
         for substage in range(self.problem.method.substages):
             self._record_substage(graph, substage, compute)
         return graph
 
-    def record_parts(self) -> list[StepGraph]:
+    def record_parts(self, first: Sequence[Callable[[StepGraph], None]] = ()) -> list[StepGraph]:
         """Return the graphs of the substages of a step, between which the stage may be changed.
 
-        Of that `read_stage` has what a substage begins with. The first begins with the state.
+        Of that `read_stage` has what a substage begins with. The first begins with the state; for
+        `first` see `record_step`.
         """
         graphs = []
         for substage in range(self.problem.method.substages):
             graph = StepGraph(self.passes.devices[0]) if substage else self.new_graph()
             if not substage:
+                for record in first:
+                    record(graph)
                 self.record_inputs(graph, self.passes)
             self._record_substage(graph, substage)
             graphs.append(graph)
