@@ -402,11 +402,6 @@ class SpectralRun(ExchangingRun):
     def _has_effect(self) -> Self:
         if self.grid is not None and self.decomposition != "pencil":
             raise ValueError("'grid' goes with decomposition \"pencil\"")
-        if self.decomposition == "pencil" and self.residency != "device":
-            raise ValueError(
-                f'decomposition "pencil" has no fields on the host: with residency '
-                f'"{self.residency}" accepted: auto, slab'
-            )
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
                 raise ValueError(f'\'{name}\' goes with residency "host", "disk" or "auto"')
