@@ -610,8 +610,8 @@ class ColumnTile:
     """A tile of a pass over columns: the ky of this rank from `low` to `high`, in place.
 
     `columns` has the shape (fields, nz, ky of the tile, row). It holds the modes that come back
-    from physical space, and `leaving`, often the same array, the modes that go there; `kx` are those
-    that it has of this rank's. The methods record operations in the graph `work`.
+    from physical space, and `leaving`, often the same array, the modes that go there. The tile has
+    the `kx` of this rank. The methods record operations in the graph `work`.
     """
 
     def __init__(

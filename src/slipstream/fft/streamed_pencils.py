@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from slipstream.decomposition import Box
 from slipstream.exchange import PackTargets
 from slipstream.fft.pencil_planes import Piece
 from slipstream.fft.plane_transforms import PackedPlanes, PointOperation, PointProduct
-from slipstream.fft.slab_layout import planes_of_run
+from slipstream.fft.slab_layout import PencilGeometry, RowGeometry, planes_of_run
 from slipstream.schedule import StepGraph
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LEAST_BLOCK = 1 << 22
 
 
-def planes_of_piece(geometry: Any, planes: int, itemsize: int) -> int:
+def planes_of_piece(geometry: PencilGeometry, planes: int, itemsize: int) -> int:
     """Return how many planes go through together, in tiles of so many: all ranks agree."""
     block = geometry.most_rows * geometry.widest_kx * itemsize
     least = -(-_LEAST_BLOCK // max(1, block)) if geometry.over > 1 else 1
@@ -43,7 +43,7 @@ def planes_of_piece(geometry: Any, planes: int, itemsize: int) -> int:
 class PackedPart:
     """Planes of this rank from `low` to `high`, and some columns of a range of kx, in a slot.
 
-    They are packed as on the host, in arrays that hold `planes` planes, with rows of `row` elements.
+    They are packed as on the host, in arrays of `planes` planes with rows of `row` elements.
     """
 
     def __init__(
@@ -372,7 +372,7 @@ class RowTile:
         self._graph, self._pieces, self._piece = graph, passes.pieces, piece
         slot = self._slot = passes.next_slot()
         self._fields, self._low, self._high, self._rows = passes.fields, low, high, rows
-        self._held = slot.worker.planes.geometry
+        self._held = cast(RowGeometry, slot.worker.planes.geometry)
         needs = passes.fields.needs
         size = self._held.planes * self._held.plane_points[0] * self._held.x_row
         self._modes = slot.place((needs.fields, size), needs.dtype)
@@ -429,7 +429,7 @@ class RowTile:
         return place.reshape(len(place), self._units, unit, place.shape[-1])
 
     def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
-        """Yield parts of blocks in the slot and on the host: (fields, blocks, planes, rows of kx)."""
+        """Yield parts of blocks, in the slot and on the host: (fields, blocks, planes, ...)."""
         pieces, rows, units = self._pieces, self._pieces.geometry.rows, self._units
         low, high = self._low - self._piece.low, self._high - self._piece.low
         held, on_host = self._held, pieces.rows[self._piece.slot][:fields]
