@@ -21,6 +21,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -162,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("peers", nargs="*", metavar="PEER", choices=["all", *PEERS])
+    parser.add_argument("peers", nargs="*", metavar="PEER")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--python", help="the command that starts the peer's Python")
     parser.add_argument("--mpiexec", help="the command that starts it on two ranks")
@@ -170,6 +171,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="turns of each program")
     parser.add_argument("--out", type=Path, help="folder of records (bench/results/peers)")
     given = parser.parse_args()
+    if unknown := set(given.peers) - {"all", *PEERS}:
+        parser.error(
+            f"no peer is named {', '.join(sorted(unknown))}; there are: all, {', '.join(PEERS)}"
+        )
     if given.list or not given.peers:
         print(*(f"{name:12} {' '.join(one.requirements)}" for name, one in PEERS.items()), sep="\n")
         return
@@ -217,10 +222,15 @@ def environment(name: str) -> list[str]:
     folder = HERE.parents[1] / "build" / "peers" / name
     python = folder / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", *PEERS[name].requirements], check=True
-        )
+        # Dedalus compiles with MPI's headers, which mpicc finds.
+        compiler = {"CC": "mpicc"} if shutil.which("mpicc") else {}
+        install = [python, "-m", "pip", "install", "--quiet", *PEERS[name].requirements]
+        try:
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            subprocess.run(install, check=True, env={**compiler, **os.environ})
+        except subprocess.CalledProcessError:
+            shutil.rmtree(folder)  # the next call would take it for a complete environment
+            sys.exit(f"{name} could not be installed: see what it needs in {HERE / 'README.md'}")
     return [str(python)]
 
 
