@@ -18,7 +18,7 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.exchange import PackTargets
-from slipstream.fft.pencil_planes import Piece
+from slipstream.fft.pencil_planes import LEAST_BLOCK, Piece
 from slipstream.fft.plane_transforms import PackedPlanes, PointOperation, PointProduct
 from slipstream.fft.slab_layout import PencilGeometry, RowGeometry, planes_of_run
 from slipstream.schedule import StepGraph
@@ -29,14 +29,11 @@ if TYPE_CHECKING:
     from slipstream.fft.streamed_slabs import StreamedPasses
     from slipstream.outofcore.tile_slots import Slot
 
-# Bytes of the blocks of a piece, at least, if there are so many planes.
-_LEAST_BLOCK = 1 << 22
-
 
 def planes_of_piece(geometry: PencilGeometry, planes: int, itemsize: int) -> int:
     """Return how many planes go through together, in tiles of so many: all ranks agree."""
     block = geometry.most_rows * geometry.widest_kx * itemsize
-    least = -(-_LEAST_BLOCK // max(1, block)) if geometry.over > 1 else 1
+    least = -(-LEAST_BLOCK // max(1, block)) if geometry.over > 1 else 1
     return min(max(planes, least), max(1, geometry.planes))
 
 
