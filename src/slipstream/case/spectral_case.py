@@ -504,11 +504,6 @@ class SpectralRun(ExchangingRun):
             raise ValueError(
                 "'grid' goes with decomposition \"pencil\"; unset it by --set run.grid="
             )
-        if self.decomposition == "pencil" and self.residency != "device":
-            raise ValueError(
-                f'decomposition "pencil" has no fields on the host: with residency '
-                f'"{self.residency}" accepted: auto, slab'
-            )
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
                 raise ValueError(
