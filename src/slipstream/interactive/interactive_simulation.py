@@ -159,7 +159,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self.rank, self.ranks = solver.rank, solver.ranks
         self._callbacks: list[Callback] = []
         self._is_prepared = self._is_running = False
-        # What tells the folder into which this has written last.
+        # Identifies the folder into which this has written last.
         self._output_mark: tuple[int, str] | None = None
         # Whether it was made with settings of output that only a folder can have.
         self._asks_for_output = False

@@ -27,7 +27,7 @@ from slipstream.lattice.pore_flow import PoreFlow
 
 # Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
-# Looks at a flow that only alternates, after which that is told.
+# Looks at a flow that only alternates, after which a warning says so.
 _PATIENCE = 10
 
 
