@@ -72,10 +72,10 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "decaying-2d": ShippedCase("vortices of two-dimensional turbulence merge", "40 s"),
     "inverse-cascade": ShippedCase("energy goes to large scales in two dimensions", "40 s"),
     "surface-fronts": ShippedCase("surface quasi-geostrophic flow makes a front", "20 s"),
-    "zonal-flows": ShippedCase("drift waves and zonal flow (Charney-Hasegawa-Mima)", "50 s"),
-    "inertia-gravity": ShippedCase("turbulence with fast waves, integrated exactly", "50 s"),
-    "lans-alpha": ShippedCase("Taylor-Green vortex by the alpha model, on few points", "30 s"),
-    "leray-alpha": ShippedCase("Taylor-Green vortex by the Leray-alpha model", "30 s"),
+    "zonal-flows": ShippedCase("drift waves and zonal flow (Charney-Hasegawa-Mima)", "20 s"),
+    "inertia-gravity": ShippedCase("turbulence with fast waves, integrated exactly", "20 s"),
+    "lans-alpha": ShippedCase("Taylor-Green vortex by the alpha model, on few points", "20 s"),
+    "leray-alpha": ShippedCase("Taylor-Green vortex by the Leray-alpha model", "20 s"),
     "sandstone": ShippedCase("flow through a synthetic sandstone, its permeability", "30 s"),
     "advection": ShippedCase(
         "a Gaussian carried once through the box, the exact solution known", "20 s"

@@ -126,7 +126,7 @@ def pictures_of(
             **{f"current_density_{axis}": rf"current density $j_{axis}$" for axis in AXES},
             **{name: rf"density $|{_symbol(name)}|^2$" for name in densities},
             **{name: name.replace("_", "\n") for name in means},
-            **{field.name: field.name for field in fields if not field.is_vector},
+            **{f.name: f.name.replace("_", " ") for f in fields if not f.is_vector},
         },
         group_labels={"energy": "energy $E$", "dissipation": "power"},
         legend={
