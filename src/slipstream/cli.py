@@ -53,6 +53,7 @@ from slipstream.stop_signals import StopRequest, listening
 
 if TYPE_CHECKING:
     from slipstream.running.run_case import RunOptions
+    from slipstream.simulation import Simulation
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
@@ -455,6 +456,45 @@ def validate(
 
 
 @app.command()
+def verify(
+    folder: _Run,
+    since: Annotated[
+        float | None,
+        typer.Option("--from", metavar="T", help="From this time on (default: the first state)."),
+    ] = None,
+    until: Annotated[
+        float | None,
+        typer.Option("--to", metavar="T", help="Up to this time (default: the last digest)."),
+    ] = None,
+    settings: _Settings = None,
+    ranks: _Ranks = None,
+    device: _Device = None,
+) -> None:
+    """Repeat a run, or a part of it, and compare it with its digests; its folder is only read.
+
+    The exit status is 1 if it deviates.
+    """
+    from slipstream.report.console import make_console
+    from slipstream.report.verification_table import verification_table
+    from slipstream.running.verifying import verify_run
+
+    if mpi_launch.should_relaunch(ranks):
+        raise typer.Exit(mpi_launch.relaunch(ranks or 1))
+
+    def tell(text: str) -> None:
+        typer.echo(printable(text))
+
+    comm, wanted = mpi_launch.world_comm(), "auto" if device is None else device
+    found = verify_run(folder, since, until, comm, wanted, settings or (), tell)
+    if comm is None or comm.rank == 0:
+        make_console().print(verification_table(found), highlight=False)
+    if all(one.problem for one in found):
+        raise InputError(f"{folder}: no part of it can be repeated")
+    if any(one.deviates for one in found):
+        raise typer.Exit(1)
+
+
+@app.command()
 def plot(
     folders: Annotated[
         list[Path],
@@ -473,8 +513,13 @@ def plot(
         typer.Option(metavar="z=0.5", help="Which plane (default: largest mean square)."),
     ] = None,
     time: Annotated[
-        float | None, typer.Option(metavar="T", help="The snapshot nearest to this time.")
+        float | None,
+        typer.Option(metavar="T", help="At this time, computed again if no snapshot is of it."),
     ] = None,
+    nearest: Annotated[
+        bool,
+        typer.Option("--nearest", help="With --time: the nearest snapshot; nothing is computed."),
+    ] = False,
     limits: Annotated[
         str | None,
         typer.Option("--range", metavar="A,B", help="Values of the first and the last colour."),
@@ -526,6 +571,13 @@ def plot(
     def tell(text: str) -> None:
         typer.echo(printable(text))
 
+    def recompute(time: float) -> "Simulation":
+        from slipstream.running.recomputing import recomputed
+
+        return recomputed(folders[0], time, tell)
+
+    if nearest and time is None:
+        raise InputError("--nearest: goes with --time")
     wishes = PlaneWishes.of_options(plane, time, limits, colours)
     of_spectrum = spectrum_wishes(spectrum, compensate, average, since)
     folder_out = out or usual_folder(*folders)
@@ -547,6 +599,7 @@ def plot(
             size=size,
             spectrum=of_spectrum,
             tell=tell,
+            recompute=None if nearest else recompute,
         )
     for path in drawn:
         typer.echo(f"{'movie' if movie else 'picture'}: {printable(str(path))}")

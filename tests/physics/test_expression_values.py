@@ -62,6 +62,12 @@ EXPRESSIONS = {
     "grad(velocity)": lambda c, u, b: c.grad(u),
     "strain": lambda c, u, b: (c.grad(u) + c.grad(u).swapaxes(0, 1)) / 2,
     "q_criterion": lambda c, u, b: -np.einsum("ij...,ji...", c.grad(u), c.grad(u)) / 2,
+    "r_invariant": lambda c, u, b: -np.linalg.det(np.moveaxis(c.grad(u), (0, 1), (-2, -1))),
+    "vorticity[2] - velocity[1]": lambda c, u, b: c.curl(u)[2] - u[1],
+    "dot(velocity, grad(velocity).T) + grad(velocity)[0, 2] * x_hat": lambda c, u, b: (
+        np.einsum("i...,ji...->j...", u, c.grad(u)) + c.grad(u)[0, 2] * c.x_hat
+    ),
+    "abs2(grad(velocity))": lambda c, u, b: (c.grad(u) ** 2).sum(axis=(0, 1)),
     "laplacian(velocity, 2)": lambda c, u, b: c.laplacian(u, 2),
     "viscosity * laplacian(velocity_x)": lambda c, u, b: 0.01 * c.laplacian(u[0]),
     "div(velocity_x * magnetic)": lambda c, u, b: kept(c, c.div(kept(c, u[0] * b))),

@@ -65,6 +65,7 @@ class AdvectionSimulation(Simulation):
     """
 
     shortens_steps = False
+    lasting = "mass", "energy"
 
     case: AdvectionCase
     solver: Advection
@@ -251,6 +252,9 @@ class AdvectionSimulation(Simulation):
             self._shape,
             (1, 1, 1),
         )
+
+    def _digest_sum(self) -> np.ndarray:
+        return self.solver.digest_sum()
 
     def layout(self) -> Layout:
         """Return where the points are."""

@@ -23,6 +23,7 @@ from slipstream.collective import check_agreement, collectively, on_every_rank
 from slipstream.decomposition import Box, grid_boxes, process_grid
 from slipstream.device import Device, HostDevice, open_device
 from slipstream.device.noting_device import NotingDevice
+from slipstream.device.state_digest import add_boxes, empty_sums, total_of
 from slipstream.errors import InputError
 from slipstream.exchange import (
     HaloExchange,
@@ -325,6 +326,19 @@ class Advection:
             for box in one.region.boxes:
                 result[box.slices(self.box)] = one.device.to_host(one.view(self._newest, box))
         return result
+
+    def digest_sum(self) -> np.ndarray:
+        """Return this rank's part of the digest of all points (`device/state_digest.py`)."""
+        self.advance(0)
+        self.synchronize()
+        total = np.zeros(1, np.uint64)
+        for one in self._points.regions.values():
+            sums = empty_sums(one.device)
+            for box in one.region.boxes:
+                values = one.view(self._newest, box)[None]
+                add_boxes(one.device, values, sums, box.shape[2], box.start, self.shape)
+            total += total_of(one.device, sums)
+        return total
 
     def exact(self, width: float, box: Box | None = None) -> np.ndarray:
         """Return where a Gaussian of this width is by now.

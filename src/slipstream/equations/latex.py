@@ -162,7 +162,11 @@ class Notation:
         if operator == "power":
             return f"{self._inside(inner)}^{{{operands[1]}}}", _PRODUCT
         if operator == "component":
-            return f"{{{self._inside(inner)}}}_{AXES[operands[1]]}", _LETTER
+            axes = "".join(AXES[place] for place in operands[1:])
+            axes = axes if len(axes) == 1 else f"{{{axes}}}"
+            return f"{{{self._inside(inner)}}}_{axes}", _LETTER
+        if operator == "transpose":
+            return rf"{{{self._inside(inner)}}}^{{\mathsf T}}", _LETTER
         whole = self.of(inner)
         if operator == "abs2":
             return rf"\left|{whole}\right|^{{2}}", _LETTER

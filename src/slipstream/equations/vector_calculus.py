@@ -121,13 +121,25 @@ class Quantity:
     def __rtruediv__(self, other: Any) -> Quantity:
         return as_quantity(other) / self
 
-    def __getitem__(self, place: int) -> Quantity:
-        """Return a component of a vector: 0, 1 or 2."""
-        text = f"{self.text}[{place}]"
-        expect(text, self, 1)
-        if not isinstance(place, int) or not 0 <= place < 3:
-            raise InputError(f"{text}: expected 0, 1 or 2")
-        return Quantity([self.forms[place]], text, ("component", self, place))
+    def __getitem__(self, place: int | tuple[int, int]) -> Quantity:
+        """Return a component of a vector, 0, 1 or 2, or of a tensor, such as [0, 2]."""
+        places: tuple[int, ...] = place if isinstance(place, tuple) else (place,)
+        text = f"{self.text}[{', '.join(map(str, places))}]"
+        expect(text, self, 1, 2)
+        is_whole = all(type(one) is int and 0 <= one < 3 for one in places)
+        if not is_whole or len(places) != self.rank:
+            accepted = "0, 1 or 2" if self.rank == 1 else "two of 0, 1 and 2, such as [0, 2]"
+            raise InputError(f"{text}: expected {accepted}")
+        number = places[0] if self.rank == 1 else 3 * places[0] + places[1]
+        return Quantity([self.forms[number]], text, ("component", self, *places))
+
+    @property
+    def T(self) -> Quantity:
+        """The transpose of a tensor."""
+        text = f"{self.text}.T"
+        expect(text, self, 2)
+        forms = [self.forms[3 * j + i] for i in range(3) for j in range(3)]
+        return Quantity(forms, text, ("transpose", self))
 
     def __pow__(self, power: Any) -> Quantity:
         text, exponent = f"{self.text} ** {power}", as_number(power)
@@ -354,10 +366,9 @@ def outer(first: Quantity, second: Quantity) -> Quantity:
 
 
 def abs2(quantity: Quantity) -> Quantity:
-    """Return the square of the magnitude of a scalar or a vector."""
+    """Return the square of the magnitude: of a vector or a tensor the sum over its components."""
     quantity = as_quantity(quantity)
     text = f"abs2({quantity.text})"
-    expect(text, quantity, 0, 1)
     squares = [_product([[form]], [[_conjugate(form)]], text) for form in quantity.forms]
     return _sum(squares, text, ("abs2", quantity))
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from slipstream.running.recomputing import Recomputation
     from slipstream.simulation.point_values import Layout
     from slipstream.simulation.simulation_base import Simulation
 
@@ -446,6 +447,26 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             self._is_running = False
         if loop.stopped_by == "interrupted":
             raise on_all_ranks(KeyboardInterrupt(f"at step {solver.step}, t = {solver.time:.6g}"))
+
+    def _retrace(self, plan: Recomputation, progress: bool | None) -> str:
+        """Take steps that a run has taken; return where they deviate from them. Collective."""
+        from slipstream.report.console import Progress
+        from slipstream.running.recomputing import compare_digests
+
+        solver, console = self._ready(), console_for(progress if self.rank == 0 else False)
+        console.print(f"computes {plan.text()}", highlight=False, markup=False)
+        first = plan.origin.step
+        end = max(plan.step, first + 1)
+        with Interruption(self.comm) as interruption, Progress(console, first, end) as shown:
+
+            def after_step() -> None:
+                if interruption.requested()[0]:
+                    raise on_all_ranks(KeyboardInterrupt(f"at step {solver.step}"))
+                shown.update(solver.step, f"step {solver.step}, t = {solver.time:.4g}")
+
+            deviation = compare_digests(plan, solver, after_step)
+        self._tell()
+        return deviation
 
     def _progress(
         self, stack: contextlib.ExitStack, loop: TimeLoop, limits: Limits, console: Console

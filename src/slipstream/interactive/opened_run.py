@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,11 +19,11 @@ import numpy as np
 
 from slipstream import mpi_launch
 from slipstream.accepted import MODELS
-from slipstream.argument_checks import check_type, finite_number, path_of
+from slipstream.argument_checks import check_type, finite_number, path_of, whole_number
 from slipstream.array_types import Comm
 from slipstream.case import Case, validate_case
 from slipstream.case.lattice_case import ARRAY
-from slipstream.collective import on_every_rank, own, together
+from slipstream.collective import on_every_rank, on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
@@ -37,6 +38,7 @@ from slipstream.time_averages import TimeAverage
 
 if TYPE_CHECKING:
     from slipstream.equations import Model
+    from slipstream.running.recomputing import Recomputation
 
 _STORE = ".zarr"
 # Most bytes of a picture in a notebook.
@@ -336,7 +338,7 @@ class OpenedRun(KnownAttributes):
         def made() -> Case:
             changes = [*overrides_of({"initial.restart": place}), *overrides_of(settings)]
             case = self._case(self._settings_at(state), changes)
-            if getattr(getattr(case, "image", None), "path", None) == ARRAY:
+            if _is_of_array(case):
                 raise InputError(
                     f"{self.path}: its image was an array; give it: slipstream.PorousFlow(array,"
                     f" restart={place!r}), or image.path"
@@ -387,7 +389,7 @@ class OpenedRun(KnownAttributes):
 
         def made() -> Case:
             case = self._case(self._settings_at(), changes)
-            if getattr(getattr(case, "image", None), "path", None) == ARRAY:
+            if _is_of_array(case):
                 raise InputError(f"{self.path}: its image was an array; give image.path, of a file")
             return case
 
@@ -397,6 +399,95 @@ class OpenedRun(KnownAttributes):
         console = console_for(progress if is_first else False)
         given = None if self._model is None else case
         resume_run(self.path, changes, shared, device, console, case=given, from_state=from_state)
+
+    # -- what it has not written ---------------------------------------------------------------
+
+    def recomputation(self, time: float | None = None, *, step: int | None = None) -> Recomputation:
+        """Return from which state, and in how many steps and seconds, `at` computes another.
+
+        >>> print(open_run("runs/vortex").recomputation(3.217).text())
+
+        Parameters
+        ----------
+        time, step
+            See `at`.
+
+        Raises
+        ------
+        InputError
+            See `at`.
+        """
+        from slipstream.running.recomputing import recomputation
+
+        if (time is None) == (step is None):
+            raise InputError("give one of time and step")
+        if time is not None:
+            time = finite_number("time", time)
+        if step is not None:
+            step = whole_number("step", step, 0)
+        return recomputation(self._folder, time=time, step=step)
+
+    def at(
+        self,
+        time: float | None = None,
+        *,
+        step: int | None = None,
+        device: str | Device = "auto",
+        comm: Comm | Literal["world"] = "world",
+        progress: bool | None = None,
+    ) -> InteractiveSimulation:
+        """Return a simulation in a state that the run has had, stored or not. Collective.
+
+        >>> flow = open_run("runs/vortex").at(3.217)
+        >>> flow.fields["vorticity"].plane("z", 1)
+
+        It is computed again, in memory, from the nearest state before that is left, or from the
+        initial one, by the steps that the run took; the folder is only read. The bits are those of
+        the run where bits are promised. The simulation can be stepped on.
+
+        Parameters
+        ----------
+        time : float
+            Time of the state. Between two steps it is reached from the one before by a shorter
+            step.
+        step : int
+            Number of time steps done, instead of a time.
+        device, comm
+            See `slipstream.Flow`.
+        progress : bool, optional
+            Whether to print what it takes, and how far it is; by default where somebody looks on.
+
+        Raises
+        ------
+        InputError
+            If the run has not come so far, its steps are not recorded, or a program has set fields
+            meanwhile.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the digest of a state on the way is not that of the run.
+        """
+        if progress is not None:
+            check_type("progress", progress, bool)
+        world = mpi_launch.world_comm() if isinstance(comm, str) else comm
+        shared = own(world, "at")
+        with together(shared):
+            plan = on_first_rank(shared, lambda: self.recomputation(time, step=step))
+
+            def made() -> Case:
+                case = self._case(tomllib.loads(plan.origin.case), plan.overrides())
+                if _is_of_array(case):
+                    raise InputError(f"{self.path}: its image was an array, which no file has")
+                return case
+
+            case = on_every_rank(shared, made)
+        simulation = load(case, device=device, comm=comm if isinstance(comm, str) else shared)
+        with together(simulation.comm):
+            deviation = simulation._retrace(plan, progress)
+        if deviation and simulation.rank == 0:
+            warnings.warn(f"{self.path}: {deviation}", RuntimeWarning, stacklevel=2)
+        return simulation
 
     # -- for people ----------------------------------------------------------------------------
 
@@ -435,6 +526,10 @@ class OpenedRun(KnownAttributes):
         if self.pictures:
             rows["pictures"] = f"pictures: {', '.join(map(one_line, self.pictures))}"
         return rows
+
+
+def _is_of_array(case: Case) -> bool:
+    return getattr(getattr(case, "image", None), "path", None) == ARRAY
 
 
 class Stores(Mapping[str, Any], KnownAttributes):

@@ -41,6 +41,7 @@ from slipstream.io.stored_arrays import StoredArrays, errors_of_store, reason_of
 from slipstream.io.time_series import SeriesTail, read_series
 
 CASE_NAME, SERIES_NAME, OUTPUTS_NAME = "case.toml", "diagnostics.csv", "outputs"
+STEPS_NAME = "steps.csv"
 FIELDS_NAME, SPECTRA_NAME = "fields.zarr", "spectra.zarr"
 _MOST_CASE = 1 << 20
 # Bytes of a store that is compared each time it is opened.

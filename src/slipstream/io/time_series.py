@@ -50,7 +50,7 @@ class Series:
     Comment lines (``#``) at the head of the CSV explain the columns by their `labels`; pandas reads
     it with ``read_csv(path, comment="#")``. With `until`, a step, the series that is there goes on:
     its later rows, and those beyond what is `sealed`, are left out from `begin` on. Columns that
-    only some rows have are not-a-number in the others.
+    only some rows have are not-a-number in the others. Only one that `has_store` has a zarr group.
     """
 
     def __init__(
@@ -60,9 +60,10 @@ class Series:
         name: str = "diagnostics",
         until: int | None = None,
         sealed: Seal | None = None,
+        has_store: bool = True,
     ) -> None:
         self.folder = as_path(folder)
-        self._name = name
+        self._name, self._has_store = name, has_store
         self._path = self.folder / f"{name}.csv"
         self.labels = {**_LEADING, **labels}
         self._columns: list[str] = []
@@ -97,9 +98,14 @@ class Series:
                 flush_file(self._path)
 
     def append(
-        self, step: int, time: float, step_size: float, diagnostics: Mapping[str, float]
+        self,
+        step: int,
+        time: float,
+        step_size: float,
+        diagnostics: Mapping[str, float],
+        is_flushed: bool = True,
     ) -> None:
-        """Add a row, and flush it to the file."""
+        """Add a row, and flush it to the file unless others follow at once."""
         row = {"step": step, "time": time, "step_size": step_size, **diagnostics}
         if self._csv is None:
             self._columns = list(row)
@@ -114,7 +120,8 @@ class Series:
         with errors_name(self._path):
             # repr keeps all digits, and float removes NumPy's type from it.
             writer.writerow({k: v if k == "step" else repr(float(v)) for k, v in row.items()})
-            file.flush()
+            if is_flushed:
+                file.flush()
 
     def seal(self) -> Seal | None:
         """Return what is known of the rows so far; None if there are none."""
@@ -199,6 +206,8 @@ class Series:
         if self._csv is not None:
             with errors_name(self._path):
                 self._csv[0].file.close()
+        if not self._has_store:
+            return
         with errors_name(self.folder), tempfile.TemporaryFile(dir=self.folder) as file:
             columns = self._transposed(file)
             time = columns.pop("time")

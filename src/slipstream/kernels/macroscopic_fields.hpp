@@ -3,6 +3,7 @@
 // Between pairs of steps every population lies with the site that it has come to. Half of the force acts
 // before the collision, so it is a part of the velocity.
 #include "bounce_back.hpp"
+#include "digests.hpp"
 #include "moments.hpp"
 
 INLINE void load_site(const Stored* f, Index site, Index sites, Real* populations) {
@@ -121,5 +122,31 @@ KERNEL sum_speeds(const Stored* f, const unsigned char* RESTRICT voxels, const I
       const double total = row_sum(sum[i]);
       if (FIRST_COLUMN) sums[r * 4 + i] = total;
     }
+  }
+}
+
+// Add the digest of the populations at the pores of rows: `start` is the place of the box's first voxel among
+// those of the whole image, whose rows and planes have so many.
+KERNEL digest_of_sites(const Stored* f, const unsigned char* RESTRICT voxels, const Index* RESTRICT first,
+                       const Index* RESTRICT rows, Index row_count, Index columns, Index height, Index sites,
+                       Index start, Index of_row, Index of_plane, double unit, Index* RESTRICT sums) {
+  FOR_ROWS(r, row_count) {
+    const unsigned char* RESTRICT pore = voxels + rows[r] * (columns + 2) + 1;
+    const Index place = start + r / height * of_plane + r % height * of_row;
+    Bits sum = 0;
+    count_columns(
+        columns, [&](Index c) { return pore[c] != 0; },
+        [&](Index c, Index before) {
+          if (!pore[c]) return;
+          Bits here = 0;
+          for (int q = 0; q < DIRECTIONS; ++q) {
+            // Odd factors: a change of one population changes the sum.
+            const Bits factor = 2 * (static_cast<Bits>(q) * 0xd1b54a32d192ed03ull) + 1;
+            const Number own = Number(unit) * Number(f[address(q, first[rows[r]] + before, sites)]);
+            here += factor * digested(own);
+          }
+          sum += mixed(here, place + c);
+        });
+    add_to_digest(sums, r, sum);
   }
 }

@@ -108,6 +108,7 @@ class LatticeSimulation(Simulation):
 
     shortens_steps = False
     timed = "a pair of time steps"
+    lasting = ("permeability_lattice",)
 
     # An image in memory, or what has a shape and read(box), in place of the file of the case.
     given_image: Any = None
@@ -240,6 +241,13 @@ class LatticeSimulation(Simulation):
             "ranks": ranks_fact(self._loads, self.rank),
             "schedule": Fact(self.schedule),
         }
+
+    @property
+    def rank_dependence(self) -> str:
+        """Why the bits of the state depend on the number of ranks; empty if they do not."""
+        if self.case.numerics.precision != "float64":
+            return f"of {self.case.numerics.precision} they depend on ranks and storage"
+        return ""
 
     @property
     def output_is_copied(self) -> bool:
@@ -706,6 +714,9 @@ class LatticeSimulation(Simulation):
         if self.steadiness.looks:
             looks = np.array(self.steadiness.looks)
             yield rank_0_field(_LOOKS, looks, self.rank, "permeabilities looked at")
+
+    def _digest_sum(self) -> np.ndarray:
+        return self.flow.digest_sum()
 
     def write_at_end(self, folder: Path) -> list[Path]:
         """Write the last state for ParaView, if the case asks for it."""

@@ -20,6 +20,7 @@ from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.device import Device, Kernel, RowLaunch
 from slipstream.device.row_sums import sum_of_rows
+from slipstream.device.state_digest import empty_sums, total_of
 from slipstream.errors import InputError
 from slipstream.exchange import Transport
 from slipstream.lattice.domain_decomposition import Subdomain
@@ -411,6 +412,33 @@ class PoreFlow:
         else:
             sums[4:] = sums[:3]
         return sums, float(np.sqrt(square)) * self.unit
+
+    def digest_sum(self) -> np.ndarray:
+        """Return this rank's part of the digest of all populations (`device/state_digest.py`)."""
+        self.synchronize()
+        sites, sums = self.sites, empty_sums(self.device)
+        (_, height, width), (_, rows, columns) = sites.box_shape, self.subdomain.shape
+        z, y, x = self.subdomain.box.start
+        if len(sites.rows):
+            self._run(
+                "macroscopic_fields.hpp",
+                "digest_of_sites",
+                RowLaunch(len(sites.rows), width, reduces=True),
+                self._arrays[0],
+                sites.voxels,
+                sites.first,
+                sites.rows,
+                len(sites.rows),
+                width,
+                height,
+                sites.stored,
+                (z * rows + y) * columns + x,
+                columns,
+                rows * columns,
+                self.unit,
+                sums,
+            )
+        return total_of(self.device, sums)
 
     def driving_force(self) -> np.ndarray:
         """Return the force along z, y and x on this rank's pores.

@@ -45,15 +45,23 @@ def gather_plane(
     time: float,
     normal: str = "",
     is_central: bool = False,
+    position: float | None = None,
 ) -> FieldPlane | None:
     """Return a plane of a field on rank 0, None elsewhere. Collective.
 
     It is normal to the dimension that is named, else to one of a single point, else to the first;
-    and in the middle or where the mean square is largest.
+    and nearest to a position, or in the middle, or where the mean square is largest.
     """
     axis = normal_axis(field.shape, field.dims, normal)
     across = [other for other in range(3) if other != axis]
-    index = field.shape[axis] // 2 if is_central else _liveliest_plane(field, axis, comm)
+    coordinates = [
+        np.asarray(field.coordinates.get(name, np.arange(size)))
+        for name, size in zip(field.dims, field.shape, strict=True)
+    ]
+    if position is not None:
+        index = int(np.argmin(np.abs(coordinates[axis] - position)))
+    else:
+        index = field.shape[axis] // 2 if is_central else _liveliest_plane(field, axis, comm)
     local = index - field.offset[axis]
     holds = 0 <= local < field.data.shape[axis] and field.data.size > 0
     part = None
@@ -66,10 +74,6 @@ def gather_plane(
     values = np.zeros([field.shape[other] for other in across], dtype=field.data.dtype)
     for region, data in filter(None, parts):
         values[region] = data
-    coordinates = [
-        np.asarray(field.coordinates.get(name, np.arange(size)))
-        for name, size in zip(field.dims, field.shape, strict=True)
-    ]
     label = str(field.attributes.get("long_name", field.name))
     unit = field.coordinate_unit
     return plane_at(field.name, values, field.dims, coordinates, axis, index, label, time, unit)

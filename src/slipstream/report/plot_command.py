@@ -24,7 +24,7 @@ from slipstream.printable_text import one_line, shortened, shown
 from slipstream.report.colour_scale import ColourScale, colour_scale
 from slipstream.report.compared_runs import comparison_picture, runs_by_name
 from slipstream.report.movies import Movie, check_movie
-from slipstream.report.plane_gather import FieldPlane
+from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
 from slipstream.report.run_averages import average_of_spectrum
 from slipstream.report.run_pictures import (
     Picture,
@@ -34,6 +34,7 @@ from slipstream.report.run_pictures import (
     spectrum_figure,
 )
 from slipstream.report.stored_run import StoredRun
+from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import PlaneChoice
 
 _AXES = ("x", "y", "z")
@@ -87,6 +88,7 @@ def plot(
     size: int | None = None,
     spectrum: SpectrumWishes | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    recompute: Callable[[float], Simulation] | None = None,
 ) -> list[Path]:
     """Draw what is asked for, or all that a run draws at its end, and return the paths.
 
@@ -110,6 +112,9 @@ def plot(
         Which spectrum is drawn, alone, and how.
     tell : callable, optional
         Called with a line if the snapshot that is drawn is not of the time asked for.
+    recompute : callable, optional
+        Returns the simulation in its state at a time of which there is no snapshot; by default the
+        nearest snapshot is drawn.
 
     Raises
     ------
@@ -145,6 +150,12 @@ def plot(
                 raise InputError(f"{folder}: there is nothing to draw yet")
             _make(out)
             return [_written(picture, out, format) for picture in pictures]
+        is_stored = wishes.time is None or _has_snapshot(run, wishes.time)
+        if not (movie or is_stored or recompute is None):
+            drawn = _recomputed(run, field, wishes, recompute, tell)
+            if drawn:
+                _make(out)
+                return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
         choices = [run.choice_of(one) for one in _fields(run, field)]
         if movie:
             if wishes.time is not None:
@@ -244,11 +255,60 @@ def _spectrum_picture(
     )
 
 
+def _has_snapshot(run: StoredRun, time: float) -> bool:
+    times = run.times
+    return bool(len(times)) and _is_near(float(times[run.snapshot(time)]), time)
+
+
+def _is_near(found: float, time: float) -> bool:
+    return abs(found - time) <= 1e-6 * max(abs(found), abs(time))
+
+
+def _recomputed(
+    run: StoredRun,
+    field: str | None,
+    wishes: PlaneWishes,
+    recompute: Callable[[float], Simulation],
+    tell: Callable[[str], None],
+) -> list[tuple[PlaneChoice, FieldPlane]]:
+    """Return planes of a state that is computed again; none if it cannot be, which is told."""
+    assert wishes.time is not None
+    if field is not None and len(run.times):
+        run.choice_of(field)  # a wrong name is refused before anything is computed
+    try:
+        simulation = recompute(wishes.time)
+    except InputError as error:
+        if not len(run.times):
+            raise
+        tell(f"--time {wishes.time:g} is not computed: {error.text()}")
+        return []
+    fields = {one.name: one for one in simulation.fields()}
+    names = [one.field for one in simulation.pictures().planes] if field is None else [field]
+    drawn = []
+    for choice in (run.choice_of(name, list(fields)) for name in names):
+        where, planes = wishes.position, {}
+        for name in choice.needed:
+            plane = gather_plane(
+                fields[name],
+                None,
+                simulation.time,
+                wishes.axis or choice.normal,
+                choice.is_central,
+                where,
+            )
+            assert plane is not None
+            planes[name], where = plane, plane.position
+        composed = compose_plane(planes, choice)
+        if composed is not None:
+            drawn.append((choice, composed))
+    return drawn
+
+
 def _tell_time(run: StoredRun, time: float, tell: Callable[[str], None]) -> None:
     """Say which snapshot is drawn if there is none of the time asked for."""
     times = run.times
     found = float(times[run.snapshot(time)])
-    if abs(found - time) <= 1e-6 * max(abs(found), abs(time)):
+    if _is_near(found, time):
         return
     text = f"--time {time:g}: no snapshot of that time; drawn is the nearest, of t = {found:.6g}"
     beside = [*times[times < found][-1:], *times[times > found][:1]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -187,9 +187,13 @@ class StoredRun:
         with errors_of_store(self.fields.path):
             return self.fields.times
 
-    def choice_of(self, name: str) -> PlaneChoice:
-        """Return how a field is drawn: of vectors and complex fields the magnitude."""
-        there = [] if self.fields is None else _on_grid(self.fields)
+    def choice_of(self, name: str, there: Sequence[str] | None = None) -> PlaneChoice:
+        """Return how a field is drawn: of vectors and complex fields the magnitude.
+
+        `there` are the fields that there are; by default those of snapshots.
+        """
+        if there is None:
+            there = [] if self.fields is None else _on_grid(self.fields)
         for one in self.choice.planes:
             if one.field == name and set(one.needed) <= set(there):
                 return one

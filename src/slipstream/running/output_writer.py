@@ -34,13 +34,20 @@ from slipstream.io.checkpoint import (
 from slipstream.io.durable_files import errors_name, flush_folder, replace_file
 from slipstream.io.folder_seals import KeptOutput, Seal
 from slipstream.io.output_folder import OutputFolder
-from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, OUTPUTS_NAME, SERIES_NAME
+from slipstream.io.run_folder import (
+    CASE_NAME,
+    FIELDS_NAME,
+    OUTPUTS_NAME,
+    SERIES_NAME,
+    STEPS_NAME,
+)
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore, numbered_stores
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.output.occasions import AtIntervals, OutputTimes
 from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
+from slipstream.running.step_record import StepRecord
 from slipstream.running.time_loop import check_finite
 from slipstream.running.write_queue import WriteQueue
 from slipstream.simulation.earlier_segments import EarlierSegments
@@ -72,6 +79,7 @@ class OutputWriter:
         self.labels = simulation.labels() | self.chosen.labels()
         self.choice = simulation.pictures()
         self.series = Series(self._folder, self.labels) if self._is_first else None
+        self._steps = StepRecord(simulation, self._folder)
         self._spectra: list[str] = []
         # The last of each kind that was written, by name: what is drawn.
         self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
@@ -119,10 +127,12 @@ class OutputWriter:
             if FIELDS_NAME in self._stores:
                 self._stores[FIELDS_NAME].go_on()
             self.chosen.go_on()
+        self._steps.begin()
+        if self.earlier is not None:
             self._seal_what_goes_on()
 
     def _begin(self) -> None:
-        self._output.wrote(CASE_NAME, SERIES_NAME, "diagnostics.zarr", *self._stores)
+        self._output.wrote(CASE_NAME, SERIES_NAME, "diagnostics.zarr", STEPS_NAME, *self._stores)
         path = self._folder / CASE_NAME
         with errors_name(path):
             replace_file(path, self._case.to_toml().encode())
@@ -160,6 +170,7 @@ class OutputWriter:
         if rows and earlier.solves_the_same(self._case):
             simulation.recall(rows[-1])
         self.chosen.find(self._folder / OUTPUTS_NAME, self._kept.below(OUTPUTS_NAME))
+        self._steps.find(self._kept)
 
     def _find_on_first_rank(self) -> tuple[list[dict[str, float]], dict[str, list[float]]]:
         """Return the last rows of the series, and the times in stores that rank 0 writes alone."""
@@ -192,12 +203,14 @@ class OutputWriter:
         time, step = self._simulation.time, self._simulation.step
         wants_to_keep = not self._case.output.checkpoint and not self._has_discarded
         is_due = any(one.occasions.is_due(time, step) for one in self._due.values())
-        return is_due or wants_to_keep or self.chosen.is_due() or self._queue.has_news()
+        is_due = is_due or wants_to_keep or self._steps.is_due()
+        return is_due or self.chosen.is_due() or self._queue.has_news()
 
     def record(self, step_size: float) -> None:
         """Write what is due, before a time step of this size; fail if the flow has blown up."""
         time, comm = self._simulation.time, self._simulation.comm
         self._queue.check()
+        self._steps.record_if_due()
         for kind, write in self._writers(step_size).items():
             if self._due[kind].occasions.take_if_due(time):
                 self._write(kind, write)
@@ -213,6 +226,7 @@ class OutputWriter:
     def record_last(self, step_size: float) -> None:
         """Write all of the last state that has not just been written, and what its family adds."""
         time = self._simulation.time
+        self._steps.record()
         for kind, write in self._writers(step_size).items():
             if self._due[kind].last != time:
                 self._write(kind, write)
@@ -275,6 +289,7 @@ class OutputWriter:
         finally:
             if self.series is not None:
                 self.series.close()
+            self._steps.close()
             self.chosen.close()
 
     def _chosen_folder(self) -> Path:
@@ -359,12 +374,13 @@ class OutputWriter:
             self._queue.write(lambda _: self._flush(), then=lambda: self.after_state(step, time))
             return
 
-        series_seal = self._series_seal()
+        self._steps.record()
+        series_seals = self._series_seals()
 
         def write(fields: Iterable[Field]) -> None:
             self._flush()
             self._output.wrote(CHECKPOINTS_NAME)
-            seals = self._seals(series_seal)
+            seals = self._seals(series_seals)
             path = write_checkpoint(
                 self._folder,
                 fields,
@@ -389,7 +405,7 @@ class OutputWriter:
 
     def _seal_what_goes_on(self) -> None:
         """Reseal the state without output that is set aside or will be replaced."""
-        seals = self._seals(self._series_seal())
+        seals = self._seals(self._series_seals())
         state = None if self.earlier is None else self.earlier.state
         if state is not None:
             self._state, self._sealed = (state, self._simulation.time), seals
@@ -411,36 +427,38 @@ class OutputWriter:
         """Reseal the state of this time with the output that was written after it."""
         comm, time = self._simulation.comm, self._simulation.time
 
-        series_seal = self._series_seal()
+        series_seals = self._series_seals()
 
         def write(_: Iterable[Field]) -> None:
             if self._state is None or self._state[1] != time:
                 return
             self._flush()
-            seals, path = self._seals(series_seal), self._state[0]
+            seals, path = self._seals(series_seals), self._state[0]
             # Only the first rank knows them all.
             on_first_rank(comm, lambda: None if seals == self._sealed else reseal(path, seals))
 
         if self._due["checkpoint"].last == time and self._case.output.checkpoint:
             self._queue.write(write)
 
-    def _series_seal(self) -> Seal | None:
+    def _series_seals(self) -> dict[str, Seal]:
         """Return what is known of the series now: rows come while other output waits."""
-        return None if self.series is None else self.series.seal()
+        seal = None if self.series is None else self.series.seal()
+        return self._steps.seals() | ({} if seal is None else {SERIES_NAME: seal})
 
-    def _seals(self, series_seal: Seal | None) -> dict[str, Seal]:
+    def _seals(self, series_seals: dict[str, Seal]) -> dict[str, Seal]:
         """Return what is known of all output of the run. Collective; of use on rank 0."""
         # What this segment does not write is as it was.
         found = {k: v for k, v in (self._kept.seals or {}).items() if self._kept.goes_on(k)}
         found |= {f"{OUTPUTS_NAME}/{name}": seal for name, seal in self.chosen.seals().items()}
         own = {store.path.name: store.seal() for store in self._stores.values()}
         own = {name: seal for name, seal in own.items() if name in found or seal.snapshots}
-        return found | own | ({} if series_seal is None else {SERIES_NAME: series_seal})
+        return found | own | series_seals
 
     def _flush(self) -> None:
         """Flush written output to the disk: no state is to be later than its series."""
         if self.series is not None:
             self.series.flush()
+            self._steps.flush()
             flush_folder(self._folder)
         for store in self._stores.values():
             store.flush()

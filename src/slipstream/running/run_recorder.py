@@ -58,7 +58,7 @@ class RunRecorder:
         settings: Sequence[str] = (),
     ) -> None:
         self._simulation, self._output = simulation, output
-        hosts, devices = _gathered(simulation)
+        hosts, devices = hosts_and_devices(simulation)
         case = simulation.case
         self._record = RunRecord()
         self._changes_before = len(simulation.changes)
@@ -164,7 +164,7 @@ class RunRecorder:
         write_run_record(self._output.path, self._record)
 
 
-def _gathered(simulation: Simulation) -> tuple[list[str], list[str]]:
+def hosts_and_devices(simulation: Simulation) -> tuple[list[str], list[str]]:
     """Return the names of all ranks' machines and devices, each once. Collective."""
     mine = socket.gethostname(), [device.name for device, _ in simulation.memory()]
     ranks = [mine] if simulation.comm is None else simulation.comm.allgather(mine)

@@ -18,8 +18,9 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case import Case, changed_case
-from slipstream.collective import together
+from slipstream.collective import sum_over_ranks, together
 from slipstream.device import Device
+from slipstream.device.state_digest import folded
 from slipstream.errors import InputError, RunError
 from slipstream.exchange import open_matching_device
 from slipstream.field import Field
@@ -27,6 +28,7 @@ from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import check_memory
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.solver_values import Fact, PictureChoice
+from slipstream.simulation.step_log import StepLog
 
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
@@ -87,6 +89,13 @@ class Simulation(ABC):
     shortens_steps = True
     courant: float | None = None
     needs_earlier: frozenset[str] = frozenset()
+    # Diagnostics, by the ends of their names, that rounding changes by no more than rounding.
+    lasting: tuple[str, ...] = ()
+
+    @property
+    def rank_dependence(self) -> str:
+        """Why the bits of the state depend on the number of ranks; empty if they do not."""
+        return ""
 
     @property
     def output_is_copied(self) -> bool:
@@ -113,6 +122,9 @@ class Simulation(ABC):
         self.restored: Checkpoint | None = None
         # How often fields or settings have been set: a step chosen before may not suit them.
         self.times_set = 0
+        self._times_settings_changed = 0
+        # The sizes of steps, for who writes them down.
+        self.step_log = StepLog()
         # Whether what looks on between two steps wants the run to end there.
         self.is_to_stop = False
         self._begin_anew()
@@ -224,6 +236,7 @@ class Simulation(ABC):
         pass its end; a simulation whose steps cannot be shortened does a whole one, so that the
         run ends with the first step that reaches its end. `step` counts those done.
         """
+        self.step_log.note(self.step, self.time, step_size, self.times_fields_set)
         timeline = self._advance(step_size, self.is_timed and self.timer.wants_next())
         if timeline is not None:
             self.timer.add(timeline, self._busy_seconds(timeline))
@@ -273,6 +286,7 @@ class Simulation(ABC):
                 Change(self.step, self.time, key, *values) for key, values in changed.items()
             ]
             self.note_change()
+            self._times_settings_changed += 1
 
     def _take_settings(self, before: Case) -> None:
         """Go on with the case as it is now, or refuse and leave all as it was. Collective."""
@@ -281,6 +295,11 @@ class Simulation(ABC):
     def note_change(self) -> None:
         """Note that fields or settings have been set, which may allow another step."""
         self.times_set += 1
+
+    @property
+    def times_fields_set(self) -> int:
+        """How often fields have been set: what a record of settings does not tell."""
+        return self.times_set - self._times_settings_changed
 
     def complete_steps(self) -> None:
         """Take steps that were put off, so that any rank can read the state. Collective."""
@@ -372,6 +391,19 @@ class Simulation(ABC):
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to go on from, in the same order on all ranks. Collective."""
         return self.fields()
+
+    def digest(self) -> int:
+        """Return a number of 53 bits that tells this state from others. Collective.
+
+        It is made of the bits of all numbers of `checkpoint` that make up the flow, and of their
+        places: the same for any ranks, storage and schedule, if the bits are.
+        """
+        self.complete_steps()
+        return folded(int(sum_over_ranks(self.comm, self._digest_sum())[0]))
+
+    @abstractmethod
+    def _digest_sum(self) -> np.ndarray:
+        """Return this rank's part of the digest, as an array of one (`device/state_digest.py`)."""
 
     def kept(self) -> dict[str, Any]:
         """Return all that goes on with the same steps, to be pickled: of a single rank."""

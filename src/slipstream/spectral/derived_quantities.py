@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from slipstream.equations import Lowered, Quantity, abs2, curl, div, dot, grad, inverse_laplacian
+from slipstream.equations import (
+    Lowered,
+    Quantity,
+    abs2,
+    cross,
+    curl,
+    div,
+    dot,
+    grad,
+    inverse_laplacian,
+)
 from slipstream.equations.fourier_forms import IMAGINARY, Form, component_names, form_of_points
 from slipstream.equations.vector_calculus import function
 from slipstream.spectral.spectral_problem import field_parts
@@ -54,8 +64,7 @@ def vector_potential(field: Quantity) -> Quantity:
 def strain(velocity: Quantity) -> Quantity:
     """Return the rate-of-strain tensor, (d_i u_j + d_j u_i) / 2."""
     slopes = grad(velocity)
-    turned = Quantity([slopes.forms[3 * j + i] for i in range(3) for j in range(3)], slopes.text)
-    return (slopes + turned) / 2
+    return (slopes + slopes.T) / 2
 
 
 def q_criterion(velocity: Quantity) -> Quantity:
@@ -63,6 +72,20 @@ def q_criterion(velocity: Quantity) -> Quantity:
     slopes = [Quantity([form], velocity.text) for form in grad(velocity).forms]
     products = [slopes[3 * i + j] * slopes[3 * j + i] for i in range(3) for j in range(3)]
     return sum(products[1:], products[0]) / -2
+
+
+def r_invariant(velocity: Quantity) -> Quantity:
+    """Return minus the determinant of d_i u_j: the third invariant, for solenoidal flow.
+
+    In the plane of both, 27 R^2 + 4 Q^3 = 0 parts swirling motion from straining (Chong, Perry and
+    Cantwell, 1990).
+    """
+    slopes = grad(velocity)
+    x, y, z = (
+        Quantity(slopes.forms[3 * i : 3 * i + 3], f"d{axis} {velocity.text}")
+        for i, axis in enumerate("xyz")
+    )
+    return -dot(x, cross(y, z))
 
 
 def pressure(model: Lowered, velocity: Quantity) -> Quantity:
@@ -110,6 +133,11 @@ DERIVED: dict[str, Derived] = {
     "q_criterion": Derived(
         "excess of rotation over strain, half the second invariant",
         lambda f: q_criterion(f["velocity"]),
+        _FLOW,
+    ),
+    "r_invariant": Derived(
+        "minus the determinant of the velocity gradient, its third invariant",
+        lambda f: r_invariant(f["velocity"]),
         _FLOW,
     ),
     "current_density": Derived(

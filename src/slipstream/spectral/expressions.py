@@ -174,6 +174,10 @@ class _Reader:
                 return self._chain(node, (ast.Mult, ast.Div))
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._called(name, arguments)
+            case ast.Subscript(value=value, slice=place):
+                return as_quantity(self.read(value))[_places(place)]
+            case ast.Attribute(value=value, attr="T"):
+                return as_quantity(self.read(value)).T
         raise Refused(f"has {type(getattr(node, 'op', node)).__name__!r}; expected + - * / ** ( )")
 
     def _named(self, name: str) -> Part:
@@ -258,6 +262,15 @@ class _Reader:
         if name in _FUNCTIONS:
             raise Refused(f"has {name} of {len(parts)} arguments; expected 1")
         raise self._unknown(name)
+
+
+def _places(node: ast.expr) -> Any:
+    """Return the indices in brackets, whole numbers."""
+    nodes = node.elts if isinstance(node, ast.Tuple) else [node]
+    places = tuple(one.value for one in nodes if isinstance(one, ast.Constant))
+    if len(places) < len(nodes) or not all(type(one) is int for one in places):
+        raise Refused("has an index that is no whole number; expected such as [0] or [0, 2]")
+    return places if isinstance(node, ast.Tuple) else places[0]
 
 
 def _power_of_laplacian(power: Part) -> sympy.Expr:

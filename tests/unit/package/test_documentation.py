@@ -141,8 +141,9 @@ def small_settings(case):
     if case.solver == "advection":
         return SMALL["advection"]
     points = [min(16, n) for n in case.grid.points_xyz]
-    is_random = case.forcing is not None and case.forcing.kind == "random"
-    shells = ["forcing.shells=[1, 2]"] if is_random else []
+    # So few points do not keep the shells of a force at small scales.
+    fine = len(case.forcing) == 1 and (case.forcing[0].shells or (0, 0))[1] > 4
+    shells = ["forcing.shells=[1, 2]"] if fine else []
     return [f"grid.points={points}", *shells, *SMALL["spectral"]]
 
 

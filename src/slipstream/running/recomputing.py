@@ -1,0 +1,422 @@
+"""States that a run has had but not stored, computed again from what is in its folder.
+
+A simulation goes on from the nearest state before, or from the initial one, as a resumed run does,
+but in memory: nothing is written. It takes the steps of ``steps.csv``, whose sizes need not be
+chosen anew, with the settings that the run had at each. So it has the bits of the run, wherever
+bits are promised (docs/explanation/same_bits.md); digests tell whether it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.case import Case
+from slipstream.case.case_loading import parse_case_of_run
+from slipstream.case.toml_text import toml_value
+from slipstream.errors import InputError, RunError
+from slipstream.io.checkpoint import CHECKPOINTS_NAME
+from slipstream.io.run_folder import CASE_NAME, STEPS_NAME, RunFolder
+from slipstream.io.run_record import Segment
+from slipstream.report.console import STEPPING
+from slipstream.report.number_text import counted, duration
+from slipstream.running.time_loop import check_finite
+from slipstream.simulation.earlier_segments import table_differences
+from slipstream.simulation.simulation_base import Simulation
+from slipstream.simulation.solver_registry import make_simulation
+
+# Tables whose keys change no bits of a state, but for the sizes of steps, which are recorded.
+_AROUND = ("title", "time", "run", "output", "initial")
+# Tables whose keys `Simulation.change` accepts.
+_CHANGEABLE = ("equation", "forcing", "flow", "convergence")
+# Times that are the same but for rounding, in steps.
+_SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """The steps of a run, as ``steps.csv`` has them: a row for some of one size."""
+
+    step: np.ndarray
+    time: np.ndarray
+    size: np.ndarray
+    digest: np.ndarray
+    is_set: np.ndarray
+
+    @classmethod
+    def of_folder(cls, folder: RunFolder) -> StepTable:
+        """Read it; an `InputError` tells if there is none."""
+        columns, _ = folder.series(STEPS_NAME)
+        try:
+            names = ("step", "time", "step_size", "digest", "set")
+            found = cls(*(columns[name] for name in names))
+        except KeyError:
+            found = None
+        if found is None or not len(found.step):
+            raise InputError(
+                f"{folder.path}: has no {STEPS_NAME}, which earlier versions did not write; without"
+                " the steps of the run, a state that was not stored cannot be computed again"
+            )
+        if not (np.diff(found.step) > 0).all() or not (np.diff(found.time) > 0).all():
+            raise InputError(f"{folder.path / STEPS_NAME}: its steps are not in order")
+        return found
+
+    @property
+    def digests(self) -> dict[int, int]:
+        """The digests that there are, by step."""
+        known = np.isfinite(self.digest)
+        return dict(zip(self.step[known].tolist(), self.digest[known].astype(int), strict=True))
+
+    def size_after(self, step: int) -> float:
+        """Return the size of the step that leads on from a step."""
+        return float(self.size[np.searchsorted(self.step, step, side="right")])
+
+    def step_at(self, time: float, at_once: int) -> tuple[int, float]:
+        """Return the last step at or before a time, and what remains until then, in steps."""
+        row = int(np.searchsorted(self.time, time - 1e-12 * abs(time)))
+        if row < len(self.time) and abs(self.time[row] - time) <= _SAME * abs(self._spacing(row)):
+            return int(self.step[row]), 0.0
+        if row == 0 or row == len(self.time):
+            raise InputError(
+                f"time is {time:.12g}; accepted: {self.time[0]:.12g} to {self.time[-1]:.12g}, of"
+                " which the steps are recorded"
+            )
+        steps = (time - float(self.time[row - 1])) / self._spacing(row)
+        whole = math.floor(steps + _SAME)
+        return int(self.step[row - 1]) + whole * at_once, max(0.0, steps - whole)
+
+    def _spacing(self, row: int) -> float:
+        size = float(self.size[row])
+        if math.isfinite(size):
+            return size
+        return float(self.time[row] - self.time[row - 1]) if row else math.ulp(self.time[row])
+
+    def obstacle(self, start: int, end: int) -> str:
+        """Return why steps between two cannot be taken again; empty if they can."""
+        before = self.step[:-1]
+        within = (before < end) & (self.step[1:] > start)
+        gaps = np.flatnonzero(within & np.isnan(self.size[1:]))
+        if len(gaps):
+            low, high = before[gaps[0]], self.step[gaps[0] + 1]
+            return f"the steps from {low} to {high} are not recorded"
+        given = np.flatnonzero((before >= start) & (before < end) & (self.is_set[1:] > 0))
+        if len(given):
+            return f"a program set fields at step {before[given[0]]}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """From where a state is computed again: a state in the folder, or the initial one."""
+
+    step: int
+    time: float
+    path: Path | None
+    case: str
+
+    def text(self) -> str:
+        """Return it for people."""
+        name = "the initial state" if self.path is None else f"state {self.path.name}"
+        return f"{name}, step {self.step}, t = {self.time:.6g}"
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """How a state that a run has had is computed again.
+
+    Attributes
+    ----------
+    folder : pathlib.Path
+        Of the run.
+    origin : Origin
+        From where: `origin.step`, `origin.time`, and `origin.path`, None for the initial state.
+    step : int
+        The last whole step.
+    time : float or None
+        The time to reach from there by a shorter step; None if it is that of the step.
+    steps : int
+        Number of steps to take.
+    seconds : float
+        About how long they take, if as long as in the run; not-a-number if that is not known.
+    """
+
+    folder: Path
+    origin: Origin
+    step: int
+    time: float | None
+    steps: int
+    seconds: float
+    table: StepTable = field(repr=False)
+    changes: tuple[tuple[int, Mapping[str, Any]], ...] = field(default=(), repr=False)
+
+    def text(self) -> str:
+        """Return what it takes, for people."""
+        about = "" if math.isnan(self.seconds) else f": about {duration(self.seconds)}"
+        how = ", by the record of the run" if about else ""
+        return f"{counted(self.steps, 'step')} from {self.origin.text()}{about}{how}"
+
+    def overrides(self) -> list[str]:
+        """Return what to change of the case of the origin, each ``section.key=value``."""
+        if self.origin.path is None:
+            return []
+        return [f"initial.restart={toml_value(str(self.origin.path))}"]
+
+    def case(self, settings: tuple[str, ...] = ()) -> Case:
+        """Return the case of the origin; no Python file is imported but one of the settings."""
+        source = str(self.folder / CASE_NAME)
+        return parse_case_of_run(self.origin.case, [*self.overrides(), *settings], source)
+
+    def walk(self, simulation: Simulation) -> Iterator[None]:
+        """Advance a simulation that is prepared at the origin; stop at each step, and at first.
+
+        Collective.
+        """
+        if (simulation.step, simulation.time) != (self.origin.step, self.origin.time):
+            raise RunError(
+                f"{self.folder}: its {self.origin.text()} was read as step {simulation.step},"
+                f" t = {simulation.time:.6g}"
+            )
+        waiting = list(self.changes)
+        simulation.is_timed = False
+        yield
+        while simulation.step < self.step:
+            while waiting and waiting[0][0] <= simulation.step:
+                simulation.change(waiting.pop(0)[1], str(self.folder / CASE_NAME))
+            # As in the run: it limits how much a GPU has to do.
+            check_finite("the state", simulation.step_size(), simulation)
+            simulation.advance(self.table.size_after(simulation.step))
+            yield
+        if self.time is not None:
+            simulation.advance(self.time - simulation.time)
+        simulation.complete_steps()
+        simulation.synchronize()
+
+
+def recomputation(
+    folder: RunFolder,
+    *,
+    time: float | None = None,
+    step: int | None = None,
+    origin: Origin | None = None,
+) -> Recomputation:
+    """Return how the state of a run at a time, or after a step, is computed again; only reads.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Of the run, which may be under way.
+    time, step : float, int
+        One of them. A time between two steps is reached by a shorter step.
+    origin : Origin, optional
+        One of `origins`; by default the nearest that serves.
+
+    Raises
+    ------
+    InputError
+        If the run has not had that state, or what is in the folder does not suffice.
+    """
+    history = History(folder)
+    table, remaining = history.table, 0.0
+    if step is None:
+        assert time is not None
+        step, remaining = table.step_at(time, history.steps_at_once)
+    elif not table.step[0] <= step <= table.step[-1]:
+        raise InputError(
+            f"step is {step}; accepted: {table.step[0]} to {table.step[-1]}, which are recorded"
+        )
+    elif (step - int(table.step[0])) % history.steps_at_once:
+        raise InputError(
+            f"step is {step}; accepted: every {history.steps_at_once}nd from the first"
+        )
+    if remaining and not history.shortens_steps:
+        size = table.size_after(step)
+        raise InputError(
+            f"time is {time:.12g}, between two steps, which cannot be shortened; accepted:"
+            f" multiples of {size:.12g}, or step={step}"
+        )
+    end = step + (remaining > 0)
+    chosen, changes = history.way_to(step, end, origin)
+    return Recomputation(
+        Path(str(folder.path)),
+        chosen,
+        step,
+        time if remaining else None,
+        end - chosen.step,
+        history.seconds(chosen.step, end),
+        table,
+        changes,
+    )
+
+
+class History:
+    """What a run's folder says of its steps, settings and states."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self.table = StepTable.of_folder(folder)
+        # The segments whose steps have not been taken again by a later one, and where they begin.
+        self.segments: list[Segment] = []
+        for segment in folder.record().segments:
+            while self.segments and self.segments[-1].from_step >= segment.from_step:
+                self.segments.pop()
+            self.segments.append(segment)
+        if not self.segments:
+            raise InputError(f"{folder.path}: its record of the run has no segments")
+        solver = _tables(self.segments[0].case).get("solver")
+        self.steps_at_once = 2 if solver == "lattice" else 1
+        self.shortens_steps = solver == "spectral"
+
+    @property
+    def origins(self) -> list[Origin]:
+        """From where states can be computed, the earliest first."""
+        first, found = self.segments[0], []
+        begins = {one.from_step: one.case for one in self.segments}
+        if first.from_step == self.table.step[0] and not self.table.is_set[0] > 0:
+            found.append(Origin(first.from_step, first.from_time, None, first.case))
+        for path, said in self._folder.manifests():
+            place = Path(str(self._folder.path)) / CHECKPOINTS_NAME / path.name
+            case = begins.get(said.step, said.case)
+            found.append(Origin(said.step, said.time, place, case))
+        return sorted(found, key=lambda one: (one.step, one.path is not None))
+
+    def way_to(
+        self, step: int, end: int, wanted: Origin | None = None
+    ) -> tuple[Origin, tuple[tuple[int, Mapping[str, Any]], ...]]:
+        """Return the nearest origin that leads to a step, and the changes of settings after it.
+
+        Steps are taken up to the `end`, which may be the next one.
+        """
+        reasons = []
+        candidates = self.origins if wanted is None else [wanted]
+        for origin in reversed([one for one in candidates if one.step <= step]):
+            reason = self.table.obstacle(origin.step, end) or self._inexact(origin, end)
+            changes, problem = self._changes(origin, end)
+            if not (reason or problem):
+                return origin, changes
+            reasons.append(f"from {origin.text()}: {reason or problem}")
+        if not reasons and self.table.is_set[0] > 0:
+            reasons.append("its fields were set by a program at the start, and no state is before")
+        why = "; ".join(reasons[:2]) or "no state before it is left"
+        raise InputError(
+            f"{self._folder.path}: step {step} cannot be computed again: {why}; more states:"
+            " output.checkpoint_interval and output.keep_checkpoints"
+        )
+
+    def _inexact(self, origin: Origin, end: int) -> str:
+        """Return why a run that goes on from an origin differs from one that never stopped."""
+        convergence = _tables(origin.case).get("convergence")
+        if not isinstance(convergence, dict):
+            return ""
+        if not (convergence.get("vectors") and convergence.get("tolerance")):
+            return ""
+        begins = [one.from_step for one in self.segments]
+        if origin.step not in begins or any(origin.step < one < end for one in begins):
+            return "a flow that is extrapolated goes on with other bits (convergence.vectors)"
+        return ""
+
+    def _changes(
+        self, origin: Origin, end: int
+    ) -> tuple[tuple[tuple[int, Mapping[str, Any]], ...], str]:
+        """Return the changes of settings after an origin, or what cannot be changed."""
+        found: list[tuple[int, dict[str, Any]]] = []
+        now = _flat(origin.case)
+        for number, segment in enumerate(self.segments):
+            until = [one.from_step for one in self.segments[number + 1 :]][:1] or [end]
+            if until[0] <= origin.step:
+                continue
+            if origin.step < segment.from_step < end:
+                found.append((segment.from_step, _changed(now, _flat(segment.case))))
+                now = _flat(segment.case)
+            for change in segment.changes:
+                is_after = origin.step <= change.step < min(end, until[0])
+                if is_after and now.get(change.key) != change.after:
+                    found.append((change.step, {change.key: change.after}))
+                    now[change.key] = change.after
+        kept = []
+        for step, keys in found:
+            here = {key: one for key, one in keys.items() if key.partition(".")[0] not in _AROUND}
+            other = [key for key in here if key.partition(".")[0] not in _CHANGEABLE]
+            if other:
+                return (), f"the run went on with another {other[0]} at step {step}"
+            if here:
+                kept.append((step, here))
+        return tuple(kept), ""
+
+    def seconds(self, start: int, end: int) -> float:
+        """Return the seconds that the run took for these steps; not-a-number if not known."""
+        total = 0.0
+        ends = [one.from_step for one in self.segments[1:]] + [max(end, self.segments[-1].to_step)]
+        for segment, until in zip(self.segments, ends, strict=True):
+            steps = min(end, until) - max(start, segment.from_step)
+            if steps <= 0:
+                continue
+            done, took = segment.to_step - segment.from_step, segment.parts.get(STEPPING, math.nan)
+            total += steps * (took / done if done > 0 else math.nan)
+        return total
+
+    def segment_at(self, step: int) -> Segment:
+        """Return the segment that took the step that leads to a step."""
+        before = [one for one in self.segments if one.from_step < step]
+        return before[-1] if before else self.segments[0]
+
+
+def _tables(text: str) -> dict[str, Any]:
+    with contextlib.suppress(ValueError, RecursionError):
+        return tomllib.loads(text)
+    return {}
+
+
+def _flat(text: str) -> dict[str, Any]:
+    """Return the keys of a case and their values."""
+    return {key: values[1] for key, values in table_differences({}, _tables(text)).items()}
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    keys = dict.fromkeys([*before, *now])
+    return {key: now.get(key) for key in keys if before.get(key) != now.get(key)}
+
+
+def compare_digests(
+    plan: Recomputation, simulation: Simulation, after_step: Callable[[], None] = lambda: None
+) -> str:
+    """Take the steps of a recomputation; return where it deviates from the record. Collective.
+
+    What is returned is for people, and empty if all digests on the way are those of the run.
+    """
+    recorded, text, before = plan.table.digests, "", plan.origin.step
+    for _ in plan.walk(simulation):
+        known = recorded.get(simulation.step)
+        if known is not None and not text:
+            if simulation.digest() != known:
+                text = f"{plan.origin.text()}: is not as the run had it, by its digest"
+                if simulation.step > plan.origin.step:
+                    text = f"the digest deviates from that of the run between steps {before} and"
+                    text += f" {simulation.step}"
+            before = simulation.step
+        after_step()
+    return text
+
+
+def recomputed(
+    folder: Path, time: float, tell: Callable[[str], None] = lambda text: None
+) -> Simulation:
+    """Return a simulation, on one rank, of a run in the state of a time; only reads.
+
+    `tell` gets what it takes before it begins, and where it deviates from the record of the run.
+    """
+    with RunFolder(folder) as entered:
+        plan = recomputation(entered, time=time)
+    tell(f"computes {plan.text()}")
+    simulation = make_simulation(plan.case())
+    simulation.prepare()
+    deviation = compare_digests(plan, simulation)
+    if deviation:
+        tell(f"warning: {deviation}")
+    return simulation
