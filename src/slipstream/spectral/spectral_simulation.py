@@ -280,7 +280,7 @@ class SpectralSimulation(Simulation):
     def _exchanged(
         self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
     ) -> list[str]:
-        """Return what is told of fields that the state lacks, and of those that it has in vain."""
+        """Return the warnings about fields that the state lacks, or has in excess."""
         from slipstream.spectral.restart_state import superfluous
 
         how = "0" if self._initial is None else f"that of initial.flow = {self.case.initial.flow!r}"
@@ -775,7 +775,7 @@ class SpectralSimulation(Simulation):
             for name, (first, second, _) in self._pairs.items()
         }
         own = self._fields, self._is_forced, self.problem.has_driving, bool(self._flat_axis)
-        return labels_of(*own) | means | pairs
+        return labels_of(*own, list(self.problem.model.plane_vectors)) | means | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
@@ -783,8 +783,8 @@ class SpectralSimulation(Simulation):
         densities = [f"{name}_density" for name, _ in model.complexes]
         means = list(model.means)
         cutoff = Wavenumbers(self.problem.geometry, self.problem.lengths).largest
-        pairs = list(self._pairs)
-        return pictures_of(self._fields, densities, means, pairs, self._flat_axis, cutoff)
+        pairs, carried = list(self._pairs), list(model.plane_vectors)
+        return pictures_of(self._fields, densities, means, pairs, carried, self._flat_axis, cutoff)
 
     @property
     def _flat_axis(self) -> str:
@@ -793,7 +793,10 @@ class SpectralSimulation(Simulation):
         return flat[0] if len(flat) == 1 else ""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy, and those of several fields."""
+        """Return the energy spectrum, which sums to the energy, and those of several fields.
+
+        Also those of the vectors that follow from scalars in a plane.
+        """
         ranges = {"energy_spectrum": (0, len(self.problem.model.unknowns))}
         if len(self._fields) > 1:
             for field in self._fields:
@@ -804,10 +807,23 @@ class SpectralSimulation(Simulation):
             name: (shells, energy_spectrum(self.flow, *components, self.comm))
             for name, components in ranges.items()
         }
+        energies |= {
+            f"{name}_spectrum": (shells, vector.spectrum(self.comm))
+            for name, vector in self._plane_vectors.items()
+        }
         return energies | {
             name: (shells, first.cospectrum(second, self.comm, self.time))
             for name, (first, second) in self._cospectra.items()
         }
+
+    @cached_property
+    def _plane_vectors(self) -> dict[str, Evaluation]:
+        """The vectors that follow from scalars in a plane, by name."""
+        if not self.problem.model.plane_vectors:
+            return {}
+        from slipstream.spectral.evaluation import Evaluation
+
+        return {name: Evaluation(self.flow, name) for name in self.problem.model.plane_vectors}
 
     @cached_property
     def _cospectra(self) -> dict[str, tuple[Evaluation, Evaluation]]:

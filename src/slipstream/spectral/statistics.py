@@ -54,8 +54,8 @@ _BINS = 2 * _BINS_TO_ONE * _FARTHEST
 def nonlinear_term(flow: SpectralStep) -> Array:
     """Return what products add to the rate of every mode, in memory of the stage. Collective.
 
-    What an equation adds equally at all points is left out. Where substages shift the grid, it is
-    the mean of both grids: without aliases, as in a step.
+    What an equation adds equally at all points does not count. Where substages shift the grid, it
+    is the mean of both grids: without aliases, as in a step.
     """
     grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)
     for is_shifted in grids:
