@@ -149,7 +149,7 @@ class ConstantPowerForce:
                 own[i, j] += float((part.weight * share * product).sum())
         work: np.ndarray = sum_over_ranks(self._comm, own)
         scale = float(np.abs(work).max())
-        factors = np.zeros(size)
+        factors: np.ndarray = np.zeros(size)
         if scale > 0:
             factors = np.linalg.lstsq(work / scale, powers / scale, rcond=1e-10)[0]
         got = work @ factors
