@@ -167,7 +167,10 @@ MAGNETIC_FIELDS: Names = {
     "alternative": "of Lee et al. (2010), the alternative one",
 }
 FORCINGS: Names = {
-    "random": "random modes",
+    "random": "random modes, at times that are interpolated, or one pattern",
+    "ornstein-uhlenbeck": "random modes, each an Ornstein-Uhlenbeck process",
+    "linear": "the field itself times a rate: of all wavenumbers, or of some shells",
+    "constant-energy": "what keeps the energy of each of some shells",
     "taylor-green": "the pattern of the Taylor-Green vortex",
     "abc": "the pattern of Arnold, Beltrami and Childress",
     "formula": "formulas of x, y, z and t",

@@ -276,7 +276,7 @@ def validate_case(
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        key, message = explain(model, error)
+        key, message = explain(model, error, merged)
         # The wrong key may be within a table given there, or be the table of a key given there.
         on_command_line = any(
             f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in given
@@ -286,7 +286,7 @@ def validate_case(
 
 def changed_case(case: Case, changes: Mapping[str, Any], source: str = "case") -> Case:
     """Return a case with some keys changed, given as ``section.key``; see `load_case`."""
-    data = _merge(case.model_dump(exclude_unset=True), dict(changes), type(case))
+    data = _merge(case.as_given(case.model_dump(exclude_unset=True)), dict(changes), type(case))
     return validate_case(data, source=source)
 
 
@@ -324,16 +324,36 @@ def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> di
         *path, name = key.split(".")
         table = merged
         for part in path:
-            table = table.setdefault(part, {})
-            if not isinstance(table, dict):
-                raise InputError(f"--set {key}: {part!r} is no table")
+            table = _entered(table, part, key)
         table[name] = value
     return merged
 
 
+_NUMBERED = re.compile(r"(.+)\[([0-9]{1,6})\]")
+
+
+def _entered(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
+    """Return a table in a table; of a list of tables that of a number, as `output.fields[2]`."""
+    numbered = _NUMBERED.fullmatch(part)
+    found = table.setdefault(numbered[1] if numbered else part, {})
+    if isinstance(found, dict) and (numbered is None or int(numbered[2]) == 1):
+        return found
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise InputError(f"--set {key}: {part!r} is no table")
+    number = int(numbered[2]) if numbered else 1
+    if (numbered is None and len(found) > 1) or not 1 <= number <= len(found):
+        names = ", ".join(f"{part.partition('[')[0]}[{n + 1}]" for n in range(len(found)))
+        raise InputError(f"--set {key}: {part!r} is none of the tables; accepted: {names}")
+    inner: dict[str, Any] = found[number - 1]
+    return inner
+
+
 def _copied(value: Any) -> Any:
     """Return tables, and what they hold, that can be changed without the given ones."""
-    return {key: _copied(one) for key, one in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    is_tables = isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value)
+    return [_copied(one) for one in value] if is_tables else value
 
 
 def _check_sizes(value: Any, source: str, key: str = "") -> None:

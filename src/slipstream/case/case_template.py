@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from slipstream.accepted import MODELS, listed
@@ -27,7 +27,7 @@ from slipstream.case.declared_keys import (
     tables_in,
     type_of,
 )
-from slipstream.case.toml_text import toml_value
+from slipstream.case.toml_text import as_tables, toml_value
 from slipstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _values_and_head(source: str | Path) -> tuple[Tables, list[str]]:
     if solver not in tuple(SOLVERS):
         raise InputError(f"{source}: solver: accepted: {', '.join(SOLVERS)}")
     for name, table in tables.items():
-        if name not in ("solver", "title") and not isinstance(table, dict):
+        if name not in ("solver", "title") and not as_tables(table):
             raise InputError(f"{source}: {name} must be a table")
     head = []
     for line in text.splitlines():
@@ -211,9 +211,20 @@ def _lines_of_case(case: type[Case], family: str, title: str, values: Tables) ->
 def _lines_of_table(case: type[Case], section: str, values: Tables) -> Iterator[str]:
     declared = case.model_fields[section]
     table = next(tables_in(declared.annotation))
-    given = dict(values.get(section, {}))
-    is_left_out = section not in values and declared.default is None
-    yield from _line(f"{'# ' if is_left_out else ''}[{section}]", meaning_of_table(table))
+    is_left_out = section not in values and declared.default in (None, ())
+    first, *others = as_tables(values.get(section, {})) or [{}]
+    head = f"[[{section}]]" if others else f"[{section}]"
+    yield from _line(f"{'# ' if is_left_out else ''}{head}", meaning_of_table(table))
+    yield from _lines_of_keys(case, section, table, dict(first))
+    for other in others:
+        yield from ["", head]
+        yield from (f"{name} = {_value(name, value)}" for name, value in other.items())
+
+
+def _lines_of_keys(
+    case: type[Case], section: str, table: type[BaseModel], given: dict[str, Any]
+) -> Iterator[str]:
+    """Yield the lines of a table: what is given, and all other keys, commented out."""
     fields = table.model_fields
     for name in sorted(fields, key=lambda name: name not in given):
         field = fields[name]

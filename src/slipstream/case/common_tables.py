@@ -181,6 +181,8 @@ class Case(Table):
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
     # How many time steps are done at once.
     steps_at_once: ClassVar[int] = 1
+    # Tables of which there may be a list.
+    one_or_more: ClassVar[frozenset[str]] = frozenset()
     # Examples of keys, in the template, that other families do not share.
     examples: ClassVar[dict[str, Any]] = {}
 
@@ -262,4 +264,10 @@ class Case(Table):
         # What is solved comes before how far, where and what is written.
         shared = {name: data.pop(name) for name in ("time", "run", "output")}
         shared["output"] = {key: value for key, value in shared["output"].items() if value != []}
-        return to_toml({**data, **shared})
+        return to_toml({**self.as_given(data), **shared})
+
+    def as_given(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return dumped tables with a table in place of a list of one, where both are accepted."""
+        given = {key: one for key, one in data.items() if key not in self.one_or_more or one}
+        single = {key for key in self.one_or_more & given.keys() if len(given[key]) == 1}
+        return given | {key: given[key][0] for key in single}

@@ -65,6 +65,10 @@ class _GenerateCaseSchema(GenerateJsonSchema):
             inner = next(tables_in(table.model_fields[key].annotation), None)
             meaning = own.get("description") or meaning_of_table(inner or table)
             own["description"] = sentence(meaning)
+            if key in getattr(table, "one_or_more", ()):
+                list_of = {name: own.pop(name) for name in ("type", "items") if name in own}
+                own.pop("default", None)
+                own["anyOf"] = [list_of["items"], list_of]
         # What is filled in where it is not given.
         filled: set[str] = set()
         if issubclass(table, Output):

@@ -72,10 +72,13 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
 }
 # The keys of each kind of forcing, beside those that all have.
 FORCING_KEYS: dict[str, tuple[str, ...]] = {
-    "random": ("amplitude", "shells", "seed", "correlation_time"),
-    "taylor-green": ("amplitude", "wavenumber"),
-    "abc": ("amplitude", "wavenumber", "coefficients"),
-    "formula": ("formula",),
+    "random": ("amplitude", "shells", "seed", "correlation_time", "helicity", "injection"),
+    "ornstein-uhlenbeck": ("amplitude", "shells", "seed", "correlation_time", "helicity"),
+    "linear": ("rate", "shells", "injection"),
+    "constant-energy": ("shells", "energy"),
+    "taylor-green": ("amplitude", "wavenumber", "injection"),
+    "abc": ("amplitude", "wavenumber", "coefficients", "injection"),
+    "formula": ("formula", "injection"),
 }
 
 _MULTIPLE_OF_PI = re.compile(
@@ -234,7 +237,7 @@ class SpectralInitial(Initial):
 
 
 class Forcing(Table):
-    """``[forcing]``: what drives a field; without this table nothing does."""
+    """``[forcing]``: what drives a field; forces of several tables ``[[forcing]]`` add up."""
 
     kind: Annotated[str, one_of(FORCINGS)] = Key(..., "what the force is", example="random")
     field: str = Key("velocity", "the field that is forced")
@@ -242,7 +245,8 @@ class Forcing(Table):
         1.0,
         'largest force along x of "taylor-green"; factor of A, B and C of "abc", whose largest'
         ' force is sqrt(6) of it where these are 1; of "random": root mean square of a component'
-        " (of the two in the plane if the grid has one point along an axis)",
+        " (of the two in the plane if the grid has one point along an axis); of"
+        ' "ornstein-uhlenbeck": the same on average over time',
     )
     wavenumber: Annotated[int, Field(gt=0)] = Key(
         1, 'of "taylor-green" and "abc": number of waves along each axis'
@@ -255,35 +259,130 @@ class Forcing(Table):
         'of "formula": of x, y, z and the time t, for each component',
         example=["sin(z)", "0", "0"],
     )
-    shells: Annotated[tuple[int, int], BeforeValidator(as_tuple)] = Key(
-        (1, 2), 'of "random": first and last shell of wavenumbers that are forced'
-    )
-    seed: Annotated[int, Field(ge=0)] = Key(0, 'of "random": another seed, another force')
-    correlation_time: Annotated[float, Field(ge=0)] = Key(
-        0.0, 'of "random": time after which the pattern is another one; 0 for a constant one'
-    )
-    injection: Positive | None = Key(
+    shells: Annotated[tuple[int, int] | None, BeforeValidator(as_tuple)] = Key(
         None,
-        "energy injected per time, from which the strength of the force follows at the beginning of"
-        " each step: over a step it is right to first order in its length",
+        "first and last shell of wavenumbers that are forced (default: [1, 2], and all of them for"
+        ' "linear")',
+        example=[1, 2],
+    )
+    seed: Annotated[int, Field(ge=0)] = Key(
+        0,
+        'of "random" and "ornstein-uhlenbeck": another seed, another force; each of several tables'
+        " has numbers of its own",
+    )
+    correlation_time: Annotated[float, Field(ge=0)] = Key(
+        0.0,
+        'of "random": time after which the pattern is another one, 0 for a constant one; of'
+        ' "ornstein-uhlenbeck": integral correlation time, more than 0',
+    )
+    helicity: Annotated[float, Field(ge=-1, le=1)] = Key(
+        0.0,
+        'of "random" and "ornstein-uhlenbeck": helicity of each mode, relative to the largest that'
+        " it can have: 1 or -1 for waves of one sign",
+    )
+    rate: Positive | None = Key(
+        None,
+        'of "linear": the force is this rate times the field, so that it grows as exp(rate t)'
+        " without other terms; either this or injection",
         example=0.1,
     )
+    energy: Annotated[Unchecked[tuple[float, ...] | None], BeforeValidator(as_tuple)] = Key(
+        None,
+        'of "constant-energy": energy of each shell, from the first to the last (default: what it'
+        " has at the start of each step)",
+        example=[0.1, 0.05],
+    )
+    injection: Annotated[Unchecked[float | tuple[float, ...] | None], BeforeValidator(as_tuple)] = (
+        Key(
+            None,
+            "energy injected per time, from which the strength of the force follows. Of"
+            ' "linear": at every substage, to round-off; also for each component, as in'
+            " [0.05, 0.05, 0]. Of others: at the beginning of each step, to first order in its"
+            " length",
+            example=0.1,
+        )
+    )
+
+    @field_validator("injection", "energy", mode="after")
+    @classmethod
+    def _numbers(cls, value: Any, info: Any) -> Any:
+        """Refuse what is no power, or no energy."""
+        several = value if isinstance(value, tuple) else (value,)
+        is_number = all(type(one) in (int, float) and math.isfinite(one) for one in several)
+        if value is None:
+            return None
+        if info.field_name == "energy":
+            if not (isinstance(value, tuple) and is_number and all(one > 0 for one in value)):
+                raise ValueError(
+                    f"must be a list of numbers greater than 0, one for each shell, not"
+                    f" {shown(value)}"
+                )
+            return tuple(map(float, value))
+        if not is_number:
+            raise ValueError(f"must be a number, or one for each component, not {shown(value)}")
+        if not isinstance(value, tuple):
+            if value <= 0:
+                raise ValueError(f"must be greater than 0, not {shown(value)}")
+            return float(value)
+        if min(value, default=0) < 0 or not any(value):
+            raise ValueError(
+                f"must be numbers of at least 0, not all of them 0, not {shown(list(value))}"
+            )
+        return tuple(map(float, value))
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if (self.formula is not None) != (self.kind == "formula"):
             raise ValueError("'formula' goes with kind = \"formula\", and only with that")
-        for name in sorted(self.model_fields_set - {"kind", "field", "injection"}):
+        own = FORCING_KEYS[self.kind]
+        for name in sorted(self.model_fields_set - {"kind", "field"}):
             # Cases that a run has written have all keys, with what they are by default.
             is_default = getattr(self, name) == type(self).model_fields[name].default
-            if name not in FORCING_KEYS[self.kind] and not is_default:
+            if name not in own and not is_default and not self._was_default(name):
                 raise ValueError(
                     f"{name!r} does not belong to kind = {self.kind!r}; accepted with it: field,"
-                    f" injection, {', '.join(FORCING_KEYS[self.kind])}"
+                    f" {', '.join(own)}"
                 )
-        if not 1 <= self.shells[0] <= self.shells[1]:
+        if self.shells is not None and not 1 <= self.shells[0] <= self.shells[1]:
             raise ValueError("'shells' are the first, at least 1, and the last")
+        if self.kind == "linear" and (self.rate is None) == (self.injection is None):
+            raise ValueError("kind = 'linear' needs either 'rate' or 'injection'")
+        if self.kind == "ornstein-uhlenbeck" and not self.correlation_time:
+            raise ValueError("kind = 'ornstein-uhlenbeck' needs a 'correlation_time' more than 0")
+        if self.kind != "linear" and isinstance(self.injection, tuple):
+            raise ValueError(
+                f"'injection' of kind = {self.kind!r} is one number; one for each component goes"
+                " with kind = 'linear'"
+            )
+        low, high = self.forced_shells
+        if self.energy is not None and len(self.energy) != high - low + 1:
+            raise ValueError(
+                f"'energy' has {len(self.energy)} numbers; accepted: {high - low + 1}, one for each"
+                " of 'shells'"
+            )
         return self
+
+    def _was_default(self, name: str) -> bool:
+        """Whether a key has what it was by default in cases that earlier versions have written."""
+        return name == "shells" and self.shells == _SHELLS
+
+    @property
+    def forced_shells(self) -> tuple[int, int]:
+        """The first and the last shell that are forced, of kinds that have some."""
+        return self.shells or _SHELLS
+
+    @property
+    def power(self) -> float | None:
+        """Energy injected per time where it is given, of all components."""
+        return sum(self.injection) if isinstance(self.injection, tuple) else self.injection
+
+
+_SHELLS = (1, 2)
+
+
+def _as_tables(value: Any) -> Any:
+    """Return a table, or a list of tables, as a tuple."""
+    return () if value is None else as_tuple([value] if isinstance(value, dict) else value)
 
 
 # The Courant number without another choice.
@@ -512,6 +611,7 @@ class SpectralCase(Case):
         ),
     }
     occasions: ClassVar[dict[str, int]] = {**Case.occasions, "spectra_interval": 20}
+    one_or_more: ClassVar[frozenset[str]] = frozenset({"forcing"})
     examples: ClassVar[dict[str, Any]] = {
         "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
         "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
@@ -523,7 +623,7 @@ class SpectralCase(Case):
     grid: SpectralGrid
     equation: Equation
     initial: SpectralInitial
-    forcing: Forcing | None = None
+    forcing: Annotated[tuple[Forcing, ...], BeforeValidator(_as_tables)] = ()
     time: SpectralTime
     numerics: Numerics = Field(default_factory=Numerics)
     run: SpectralRun = Field(default_factory=SpectralRun)

@@ -28,12 +28,22 @@ _NO_VALUES = ("Expected '=' after a key", "Expected ']' at the end of a table")
 
 def to_toml(data: Mapping[str, Any]) -> str:
     """Return data as TOML: bool, int, float, str, lists of these, and tables of all of them."""
-    tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+    tables = {key: as_tables(value) for key, value in data.items() if as_tables(value)}
     lines = [f"{key} = {toml_value(data[key])}" for key in data if key not in tables]
-    for name, table in tables.items():
-        lines += ["", f"[{name}]"]
-        lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
+    for name, several in tables.items():
+        head = f"[{name}]" if isinstance(data[name], Mapping) else f"[[{name}]]"
+        for table in several:
+            lines += ["", head]
+            lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
     return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def as_tables(value: Any) -> list[Mapping[str, Any]]:
+    """Return a table, or each of a list of tables; nothing for what is neither."""
+    if isinstance(value, Mapping):
+        return [value]
+    is_list = isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value)
+    return list(value) if is_list else []
 
 
 def toml_value(value: Any) -> str:

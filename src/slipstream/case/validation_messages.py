@@ -34,27 +34,35 @@ _KINDS = {
 _MOST_LETTERS = 800
 
 
-def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
+def explain(model: type[BaseModel], error: ValidationError, data: Any = None) -> tuple[str, str]:
     """Return the dotted key that failed first, and one line about it that begins with the key.
 
-    Unknown keys are reported first, since they tend to cause the rest.
+    Unknown keys are reported first, since they tend to cause the rest. `data` is what was given.
     """
     problems = error.errors(include_url=False)
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
-    key = _key(problem) or "case"
+    key = _key(problem, data) or "case"
     message = f"{key}: {_describe(model, problem)}"
     if len(problems) > 1:
-        others = ", ".join(map(_key, problems[1:4]))
+        others = ", ".join(_key(one, data) for one in problems[1:4])
         message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
     return key, " ".join(message.split())
 
 
-def _key(problem: Any) -> str:
+def _key(problem: Any, data: Any) -> str:
     key = ""
     for part in problem["loc"]:
+        is_number = isinstance(part, int)
+        # A table that stands for a list of one has no number in what was given.
+        if is_number and isinstance(data, dict):
+            continue
         # Tables of a list are counted as people do.
-        key += f"[{part + 1}]" if isinstance(part, int) else f".{shortened(str(part))}"
+        key += f"[{part + 1}]" if is_number else f".{shortened(str(part))}"
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            data = None
     return key.removeprefix(".")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 from slipstream.argument_checks import nearest, plain_value
 from slipstream.case import Case, SpectralCase
 from slipstream.case.declared_keys import key_at, sentence
+from slipstream.case.spectral_case import FORCING_KEYS
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
@@ -113,35 +114,63 @@ class Parameters(Mapping[str, Any], KnownAttributes):
 
 
 class ForcingSettings(KnownAttributes):
-    """What drives a flow: ``sim.forcing.amplitude = 0.2``."""
+    """What drives a flow: ``sim.forcing.amplitude = 0.2``.
+
+    Of several forces each is one of a list: ``sim.forcing[1].amplitude = 0.2``.
+    """
 
     amplitude = Setting[float](SpectralCase, "forcing.amplitude", ", unless `injection` is set")
-    injection = Setting[float | None](SpectralCase, "forcing.injection")
+    injection = Setting[float | tuple[float, ...] | None](SpectralCase, "forcing.injection")
     coefficients = Setting[tuple[float, float, float]](SpectralCase, "forcing.coefficients")
+    rate = Setting[float | None](SpectralCase, "forcing.rate")
 
-    def __init__(self, simulation: InteractiveSimulation) -> None:
-        self._simulation = simulation
+    def __init__(self, simulation: InteractiveSimulation, table: int | None = None) -> None:
+        self._simulation, self._table = simulation, table
+
+    def __len__(self) -> int:
+        return len(self._simulation._setting("forcing"))
+
+    def __iter__(self) -> Iterator[ForcingSettings]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int) -> ForcingSettings:
+        if not (isinstance(number, int) and -len(self) <= number < len(self)):
+            raise InputError(
+                f"forcing[{shown(number)}]: there are {len(self)} forces; accepted: 0 to"
+                f" {len(self) - 1}"
+            )
+        return ForcingSettings(self._simulation, number % len(self))
+
+    def _number(self, name: str) -> int:
+        """Return the number of the one force that this stands for, whose setting is asked for."""
+        if self._table is None and len(self) > 1:
+            raise InputError(
+                f"forcing.{name}: there are {len(self)} forces; accepted: that of one, such as"
+                f" sim.forcing[0].{name}"
+            )
+        return self._table or 0
 
     def _setting(self, key: str) -> Any:
-        return self._simulation._setting(key)
+        name = key.partition(".")[2]
+        return getattr(self._simulation._setting("forcing")[self._number(name)], name)
 
     def _change(self, name: str, key: str, value: Any) -> None:
-        simulation = self._simulation
+        number = self._number(name)
+        own = "forcing" if len(self) == 1 else f"forcing[{number + 1}]"
         kind, injection = (self._setting(f"forcing.{one}") for one in ("kind", "injection"))
-        if name == "coefficients" and kind != "abc":
-            raise InputError(f"forcing.coefficients: forcing of kind {kind!r} has none")
-        if name == "amplitude" and kind == "formula":
-            raise InputError("forcing.amplitude: forcing of kind 'formula' has none")
+        if name not in FORCING_KEYS[kind]:
+            raise InputError(f"{own}.{name}: forcing of kind {kind!r} has none")
         if name == "amplitude" and injection is not None:
             raise InputError(
-                f"forcing.amplitude: the strength follows from forcing.injection = {injection:g};"
+                f"{own}.amplitude: the strength follows from {own}.injection = {injection:g};"
                 " set that, or set it to None before"
             )
-        simulation._change(f"forcing.{name}", key, value)
+        self._simulation._change(f"{own}.{name}", f"{own}.{name}", value)
 
     def __repr__(self) -> str:
-        values = {name: self._setting(f"forcing.{name}") for name in _SHOWN}
+        if self._table is None and len(self) > 1:
+            return f"<forcing: {', '.join(map(repr, self))}>"
+        keys = FORCING_KEYS[self._setting("forcing.kind")]
+        names = ["kind", *(one for one in ("amplitude", "rate", "injection") if one in keys)]
+        values = {name: self._setting(f"forcing.{name}") for name in names}
         return f"<forcing: {', '.join(f'{name} = {one!r}' for name, one in values.items())}>"
-
-
-_SHOWN = ("kind", "amplitude", "injection")

@@ -94,9 +94,9 @@ class Flow(InteractiveSimulation):
         a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
         by field, an array of this rank's part, a function of x, y and z (arrays that broadcast to
         this rank's part), or formulas as text. By default all fields are zero.
-    forcing : str or mapping, optional
+    forcing : str, mapping or list of these, optional
         The kind, such as "abc", or the table ``forcing`` of a case:
-        ``{"kind": "abc", "amplitude": 0.1}``.
+        ``{"kind": "abc", "amplitude": 0.1}``; several of them add up.
     device : {"auto", "cpu", "cuda", "hip"} or Device
         Device that computes.
     comm : mpi4py.MPI.Comm, None or "world"
@@ -133,7 +133,7 @@ class Flow(InteractiveSimulation):
         plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
-        forcing: str | Mapping[str, Any] | None = None,
+        forcing: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -159,7 +159,7 @@ class Flow(InteractiveSimulation):
             "output": table_of("output", output),
         }
         if forcing is not None:
-            tables["forcing"] = _forcing_table(forcing)
+            tables["forcing"] = _forcing_tables(forcing)
         try:
             case = validate_case(tables, source=type(self).__name__)
         except InputError as error:
@@ -198,8 +198,11 @@ class Flow(InteractiveSimulation):
 
     @property
     def forcing(self) -> ForcingSettings:
-        """The numbers of what drives the flow: ``sim.forcing.amplitude = 0.2``."""
-        if cast(SpectralCase, self.case).forcing is None:
+        """The numbers of what drives the flow: ``sim.forcing.amplitude = 0.2``.
+
+        Of several forces: ``sim.forcing[1].amplitude = 0.2``.
+        """
+        if not cast(SpectralCase, self.case).forcing:
             raise InputError(f"this {type(self).__name__} has no forcing; give it when it is made")
         return ForcingSettings(self)
 
@@ -572,7 +575,7 @@ class Turbulence(Flow):
         plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
-        forcing: str | Mapping[str, Any] | None = None,
+        forcing: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -740,8 +743,16 @@ def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"flow": "formula", "fields": {k: plain_value(v) for k, v in formulas.items()}}, others
 
 
+def _forcing_tables(forcing: Any) -> Any:
+    """Return the table ``forcing`` of a case, or several."""
+    is_list = isinstance(forcing, list | tuple)
+    if is_list and all(isinstance(one, str | Mapping) for one in forcing) and forcing:
+        tables = [_forcing_table(one) for one in forcing]
+        return tables if len(tables) > 1 else tables[0]
+    return _forcing_table(forcing)
+
+
 def _forcing_table(forcing: Any) -> dict[str, Any]:
-    """Return the table ``forcing`` of a case."""
     if isinstance(forcing, str):
         return {"kind": forcing}
     formula = forcing.get("formula") if isinstance(forcing, Mapping) else forcing
@@ -753,8 +764,8 @@ def _forcing_table(forcing: Any) -> dict[str, Any]:
         )
     if not isinstance(forcing, Mapping):
         raise InputError(
-            f"forcing is {type(forcing).__name__}; accepted: {', '.join(FORCINGS)}, or one table"
-            " with 'kind'"
+            f"forcing is {type(forcing).__name__}; accepted: {', '.join(FORCINGS)}, a table with"
+            " 'kind', or a list of these"
         )
     return {key: plain_value(value) for key, value in forcing.items()}
 

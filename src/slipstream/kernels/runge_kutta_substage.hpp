@@ -54,7 +54,9 @@ INLINE Real excess_of(Real value) {
 // in `step`. With MARKS the result is checked: marks[ky of this rank] receives the ordered bits of
 // not-a-number where a value is not finite, or so large that energies are not. If SPHERE is not
 // negative, parameters[SPHERE ...] are one over the squares of the sphere's radii, and nothing changes
-// outside of it. What is SHIFTED belongs to a grid that is shifted by half a
+// outside of it. With HELD fields, in shells of HELD_LOW to HELD_HIGH of the width UNIT, the rates of
+// HELD_SIZE components from HELD_FIRST on are multiplied by the factor of their shell, from
+// step[HELD_AT] on. What is SHIFTED belongs to a grid that is shifted by half a
 // spacing, for which `phases` are the factors along x, y and z.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
@@ -105,6 +107,19 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       if (!INTEGRATING_FACTOR) {
         decay_rates(kx, ky, kz, parameters, slowing);
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = rate[i] - slowing[i] * now[i];
+      }
+#endif
+#ifdef HELD
+      // Of shells that keep their energy, the number of the shell is that of `shell_numbers`.
+      const double kx2 = double(kx) * kx, ky2 = double(ky) * ky, kz2 = double(kz) * kz;
+      const int shell = int(sqrt(kx2 + ky2 + kz2) / (UNIT) + 0.5);
+      constexpr int held_first[] = HELD_FIRST, held_size[] = HELD_SIZE, held_at[] = HELD_AT;
+      constexpr int held_low[] = HELD_LOW, held_high[] = HELD_HIGH;
+      UNROLL for (int h = 0; h < HELD; ++h) {
+        const bool inside = shell >= held_low[h] && shell <= held_high[h];
+        const Real gain = inside ? step[held_at[h] + (inside ? shell - held_low[h] : 0)] : Real(1);
+        UNROLL for (int i = 0; i < held_size[h]; ++i)
+          rate[held_first[h] + i] = gain * rate[held_first[h] + i];
       }
 #endif
       if (SPHERE >= 0) {

@@ -119,6 +119,8 @@ class EnergyBudget:
         loss = dissipation - gain
         if self._previous is not None and time > self._previous[0]:
             earlier, energy_before, dissipation_before, loss_before = self._previous
+            if math.isnan(loss_before):  # that of a force whose power was not known yet
+                loss_before = loss
             mean = (dissipation + dissipation_before) / 2
             change = (energy - energy_before) / (time - earlier) + (loss + loss_before) / 2
             self._residual = change / mean if mean > 0 else change

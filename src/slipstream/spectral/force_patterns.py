@@ -29,7 +29,7 @@ class ForcePattern:
 
     components: tuple[int, ...]
     # For each component a function of the coordinates, and of the time if it belongs to a node;
-    # none for a pattern that is drawn at random.
+    # none for a pattern that something else sets.
     shapes: tuple[sympy.Expr, ...] | None
     # A function of the time.
     factor: sympy.Expr = sympy.Integer(1)
@@ -37,6 +37,8 @@ class ForcePattern:
     node: int | None = None
     # Whether the gradient part is removed.
     is_solenoidal: bool = False
+    # The number of the case's table of forcing, from 0; -1 for a source of the equations.
+    table: int = -1
 
     @cached_property
     def functions(self) -> list[Callable[..., Any]]:
@@ -65,6 +67,7 @@ def patterns_of(
     fields: Sequence[tuple[int, ...]],
     solenoidal: Sequence[int],
     method: RungeKutta,
+    table: int = -1,
 ) -> list[ForcePattern]:
     """Return the patterns of functions of coordinates and time, by component of the state."""
     patterns = []
@@ -85,6 +88,7 @@ def patterns_of(
                     sympy.Integer(1) if factor is None else factor,
                     node,
                     components[0] in solenoidal,
+                    table,
                 )
                 for node in nodes
             ]

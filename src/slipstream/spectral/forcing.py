@@ -1,18 +1,18 @@
 """Forcing: what drives fields, mode by mode, and how strongly at a time.
 
-A force is a function of x and t, or random: then a new pattern is drawn every correlation time, and
-in between the force is interpolated linearly. Random patterns come from hashes of the wavenumber,
-so they depend on the seed and the time alone, not on the number of ranks or on whether a run was
-interrupted. With a given rate of injection the strength follows in every step from the work that is
-to be done. The sources of a model's own equations are forces too, with the strength that is
-written.
+A case has any number of forces, which add up. A force is a function of x and t, evaluated at the
+time of each substage; random modes (`random_forces.py`); the field times a rate, which is a linear
+term of the equations (`linear_forces.py`); or it follows from the flow at each substage
+(`staged_forces.py`). With a given rate of injection the strength of the first two follows in every
+step from the work that is to be done. The sources of a model's own equations are forces too, with
+the strength that is written.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from slipstream.equations import Lowered
 from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import TIME
 from slipstream.errors import InputError
+from slipstream.field import Field
+from slipstream.io.checkpoint import Checkpoint
 from slipstream.spectral.fields_at_points import set_points
 from slipstream.spectral.force_patterns import ForcePattern, patterns_of
 from slipstream.spectral.formula_checks import (
@@ -37,102 +39,187 @@ from slipstream.spectral.formula_checks import (
 from slipstream.spectral.formula_parser import parsed_components
 from slipstream.spectral.initial_conditions.initial_flows import abc, taylor_green
 from slipstream.spectral.kept_modes import unit_wavenumbers
+from slipstream.spectral.linear_forces import rate_name
+from slipstream.spectral.random_forces import OrnsteinUhlenbeckForce, RandomForce
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal, remove_gradients
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
+from slipstream.spectral.staged_forces import Band, ConstantEnergyForce, ConstantPowerForce
 
 
 @dataclass(frozen=True)
 class ForcingKind:
-    """A ``forcing.kind``: its formulas, or none if it is drawn mode by mode."""
+    """A ``forcing.kind``: its formulas, or none if it has none."""
 
     # Of x, y, z and t, from the case's table and 2 pi over the lengths of the box along x, y and z.
-    formulas: Callable[[ForcingTable, list[float]], Any] | None
-    is_for_scalars: bool = False
+    formulas: Callable[[ForcingTable, list[float]], Any] | None = None
+    is_for_scalars: bool = True
     # Whether it has `wavenumber` waves along each axis, which the grid must hold.
     has_waves: bool = False
+    # What draws its modes, if these are random.
+    drawn: type[RandomForce] | None = None
 
 
 # By the name in a case; a line for people on each is in `slipstream.accepted`.
 FORCINGS = {
-    "random": ForcingKind(None),
+    "random": ForcingKind(drawn=RandomForce),
+    "ornstein-uhlenbeck": ForcingKind(drawn=OrnsteinUhlenbeckForce),
+    "linear": ForcingKind(),
+    "constant-energy": ForcingKind(),
     "taylor-green": ForcingKind(
         lambda settings, waves: taylor_green(settings.amplitude, settings.wavenumber, waves),
+        is_for_scalars=False,
         has_waves=True,
     ),
     "abc": ForcingKind(
         lambda settings, waves: abc(
             settings.amplitude, settings.wavenumber, settings.coefficients, waves
         ),
+        is_for_scalars=False,
         has_waves=True,
     ),
-    "formula": ForcingKind(lambda settings, waves: settings.formula, is_for_scalars=True),
+    "formula": ForcingKind(lambda settings, waves: settings.formula),
 }
+
+Tables = Sequence[ForcingTable]
+
+
+def key_of(tables: Tables, number: int) -> str:
+    """Return the key of a table of forcing in a case, as people count them."""
+    return "forcing" if len(tables) == 1 else f"forcing[{number + 1}]"
 
 
 def check_forcing(
-    settings: ForcingTable | None,
+    tables: Tables,
     problem: SpectralProblem,
     forces: Sequence[ForcePattern],
     sources: Sequence[ForcePattern],
 ) -> list[str]:
     """Refuse forces that the grid cannot hold; return warnings of what it loses of others."""
-    if settings is not None and FORCINGS[settings.kind].has_waves:
-        check_resolution(problem, settings.wavenumber, settings.kind, "forcing")
+    for number, settings in enumerate(tables):
+        if FORCINGS[settings.kind].has_waves:
+            what = settings.wavenumber, settings.kind, key_of(tables, number)
+            check_resolution(problem, *what)
     keyed = [(pattern, "equation.model") for pattern in sources]
-    if settings is not None and settings.kind == "formula":
-        keyed += [(pattern, "forcing.formula") for pattern in forces]
+    keyed += [
+        (pattern, f"{key_of(tables, pattern.table)}.formula")
+        for pattern in forces
+        if tables[pattern.table].kind == "formula"
+    ]
     found: list[str] = []
     for pattern, key in keyed:
         for shape in pattern.shapes or ():
             found += check_resolved(shape, problem, key)
+    _check_held(tables, problem)
     return list(dict.fromkeys(found))
 
 
+def _check_held(tables: Tables, problem: SpectralProblem) -> None:
+    """Refuse shells of constant energy with what would not keep the order of the method."""
+    held = iter(problem.held)
+    numbers = [n for n, settings in enumerate(tables) if settings.kind == "constant-energy"]
+    taken: dict[tuple[int, int], str] = {}
+    for number, one in zip(numbers, held, strict=True):
+        key = key_of(tables, number)
+        if problem.dealiasing.is_shifted:
+            raise InputError(
+                f"{key}.kind: 'constant-energy' with numerics.dealiasing = 'phase-shift'; accepted"
+                " with it: 2/3, 2/3 sphere, 1/2, none"
+            )
+        own = set(range(one.first, one.first + one.size))
+        if any((row in own) != (column in own) for row, column in problem.coupled):
+            raise InputError(
+                f"{key}.kind: 'constant-energy' of a field that linear terms couple with another"
+                " one; accepted with it: numerics.linear = 'decay', and no integrator etdrk2 or"
+                " etdrk4"
+            )
+        for shell in range(one.low, one.high + 1):
+            other = taken.setdefault((one.first, shell), key)
+            if other != key:
+                raise InputError(
+                    f"{key}.shells: shell {shell} keeps its energy already by {other}; accepted:"
+                    " other shells"
+                )
+
+
 def forces_of(
-    settings: ForcingTable | None,
+    tables: Tables,
     fields: Sequence[FieldParts],
     model: Lowered,
     lengths: tuple[float, float, float],
     method: RungeKutta,
 ) -> list[ForcePattern]:
-    """Return what the case's table of forcing asks for, in a box of lengths (Lz, Ly, Lx)."""
-    if settings is None:
-        return []
-    field, kind = _forced_field(settings, fields, model), FORCINGS[settings.kind]
+    """Return what the case's tables of forcing ask for, in a box of lengths (Lz, Ly, Lx)."""
+    found: list[ForcePattern] = []
+    for number, field in enumerate(forced_fields(tables, fields, model)):
+        own = (number, tables[number], key_of(tables, number), field)
+        found += _patterns_of_table(*own, model, lengths, method)
+    return found
+
+
+def _patterns_of_table(
+    number: int,
+    settings: ForcingTable,
+    key: str,
+    field: FieldParts,
+    model: Lowered,
+    lengths: tuple[float, float, float],
+    method: RungeKutta,
+) -> list[ForcePattern]:
+    kind = FORCINGS[settings.kind]
     components = tuple(range(field.first, field.first + field.size))
+    if settings.kind == "constant-energy" or settings.rate is not None:
+        return []
     if kind.formulas is None:
-        return [ForcePattern(components, None, is_solenoidal=field.first in model.vectors)]
-    key = f"forcing.{settings.kind}"
+        is_solenoidal = field.first in model.vectors
+        if isinstance(settings.injection, tuple) and len(settings.injection) != field.size:
+            raise InputError(
+                f"{key}.injection: {len(settings.injection)} numbers for {field.name!r}; accepted:"
+                f" {field.size}, or one"
+            )
+        return [ForcePattern(components, None, is_solenoidal=is_solenoidal, table=number)]
+    of_kind = f"{key}.{settings.kind}"
     formulas = kind.formulas(settings, unit_wavenumbers(lengths))
     expressions = [sympy.Integer(0)] * len(model.components)
     for component, expression in zip(
-        components, parsed_components(formulas, field, key, has_time=True), strict=True
+        components, parsed_components(formulas, field, of_kind, has_time=True), strict=True
     ):
-        check_periodic(expression, lengths, f"{key}.{field.name}")
+        check_periodic(expression, lengths, f"{of_kind}.{field.name}")
         expressions[component] = expression
     if settings.injection is not None and any(one.has(TIME) for one in expressions):
         raise InputError(
-            "forcing.injection: the strength cannot follow from a rate where the formula has t; "
+            f"{key}.injection: the strength cannot follow from a rate where the formula has t; "
             "leave out one of them"
         )
-    return patterns_of(expressions, [components], model.vectors, method)
+    return patterns_of(expressions, [components], model.vectors, method, number)
 
 
-def _forced_field(
-    settings: ForcingTable, fields: Sequence[FieldParts], model: Lowered
-) -> FieldParts:
-    field = field_of_name(fields, settings.field, "forcing.field")
-    of_plane = [first for first, _ in model.plane_vectors.values()]
-    is_of_plane = settings.kind == "random" and field.first in of_plane
-    if not (FORCINGS[settings.kind].is_for_scalars or field.is_vector or is_of_plane):
-        accepted = ", ".join(name for name, one in FORCINGS.items() if one.is_for_scalars)
-        raise InputError(
-            f"forcing.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
-            f"accepted for it: {accepted}"
-        )
-    return field
+def forced_fields(tables: Tables, fields: Sequence[FieldParts], model: Lowered) -> list[FieldParts]:
+    """Return the field that each table drives."""
+    found = []
+    for number, settings in enumerate(tables):
+        key = key_of(tables, number)
+        field = field_of_name(fields, settings.field, f"{key}.field")
+        if not (FORCINGS[settings.kind].is_for_scalars or field.is_vector):
+            accepted = ", ".join(name for name, one in FORCINGS.items() if one.is_for_scalars)
+            raise InputError(
+                f"{key}.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
+                f"accepted for it: {accepted}"
+            )
+        found.append(field)
+    return found
+
+
+def is_staged(settings: ForcingTable) -> bool:
+    """Whether a force follows from the flow at each substage."""
+    is_linear = settings.kind == "linear" and settings.injection is not None
+    return is_linear or settings.kind == "constant-energy"
+
+
+def _strength_follows(settings: ForcingTable) -> bool:
+    """Whether the strength of a force follows from a rate of injection, in every step."""
+    return settings.injection is not None and settings.kind != "linear"
 
 
 @dataclass(frozen=True)
@@ -145,53 +232,78 @@ class HeldForce:
 
 
 class Forcing:
-    """The forcing of a run. Collective."""
+    """The forcing of a run: all its forces, and the sources of the model. Collective."""
 
     def __init__(
         self,
-        settings: ForcingTable | None,
+        tables: Tables,
         flow: SpectralStep,
         comm: Comm,
         forces: Sequence[ForcePattern],
         sources: Sequence[ForcePattern],
     ) -> None:
-        self._flow = flow
-        self._injection = settings.injection if settings else None
+        self._flow, self._tables = flow, tables
         self.power = 0.0  # work of all forces per time, as of the last `measure`
-        self.held: HeldForce | None = None
+        # By table, what the last step held of forces whose power is that over a step.
+        self._held: dict[int, HeldForce] = {}
         places, start = [], 0
         for pattern in (*forces, *sources):
             places.append(slice(start, start + len(pattern.components)))
             start = places[-1].stop
         self._patterns = list(zip((*forces, *sources), places, strict=True))
         self._factors = [array_function([TIME], pattern.factor) for pattern, _ in self._patterns]
-        self._random = [
-            _RandomForce(settings, flow, place)
-            for pattern, place in self._patterns
-            if settings is not None and pattern.shapes is None
-        ]
+        self._make_tables(forces, comm)
         for pattern, place in self._patterns:
             if pattern.shapes is not None and pattern.node is None:
                 self._evaluate(pattern, place, 0.0)
-        # Of the equations' own sources a gradient part may be taken away without a word.
-        is_written = settings is not None and settings.kind == "formula"
-        self.warnings = self._project(forces if is_written else (), comm)
+        self.warnings = self._project(comm)
+        for drawn in self._random.values():
+            if isinstance(drawn, OrnsteinUhlenbeckForce):
+                drawn.begin(0)
         self._update(0.0, 0.0)
-        self._slots = sum(len(pattern.components) for pattern in forces)
         entries = list(zip(self._patterns, self._factors, strict=True))
-        parts = entries[: len(forces)], entries[len(forces) :]
-        self._forces, self._sources = (_Work(flow, comm, part) for part in parts)
+        own = entries[: len(forces)]
+        self._works = {
+            number: _Work(flow, comm, [one for one in own if one[0][0].table == number])
+            for number in dict.fromkeys(pattern.table for pattern in forces)
+            if number not in self._powered
+        }
+        self._sources = _Work(flow, comm, entries[len(forces) :])
 
-    def _project(self, forces: Sequence[ForcePattern], comm: Comm) -> list[str]:
-        """Return warnings of what the projection takes from formulas in the case. Collective."""
-        targets = []
+    def _make_tables(self, forces: Sequence[ForcePattern], comm: Comm) -> None:
+        """Make what sets the forces of each table, unless formulas do. Collective."""
+        flow, tables = self._flow, self._tables
+        self._random: dict[int, RandomForce] = {}
+        self._powered: dict[int, ConstantPowerForce] = {}
         for pattern, place in self._patterns[: len(forces)]:
-            if pattern.is_solenoidal:
-                targets.append(self._flow.forcing[place])
-                self._set(pattern, targets[-1], A_TIME)
-        found = remove_gradients(self._flow, targets, "forcing.formula", comm)
-        for target in targets:
-            keep_sphere(self._flow, target)
+            settings, key = tables[pattern.table], key_of(tables, pattern.table)
+            drawn = FORCINGS[settings.kind].drawn
+            if drawn is not None:
+                made = drawn(settings, pattern.table, key, flow, place)
+                self._random[pattern.table] = made
+            elif settings.kind == "linear":
+                powered = ConstantPowerForce(settings, key, flow, place, comm)
+                self._powered[pattern.table] = powered
+        numbers = [n for n, one in enumerate(tables) if one.kind == "constant-energy"]
+        self._energetic = {
+            number: ConstantEnergyForce(tables[number], key_of(tables, number), held, flow, comm)
+            for number, held in zip(numbers, flow.problem.held, strict=True)
+        }
+
+    def _project(self, comm: Comm) -> list[str]:
+        """Return warnings of what the projection takes from formulas in the case. Collective."""
+        # Of the equations' own sources a gradient part may be taken away without a word.
+        found: list[str] = []
+        for number, settings in enumerate(self._tables):
+            targets = []
+            for pattern, place in self._patterns if settings.kind == "formula" else ():
+                if pattern.table == number and pattern.is_solenoidal:
+                    targets.append(self._flow.forcing[place])
+                    self._set(pattern, targets[-1], A_TIME)
+            key = f"{key_of(self._tables, number)}.formula"
+            found += remove_gradients(self._flow, targets, key, comm)
+            for target in targets:
+                keep_sphere(self._flow, target)
         return found
 
     def _set(self, pattern: ForcePattern, target: Array, time: float) -> None:
@@ -205,6 +317,8 @@ class Forcing:
         if pattern.is_solenoidal:
             make_solenoidal(self._flow, target)
         keep_sphere(self._flow, target)
+
+    # -- a step ------------------------------------------------------------------------------
 
     def prepare(self, time: float, step: float) -> np.ndarray:
         """Set the forces of a step; return factors (substages, patterns). Collective.
@@ -220,32 +334,92 @@ class Forcing:
             for (pattern, place), factor in zip(self._patterns, self._factors, strict=True):
                 if pattern.node in (None, node):
                     row[place] = factor(time + step * node / method.divisions)
-        if self._injection is not None:
-            gain, power = self._gain(self._injection, time, step)
-            factors[:, : self._slots] *= gain
-            self.held = HeldForce(time, gain, gain * power)
+        for number in self._over_a_step():
+            injection = self._tables[number].power
+            gain, power = 1.0, self._works[number].products(time)[0]
+            if injection is not None:
+                gain, power = self._gain(number, injection, time, step)
+                for pattern, place in self._patterns:
+                    if pattern.table == number:
+                        factors[:, place] *= gain
+            self._held[number] = HeldForce(time, gain, gain * power)
         return factors
 
+    def _over_a_step(self) -> Iterator[int]:
+        """Yield the tables whose forces are held over a step, so that their work is that of it."""
+        for number, settings in enumerate(self._tables):
+            if _strength_follows(settings) or settings.kind == "ornstein-uhlenbeck":
+                yield number
+
+    def before(self, substage: int) -> None:
+        """Set the forces that follow from what a substage begins with. Collective."""
+        flow = self._flow
+        stage, factors = flow.read_stage(substage), []
+        for energetic in self._energetic.values():
+            factors.append(energetic.rescale(stage) if substage else energetic.begin())
+        if factors:
+            flow.set_held(np.concatenate(factors))
+        for powered in self._powered.values():
+            powered.set(stage)
+
+    def after(self, step: int, step_size: float) -> None:
+        """Go on to the end of the step of this number. Collective."""
+        for energetic in self._energetic.values():
+            energetic.end(step_size)
+        for drawn in self._random.values():
+            if isinstance(drawn, OrnsteinUhlenbeckForce):
+                drawn.advance(step, step_size)
+
+    def new_warnings(self) -> list[str]:
+        """Return what forces have found, each once."""
+        forces: list[Any] = [*self._energetic.values(), *self._powered.values()]
+        found = []
+        for one in forces:
+            # What was said once stays in the list of the force, as None says nothing again.
+            found += [text for text in one.warnings if text]
+            one.warnings = [""] * bool(one.warnings)
+        return found
+
+    # -- what it does ------------------------------------------------------------------------
+
     def measure(self, time: float) -> None:
-        """Set `power` to that at a time. Collective.
+        """Set `power` to that at a time, but for linear terms. Collective.
 
-        A force whose strength follows from its power is held over a step, in which the flow
-        changes: its power is what it has done in the step that ended at this time.
+        A force whose strength follows from its power, or which is random, is held over a step, in
+        which the flow changes: its power is what it has done in the step that ended at this time.
         """
-        if self.held is None or self._injection is None:
-            self._update(time, 0.0)
-            own = self._forces.products(time)[0]
-            if self._injection is not None:
-                own = self._injection if own else 0.0
-        else:
-            self._update(self.held.time, 0.0)
-            own = (self.held.power + self.held.gain * self._forces.products(time)[0]) / 2
-            self._update(time, 0.0)
-        self.power = own + self._sources.products(time)[0]
+        held, power = dict(self._held), 0.0
+        over_a_step = set(self._over_a_step())
+        for number, one in self._held.items():
+            self._show(number, one.time)
+            after = self._works[number].products(one.time)[0]
+            power += (one.power + one.gain * after) / 2
+        self._update(time, 0.0)
+        for number, work in self._works.items():
+            if number in held:
+                continue
+            own = work.products(time)[0]
+            injection = self._tables[number].power
+            if number in over_a_step and injection is not None:
+                own = injection if own else 0.0
+            power += own
+        for powered in self._powered.values():
+            powered.set(self._flow.read_state())
+            power += powered.power
+        power += sum(one.power for one in self._energetic.values())
+        self.power = power + self._sources.products(time)[0]
 
-    def _gain(self, injection: float, time: float, step: float) -> tuple[float, float]:
+    def _show(self, number: int, time: float) -> None:
+        """Set a force to what the last step has held, which began at a time."""
+        drawn = self._random.get(number)
+        if isinstance(drawn, OrnsteinUhlenbeckForce):
+            drawn.show_before()
+        elif drawn is not None:
+            drawn.set(time)
+
+    def _gain(self, number: int, injection: float, time: float, step: float) -> tuple[float, float]:
         """Return a factor of the forces for the injection asked for, and their power without."""
-        power, square = self._forces.products(time)
+        power, square = self._works[number].products(time)
         root = math.sqrt(power * power + 2 * injection * step * square)
         together = power + math.copysign(root, power)
         if not together:  # the flow does not move along the force, and no time is given
@@ -253,59 +427,94 @@ class Forcing:
         return 2 * injection / together, power
 
     def _update(self, time: float, step: float) -> None:
-        """Set the patterns that change with time."""
-        for force in self._random:
-            force.set(time)
+        """Set the patterns that change with time to those of a step, or of its start."""
+        for number, force in self._random.items():
+            # In its middle, which is right to second order where the force is linear in time.
+            held = self._tables[number].injection is not None
+            force.set(time if held else time + step / 2)
         divisions = self._flow.problem.method.divisions
         for pattern, place in self._patterns:
             if pattern.node == 0 or (pattern.node and step):
                 self._evaluate(pattern, place, time + step * pattern.node / divisions)
 
+    # -- what it goes on with ----------------------------------------------------------------
 
-class _RandomForce:
-    """Random modes in some of a step's forces, drawn anew every correlation time."""
+    def fields(self) -> Iterator[Field]:
+        """Yield the states of random forces, for a checkpoint."""
+        for drawn in self._random.values():
+            if isinstance(drawn, OrnsteinUhlenbeckForce):
+                yield drawn.field()
 
-    def __init__(self, settings: ForcingTable, flow: SpectralStep, place: slice) -> None:
-        self._settings, self._flow, self._target = settings, flow, flow.forcing[place]
-        # Of a scalar in a plane, the vector whose force is drawn.
-        vectors = flow.problem.model.plane_vectors.items()
-        forced = flow.problem.forced[place][0]
-        self._vector = next((name for name, (first, _) in vectors if first == forced), None)
-        # The modes that are drawn, as indices that broadcast, and those of each number of times.
-        self._places, first = self._draw(0)
-        self._drawn = {0: first}
-        self._is_set = False
+    def begin(self, step: int, checkpoint: Checkpoint | None, folder: str | None) -> list[str]:
+        """Begin, or go on from a checkpoint; return warnings. Does not communicate."""
+        found = []
+        for drawn in self._random.values():
+            if not isinstance(drawn, OrnsteinUhlenbeckForce):
+                continue
+            if checkpoint is None or not drawn.read(checkpoint):
+                drawn.begin(step)
+                if checkpoint is not None:
+                    found.append(f"{drawn.key}: {folder} has no state of this force: it is drawn")
+        return found
 
-    def set(self, time: float) -> None:
-        """Set the force to that of a time: interpolated linearly between two patterns."""
-        duration = self._settings.correlation_time
-        if self._is_set and not duration:
-            return
-        number = math.floor(time / duration) if duration else 0
-        part = time / duration - number if duration else 0.0
-        needed = {number, number + 1} if duration else {number}
-        self._drawn = {n: self._drawn[n] if n in self._drawn else self._draw(n)[1] for n in needed}
-        values = self._drawn[number]
-        if part:
-            values = (1 - part) * values + part * self._drawn[number + 1]
-        self._flow.modes_of(self._target)[(slice(None), *self._places)] = values
-        keep_sphere(self._flow, self._target)
-        self._is_set = True
+    def kept(self) -> dict[str, Any]:
+        """Return what a copy goes on with."""
+        drawn = {
+            number: one.kept()
+            for number, one in self._random.items()
+            if isinstance(one, OrnsteinUhlenbeckForce)
+        }
+        done = {number: one.power for number, one in self._energetic.items()}
+        return {"held": dict(self._held), "drawn": drawn, "done": done}
 
-    def _draw(self, number: int) -> tuple[tuple[Array, ...], Array]:
-        """Return where a pattern has modes, and these."""
-        from slipstream.spectral.initial_conditions.random_field import random_modes
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on with what another forcing of the same case has kept."""
+        self._held = dict(kept["held"])
+        self.go_on(kept)
+        for number, power in kept["done"].items():
+            if number in self._energetic:
+                self._energetic[number].power = power
 
-        settings, device = self._settings, self._flow.device
-        places, modes = random_modes(
-            self._flow.wavenumbers, settings.shells, settings.amplitude, settings.seed, number
+    def go_on(self, kept: Mapping[str, Any]) -> None:
+        """Take over the states of random forces that an earlier forcing has kept."""
+        for number, state in kept["drawn"].items():
+            drawn = self._random.get(number)
+            if isinstance(drawn, OrnsteinUhlenbeckForce):
+                drawn.restore(state)
+
+    def forget_work(self) -> None:
+        """Note that the state is another one, on which no force has done any work."""
+        self._held = {}
+
+
+def power_of_linear_forces(
+    tables: Tables,
+    flow: SpectralStep,
+    fields: Sequence[FieldParts],
+    squares: np.ndarray,
+    comm: Comm,
+) -> float:
+    """Return the power of forces that are linear terms, and take it from what drives. Collective.
+
+    `squares` are those of `component_sums`, over all ranks.
+    """
+    problem, total = flow.problem, 0.0
+    for number, field in enumerate(fields):
+        if tables[number].rate is None:
+            continue
+        rate, part = (
+            problem.parameters[rate_name(number)],
+            slice(field.first, field.first + field.size),
         )
-        if self._vector is not None:
-            waves = self._flow.wavenumbers
-            axes = waves.z[places[0]], waves.y[places[1]], waves.x[places[2]]
-            modes = self._flow.problem.scalar_of_vector(self._vector, np.array(modes), axes)[None]
-        values = device.array(modes.astype(self._flow.problem.complex_dtype))
-        return tuple(device.array(place) for place in places), values
+        band = Band(flow, tables[number].shells)
+        flow.device.synchronize()
+        own = band.squares(flow.read_state()[part]).sum(keepdims=True)
+        total += rate * float(sum_over_ranks(comm, own)[0])
+    itself = [c for c in range(squares.shape[1]) if problem.drives_itself(c)]
+    driven = squares[2].sum() / 2 - total if itself else 0.0
+    squares[2] = 0.0
+    squares[2, 0] = 2 * driven
+    return total
 
 
 class _Work:

@@ -41,8 +41,12 @@ class KernelTables:
         shifts = [waves.x * half[2], waves.y * half[1], waves.z * half[0]]
         self.phases = device.array(np.exp(1j * np.concatenate(shifts)), problem.complex_dtype)
         self.wavenumbers = device.array(waves.table(), problem.real_dtype)
-        # The time step, and the factors of the patterns of force.
-        self.step = device.zeros((1 + problem.method.substages * patterns,), problem.real_dtype)
+        # The time step, the factors of the patterns of force, and those of shells that keep their
+        # energy.
+        factors = problem.method.substages * patterns
+        held = sum(one.count for one in problem.held)
+        self.step = device.zeros((1 + factors + held,), problem.real_dtype)
+        self.held = self.step[1 + factors :]
         # The integrating factor along x, y and z, if it is separable.
         size = problem.decay_size if problem.is_separable else 0
         self.decay = device.zeros((size,), problem.real_dtype)

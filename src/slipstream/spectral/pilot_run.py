@@ -178,12 +178,12 @@ def add_resolution(
 def expected_dissipation(simulation: SpectralSimulation, pilot: Pilot | None) -> tuple[float, str]:
     """Return the largest dissipation of the flow to be expected, and what tells it. Collective."""
     forcing, viscosity = simulation.case.forcing, simulation.problem.viscosity
-    if forcing is not None and forcing.injection is not None:
-        return forcing.injection, "what forcing.injection puts in"
+    if simulation.given_injection is not None:
+        return simulation.given_injection, "what forcing.injection puts in"
     now = simulation.diagnostics().get("enstrophy", 0.0) * 2 * (viscosity or 0.0)
     if pilot is None or not pilot.dissipations:
         return now, "that of the initial state"
-    if forcing is not None and pilot.time > pilot.start:
+    if forcing and pilot.time > pilot.start:
         late = pilot.injections[len(pilot.injections) // 2 :]
         return max(now, float(np.mean(late))), f"the power of the forcing in {pilot.text}"
     most = max(now, *pilot.dissipations)

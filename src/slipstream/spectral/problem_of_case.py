@@ -15,10 +15,12 @@ from slipstream.errors import InputError
 from slipstream.fft import Modes, PencilGeometry, SlabGeometry
 from slipstream.fft.slab_layout import most_over_y, pencil_grid
 from slipstream.spectral.force_patterns import ForcePattern, sources_of
-from slipstream.spectral.forcing import forces_of
-from slipstream.spectral.kept_modes import DEALIASING, kept_modes
+from slipstream.spectral.forcing import forced_fields, forces_of, is_staged
+from slipstream.spectral.kept_modes import DEALIASING, kept_modes, smallest_wavenumber
+from slipstream.spectral.linear_forces import amplified, rate_name
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_parts
+from slipstream.spectral.staged_forces import held_shells
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,20 @@ def problem_of_case(
         )
     fields = field_parts(model)
     values = {name: parameters[str(name)] for name in model.parameters}
-    forces = forces_of(case.forcing, fields, model, lengths, method)
+    written, tables = model, case.forcing
+    driven = forced_fields(tables, fields, model)
+    forces = forces_of(tables, fields, model, lengths, method)
     sources = sources_of(model, values, fields, lengths, method)
     patterns = *forces, *sources
     modes = z_modes, y_modes, x_modes
+    rates = {rate_name(n): one.rate for n, one in enumerate(tables) if one.rate is not None}
+    if rates:
+        linear = (
+            (n, field, one.shells)
+            for n, (one, field) in enumerate(zip(tables, driven, strict=True))
+            if one.rate is not None
+        )
+        model = amplified(model, tuple(linear), smallest_wavenumber(lengths, modes))
     grid = process_grid_of(case, shape, modes, ranks)
     divided = shape, modes, rank
     _check_dropped(model, patterns)
@@ -64,7 +76,7 @@ def problem_of_case(
         else PencilGeometry(*divided, grid, alignment),
         lengths=lengths,
         model=model,
-        parameters=parameters,
+        parameters={**parameters, **rates},
         method=method,
         integrating_factor=case.numerics.integrating_factor,
         propagates=case.numerics.linear == "all" or bool(method.exponential),
@@ -72,6 +84,9 @@ def problem_of_case(
         forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
         dealiasing=dealiasing,
         wire=None if case.numerics.wire == "none" else case.numerics.wire,
+        written=written if rates else None,
+        is_staged=any(map(is_staged, tables)),
+        held=held_shells(tables, driven),
     )
     return StatedProblem(problem, fields, forces, sources)
 

@@ -10,7 +10,7 @@ from slipstream.case import SpectralCase
 from slipstream.decomposition import Box, split
 from slipstream.errors import InputError
 from slipstream.fft import PlaneGeometry
-from slipstream.io.checkpoint import AVERAGE, MOVIE, Checkpoint
+from slipstream.io.checkpoint import AVERAGE, FORCE, MOVIE, Checkpoint
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
@@ -81,7 +81,7 @@ def lacking_fields(
 def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
     """Return the names of what a state has and the model has not."""
     own = {f"{name}_hat" for name in problem.model.unknowns}
-    names = (name for name in checkpoint.arrays if not name.startswith((AVERAGE, MOVIE)))
+    names = (name for name in checkpoint.arrays if not name.startswith((AVERAGE, MOVIE, FORCE)))
     return [name.removesuffix("_hat") for name in names if name not in own]
 
 

@@ -131,6 +131,10 @@ class SpectralStep:
         """Return the state to a caller that does not change it."""
         return self._fields["state"]
 
+    def read_stage(self, substage: int) -> Any:
+        """Return what a substage begins with: the state, or the stage."""
+        return self._fields["stage" if substage else "state"]
+
     @functools.cached_property
     def wave_axes(self) -> tuple[Array, Array, Array]:
         """The wavenumbers along z, y and x in double precision, on the device."""
@@ -150,43 +154,64 @@ class SpectralStep:
         with the state, it begins with the planes, where the step before has left what goes to
         physical space; run that only if `is_ahead`.
         """
-        graph, method, model = self.new_graph(), self.problem.method, self.problem.model
-        passes = self.passes
-        if begins:
-            self.record_inputs(graph, passes)
-        for substage in range(method.substages):
-            record_through(
-                graph,
-                passes,
-                self.product_on(substage == 0) if compute else None,
-                len(model.inputs),
-                len(model.products),
-            )
-            last = substage + 1 == method.substages
-            updates = [self._substage(substage)] if compute else []
-            source = None if last else self._fields["inputs"]
-            if last and passes.goes_ahead:
-                source, taken = self._beginning()
-                updates += taken
-            products, chunks = len(model.products), passes.input_chunks
-            record_columns(graph, passes, source, updates, products, chunks=chunks)
+        graph = self.new_graph()
+        if begins or not self.goes_ahead:
+            self.record_inputs(graph, self.passes)
+        for substage in range(self.problem.method.substages):
+            self._record_substage(graph, substage, compute)
         return graph
+
+    def record_parts(self) -> list[StepGraph]:
+        """Return the graphs of the substages of a step, between which the stage may be changed.
+
+        Of that `read_stage` has what a substage begins with. The first begins with the state.
+        """
+        graphs = []
+        for substage in range(self.problem.method.substages):
+            graph = StepGraph(self.passes.devices[0]) if substage else self.new_graph()
+            if not substage:
+                self.record_inputs(graph, self.passes)
+            self._record_substage(graph, substage)
+            graphs.append(graph)
+        return graphs
+
+    def _record_substage(self, graph: StepGraph, substage: int, compute: bool = True) -> None:
+        """Record a substage, from the planes on."""
+        method, model, passes = self.problem.method, self.problem.model, self.passes
+        last = substage + 1 == method.substages
+        is_scaled = bool(self.problem.held)
+        if substage and is_scaled:  # only now the stage is what goes to physical space
+            self.record_inputs(graph, passes, "stage")
+        product = self.product_on(substage == 0) if compute else None
+        record_through(graph, passes, product, len(model.inputs), len(model.products))
+        updates = [self._substage(substage)] if compute else []
+        source = None if last or is_scaled else self._fields["inputs"]
+        if last and self.goes_ahead:
+            source, taken = self._beginning()
+            updates += taken
+        products, chunks = len(model.products), passes.input_chunks
+        record_columns(graph, passes, source, updates, products, chunks=chunks)
+
+    @property
+    def goes_ahead(self) -> bool:
+        """Whether the end of a step begins the next one: see `Passes.goes_ahead`."""
+        return self.passes.goes_ahead and not self.problem.is_staged
 
     def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
         """Return what makes the product on a device."""
         name = "product" if is_measured else "unmeasured"
         return lambda device: getattr(self.tables_on[device], name)
 
-    def record_inputs(self, graph: StepGraph, passes: Passes) -> None:
-        """Record the first half of the way to physical space."""
-        source, updates = self._beginning()
+    def record_inputs(self, graph: StepGraph, passes: Passes, name: str = "state") -> None:
+        """Record the first half of the way to physical space, of the state or the stage."""
+        source, updates = self._beginning(name)
         record_columns(graph, passes, source, updates, chunks=passes.input_chunks)
 
-    def _beginning(self) -> tuple[Any, list[ColumnUpdate]]:
+    def _beginning(self, name: str = "state") -> tuple[Any, list[ColumnUpdate]]:
         """Return the fields that go to physical space first, and the updates that make them."""
         if self.inputs is None:
-            return self._fields["state"], []
-        return self.inputs, [self.take_inputs]
+            return self._fields[name], []
+        return self.inputs, [functools.partial(self.take_inputs, name)]
 
     def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
         """Return the graph that takes spectral fields (count, kz, ky of this rank, row) to points.
@@ -224,9 +249,9 @@ class SpectralStep:
             )
         return graph
 
-    def take_inputs(self, tile: ColumnTile) -> TileUpdate:
-        """Return the update that makes the inputs of a model from the state."""
-        state, inputs = tile.part(self._fields["state"]), tile.part(self.inputs)
+    def take_inputs(self, name: str, tile: ColumnTile) -> TileUpdate:
+        """Return the update that makes the inputs of a model from the state, or the stage."""
+        state, inputs = tile.part(self._fields[name]), tile.part(self.inputs)
         (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
         tables, height = self.tables_on[tile.device], tile.high - tile.low
         operation = self.model_kernel("nonlinear_rates.hpp", "take_inputs", tile.device).bind(
@@ -252,12 +277,13 @@ class SpectralStep:
         propagated = self._propagators_of(substage) if problem.propagates else {}
         return {
             **propagated,
+            **self._held_constants(),
             "NODE": method.nodes[substage],
             "NODE_NEXT": method.divisions if last else method.nodes[substage + 1],
             "NODE_END": method.divisions,
             "WRITES_STAGE": not last,
             "WRITES_RESULT": last or method.weights[substage] != 0,
-            "WRITES_INPUTS": self.inputs is not None,
+            "WRITES_INPUTS": self.inputs is not None and not problem.held,
             "MARKS": last,
             "READS_TOTAL": any(method.weights[:substage]),
             "INTEGRATING_FACTOR": problem.integrating_factor,
@@ -268,6 +294,27 @@ class SpectralStep:
             "FORCED": "{" + ", ".join(map(str, problem.forced or (0,))) + "}",
             "SUBSTAGE": substage,
         }
+
+    def _held_constants(self) -> dict[str, Any]:
+        """Return which shells keep their energy, if there are some."""
+        held = self.problem.held
+        if not held:
+            return {}
+        start, columns = 1 + self._steady.size, []
+        for one in held:
+            columns.append((one.first, one.size, one.low, one.high, start))
+            start += one.count
+        lists = ("{" + ", ".join(map(str, each)) + "}" for each in zip(*columns, strict=True))
+        names = ("HELD_FIRST", "HELD_SIZE", "HELD_LOW", "HELD_HIGH", "HELD_AT")
+        unit = repr(float(self.wavenumbers.unit))
+        return {"HELD": len(held), "UNIT": unit, **dict(zip(names, lists, strict=True))}
+
+    def set_held(self, factors: np.ndarray) -> None:
+        """Set what the rates of shells that keep their energy are multiplied by."""
+        self.device.synchronize()
+        for tables in self.tables_on.values():
+            tables.device.synchronize()
+            self._copy(tables.device, tables.held, factors.astype(self.problem.real_dtype))
 
     def _propagators_of(self, substage: int) -> dict[str, Any]:
         """Return by which propagators a substage multiplies; -1 is none."""
@@ -399,7 +446,8 @@ class SpectralStep:
         self.device.synchronize()
         for tables in self.tables_on.values():
             tables.device.synchronize()
-            self._copy(tables.device, tables.step, values.astype(problem.real_dtype))
+            part = tables.step[: values.size]
+            self._copy(tables.device, part, values.astype(problem.real_dtype))
             if decays is not None:
                 self._copy(tables.device, tables.decay, decays)
         self._step_values = values

@@ -42,6 +42,21 @@ def _drives(rate: sympy.Expr) -> bool:
 
 
 @dataclass(frozen=True)
+class HeldShells:
+    """Shells of wavenumbers of a field, from `low` to `high`, that keep their energy."""
+
+    first: int  # of the field's components
+    size: int
+    low: int
+    high: int
+
+    @property
+    def count(self) -> int:
+        """The number of shells."""
+        return self.high - self.low + 1
+
+
+@dataclass(frozen=True)
 class SpectralProblem:
     """What a step is recorded for."""
 
@@ -56,6 +71,11 @@ class SpectralProblem:
     forced: tuple[int, ...] = ()  # the component that each pattern of force drives
     dealiasing: Dealiasing = DEALIASING["2/3"]
     wire: str | None = None  # the precision of data between ranks, if lower
+    # The model without the linear terms that forces of the case add to it, if there are some.
+    written: Lowered | None = None
+    # Whether forces follow from each stage, so that a step is run substage by substage.
+    is_staged: bool = False
+    held: tuple[HeldShells, ...] = ()
 
     @property
     def complex_dtype(self) -> np.dtype:
@@ -145,6 +165,11 @@ class SpectralProblem:
         }
 
     @property
+    def plain_model(self) -> Lowered:
+        """The model as its equations are, without forces of the case."""
+        return self.written or self.model
+
+    @property
     def viscosity(self) -> float | None:
         """The viscosity of the first vector, if it is damped as in a Newtonian fluid."""
         viscosity = self.parameters.get("viscosity")
@@ -152,7 +177,7 @@ class SpectralProblem:
         if viscosity is None or 0 not in components:
             return None
         newtonian = self.model.flat.of_multiplier(viscosity * SQUARE)
-        rate = with_numbers(self.model.decay[components.index(0)], self.values)
+        rate = with_numbers(self.plain_model.decay[components.index(0)], self.values)
         return None if has_waves(sympy.expand(rate - newtonian)) else viscosity
 
     @property
@@ -162,9 +187,13 @@ class SpectralProblem:
 
     @cached_property
     def has_driving(self) -> bool:
-        """Whether linear terms of the unknowns drive some modes."""
-        damping = self.model.damping[: len(self.model.unknowns)]
-        return any(_drives(with_numbers(part, self.values)) for parts in damping for part in parts)
+        """Whether linear terms of the equations drive some modes."""
+        return any(self.drives_itself(c) for c in range(len(self.model.unknowns)))
+
+    def drives_itself(self, component: int) -> bool:
+        """Whether linear terms of its equation drive some modes of a component."""
+        parts = self.plain_model.damping[component]
+        return any(_drives(with_numbers(part, self.values)) for part in parts)
 
     @cached_property
     def is_separable(self) -> bool:
@@ -209,18 +238,24 @@ class SpectralProblem:
         reads |= {"decay"} if has_factors else set()
         writes = {"stage"} if not last else set()
         writes |= {"state" if last else "total"} if has_result else set()
-        writes |= {"inputs"} if not last and self.has_inputs else set()
+        writes |= {"inputs"} if not last and self.has_inputs and not self.held else set()
         if self.propagates:
             own = method.propagators(substage)
             reads |= {"propagators"} | ({"carried"} if own.begins_carried else set())
             writes |= {"carried"} if own.carry_rate else set()
         return reads, writes
 
+    def steps_like(self, other: SpectralProblem) -> bool:
+        """Whether the recorded step of another problem serves this one, with other numbers."""
+        own, theirs = ((one.model, one.forced, one.is_staged, one.held) for one in (self, other))
+        return own == theirs
+
     @property
     def lasting(self) -> set[str]:
         """Which fields of `accesses` are read after the update that writes them, or are kept."""
         substages = range(self.method.substages)
-        return {"state"} | set().union(*(self.accesses(substage)[0] for substage in substages))
+        staged = {"stage"} if self.is_staged else set()
+        return {"state"} | staged.union(*(self.accesses(substage)[0] for substage in substages))
 
 
 @lru_cache(REMEMBERED)

@@ -44,7 +44,13 @@ from slipstream.spectral.fields_at_points import (
     set_values,
     sum_of_squares,
 )
-from slipstream.spectral.forcing import Forcing, HeldForce, check_forcing
+from slipstream.spectral.forcing import (
+    Forcing,
+    check_forcing,
+    forced_fields,
+    key_of,
+    power_of_linear_forces,
+)
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
@@ -73,7 +79,7 @@ _REMEMBERED = (
     "_looked_at",
     "_largest_courant",
     "_budget",
-    "_held_force",
+    "_force_state",
     "_kmax_eta",
     "_least_resolved",
     "_largest_wire_error",
@@ -99,6 +105,8 @@ class SpectralSimulation(Simulation):
         stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
+        if self.problem.held:  # the power of what keeps energies is known after a step
+            self.needs_earlier = self.needs_earlier | {"injection"}
         self._check_cospectra()
         self._linear = LinearOperator(self.problem)
         cfl.check_step(case.time, self.problem, self._linear)
@@ -124,7 +132,7 @@ class SpectralSimulation(Simulation):
     def facts(self) -> dict[str, Fact]:
         """Return what is solved, how it is discretised, and where fields are. Collective."""
         case, problem = self.case, self.problem
-        given = {name: value for name, value in problem.parameters.items() if value}
+        given = {name: value for name, value in case.equation.parameters.items() if value}
         kept = [modes.count for modes in reversed(problem.geometry.modes)]
         transforms = problem.model.transforms * problem.method.substages
         return {
@@ -173,16 +181,18 @@ class SpectralSimulation(Simulation):
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
-        step = self.flow.record_step()
+        steps = [self.flow.record_step()]
+        if self.problem.is_staged:
+            steps = self.flow.record_parts()
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
         curl_kernel(self.flow).begin()
         digest_kernel(self.flow.device, self.problem.complex_dtype).begin()
-        self._steps = {False: self._commit(step)}
+        self._steps = {False: [self._commit(one) for one in steps]}
         self._steps[True] = self._steps[False]
-        if self.flow.passes.goes_ahead:
-            self._steps[True] = self._commit(self.flow.record_step(begins=False))
+        if self.flow.goes_ahead:
+            self._steps[True] = [self._commit(self.flow.record_step(begins=False))]
 
     def _initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
@@ -214,6 +224,10 @@ class SpectralSimulation(Simulation):
                     part = slice(field.first, field.first + field.size)
                     self.device.run(self.device.copy(modes[part], state[part]))
             warnings += self._dropped(folder, stored)
+            if self._forcing:
+                warnings += on_every_rank(
+                    self.comm, lambda: self._forcing.begin(self.step, checkpoint, folder)
+                )
         elif initial is not None:
             warnings += initial.warnings + initial.set(self.flow, self.comm)
         keep_sphere(self.flow, self.flow.state)
@@ -223,8 +237,8 @@ class SpectralSimulation(Simulation):
 
     def _force(self) -> list[str]:
         """Set the forces of the case and of the model; return warnings. Collective."""
-        self._forcing = None
-        if not self.problem.forced:
+        self._forcing: Forcing | None = None
+        if not (self.problem.forced or self.problem.held):
             return []
         self._forcing = Forcing(
             self.case.forcing, self.flow, self.comm, self._forces, self._sources
@@ -331,17 +345,25 @@ class SpectralSimulation(Simulation):
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do one time step."""
-        factors = self._forcing.prepare(self.time, step_size) if self._forcing else None
+        forcing, is_staged = self._forcing, self.problem.is_staged
+        factors = forcing.prepare(self.time, step_size) if forcing else None
         self.flow.set_step_size(step_size, factors)
-        step = self._steps[self.flow.is_ahead]
-        self.placement.run(step, profile)
-        self.flow.is_ahead = self.flow.passes.goes_ahead
+        steps = self._steps[self.flow.is_ahead]
+        for substage, step in enumerate(steps):
+            if forcing and is_staged:
+                forcing.before(substage)
+            self.placement.run(step, profile)
+        if forcing:
+            forcing.after(self.step, step_size)
+            self._warnings += forcing.new_warnings()
+        self.flow.is_ahead = self.flow.goes_ahead
         self._measured_at = self.time
         self.step += 1
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.flow.state, self.comm)
-        return Timeline.merged([step.timeline], forget=True) if profile else None
+        timelines = [step.timeline for step in steps]
+        return Timeline.merged(timelines, forget=True) if profile else None
 
     def _take_settings(self, before: Case) -> None:
         """Go on with other parameters, forces or time steps. Collective."""
@@ -368,8 +390,8 @@ class SpectralSimulation(Simulation):
         if (case.equation, case.forcing) == (before.equation, before.forcing):
             self._linear = linear
             return
-        problem = now.problem
-        if (problem.model, problem.forced) == (self.problem.model, self.problem.forced):
+        problem, kept = now.problem, self._force_state
+        if problem.steps_like(self.problem):
             self.flow.restate(problem)
         else:
             self._replace_step(problem)
@@ -377,6 +399,9 @@ class SpectralSimulation(Simulation):
         self._forces, self._sources = now.forces, now.sources
         set_coefficients(self.flow)
         self._warnings += warnings + self._forecast() + self._force()
+        if self._forcing:
+            self._forcing.begin(self.step, None, None)
+            self._forcing.go_on(kept or {"drawn": {}})
 
     def _replace_step(self, problem: SpectralProblem) -> None:
         """Record the step of equations with other terms; the state is kept. Collective."""
@@ -493,16 +518,17 @@ class SpectralSimulation(Simulation):
         self._is_measured = False
         # The earlier energy says nothing about what follows, nor does what the force has done.
         self._budget = self._new_budget()
-        self._held_force = None
+        if self._forcing:
+            self._forcing.forget_work()
 
     @property
-    def _held_force(self) -> HeldForce | None:
-        return self._forcing.held if self._forcing else None
+    def _force_state(self) -> dict[str, Any] | None:
+        return self._forcing.kept() if self._forcing else None
 
-    @_held_force.setter
-    def _held_force(self, held: HeldForce | None) -> None:
-        if self._forcing:
-            self._forcing.held = held
+    @_force_state.setter
+    def _force_state(self, kept: dict[str, Any] | None) -> None:
+        if self._forcing and kept is not None:
+            self._forcing.restore(kept)
 
     def _new_budget(self) -> EnergyBudget:
         return EnergyBudget(
@@ -525,7 +551,7 @@ class SpectralSimulation(Simulation):
             if field.is_vector
         }
         means = self._means()
-        found = self._budget.update(self.time, squares, vectors, self._power())
+        found = self._budget.update(self.time, squares, vectors, self._power(squares))
         self._note_resolution(found.get("kmax_eta", 0.0))
         if self.problem.wire is not None:
             found["wire_error"] = self._wire_error()
@@ -550,16 +576,32 @@ class SpectralSimulation(Simulation):
 
     def _forecast(self) -> list[str]:
         """Return the warning that what is injected will end in eddies that the grid has not."""
-        forcing, viscosity = self.case.forcing, self.problem.viscosity
-        if forcing is None or forcing.injection is None or not viscosity or self._flat_axis:
+        injection, key, viscosity = *self._injected(), self.problem.viscosity
+        if not injection or not viscosity or self._flat_axis:
             return []
-        kmax_eta = self.flow.wavenumbers.largest * kolmogorov_length(viscosity, forcing.injection)
+        kmax_eta = self.flow.wavenumbers.largest * kolmogorov_length(viscosity, injection)
         if kmax_eta >= 1:
             return []
         return [
-            f"forcing.injection: {forcing.injection:g} will make kmax_eta about "
+            f"{key}.injection: {injection:g} will make kmax_eta about "
             f"{below(kmax_eta, 1)}: below 1 the smallest eddies are not resolved; {_FINER}"
         ]
+
+    def _injected(self) -> tuple[float, str]:
+        """Return the power of forces of the first vector that is given, and the key of one."""
+        total, key, tables = 0.0, "", self.case.forcing
+        fields = forced_fields(tables, self._fields, self.problem.model)
+        vector = next((field for field in self._fields if field.is_vector), None)
+        for number, (settings, field) in enumerate(zip(tables, fields, strict=True)):
+            if settings.power is not None and field == vector:
+                total, key = total + settings.power, key_of(tables, number)
+        return total, key
+
+    @property
+    def given_injection(self) -> float | None:
+        """The power of all forces of the flow, if it is given."""
+        is_given = [settings.power is not None for settings in self.case.forcing]
+        return self._injected()[0] or None if is_given and all(is_given) else None
 
     def _note_resolution(self, kmax_eta: float) -> None:
         """Remember how well the smallest eddies are resolved; 0 is for none. Warn once."""
@@ -596,8 +638,11 @@ class SpectralSimulation(Simulation):
             found["least kmax_eta"] = Fact(least, time=time)
         return found
 
-    def _power(self) -> float | None:
-        """Return the power of the forcing and of the model's sources; None without any."""
+    def _power(self, squares: np.ndarray) -> float | None:
+        """Return the power of the forcing and of the model's sources; None without any.
+
+        What linear forces do is taken from what `squares` has of linear terms.
+        """
         if not self._is_forced:
             return None
         uniform = self.problem.uniform
@@ -605,6 +650,10 @@ class SpectralSimulation(Simulation):
         if self._forcing:
             self._forcing.measure(self.time)
             power = self._forcing.power
+        if self.problem.written is not None:
+            tables = self.case.forcing
+            fields = forced_fields(tables, self._fields, self.problem.model)
+            power += power_of_linear_forces(tables, self.flow, fields, squares, self.comm)
         if any(uniform):
             modes = self.flow.modes_of(self.flow.read_state())
             power += float(np.dot(uniform, box_means(self.flow, modes, self.comm)))
@@ -614,7 +663,7 @@ class SpectralSimulation(Simulation):
     def _is_forced(self) -> bool:
         """Whether anything drives the flow, if only with an amplitude of 0."""
         forced = bool(self.problem.forced) or any(self.problem.uniform)
-        return self.case.forcing is not None or forced
+        return bool(self.case.forcing) or forced
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
@@ -759,6 +808,8 @@ class SpectralSimulation(Simulation):
                 data=modes,
                 attributes={"long_name": f"Fourier coefficients of {name}"},
             )
+        if self._forcing:
+            yield from self._forcing.fields()
 
     def _digest_sum(self) -> np.ndarray:
         geometry, flow = self.problem.geometry, self.flow

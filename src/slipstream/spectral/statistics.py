@@ -77,7 +77,7 @@ def record_nonlinear_term(
     if is_shifted:
 
         def take_shifted(tile: ColumnTile) -> TileUpdate:
-            return _shifted(flow, flow.take_inputs(tile), tile)
+            return _shifted(flow, flow.take_inputs("state", tile), tile)
 
         record_columns(graph, passes, flow.inputs, [take_shifted])
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ def random_flow(
             "grid.points: this grid is too coarse for a random flow with initial.peak_wavenumber "
             f"{peak:g}; use more points"
         )
-    spectrum *= _components(waves) / 2 * amplitude**2 / spectrum.sum()
+    spectrum *= components(waves) / 2 * amplitude**2 / spectrum.sum()
     # Energy of one mode, half of the sum of squares of two transverse components.
     per_mode = spectrum / np.maximum(counts, 1)
     per_mode[0] = 0
@@ -41,8 +43,8 @@ def random_flow(
     return flow
 
 
-def _components(waves: Wavenumbers) -> int:
-    """Return how many components a random flow has: in a plane two."""
+def components(waves: Wavenumbers) -> int:
+    """Return how many components random vectors have: in a plane two."""
     return 3 if waves.normal is None else 2
 
 
@@ -60,14 +62,9 @@ def random_modes(
     near = [axis[np.abs(axis) <= reach] for axis in waves.all_axes]
     counts = _modes_per_shell(near, waves.unit)
     strengths = np.zeros(counts.size)
-    low, high = round(shells[0]), round(shells[1]) + 1
-    number_of_modes = counts[low:high].sum()
-    if not number_of_modes:
-        raise InputError(
-            f"forcing.shells: the grid keeps no mode of shells {low} to {high - 1}; accepted: from "
-            f"1 to {round(waves.largest / waves.unit)}"
-        )
-    strengths[low:high] = amplitude * math.sqrt(_components(waves) / 2 / max(1.0, number_of_modes))
+    low, high = round(shells[0]), round(shells[1])
+    number = _number_of_modes(counts, low, high, waves)
+    strengths[low : high + 1] = amplitude * math.sqrt(components(waves) / 2 / max(1.0, number))
     kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
     for z, one in enumerate(kz):
@@ -85,34 +82,122 @@ def _random_plane(
     draw: tuple[int, int],
     amplitudes: np.ndarray,
 ) -> np.ndarray:
-    # A real field has u(-k) = conj(u(k)): of a pair within kx = 0 one is the other's conjugate.
-    flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
-    sign = np.where(flipped, -1, 1)
-    (seed, first_number), unit = draw, waves.unit
-    key = [np.rint(sign * k / unit * 4096).astype(np.int64) for k in (kx, ky, kz)]
-    phases = [2 * np.pi * _hash_uniform(seed, first_number + i, *key) for i in range(3)]
-    square = kx**2 + ky**2 + kz**2
-    length = np.sqrt(np.where(square > 0, square, 1))
-    horizontal = np.sqrt(kx**2 + ky**2)
-    safe = np.where(horizontal > 0, horizontal, 1)
-    upright = horizontal == 0
-    # Two unit vectors normal to k, the same for -k: a horizontal one, and one normal to both.
-    first_x = np.where(upright, 1, sign * ky / safe)
-    first_y = np.where(upright, 0, -sign * kx / safe)
-    first = np.stack([first_x, first_y, np.zeros_like(square)])
-    wave = np.stack(np.broadcast_arrays(sign * kx, sign * ky, sign * kz + 0 * square)) / length
-    second = np.cross(wave, first, axis=0)
-    in_plane = waves.normal is not None
-    if in_plane:
-        first = np.cross(wave, np.eye(3)[waves.normal], axis=0)
+    basis = Basis.of(waves, kz, ky, kx)
+    seed, first_number = draw
+    phases = [2 * np.pi * basis.uniform(seed, first_number + i) for i in range(3)]
     # Both have the same energy on average, and together that of the mode: |c1|^2 + |c2|^2 = 2 E.
-    share = 0.0 if in_plane else phases[2]
+    share = 0.0 if waves.normal is not None else phases[2]
     c1 = np.sqrt(2) * np.cos(share) * np.exp(1j * phases[0])
     c2 = np.sqrt(2) * np.sin(share) * np.exp(1j * phases[1])
-    shells = np.rint(np.sqrt(square) / unit).astype(np.int64)
-    plane = amplitudes[np.minimum(shells, amplitudes.size - 1)] * (c1 * first + c2 * second)
-    modes: np.ndarray = np.where(flipped, plane.conj(), plane)
-    return modes
+    return basis.modes(c1, c2, amplitudes[np.minimum(basis.shells, amplitudes.size - 1)])
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Two unit vectors normal to each of some wavevectors, and what is drawn for each.
+
+    Both are the same for -k, and the second is k x first / |k|: ``first + i second`` is the wave of
+    the largest helicity, and ``first - i second`` that of the least.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    # Whether the mode is the conjugate of that of -k, which has the coefficients.
+    flipped: np.ndarray
+    shells: np.ndarray
+    key: list[np.ndarray]
+
+    @classmethod
+    def of(cls, waves: Wavenumbers, kz: Any, ky: np.ndarray, kx: np.ndarray) -> Basis:
+        """Make that of wavevectors, whose components broadcast."""
+        # A real field has u(-k) = conj(u(k)): of a pair within kx = 0 one is the other's conjugate.
+        flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
+        sign, unit = np.where(flipped, -1, 1), waves.unit
+        key = [np.rint(sign * k / unit * 4096).astype(np.int64) for k in (kx, ky, kz)]
+        square = kx**2 + ky**2 + kz**2
+        length = np.sqrt(np.where(square > 0, square, 1))
+        horizontal = np.sqrt(kx**2 + ky**2)
+        safe = np.where(horizontal > 0, horizontal, 1)
+        upright = horizontal == 0
+        # A horizontal vector normal to k, and one normal to both.
+        first_x = np.where(upright, 1, sign * ky / safe)
+        first_y = np.where(upright, 0, -sign * kx / safe)
+        both = np.broadcast_arrays(first_x, first_y, np.zeros_like(square))
+        first = np.stack([both[0], both[1], both[2]])
+        wave = np.stack(np.broadcast_arrays(sign * kx, sign * ky, sign * kz + 0 * square)) / length
+        second = np.cross(wave, first, axis=0)
+        if waves.normal is not None:
+            # In the plane: the other one is normal to it.
+            first = np.cross(wave, np.eye(3)[waves.normal], axis=0)
+        shells = np.rint(np.sqrt(square) / unit).astype(np.int64)
+        return cls(first, second, np.broadcast_to(flipped, square.shape), shells, key)
+
+    def uniform(self, seed: int, number: int) -> np.ndarray:
+        """Return a number in [0, 1) for each wavevector, the same for -k."""
+        return _hash_uniform(seed, number, *self.key)
+
+    def normal(self, seed: int, number: int) -> np.ndarray:
+        """Return a complex number of the normal distribution, of mean square 1, for each.
+
+        By Box and Muller, from the uniform numbers `number` and the next.
+        """
+        size = np.sqrt(-np.log1p(-self.uniform(seed, number)))
+        found: np.ndarray = size * np.exp(2j * np.pi * self.uniform(seed, number + 1))
+        return found
+
+    def modes(self, c1: Any, c2: Any, amplitudes: np.ndarray) -> np.ndarray:
+        """Return vectors (3, ...) of these coefficients, times an amplitude of each wavevector."""
+        plane = amplitudes * (c1 * self.first + c2 * self.second)
+        found: np.ndarray = np.where(self.flipped, plane.conj(), plane)
+        return found
+
+
+@dataclass(frozen=True)
+class ShellModes:
+    """Modes of some shells of this rank, in the box of modes that holds them on all ranks."""
+
+    # Indices of the box along z, y and x among this rank's modes, which broadcast.
+    places: list[np.ndarray]
+    # Of the whole box, and where this rank's part of it begins.
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    basis: Basis
+    # Of each mode in the shells, 0 outside: together the square of a vector, or scalar, is 1.
+    strengths: np.ndarray
+
+    @classmethod
+    def of(cls, waves: Wavenumbers, shells: tuple[int, int], start: Sequence[int]) -> ShellModes:
+        """Make those of a first to a last shell; `start` is where this rank's modes begin."""
+        low, high = shells
+        reach = (high + 0.5) * waves.unit
+        axes = waves.z, waves.y, waves.x
+        near = [np.flatnonzero(np.abs(axis) <= reach) for axis in waves.all_axes]
+        places = [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
+        counts = _modes_per_shell(
+            [axis[n] for axis, n in zip(waves.all_axes, near, strict=True)], waves.unit
+        )
+        number = _number_of_modes(counts, low, high, waves)
+        kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
+        basis = Basis.of(waves, kz[:, None, None], ky[:, None], kx)
+        inside = (basis.shells >= low) & (basis.shells <= high)
+        return cls(
+            list(np.ix_(*places)),
+            tuple(one.size for one in near),
+            tuple(int((n < first).sum()) for n, first in zip(near, start, strict=True)),
+            basis,
+            inside / math.sqrt(number),
+        )
+
+
+def _number_of_modes(counts: np.ndarray, low: int, high: int, waves: Wavenumbers) -> float:
+    """Return how many modes some shells have; refuse shells without any."""
+    number = float(counts[low : high + 1].sum())
+    if not number:
+        raise InputError(
+            f"forcing.shells: the grid keeps no mode of shells {low} to {high}; accepted: from "
+            f"1 to {round(waves.largest / waves.unit)}"
+        )
+    return number
 
 
 def _modes_per_shell(axes: list[np.ndarray], unit: float) -> np.ndarray:

@@ -1,0 +1,248 @@
+"""Forces that follow from the flow at each substage: of constant power, and of constant energy.
+
+Both need sums over modes of the stage, over all ranks, so that a step is run substage by substage
+(`SpectralStep.record_parts`), and the sums are made in between.
+
+Constant power: f = a u in some shells, with a so that <u . f> is what is asked for, at every
+substage. With a power P_i for each component the force is the solenoidal part of (a_1 u_1, a_2 u_2,
+a_3 u_3), where a is the solution of M a = P, M_ij = <u_i (e_j u_j without its gradient)_i>.
+
+Constant energy: the force L u in a shell, with L so that the energy of the shell stays r^2 / 2.
+With v = u exp(-int L dt) the equation v' = (|v| / r) N(r v / |v|) has no L any more, and the same
+linear terms. A step of a Runge-Kutta method for v, whose stages are multiplied by r / |v|, and
+their rates by |v| / r, has the order of the method, and at its end u = r v / |v| has the energy to
+round-off. The work of the force is the logarithm of |v| (Machiels, Phys. Rev. Lett. 79, 3411, 1997,
+and Chen and Shan, Phys. Fluids A 4, 2659, 1992 have such forces, without the change of variable).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.case.spectral_case import Forcing as ForcingTable
+from slipstream.collective import sum_over_ranks
+from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_problem import FieldParts, HeldShells
+
+# Modes that are looked at together, where a force has all of them.
+_MODES_AT_ONCE = 1 << 21
+
+
+class Band:
+    """Modes of some shells of this rank, or all of it but the mean, in a few parts."""
+
+    def __init__(self, flow: SpectralStep, shells: tuple[int, int] | None) -> None:
+        self._flow, waves, device = flow, flow.wavenumbers, flow.device
+        axes = [waves.z, waves.y, waves.x]
+        reach = math.inf if shells is None else (shells[1] + 0.5) * waves.unit
+        near = [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
+        depth = max(1, _MODES_AT_ONCE // max(1, near[1].size * near[2].size))
+        self.parts: list[_Part] = []
+        for low in range(0, near[0].size, depth):
+            places = [near[0][low : low + depth], *near[1:]]
+            if all(one.size for one in places):
+                self.parts.append(_Part(flow, places, shells))
+        self._array = device.array_module
+
+    def squares(self, fields: Array) -> np.ndarray:
+        """Return this rank's sum of squares of some fields over each shell of the band."""
+        total = np.zeros(max((part.shells for part in self.parts), default=0))
+        for part in self.parts:
+            square = 0
+            for field in fields:
+                mode = part.of(field)
+                square = square + mode.real**2 + mode.imag**2
+            found = self._array.bincount(
+                part.shell.ravel(), (part.weight * square).ravel(), part.shells
+            )
+            total[: part.shells] += self._flow.device.to_host(found)
+        return total
+
+    def scale(self, fields: Array, factors: np.ndarray) -> None:
+        """Multiply each shell of some fields by a factor."""
+        device, module = self._flow.device, self._array
+        for part in self.parts:
+            each = module.where(part.inside, device.array(factors)[part.shell], 1.0)
+            for field in fields:
+                scaled = each * part.of(field)
+                self._flow.modes_of(field)[part.places] = scaled.astype(field.dtype)
+
+
+class _Part:
+    """Some modes: indices that broadcast, and their shells, counted from the first of a band."""
+
+    def __init__(
+        self, flow: SpectralStep, places: Sequence[np.ndarray], shells: tuple[int, int] | None
+    ) -> None:
+        self._flow, device, waves = flow, flow.device, flow.wavenumbers
+        low, high = shells or (0, 0)
+        kz, ky, kx = (
+            axis[place] for axis, place in zip((waves.z, waves.y, waves.x), places, strict=True)
+        )
+        number = shell_numbers(flow, kz[:, None, None], ky[:, None], kx)
+        square = kz[:, None, None] ** 2 + ky[:, None] ** 2 + kx**2
+        inside = (number >= low) & (number <= high) if shells else square > 0
+        self.shells = high - low + 1
+        self.places = tuple(device.array(place) for place in np.ix_(*places))
+        self.shell = device.array(np.where(inside, number - low if shells else 0, 0))
+        self.inside = device.array(inside)
+        self.weight = device.array(inside * waves.multiplicity[places[2]])
+        self.wavevector = [device.array(one) for one in (kx, ky[:, None], kz[:, None, None])]
+        self.square = device.array(np.where(square > 0, square, 1.0))
+
+    def of(self, field: Array) -> Array:
+        """Return these modes of a field, in double precision."""
+        return self._flow.modes_of(field)[self.places].astype(complex)
+
+
+def shell_numbers(flow: SpectralStep, kz: Any, ky: Any, kx: Any) -> np.ndarray:
+    """Return the shells of modes, as the kernel of a substage finds them."""
+    real = flow.problem.real_dtype
+    x, y, z = (np.asarray(k).astype(real).astype(float) for k in (kx, ky, kz))
+    found: np.ndarray = (np.sqrt(x * x + y * y + z * z) / flow.wavenumbers.unit + 0.5).astype(int)
+    return found
+
+
+class ConstantPowerForce:
+    """A field times a factor, so that its power is the same at every substage."""
+
+    def __init__(
+        self, settings: ForcingTable, key: str, flow: SpectralStep, place: slice, comm: Comm
+    ) -> None:
+        self._flow, self._comm, self._target = flow, comm, flow.forcing[place]
+        self._key, self._powers = key, settings.injection
+        forced = flow.problem.forced[place]
+        self._part = slice(forced[0], forced[0] + len(forced))
+        self._band = Band(flow, settings.shells)
+        self.power = 0.0
+        self.warnings: list[str] = []
+
+    def set(self, state: Array) -> None:
+        """Set the force to that of a state of all fields. Collective."""
+        self._flow.device.synchronize()
+        fields = state[self._part]
+        if isinstance(self._powers, tuple):
+            self._set_each(fields, np.array(self._powers))
+            return
+        assert self._powers is not None
+        squares = sum_over_ranks(self._comm, np.array([self._band.squares(fields).sum()]))
+        factor = self._powers / squares[0] if squares[0] > 0 else 0.0
+        self._take(self._powers, bool(squares[0] > 0))
+        for part in self._band.parts:
+            for field, target in zip(fields, self._target, strict=True):
+                force = part.inside * factor * part.of(field)
+                self._flow.modes_of(target)[part.places] = force.astype(target.dtype)
+
+    def _set_each(self, fields: Array, powers: np.ndarray) -> None:
+        size = len(fields)
+        work = np.zeros((size, size))
+        for part in self._band.parts:
+            modes = [part.of(field) for field in fields]
+            for i, j in np.ndindex(size, size):
+                share = float(i == j) - part.wavevector[i] * part.wavevector[j] / part.square
+                product = modes[i].real * modes[j].real + modes[i].imag * modes[j].imag
+                work[i, j] += float((part.weight * share * product).sum())
+        work = sum_over_ranks(self._comm, work)
+        scale = float(np.abs(work).max())
+        factors = np.zeros(size)
+        if scale > 0:
+            factors = np.linalg.lstsq(work / scale, powers / scale, rcond=1e-10)[0]
+        got = work @ factors
+        self._take(float(got.sum()), bool(np.allclose(got, powers, rtol=1e-6, atol=0)))
+        for part in self._band.parts:
+            amplified = [
+                part.inside * factor * part.of(field)
+                for factor, field in zip(factors, fields, strict=True)
+            ]
+            along = sum(k * one for k, one in zip(part.wavevector, amplified, strict=True))
+            along = along / part.square
+            for k, one, target in zip(part.wavevector, amplified, self._target, strict=True):
+                force = one - k * along
+                self._flow.modes_of(target)[part.places] = force.astype(target.dtype)
+
+    def _take(self, power: float, is_met: bool) -> None:
+        self.power = power if is_met or isinstance(self._powers, tuple) else 0.0
+        if not (is_met or self.warnings):
+            self.warnings.append(
+                f"{self._key}.injection: the flow has too little energy in these shells, or in one"
+                " component, to take up the power; a linear force amplifies what is there: give an"
+                " initial flow, or another force"
+            )
+
+
+class ConstantEnergyForce:
+    """What keeps the energy of some shells: stages are scaled, and rates of their modes."""
+
+    def __init__(
+        self, settings: ForcingTable, key: str, held: HeldShells, flow: SpectralStep, comm: Comm
+    ) -> None:
+        self._flow, self._comm, self._held, self._key = flow, comm, held, key
+        self._part = slice(held.first, held.first + held.size)
+        self._band = Band(flow, (held.low, held.high))
+        self._energies = settings.energy
+        self._radii = np.zeros(0)
+        # The mean power in the step that was last done.
+        self.power = math.nan
+        self.warnings: list[str] = []
+
+    def begin(self) -> np.ndarray:
+        """Begin a step: see what is to be kept. Return the factors of rates, 1. Collective."""
+        squares = self._squares(self._flow.read_state())
+        if self._energies is not None:
+            wanted = 2 * np.array(self._energies)
+            self._check(squares)
+            factors = np.where(squares > 0, np.sqrt(wanted / np.where(squares > 0, squares, 1)), 1)
+            # What differs by roundings stays as it is.
+            if np.any(np.abs(factors - 1) > 1e-6):
+                self._band.scale(self._flow.state[self._part], factors)
+                squares = np.where(squares > 0, wanted, 0)
+            else:
+                squares = np.where(squares > 0, wanted, squares)
+        else:
+            self._check(squares)
+        self._radii = np.sqrt(squares)
+        return np.ones_like(squares)
+
+    def _check(self, squares: np.ndarray) -> None:
+        empty = [self._held.low + int(n) for n in np.flatnonzero(squares == 0)]
+        if empty and not self.warnings:
+            self.warnings.append(
+                f"{self._key}: shells {', '.join(map(str, empty))} have no energy that could be"
+                " kept: give an initial flow there"
+            )
+
+    def rescale(self, stage: Array) -> np.ndarray:
+        """Scale a stage to the energy; return the factors of the rates that follow. Collective."""
+        before = np.sqrt(self._squares(stage))
+        can = (before > 0) & (self._radii > 0)
+        factors = np.where(can, self._radii / np.where(can, before, 1), 1.0)
+        self._band.scale(stage[self._part], factors)
+        return 1 / factors
+
+    def end(self, step_size: float) -> None:
+        """End a step: scale the state, and note the work that was done. Collective."""
+        gains = self.rescale(self._flow.state)
+        work = -(self._radii**2) * np.log(gains)
+        self.power = float(work.sum()) / step_size
+
+    def _squares(self, state: Array) -> np.ndarray:
+        self._flow.device.synchronize()
+        own = self._band.squares(state[self._part])
+        size = self._held.high - self._held.low + 1
+        return sum_over_ranks(self._comm, np.pad(own, (0, size - own.size)))
+
+
+def held_shells(
+    tables: Sequence[ForcingTable], fields: Sequence[FieldParts]
+) -> tuple[HeldShells, ...]:
+    """Return the shells whose energy tables of forcing keep; `fields` are those of the tables."""
+    return tuple(
+        HeldShells(field.first, field.size, *table.forced_shells)
+        for table, field in zip(tables, fields, strict=True)
+        if table.kind == "constant-energy"
+    )
