@@ -82,7 +82,7 @@ _Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a key, e.g. grid.points=64.",
+        help="Change a key, e.g. grid.points=64; KEY= unsets it.",
         autocompletion=complete_setting,
     ),
 ]
@@ -208,7 +208,7 @@ def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
 
 
 def _launched_comm(ranks: int | None) -> Comm:
-    """Return the communicator of the ranks that there are; None if they are yet to be started."""
+    """Return the communicator of the present ranks; None if they are yet to be started."""
     is_alone = ranks is not None and mpi_launch.should_relaunch(ranks)
     return None if is_alone else mpi_launch.world_comm()
 
@@ -643,6 +643,10 @@ def project(
         typer.Option(metavar="NAME", help=f"{', '.join(MACHINES)} or a TOML file."),
     ] = next(iter(MACHINES)),
     nodes: Annotated[str, typer.Option(help="Numbers of nodes.")] = "1,8,64,512",
+    devices: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Devices of each node to use; 1: one GPU."),
+    ] = None,
     settings: _Settings = None,
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Steps of the run, for node hours.")
@@ -665,7 +669,9 @@ def project(
         raise InputError("project takes either a case or --papers")
     else:
         loaded = load_case(case, settings or [])
-        project_command.print_forecast(loaded, machine, nodes, steps, make_console(), json, plot)
+        project_command.print_forecast(
+            loaded, machine, nodes, steps, make_console(), json, plot, devices
+        )
 
 
 @app.command()

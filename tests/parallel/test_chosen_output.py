@@ -1,5 +1,6 @@
 """Output that users choose, against whole fields, on any number of ranks."""
 
+import json
 import math
 
 import h5py
@@ -292,3 +293,55 @@ def test_names_of_magnetic_flow_agree_with_diagnostics(comm, device):
     assert flow.spectra["velocity_magnetic_cospectrum"][1].sum() == pytest.approx(cross)
     current = reduced("current_density", "rms")
     assert (current**2).sum() / 2 == pytest.approx(flow.diagnostics["magnetic_enstrophy"])
+
+
+@pytest.mark.filterwarnings("ignore:average")
+def test_files_without_a_directory_are_in_the_outputs_of_each_run(sim, shared_folder, monkeypatch):
+    monkeypatch.chdir(shared_folder)
+    sim.output("velocity_x", every=0.05, plane=("z", 0.0), file="a.zarr")
+    sim.output("velocity_x", every=0.05, plane=("z", 0.0), file=shared_folder / "away.zarr")
+    sim.movie("velocity_x", every=0.05, plane=("z", 0.0), file="b.gif")
+    sim.show("velocity_x", 0.05, file="c.png")
+    average = sim.average("velocity_x", every=0.05, profile="z")
+    sim.run(until=0.05)
+    sim.run(until=0.15, output="first", overwrite=True)
+    average.write("mean.zarr")
+    sim.output("velocity_y", plane=("z", 0.0), file="now.zarr")
+    sim.run(until=0.2, output="first")
+    sim.run(until=0.25, output="second")
+    sim.run(until=0.3, output="second", overwrite=True)
+
+    def check():
+        names = {"a.zarr", "b.gif", "c.png"}
+        assert names | {"away.zarr"} <= {one.name for one in shared_folder.iterdir()}
+        assert not (shared_folder / "now.zarr").exists()
+        first, second = (shared_folder / one / "outputs" for one in ("first", "second"))
+        # No time is written twice.
+        assert {one.name for one in first.iterdir()} == names | {"mean.zarr", "now.zarr"}
+        assert {one.name for one in second.iterdir()} == names
+        for folder, begin, end in (
+            (shared_folder, 0, 0.05),
+            (first, 0.1, 0.2),
+            (second, 0.3, 0.3),
+        ):
+            times = zarr.open_group(folder / "a.zarr", mode="r")["time"][:]
+            np.testing.assert_allclose(times, np.arange(begin, end + 0.01, 0.05), atol=1e-9)
+        times = zarr.open_group(shared_folder / "away.zarr", mode="r")["time"][:]
+        np.testing.assert_allclose(times, 0.05 * np.arange(7), atol=1e-9)
+        written = json.loads((shared_folder / "first" / ".slipstream.json").read_text())["written"]
+        assert "outputs" in written
+
+    on_first_rank(sim.comm, check)
+    # The folder is a run's, as any other.
+    with pytest.raises(InputError, match="exists and is not empty"):
+        sim.run(until=0.35, output="first")
+
+
+def test_files_of_the_case_are_not_replaced(comm, device, shared_folder, monkeypatch):
+    monkeypatch.chdir(shared_folder)
+    fields = [{"of": "velocity_x", "plane": {"axis": "z", "position": 0.0}, "file": "mine.zarr"}]
+    options = {"output": {"fields": [one | {"interval": 0.1} for one in fields]}}
+    sim = Turbulence(points=8, viscosity=0.1, max_step=0.05, comm=comm, device=device, **options)
+    sim.run(until=0.1, output="run")
+    with pytest.raises(InputError, match=r"file 'mine.h5': the case writes one of this name"):
+        sim.output("velocity", file="mine.h5")

@@ -228,15 +228,24 @@ def test_images_give_some_ranks_no_pores_and_some_several_neighbours(comm, ranks
 
 
 @pytest.mark.parametrize("isolated", ["keep", "remove"])
-def test_images_through_which_nothing_flows_are_refused_by_all(comm, isolated):
+def test_images_through_which_nothing_flows_keep_all_their_pores(comm, isolated):
     image, _ = IMAGES["pores in a corner"]
-    for voxels, axes, message in (
-        (0 * image, [0], "the image has no pore voxel"),
-        (image, [2], "no path leads through the pores along x"),
-        (image, [0, 1], "no path leads through the pores along y"),
-    ):
-        with pytest.raises(InputError, match=f"^{message}"):
-            decompose(Image(voxels), PERIODIC, axes, "bisection", comm, isolated)
+    with pytest.raises(InputError, match="^the image has no pore voxel"):
+        decompose(Image(0 * image), PERIODIC, [0], "bisection", comm, isolated)
+    closed = decompose(Image(image), PERIODIC, [2], "bisection", comm, isolated)
+    pores = int(closed.own[1:-1, 1:-1, 1:-1].sum())
+    assert (pores if comm is None else comm.allreduce(pores)) == image.sum()
+    assert not closed.connectivity.percolates[2] and closed.connectivity.kept == 0
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_permeability_of_a_blocked_axis_is_zero_on_all_ranks(comm, device):
+    image, axis = IMAGES["pores in a corner"]
+    result = permeability(image, axis="all", comm=comm, device=device)
+    for place, name in enumerate("xyz"):
+        is_open = result.flows[name].ended != "no path"
+        assert is_open == (axis == 2 - place)
+        assert is_open == bool(result.tensor[:, place].any()) == bool(result.tensor[place].any())
 
 
 def test_faces_match_that_differ_as_neighbouring_planes_do(comm):

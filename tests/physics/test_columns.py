@@ -131,8 +131,7 @@ def check(case, folder, precision):
             if name in row or not name.endswith("_energy"):
                 assert row[name] == pytest.approx(value, rel=tolerance, abs=tolerance * scale), name
         curl = calculus.curl(calculus.modes(calculus.vector("velocity")))
-        palinstrophy = mean_product(calculus.curl(curl), calculus.curl(curl)) / 2
-        check_scales(case, row, wanted, palinstrophy, tolerance)
+        check_scales(case, row, calculus, tolerance)
         magnitude = np.sqrt((np.fft.ifftn(curl * squares.size, axes=AXES).real ** 2).sum(axis=0))
         error = np.abs(fields["vorticity_magnitude"] - magnitude).max()
         assert error <= 50 * tolerance * magnitude.max()
@@ -141,31 +140,47 @@ def check(case, folder, precision):
             shells = np.rint(np.sqrt(calculus.square) / spectra["wavenumber"][1]).astype(int)
             sums = np.bincount(shells.ravel(), squares.ravel() / 2)[: spectrum.size]
             np.testing.assert_allclose(spectrum, sums, atol=tolerance * wanted["energy"])
-    if case.forcing is not None:
+    if case.forcing:
         # Before the first step what is asked for, then what the force has done in a step.
-        asked = case.forcing.injection
+        asked = case.forcing[0].injection
         np.testing.assert_allclose(rows["injection"][0], asked, rtol=1e-12)
         np.testing.assert_allclose(rows["injection"], asked, rtol=0.1)
     np.testing.assert_allclose(np.diff(rows["time"]) > 0, True)
     check_budget(rows)
 
 
-def check_scales(case, row, wanted, palinstrophy, tolerance):
+def check_scales(case, row, calculus, tolerance):
     """The scales of isotropic turbulence, where viscosity is that of a fluid."""
     nu, power = (case.equation.parameters[name] for name in ("viscosity", "viscosity_power"))
     assert ("kmax_eta" in row) == ("taylor_reynolds" in row) == (power == 1 or nu == 0)
-    if "kmax_eta" not in row or nu == 0:
-        return
-    lost = 2 * nu * wanted["enstrophy"]
-    taylor = wanted["velocity_energy"] * math.sqrt(20 / (3 * nu * lost))
-    assert row["taylor_reynolds"] == pytest.approx(taylor, rel=tolerance)
-    sides = zip(case.grid.points_xyz, case.grid.lengths_xyz, strict=True)
-    # Of n points less than n / 3 waves are kept.
-    largest = min((-(-n // 3) - 1) * 2 * math.pi / length for n, length in sides if n > 1)
-    smallest = (nu**3 / lost) ** 0.25
-    if 1 in case.grid.points_xyz:
-        smallest = (nu**3 / (2 * nu * palinstrophy)) ** (1 / 6)
-    assert row["kmax_eta"] == pytest.approx(largest * smallest, rel=tolerance)
+    modes, flat = calculus.modes(calculus.vector("velocity")), 1 in case.grid.points_xyz
+    modes[:, 0, 0, 0] = 0
+    if flat:  # the motion in the plane
+        modes[case.grid.points_xyz.index(1)] = 0
+    squares = (np.abs(modes) ** 2).sum(axis=0)
+    square = squares.sum() / (2 if flat else 3)
+    over = (squares * np.sqrt(calculus.over)).sum() / 2
+    scales = {
+        "rms_velocity": math.sqrt(square),
+        "integral_scale": (2 if flat else math.pi / 2) * over / square,
+    }
+    scales["turnover_time"] = scales["integral_scale"] / scales["rms_velocity"]
+    if "kmax_eta" in row and nu > 0:
+        curl = calculus.curl(modes)
+        lost = nu * mean_product(curl, curl)
+        taylor = math.sqrt(square * (8 if flat else 15) * nu / lost)
+        smallest, time = (nu**3 / lost) ** 0.25, math.sqrt(nu / lost)
+        if flat:
+            chi = nu * mean_product(calculus.curl(curl), calculus.curl(curl))
+            smallest, time = (nu**3 / chi) ** (1 / 6), chi ** (-1 / 3)
+        sides = zip(case.grid.points_xyz, case.grid.lengths_xyz, strict=True)
+        # Of n points less than n / 3 waves are kept.
+        largest = min((-(-n // 3) - 1) * 2 * math.pi / length for n, length in sides if n > 1)
+        name = "kraichnan" if flat else "kolmogorov"
+        scales |= {"taylor_scale": taylor, "taylor_reynolds": math.sqrt(square) * taylor / nu}
+        scales |= {f"{name}_scale": smallest, f"{name}_time": time, "kmax_eta": largest * smallest}
+    for name, value in scales.items():
+        assert row[name] == pytest.approx(value, rel=tolerance), name
 
 
 def check_budget(rows):

@@ -375,3 +375,34 @@ def test_intervals_are_positive_and_of_this_family_alone(kind):
     )
     with pytest.raises(InputError, match=f"{kind}_interval"):
         parse_case(advection, [f"output.{kind}_interval=1"])
+
+
+@pytest.mark.parametrize("size", [[40, 40, 40], [96, 96, 1]])
+def test_scales_are_those_of_their_definitions_in_isotropic_flow(device, size):
+    peak, nu = 8.0, 0.01
+    simulation = start(
+        device,
+        f"grid.points={size}",
+        "initial.flow=random",
+        f"initial.peak_wavenumber={peak}",
+        f"equation.viscosity={nu}",
+        "numerics.dealiasing=none",
+    )
+    # The mean flow is no eddy.
+    simulation.flow.modes_of(simulation.flow.state)[0, 0, 0, 0] += 3.0
+    found, values = simulation.diagnostics(), points(simulation)
+    parts = "xyz"[: 3 - size.count(1)]
+    square = np.mean([values[f"velocity_{one}"].var() for one in parts])
+    assert found["rms_velocity"] == pytest.approx(math.sqrt(square), rel=1e-10)
+    # Integrals of the spectrum k^4 exp(-2 (k / peak)^2).
+    length = math.sqrt(2 * math.pi) if len(parts) == 3 else 8 / 3 * math.sqrt(2 / math.pi)
+    length /= peak
+    assert found["integral_scale"] == pytest.approx(length, rel=0.03)
+    slopes = []
+    for axis, name in enumerate(parts):
+        k = np.fft.fftfreq(size[axis], 1 / size[axis]).reshape(np.roll([1, 1, -1], -axis))
+        modes = np.fft.fftn(values[f"velocity_{name}"]) / values[f"velocity_{name}"].size
+        slopes.append((k**2 * np.abs(modes) ** 2).sum())
+    scale = math.sqrt(square / np.mean(slopes))
+    assert found["taylor_scale"] == pytest.approx(scale, rel=0.03)
+    assert found["taylor_reynolds"] == pytest.approx(math.sqrt(square) * scale / nu, rel=0.03)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from slipstream import accepted
 from slipstream.argument_checks import nearest
 from slipstream.case.common_tables import Case
+from slipstream.case.declared_keys import is_key
 from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shortened, shown
@@ -48,7 +49,7 @@ _MOST_BITS = 1023
 
 @dataclass(frozen=True)
 class ShippedCase:
-    """What is told of a case that comes with Slipstream.
+    """The description of a case that comes with Slipstream.
 
     Attributes
     ----------
@@ -67,7 +68,15 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "forced": ShippedCase("turbulence that random forces keep going", "3 min"),
     "stratified": ShippedCase("vortices that buoyancy flattens into layers", "1 min"),
     "orszag-tang": ShippedCase("sheets of current in a plane of magnetised fluid", "1 min"),
+    "orszag-tang-flux": ShippedCase("the same by vorticity and flux function", "30 s"),
     "quantum-vortices": ShippedCase("vortex lines of a superfluid that reconnect", "30 s"),
+    "decaying-2d": ShippedCase("vortices of two-dimensional turbulence merge", "40 s"),
+    "inverse-cascade": ShippedCase("energy goes to large scales in two dimensions", "40 s"),
+    "surface-fronts": ShippedCase("surface quasi-geostrophic flow makes a front", "20 s"),
+    "zonal-flows": ShippedCase("drift waves and zonal flow (Charney-Hasegawa-Mima)", "20 s"),
+    "inertia-gravity": ShippedCase("turbulence with fast waves, integrated exactly", "20 s"),
+    "lans-alpha": ShippedCase("Taylor-Green vortex by the alpha model, on few points", "20 s"),
+    "leray-alpha": ShippedCase("Taylor-Green vortex by the Leray-alpha model", "20 s"),
     "sandstone": ShippedCase("flow through a synthetic sandstone, its permeability", "30 s"),
     "advection": ShippedCase(
         "a Gaussian carried once through the box, the exact solution known", "20 s"
@@ -110,7 +119,8 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
         The TOML file, or the name of a case that Slipstream ships. A Python file with its model is
         found beside it, or from the working directory.
     overrides : iterable of str
-        Each ``section.key=value`` in TOML's syntax for values; words may be bare.
+        Each ``section.key=value`` in TOML's syntax for values; words may be bare, and without a
+        value the key is unset.
 
     Returns
     -------
@@ -291,12 +301,18 @@ def changed_case(case: Case, changes: Mapping[str, Any], source: str = "case") -
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Return the dotted key and the value of ``section.key=value``; text where it is not TOML."""
+    """Return the dotted key and the value of ``section.key=value``; text where it is not TOML.
+
+    Without a value it is None: the key is unset.
+    """
     key, equals, value = (part.strip() for part in text.partition("="))
-    if not (key and equals and value):
+    if not (key and equals):
         raise InputError(
-            f"--set {shortened(text)}: expected section.key=value, such as grid.points=64"
+            f"--set {shortened(text)}: expected section.key=value, such as grid.points=64, or"
+            " section.key= to unset a key"
         )
+    if not value:
+        return key, None
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
@@ -313,14 +329,22 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
-    """Return `data` with the overrides, without the keys that these displace."""
+    """Return `data` with the overrides, without keys that these displace, or that None unsets."""
     merged: dict[str, Any] = _copied(data)
-    for key in given:
-        for displaced in model.displaces.get(key, ()):
-            if _removed(merged, displaced):
-                for other in model.goes_with.get(displaced, ()):
-                    _removed(merged, other)
+    unset = [key for key, value in given.items() if value is None]
+    displaced = [
+        one
+        for key, value in given.items()
+        if value is not None
+        for one in (*model.displaces.get(key, ()), *model.displaces.get(f"{key}={value}", ()))
+    ]
+    removed = [key for key in (*unset, *displaced) if _removed(merged, key)]
+    for key in removed:
+        for other in model.goes_with.get(key, ()):
+            _removed(merged, other)
     for key, value in given.items():
+        if value is None and (key in removed or is_key(model, key)):
+            continue  # any other is refused as unknown
         *path, name = key.split(".")
         table = merged
         for part in path:
@@ -371,5 +395,7 @@ def _check_sizes(value: Any, source: str, key: str = "") -> None:
 def _removed(data: dict[str, Any], key: str) -> bool:
     """Remove a dotted key from tables; return whether it was there."""
     table, _, name = key.partition(".")
+    if not name:
+        return data.pop(table, None) is not None
     inner = data.get(table)
-    return isinstance(inner, dict) and inner.pop(name, None) is not None
+    return isinstance(inner, dict) and _removed(inner, name)

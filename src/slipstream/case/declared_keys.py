@@ -35,7 +35,7 @@ _COUNTS = {2: "two", 3: "three"}
 
 
 def tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the table classes of a type: it may be left out, or be one of a list."""
+    """Yield the table classes of a type, which may be optional or one of a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -54,6 +54,15 @@ def key_at(model: type[BaseModel], dotted: str) -> FieldInfo:
     """Return the declaration of a key, such as ``"flow.axis"``."""
     *path, name = dotted.split(".")
     return table_at(model, tuple(path)).model_fields[name]
+
+
+def is_key(model: type[BaseModel], dotted: str) -> bool:
+    """Return whether there is a key, or a table, of a name."""
+    try:
+        key_at(model, dotted)
+    except (KeyError, StopIteration):
+        return False
+    return True
 
 
 def keys_of(model: type[BaseModel]) -> Iterator[str]:

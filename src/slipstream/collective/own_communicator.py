@@ -278,7 +278,7 @@ class OwnCommunicator(MPI.Intracomm):
     def fail(self, failure: BaseException) -> None:
         """Let the other ranks fail by this one's failure, wherever they meet next. Collective.
 
-        Those that wait for it in an exchange are told.
+        Ranks that wait for it in an exchange get a notice.
         """
         try:
             self.door.tell(failure, meeting=self.door.met)
@@ -304,10 +304,7 @@ class OwnCommunicator(MPI.Intracomm):
 
         It is freed some time after this.
         """
-        self.meet()
-        part = MPI.Intracomm(MPI.Intracomm.Split(self, number))
-        self._handles.append(part)
-        made = lend(part, f"part of {self.size} ranks")
+        made = lend(self.part(number), f"part of {self.size} ranks")
         made.owner = self
         return made
 

@@ -7,6 +7,7 @@ pass that gathers or scatters rows.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,17 +27,10 @@ def balanced_batch(size: int, limit: int, lanes: int) -> int:
     return -(-size // max(1, rounds * lanes))
 
 
-class SharedRows:
-    """Takes the place of a transform in y for arrays of two axes, which have none.
-
-    Each rank gets a share of every row of modes, of which `kept` are kept.
-    """
+class MovedRows(ABC):
+    """Takes the place of a transform in y where rows are only moved; as `LineTransform`."""
 
     of_gpus = False
-
-    def __init__(self, kept: Modes) -> None:
-        # Where the modes of each sign lie: among the kept modes, and among all.
-        self._sides = [(0, kept.low, 0), (kept.low, kept.count, kept.gap)]
 
     def record_forward(
         self,
@@ -47,9 +41,8 @@ class SharedRows:
         first: int,
         accessed: list[Array],
     ) -> None:
-        """Record rows of all modes -> the ranks' shares; parameters as of `LineTransform`."""
-        for share, part in self._pairs(points, accessed):
-            graph.add_copy(share, part, label="pack x")
+        """Record rows of modes -> the ranks' shares; parameters as of `LineTransform`."""
+        self._record(graph, points, packed, first, accessed, True)
 
     def record_backward(
         self,
@@ -61,11 +54,46 @@ class SharedRows:
         accessed: list[Array],
     ) -> None:
         """Record the ranks' shares -> rows of modes, of which only the kept ones are written."""
-        for share, part in self._pairs(points, accessed):
-            graph.add_copy(part, share, label="pack x")
+        self._record(graph, points, packed, first, accessed, False)
 
-    def plan(self, points: Array) -> None:
+    @abstractmethod
+    def _record(
+        self,
+        graph: StepGraph,
+        points: Array,
+        packed: Array,
+        first: int,
+        accessed: list[Array],
+        forward: bool,
+    ) -> None:
+        """Record one of both."""
+
+    def plan(self, points: Array) -> None:  # noqa: B027
         """There is nothing to plan."""
+
+
+class SharedRows(MovedRows):
+    """Rows of arrays of two axes, which have no transform in y.
+
+    Each rank gets a share of every row of modes, of which `kept` are kept.
+    """
+
+    def __init__(self, kept: Modes) -> None:
+        # Where the modes of each sign lie: among the kept modes, and among all.
+        self._sides = [(0, kept.low, 0), (kept.low, kept.count, kept.gap)]
+
+    def _record(
+        self,
+        graph: StepGraph,
+        points: Array,
+        packed: Array,
+        first: int,
+        accessed: list[Array],
+        forward: bool,
+    ) -> None:
+        for share, part in self._pairs(points, accessed):
+            target, source = (share, part) if forward else (part, share)
+            graph.add_copy(target, source, label="pack x")
 
     def _pairs(self, modes: Array, accessed: list[Array]) -> Iterator[tuple[Array, Array]]:
         fields, planes, _, _ = modes.shape
@@ -82,8 +110,8 @@ class SharedRows:
                 first = last
 
 
-class RowsOfShares:
-    """Takes the place of a transform in y where ranks have shares of rows; as `LineTransform`.
+class RowsOfShares(MovedRows):
+    """Rows of which ranks have shares.
 
     Blocks [z][y][kx] of the ranks lie one after the other, each of `rows` rows of all planes that
     are held; in `runs` of them kx are as many. One operation moves a run.
@@ -109,36 +137,22 @@ class RowsOfShares:
             self._runs.append((tables, first, count, kx))
             first += count * kx
 
-    def record_forward(
+    def _record(
         self,
         graph: StepGraph,
         points: Array,
         packed: Array,
-        tables: RowTables,
         first: int,
         accessed: list[Array],
+        forward: bool,
     ) -> None:
-        """Record rows of modes -> the ranks' shares."""
+        plane = first * points.shape[2]
         for (own, work), run in zip(self._parts(points), accessed, strict=True):
-            scatter = self._mover.scatter(work, packed, own, first * points.shape[2])
-            graph.add(scatter, reads=[work], writes=[run], label="pack x", category="pack")
-
-    def record_backward(
-        self,
-        graph: StepGraph,
-        packed: Array,
-        points: Array,
-        tables: RowTables,
-        first: int,
-        accessed: list[Array],
-    ) -> None:
-        """Record the ranks' shares -> rows of modes, of which only the kept ones are written."""
-        for (own, work), run in zip(self._parts(points), accessed, strict=True):
-            gather = self._mover.gather(packed, work, own, first * points.shape[2])
-            graph.add(gather, reads=[run], writes=[work], label="pack x", category="pack")
-
-    def plan(self, points: Array) -> None:
-        """There is nothing to plan."""
+            if forward:
+                move, source, target = self._mover.scatter(work, packed, own, plane), work, run
+            else:
+                move, source, target = self._mover.gather(packed, work, own, plane), run, work
+            graph.add(move, reads=[source], writes=[target], label="pack x", category="pack")
 
     def _parts(self, modes: Array) -> Iterator[tuple[RowTables, Array]]:
         """Yield the tables of each run, and its modes as (fields, rows, ranks, kx)."""

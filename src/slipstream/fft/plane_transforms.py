@@ -28,7 +28,7 @@ from slipstream.device import (
     gpu_fft_launch,
     vector_fft,
 )
-from slipstream.fft.line_transforms import LineTransform, RowsOfShares, SharedRows, balanced_batch
+from slipstream.fft.line_transforms import LineTransform, MovedRows, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import NOT_KEPT, KxRange, PlaneGeometry, planes_of_run
 from slipstream.fft.strided_fft import RealRows
@@ -191,7 +191,7 @@ class PlanePass:
         complex_dtype: Any,
         batches: PlaneBatches | None = None,
         scratch: Scratch | None = None,
-        lines: Sequence[LineTransform | SharedRows | RowsOfShares] | None = None,
+        lines: Sequence[LineTransform | MovedRows] | None = None,
     ) -> None:
         own = batches or PlaneBatches.of_step(device, geometry, fields, complex_dtype)
         self._device, self.geometry, self._scratch = device, geometry, scratch
@@ -226,7 +226,7 @@ class PlanePass:
         self._ffts: dict[tuple[Any, ...], Operation] = {}
 
     @property
-    def line(self) -> LineTransform | SharedRows | RowsOfShares:
+    def line(self) -> LineTransform | MovedRows:
         """The transform in y, of the first range."""
         return self._lines[0]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from slipstream.byte_sizes import bytes_of
 from slipstream.case import LatticeCase
 from slipstream.case.lattice_case import Image
 from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
@@ -32,6 +33,7 @@ from slipstream.forecast.step_price import (
     output_size,
 )
 from slipstream.io.image_errors import CASES, in_terms_of
+from slipstream.lattice.acceleration import PERIOD, foreseen_vectors, vectors_needed
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.domain_decomposition import crossing_links, divided_pores, percolating_pores
 from slipstream.lattice.flow_domain import Domain, open_domain
@@ -108,12 +110,37 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         check_fit(ranks, needs[storage], room, "device")
         noted = note_lattice(share, storage, device, case.run.schedule)
         outputs = _outputs(domain.shape, division.sites, storage)
+        vectors, remark = _vectors(case, sites, domain.shape, storage, room, needs[storage])
         noted = dataclasses.replace(
-            noted, fields_bytes=needs[storage], outputs=outputs, remark=division.remark
+            noted,
+            fields_bytes=needs[storage] + vectors,
+            outputs=outputs,
+            remark=" ".join(filter(None, (division.remark, remark))),
         )
         return counts_of(noted, machine)
 
     return count
+
+
+def _vectors(
+    case: LatticeCase, sites: int, shape: Sequence[int], storage: Storage, room: int, taken: int
+) -> tuple[int, str]:
+    """Return the bytes of the vectors for which a rank has room, and what is told of them."""
+    wanted = case.convergence.vectors if case.ends_early else 0
+    if not wanted:
+        return 0, ""
+    memory, free = case.run.memory, room - taken
+    limit = None if memory is None else bytes_of(memory, "run.memory") - taken
+    count = foreseen_vectors(wanted, sites, storage, shape, free, limit)
+    if not count:
+        told = f"Memory is too short for any of the {wanted} vectors of the extrapolation:"
+        return 0, f"{told} time steps alone reach the steady flow."
+    need = vectors_needed(sites, count, storage, shape)
+    of = "" if count == wanted else f" of {wanted}, as memory allows,"
+    return need, (
+        f"Memory includes {need / 2**30:.3g} GiB for {count}{of} vectors of the extrapolation"
+        f" on each rank, which takes time of its own every {PERIOD} steps: that is not included."
+    )
 
 
 def note_lattice(share: Share, storage: Storage, device: NotingDevice, policy: str) -> NotedSteps:

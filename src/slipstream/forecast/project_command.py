@@ -66,10 +66,21 @@ def print_forecast(
     console: Console,
     record: Path | None = None,
     picture: Path | None = None,
+    devices: int | None = None,
 ) -> None:
-    """Print the forecast of a case, and record and draw it where asked."""
+    """Print the forecast of a case, and record and draw it where asked.
+
+    Of each node so many `devices` take part, by default all.
+    """
     _check_files(record, picture)
     described = load_machine(machine)
+    if devices is not None:
+        if devices > described.devices_per_node:
+            raise InputError(
+                f"--devices {devices}: a node of {described.title} has"
+                f" {described.devices_per_node}; accepted: up to that many"
+            )
+        described = described.model_copy(update={"devices_per_node": devices})
     found = forecast(case, described, numbers_of_nodes(nodes), steps)
     title = f"time of a step on {described.title}: {one_line(case.title) or 'the case'}"
     console.print(title, style="italic", highlight=False, markup=False)
@@ -85,7 +96,7 @@ def print_forecast(
         if remark:
             console.print(remark, highlight=False, markup=False)
     if all(one.hours is None for one in found):
-        unknown = "the number of steps is not known, so no hours are told: see --steps"
+        unknown = "the number of steps is not known, so the hours are unknown too: see --steps"
         console.print(unknown, highlight=False, markup=False)
     if not described.device.is_tried:
         untried = f"warning: Slipstream has never run on a {described.device.name}: a forecast only"

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from slipstream.io.output_folder import OutputFolder
     from slipstream.running.recomputing import Recomputation
     from slipstream.simulation.point_values import Layout
     from slipstream.simulation.simulation_base import Simulation
@@ -160,8 +161,12 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self.rank, self.ranks = solver.rank, solver.ranks
         self._callbacks: list[Callback] = []
         self._is_prepared = self._is_running = False
-        # What tells the folder into which this has written last.
+        # Identifies the folder into which this has written last.
         self._output_mark: tuple[int, str] | None = None
+        # That folder, the same while a run holds it, and how many runs have begun in a folder.
+        self._folder: Path | None = None
+        self._claimed: OutputFolder | None = None
+        self._runs = 0
         # Whether it was made with settings of output that only a folder can have.
         self._asks_for_output = False
         self._told: set[str] = set()  # what this run has warned of
@@ -521,6 +526,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
                         claimed = stack.enter_context(
                             claim_folder(path, self.comm, overwrite, inputs)
                         )
+                self._folder, self._claimed = path.absolute(), claimed
+                self._runs += not goes_on
                 done = 0 if earlier is None else solver.step - earlier.step
                 steps = None if limits.steps is None else limits.steps + done
                 solver.case = self._case_until(end, steps)
@@ -532,7 +539,23 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
                 raise
             raise on_all_ranks(KeyboardInterrupt(str(stop))) from None
         finally:
-            self._is_running = False
+            self._is_running, self._claimed = False, None
+
+    def _outputs_folder(self) -> Path:
+        """Return where the run's folder has files that users name, made if need be. Collective."""
+        from slipstream.io.output_folder import claim_run
+        from slipstream.io.run_folder import OUTPUTS_NAME
+
+        assert self._folder is not None
+        folder = self._folder / OUTPUTS_NAME
+        with contextlib.ExitStack() as stack:
+            claimed = self._claimed
+            if claimed is None:
+                claimed = stack.enter_context(claim_run(self._folder, self.comm))
+                claimed.go_on()
+            claimed.wrote(OUTPUTS_NAME)
+            on_first_rank(self.comm, lambda: folder.mkdir(exist_ok=True))
+        return folder
 
     def _case_until(self, end: float, steps: int | None) -> Case:
         """Return the case with another end, and intervals of output that follow from it."""
@@ -620,7 +643,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         plane : (str, float or None)
             The axis normal to the plane, and the position along it; None for the middle.
         file : str or pathlib.Path, optional
-            A picture file (``.png``, or another format of Matplotlib), in notebooks too.
+            A picture file (``.png``, or another format of Matplotlib), in notebooks too: a name, in
+            ``outputs`` of the run's folder as for `output`, or a path in an existing folder.
 
         Returns
         -------

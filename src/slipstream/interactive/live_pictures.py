@@ -11,6 +11,7 @@ from slipstream.argument_checks import path_of
 from slipstream.collective import on_first_rank, together
 from slipstream.errors import InputError
 from slipstream.interactive.field_views import FieldView
+from slipstream.interactive.output_methods import file_in_run, is_bare
 from slipstream.io.durable_files import errors_name, replace_file
 from slipstream.report.notebook_output import NotebookDisplay, in_notebook
 from slipstream.report.plane_gather import FieldPlane
@@ -35,9 +36,11 @@ def show(
         picture = LivePicture(
             simulation, field, plane, None if file is None else path_of("file", file)
         )
-        picture.draw(simulation)
+        is_once = all(one is None for one in when)
+        if is_once or not picture.waits:
+            picture.draw(simulation)
     interval, steps, times = when
-    if interval is None and steps is None and times is None:
+    if is_once:
         return None
     return simulation.every(interval, picture.draw, steps=steps, times=times)
 
@@ -65,8 +68,9 @@ class LivePicture:
         if self._axis not in AXES:
             raise InputError(f"plane is {plane!r}; accepted: an axis and a place, as ('z', 0.0)")
         self._display: NotebookDisplay | None = None
-        self._drawn: tuple[int, int] | None = None
-        on_first_rank(simulation.comm, self._prepare)
+        self._drawn: tuple[tuple[int, int], int] | None = None
+        # Whether it is drawn when its folder is known: at the start of the run, if it has one.
+        self.waits = on_first_rank(simulation.comm, self._prepare)
 
     def _view(self, simulation: InteractiveSimulation) -> FieldView:
         if isinstance(self._field, FieldView):
@@ -75,7 +79,8 @@ class LivePicture:
             return self._field
         return simulation.fields[self._field]
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> bool:
+        """Return whether it is only a file, in the folder of the run; refuse others. Rank 0."""
         if in_notebook():
             self._display = NotebookDisplay()
         elif self._file is None:
@@ -88,14 +93,16 @@ class LivePicture:
                 raise InputError(f"file is {str(self._file)!r}; accepted: names in {accepted}")
             if not self._file.absolute().parent.is_dir():
                 raise InputError(f"file is {str(self._file)!r}; there is no such folder")
+        return self._display is None and self._file is not None and is_bare(self._file)
 
     def draw(self, simulation: InteractiveSimulation) -> None:
         """Show the plane as it is now, unless it is shown already. Collective."""
-        mark = simulation._state_mark()
+        mark = simulation._state_mark(), simulation._runs
         if mark == self._drawn:
             return
         plane = self._plane(simulation)
-        on_first_rank(simulation.comm, lambda: self._put(plane))
+        file = None if self._file is None else file_in_run(simulation, self._file)
+        on_first_rank(simulation.comm, lambda: self._put(plane, file))
         self._drawn = mark
 
     def _plane(self, simulation: InteractiveSimulation) -> FieldPlane:
@@ -123,15 +130,15 @@ class LivePicture:
             unit=layout.unit,
         )
 
-    def _put(self, plane: FieldPlane) -> None:
+    def _put(self, plane: FieldPlane, file: Path | None) -> None:
         from slipstream.report.field_pictures import draw_field, format_of
 
         drawn = {}
-        if self._file is not None:
-            format = str(format_of(self._file))
+        if file is not None:
+            format = str(format_of(file))
             drawn[format] = draw_field(plane, format)
-            with errors_name(self._file):
-                replace_file(self._file, drawn[format])
+            with errors_name(file):
+                replace_file(file, drawn[format])
         if self._display is not None:
             self._display.png(drawn.get("png") or draw_field(plane))
 

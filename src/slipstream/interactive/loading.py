@@ -35,7 +35,8 @@ def load(
     case : str, pathlib.Path or Case
         A TOML file, or what `slipstream.case.make_case` returns.
     settings : mapping or iterable of str
-        Keys to change from the file: ``{"grid.points": 64}`` or ``"grid.points=64"``.
+        Keys to change from the file: ``{"grid.points": 64}`` or ``"grid.points=64"``. None, or
+        ``"run.memory="``, unsets a key.
     device, comm
         See `slipstream.Flow`.
 
@@ -62,11 +63,13 @@ def load(
 
 
 def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
-    """Return settings in the form of the command line, ``key=value``."""
+    """Return settings in the form of the command line: ``key=value``, or ``key=`` for None."""
     if isinstance(settings, Mapping):
         from slipstream.case.toml_text import toml_value
 
-        return [f"{key}={toml_value(value)}" for key, value in settings.items()]
+        return [
+            f"{key}={'' if value is None else toml_value(value)}" for key, value in settings.items()
+        ]
     given = [settings] if isinstance(settings, str) else settings
     if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
         raise InputError(

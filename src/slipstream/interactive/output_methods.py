@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -26,6 +27,7 @@ from slipstream.output.occasions import Occasions
 if TYPE_CHECKING:
     from slipstream.interactive.interactive_simulation import InteractiveSimulation
     from slipstream.output.averages import ChosenAverages
+    from slipstream.output.contents import ChosenFields, ChosenMovie
 
 Settings = TypeVar("Settings", bound=Table)
 # A plane or a line: its axis and its position, or both by name.
@@ -37,22 +39,80 @@ _WRITTEN: set[Path] = set()
 
 
 class _Writing(Callback):
-    """An output that is written when it is due, until it is cancelled."""
+    """An output that is written when it is due, until it is cancelled.
+
+    A file whose name has no directory begins anew in the folder of each run.
+    """
 
     def __init__(
         self,
-        simulation: Any,
-        write: Callable[[], None],
-        close: Callable[[], None],
+        simulation: InteractiveSimulation,
+        path: Path,
+        make: Callable[[], ChosenFields | ChosenMovie],
         occasions: Occasions,
     ) -> None:
-        super().__init__(simulation, lambda _: write(), occasions)
-        self._close = close
+        super().__init__(simulation, self._write, occasions)
+        self._path, self._make = path, make
+        self._chosen: ChosenFields | ChosenMovie | None = make()
+        self._run: int | None = None
+        if not is_bare(path):
+            self._open(simulation)
+
+    def _open(self, simulation: InteractiveSimulation) -> None:
+        """Begin the file, if it has not begun in the folder of this run. Collective."""
+        run = simulation._runs if is_bare(self._path) else 0
+        if run == self._run:
+            return
+        if self._run is not None:
+            self._close()
+        self._chosen = self._chosen or self._make()
+        _open(simulation, self._chosen, self._path)
+        self._run = run
+
+    def _write(self, simulation: InteractiveSimulation) -> None:
+        self._open(simulation)
+        if self._chosen is not None:
+            self._chosen.write()
 
     def cancel(self) -> None:
         """Stop writing, and complete the file."""
         super().cancel()
         self._close()
+
+    def _close(self) -> None:
+        if self._chosen is not None:
+            self._chosen.close()
+        self._chosen = None
+
+
+def is_bare(path: Path) -> bool:
+    """Return whether a file is in the folder of the run, if it has one: its name says no other."""
+    return path.parent == Path()
+
+
+def file_in_run(simulation: InteractiveSimulation, path: Path) -> Path:
+    """Return where a file is that the user has named, in a folder that is there. Collective."""
+    if simulation._folder is None or not is_bare(path):
+        on_every_rank(simulation.comm, lambda: _check_folder(path))
+        return path
+    output = simulation.case.output
+    taken = {one.stem for one in (*output.fields, *output.averages)}
+    taken |= {one.file_name for one in output.movies} | {one.column for one in output.scalars}
+    if {path.name, path.stem} & taken:
+        raise InputError(f"file {str(path)!r}: the case writes one of this name; accepted: others")
+    return simulation._outputs_folder() / path
+
+
+def _open(
+    simulation: InteractiveSimulation, chosen: ChosenFields | ChosenMovie, path: Path
+) -> None:
+    """Begin a file. What another process has left there is replaced, but not in silence."""
+    path = file_in_run(simulation, path)
+    is_new = path.resolve() not in _WRITTEN
+    if is_new and any(one.exists() for one in (path, path.with_suffix(""))):
+        simulation._issue(f"output: {path} was there, from an earlier process: replaced")
+    chosen.open(path.parent)
+    _WRITTEN.add(path.resolve())
 
 
 class Averaging(Callback):
@@ -99,6 +159,8 @@ class Averaging(Callback):
     def write(self, file: str | Path) -> None:
         """Write them into a file: zarr, HDF5 or VTK, as its name ends. Collective.
 
+        A name without a directory is in ``outputs`` of the run's folder, as for `output`.
+
         Raises
         ------
         InputError
@@ -112,8 +174,7 @@ class Averaging(Callback):
                 raise InputError("write: there are no samples yet; accepted: after some time")
             given = {"of": "x", "interval": 1.0, "file": path.name}
             _validated(AveragesOutput, given, "write")
-            on_every_rank(simulation.comm, lambda: _check_folder(path))
-            self._averages.write_now(path)
+            self._averages.write_now(file_in_run(simulation, path))
             simulation._tell()
 
 
@@ -141,9 +202,11 @@ class OutputMethods:
         >>> sim.output("vorticity", every=0.1, plane=("z", 0.5), file="slices.zarr")
         >>> sim.output({"h": "dot(velocity, vorticity)"}, file="helicity.h5")
 
-        Collective. A relative `file` is in the working directory, also with ``run(output=)``. A
-        file that an earlier call wrote is replaced, with a warning if that was in another process;
-        any other is refused. Steps are shortened to hit the times, as with `every`.
+        Collective. A `file` without a directory is in ``outputs`` of the folder of
+        ``run(output=)``, in each one anew, and in the working directory while there is none; any
+        other path is taken as it is. A file that an earlier call wrote is replaced, with a warning
+        if that was in another process; any other is refused. Steps are shortened to hit the times,
+        as with `every`.
 
         Parameters
         ----------
@@ -153,9 +216,9 @@ class OutputMethods:
             Time between two outputs, the first of them now. Without this, `steps` or `times`, the
             state is written once, now.
         file : str or pathlib.Path
-            In an existing folder. Its ending chooses the format, unless `format` is given:
-            ``.zarr``, ``.h5`` or ``.vti``. HDF5 and VTK write a file for each time into a folder of
-            that name without the ending; VTK writes a collection (``.pvd``) next to it.
+            A name, or a path in an existing folder. Its ending chooses the format, unless `format`
+            is given: ``.zarr``, ``.h5`` or ``.vti``. HDF5 and VTK write a file for each time into a
+            folder of that name without the ending; VTK writes a collection (``.pvd``) next to it.
         steps : int, optional
             Number of steps between two outputs.
         times : sequence of float, optional
@@ -201,19 +264,14 @@ class OutputMethods:
             if not (every is None and steps is None and times is None):
                 occasions = checked_occasions(every, steps, times, solver.time, solver.step)
             check_agreement(simulation.comm, {"output": (settings, every, steps, times)})
-            chosen = ChosenFields(solver, settings, "output", quantities)
-            on_every_rank(simulation.comm, lambda: _check_folder(path))
-            # What another script has left there is replaced, but not in silence.
-            is_new = path.resolve() not in _WRITTEN
-            if is_new and any(one.exists() for one in (path, path.with_suffix(""))):
-                simulation._issue(f"output: {path} was there, from an earlier process: replaced")
-            chosen.open(path.parent)
-            _WRITTEN.add(path.resolve())
+            make = functools.partial(ChosenFields, solver, settings, "output", quantities)
             if occasions is None:
+                chosen = make()
+                _open(simulation, chosen, path)
                 chosen.write()
                 simulation._tell()
                 return None
-        writing = _Writing(simulation, chosen.write, lambda: None, occasions)
+            writing = _Writing(simulation, path, make, occasions)
         simulation._callbacks.append(writing)
         return writing
 
@@ -337,7 +395,8 @@ class OutputMethods:
         format : {"gif", "mp4"}, optional
             What kind of file (default: what the name of file ends with, or gif).
         file : str or pathlib.Path
-            A file in an existing folder; a file of this name is replaced.
+            A name, in ``outputs`` of the run's folder as for `output`, or a path in an existing
+            folder; a file of this name is replaced.
 
         Returns
         -------
@@ -369,10 +428,8 @@ class OutputMethods:
             }
             settings = _validated(MovieOutput, given, "movie")
             check_agreement(simulation.comm, {"movie": (settings, every, steps, times)})
-            movie = ChosenMovie(solver, settings, "movie", of)
-            on_every_rank(simulation.comm, lambda: _check_folder(path))
-            movie.open(path.parent)
-        writing = _Writing(simulation, movie.write, movie.close, occasions)
+            make = functools.partial(ChosenMovie, solver, settings, "movie", of)
+            writing = _Writing(simulation, path, make, occasions)
         simulation._callbacks.append(writing)
         return writing
 

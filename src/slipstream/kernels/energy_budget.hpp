@@ -37,33 +37,40 @@ KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumber
 
 #endif
 
-// Sums over each row of modes, both signs of kx counted: energy, enstrophy, helicity (of a vector and
-// its curl), that of its potential (of a vector of which it is the curl, and the vector), and squared
-// divergence. sums[row][5].
+// Sums over each row of modes, both signs of kx counted, of a vector without its component `across` (3: of
+// all): energy, enstrophy, helicity (of a vector and its curl), that of its potential (of a vector of which it
+// is the curl, and the vector), squared divergence, palinstrophy, and of all but the mean the energy and the
+// energy over the wavenumber. sums[row][8].
 KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
                    double* RESTRICT sums, Index nz, Index ny, Index nx, Index row_size,
-                   Index field) {
+                   Index field, Index across) {
+  const double x_part = across != 0, y_part = across != 1, z_part = across != 2;
   FOR_ROWS(row, nz * ny) {
     const double kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
     const Complex* RESTRICT p = u + row * row_size;
     double energy = 0, enstrophy = 0, helicity = 0, of_potential = 0, divergence = 0;
-    double palinstrophy = 0;
-    FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, of_potential, divergence, palinstrophy) {
+    double palinstrophy = 0, moving = 0, over_wavenumber = 0;
+    FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, of_potential, divergence, palinstrophy, moving,
+                    over_wavenumber) {
       const double kx = wavenumbers[c], k2 = kx * kx + ky * ky + kz * kz;
       const double weight = kx == 0 ? 1 : 2;
-      const double xr = p[c].re, xi = p[c].im, yr = p[c + field].re, yi = p[c + field].im;
-      const double zr = p[c + 2 * field].re, zi = p[c + 2 * field].im;
+      const double xr = x_part * p[c].re, xi = x_part * p[c].im;
+      const double yr = y_part * p[c + field].re, yi = y_part * p[c + field].im;
+      const double zr = z_part * p[c + 2 * field].re, zi = z_part * p[c + 2 * field].im;
       const double square = xr * xr + xi * xi + yr * yr + yi * yi + zr * zr + zi * zi;
       const double dr = kx * xr + ky * yr + kz * zr, di = kx * xi + ky * yi + kz * zi;
       // u* . (i k x u) = 2 k . (Re u x Im u), up to the sign that i brings
       const double twist = kx * (yr * zi - yi * zr) + ky * (zr * xi - zi * xr) +
                            kz * (xr * yi - xi * yr);
+      const double own = k2 > 0 ? weight * 0.5 * square : 0;
       energy += weight * 0.5 * square;
       enstrophy += weight * 0.5 * (k2 * square - (dr * dr + di * di));
       helicity += weight * 2 * twist;
       of_potential += weight * 2 * twist / (k2 > 0 ? k2 : 1);
       divergence += weight * (dr * dr + di * di);
       palinstrophy += weight * 0.5 * k2 * (k2 * square - (dr * dr + di * di));
+      moving += own;
+      over_wavenumber += own / sqrt(k2 > 0 ? k2 : 1);
     }
     energy = row_sum(energy);
     enstrophy = row_sum(enstrophy);
@@ -71,13 +78,17 @@ KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
     of_potential = row_sum(of_potential);
     divergence = row_sum(divergence);
     palinstrophy = row_sum(palinstrophy);
+    moving = row_sum(moving);
+    over_wavenumber = row_sum(over_wavenumber);
     if (FIRST_COLUMN) {
-      sums[6 * row] = energy;
-      sums[6 * row + 1] = enstrophy;
-      sums[6 * row + 2] = helicity;
-      sums[6 * row + 3] = of_potential;
-      sums[6 * row + 4] = divergence;
-      sums[6 * row + 5] = palinstrophy;
+      sums[8 * row] = energy;
+      sums[8 * row + 1] = enstrophy;
+      sums[8 * row + 2] = helicity;
+      sums[8 * row + 3] = of_potential;
+      sums[8 * row + 4] = divergence;
+      sums[8 * row + 5] = palinstrophy;
+      sums[8 * row + 6] = moving;
+      sums[8 * row + 7] = over_wavenumber;
     }
   }
 }

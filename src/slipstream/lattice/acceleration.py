@@ -322,7 +322,22 @@ def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm, room: int | None =
     for identity, free, _ in everyone:
         together = sum(needs for other, _, needs in everyone if other == identity)
         fits.append(int(np.flatnonzero(together <= max(free, 0))[-1]))
-    count = min(fits)
+    return _enough(min(fits), wanted)
+
+
+def foreseen_vectors(
+    wanted: int, sites: int, storage: Storage, shape: Sequence[int], free: int, limit: int | None
+) -> int:
+    """Return the same of a rank with so many sites and free bytes, and a limit, before it exists.
+
+    The limit is what it may take for them, in place of half of what is free.
+    """
+    room = int(_SHARE * free) if limit is None else limit
+    needs = (vectors_needed(sites, count, storage, shape) for count in range(1, wanted + 1))
+    return _enough(sum(need <= room for need in needs), wanted)
+
+
+def _enough(count: int, wanted: int) -> int:
     return count if count >= min(_FEWEST, wanted) else 0
 
 

@@ -2,7 +2,7 @@
 
 That one is computed by a simulation of its own, which may begin from a coarser one in turn. With
 voxels f times as large densities differ f times less under the same force. How far its permeability
-is off tells how well the pores are resolved.
+is off shows how well the pores are resolved.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def begin_coarsely(simulation: LatticeSimulation, axis: int) -> tuple[float, str
     coarse.coarsening = simulation.coarsening * _FACTOR
     try:
         coarse.prepare()
+        if coarse.steadiness.is_blocked:
+            return math.nan, "no path leads through its pores"
         while not coarse.finished:
             coarse.advance(coarse.step_size())
     except SlipstreamError as failure:

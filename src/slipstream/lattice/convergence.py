@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,15 @@ from slipstream.array_types import Array, Comm
 from slipstream.collective import on_all_ranks
 from slipstream.errors import RunError
 from slipstream.lattice.acceleration import PERIOD, Acceleration, Extrapolation
-from slipstream.lattice.darcy import FlowSums, Means, darcy_permeability, sum_up
+from slipstream.lattice.darcy import FlowSums, Means, at_rest, darcy_permeability, sum_up
 from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.simulation.simulation_base import StepTimer
 
 # Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
-# Looks at a flow that only alternates, after which that is told.
+# What timers call the seconds that extrapolations take beside time steps.
+_EXTRAPOLATION = "extrapolation"
+# Looks at a flow that only alternates, after which a warning says so.
 _PATIENCE = 10
 
 
@@ -209,7 +212,9 @@ class Steadiness:
     of 0 no flow is steady. There are `interval` steps between two looks. With `vectors` the flow is
     extrapolated every `PERIOD` steps, and looked at before. `residual` is the estimated relative
     distance from the steady flow as of the last look, 1 while it is unknown; `history` has the
-    steps and permeabilities of all looks.
+    steps and permeabilities of all looks. A `timer` gets what extrapolations and looks take. Along
+    `closed` axes a steady flow carries nothing: one that is driven along such an axis `is_blocked`,
+    and steady at once.
     """
 
     def __init__(
@@ -221,8 +226,12 @@ class Steadiness:
         interval: int,
         comm: Comm,
         vectors: int = 0,
+        timer: StepTimer | None = None,
+        closed: Sequence[int] = (),
     ) -> None:
+        self.is_blocked, self._closed = axis in closed, list(closed)
         self._flow, self._comm = flow, comm
+        self._timer = timer or StepTimer()
         # Without a tolerance the flow is to be followed in time, as it is.
         self._vectors = vectors if tolerance > 0 else 0
         self._acceleration: Acceleration | None = None
@@ -235,11 +244,13 @@ class Steadiness:
         self._has_warned = self._has_alternated = False
         self._warnings: list[str] = []
         self._is_due = False
-        self.residual = 1.0
+        self.residual = 0.0 if self.is_blocked else 1.0
 
     @property
     def is_steady(self) -> bool:
         """Whether the flow is within the tolerance of the steady one."""
+        if self.is_blocked:
+            return True
         # Without a tolerance no flow is, not even one that no longer changes.
         judge = self._error if self._vectors else self._convergence
         return judge.tolerance > 0 and judge.converged
@@ -295,9 +306,14 @@ class Steadiness:
         """Return the flow's means now; a RunError if it is too fast for the method."""
         flow = self._flow
         if self._means is None or self._means.steps != flow.steps:
-            sums = sum_up(flow, self._comm)
+            flow.synchronize()  # whose steps are not the time of these sums
+            with self._timer.measured("permeability"):
+                sums = sum_up(flow, self._comm)
+            if self.is_blocked and not flow.steps:
+                sums = at_rest(sums)
             self._judge(sums)
             column = darcy_permeability(flow.fluid.viscosity, sums.velocity, self._force)
+            column[self._closed] = 0.0
             along, more = sums.velocity[self.axis], sums.alternation[self.axis]
             share = float(abs(more / along)) if along else 0.0
             self._means = Means(flow.steps, sums, share, column, float(column[self.axis]))
@@ -307,14 +323,17 @@ class Steadiness:
         """Do a pair of steps, extrapolate the flow before them if it is time to, and look at it."""
         flow, accelerates = self._flow, self._vectors > 0
         if accelerates and self._acceleration is None:
-            self._acceleration = Acceleration(flow, self._vectors, self._comm)
+            with self._timer.measured(_EXTRAPOLATION):
+                self._acceleration = Acceleration(flow, self._vectors, self._comm)
         elif self._acceleration is not None and self._is_due:
-            self._acceleration.go_on()
+            with self._timer.measured(_EXTRAPOLATION):
+                self._acceleration.go_on()
         flow.advance(2, profile)
         self._is_due = accelerates and flow.steps % PERIOD == 0
         if self._acceleration is not None and self._is_due:
             value = self.means().permeability
-            found = self._acceleration.measure(value)
+            with self._timer.measured(_EXTRAPOLATION):
+                found = self._acceleration.measure(value)
             if found is not None:
                 self._note(self._error.add(value, found))
             # Without inertia there always is a steady state.

@@ -102,3 +102,9 @@ def sum_up(flow: PoreFlow, comm: Comm) -> FlowSums:
     return FlowSums(
         velocity, velocity - mean, float(sums[3]), fastest * 3**0.5, drive - change, drive
     )
+
+
+def at_rest(sums: FlowSums) -> FlowSums:
+    """Return the sums of the same fluid when walls hold it back: they take all of the drive."""
+    none = np.zeros(3)
+    return FlowSums(none, none, sums.mass, 0.0, sums.driving_force, sums.driving_force)

@@ -118,7 +118,11 @@ def decompose(
     Raises
     ------
     InputError
-        If there is no pore, or no path through the pores along one of the axes; on all ranks.
+        If there is no pore; on all ranks.
+
+    Notes
+    -----
+    If no path leads along any of the axes, nothing is removed: all pores are there, at rest.
     """
     name_among("partition", partition, PARTITIONS)
     name_among("isolated", isolated, ("remove", "keep"))
@@ -133,18 +137,19 @@ def decompose(
     check_agreement(comm, {"shape": shape, "periodic": periodic, "axes": axes, **kinds})
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     read = slabs(shape, 0, ranks)
-    # A read-only array, which the source may keep, is copied, as pores are removed in place.
     voxels = source.read(read[rank])
     if hasattr(source, "check_values"):
         source.check_values()
     on_every_rank(comm, lambda: _check_mask(voxels, read[rank]))
-    voxels = np.require(voxels, np.uint8, ["C", "W", "O"])
+    voxels = _writable(voxels)
     matching = getattr(source, "matching", (False, False, False))
     joined = [ends and not known for ends, known in zip(periodic, matching, strict=True)]
     unmatched = _unmatched(voxels, read[rank], shape, joined, comm)
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes, comm)
-    on_every_rank(comm, lambda: _check_paths(connectivity, axes))
+    on_every_rank(comm, lambda: _check_pores(connectivity))
+    if isolated == "remove" and not _leads(connectivity, axes):
+        voxels = _writable(source.read(read[rank]))
     narrow, width = pore_widths(voxels, read[rank], shape, periodic, comm)
     divide = PARTITIONS[partition] if ranks > 1 else _cartesian
     boxes = divide(voxels, read[rank], shape, ranks, comm)
@@ -332,19 +337,34 @@ def _moved(pores: np.ndarray, axis: int, by: int, is_periodic: bool) -> np.ndarr
     return moved
 
 
-def _check_paths(connectivity: Connectivity, axes: Sequence[int]) -> None:
+def _writable(voxels: np.ndarray) -> np.ndarray:
+    """Return voxels in which pores can be removed; an array that the source may keep is copied."""
+    return np.require(voxels, np.uint8, ["C", "W", "O"])
+
+
+def _leads(connectivity: Connectivity, axes: Sequence[int]) -> bool:
+    """Return whether a path leads through the pores along any of the axes."""
+    return any(connectivity.percolates[axis] for axis in axes)
+
+
+def _check_pores(connectivity: Connectivity) -> None:
     if not connectivity.pores:
         raise InputError(
             "the image has no pore voxel; say which value is pore (pore = ...), "
             "or crop another part"
         )
+
+
+def no_path_text(connectivity: Connectivity, axes: Sequence[int]) -> str:
+    """Return along which axes nothing can flow, and what helps; "" if a path leads along all."""
     closed = [AXES[axis] for axis in axes if not connectivity.percolates[axis]]
-    if closed:
-        raise InputError(
-            f"no path leads through the pores along {' and '.join(closed)}: nothing can flow; "
-            "check which value is pore, mirror the image or add buffer layers if its faces do not "
-            "match, or choose another axis"
-        )
+    if not closed:
+        return ""
+    return (
+        f"no path leads through the pores along {' and '.join(closed)}: nothing can flow, so that "
+        "the permeability is 0; if it should not be, check which value is pore, mirror the image or"
+        " add buffer layers if its faces do not match, or choose another axis"
+    )
 
 
 def _cartesian(
@@ -384,14 +404,20 @@ PARTITIONS: dict[str, Callable[[np.ndarray, Box, tuple[int, ...], int, Comm], li
 def percolating_pores(
     source: Any, periodic: Sequence[bool], axes: Sequence[int], isolated: str
 ) -> np.ndarray:
-    """Return the pores of a whole image that are to be divided, in one process, as `decompose`."""
+    """Return the pores of a whole image that are to be divided, in one process, as `decompose`.
+
+    Where nothing can flow along any of the axes an InputError says so.
+    """
     shape = tuple(source.shape)
     voxels = source.read(whole(shape))
     if hasattr(source, "check_values"):
         source.check_values()
-    voxels = np.require(voxels, np.uint8, ["C", "W", "O"])
+    voxels = _writable(voxels)
     judged = voxels if isolated == "remove" else voxels.copy()
-    _check_paths(keep_percolating(judged, shape, periodic, axes), axes)
+    connectivity = keep_percolating(judged, shape, periodic, axes)
+    _check_pores(connectivity)
+    if not _leads(connectivity, axes):
+        raise InputError(no_path_text(connectivity, axes))
     return voxels
 
 

@@ -117,7 +117,7 @@ class Domain:
         return self.sample.shape[self._axis] / self.shape[self._axis]
 
     def check_values(self) -> None:
-        """Refuse a source whose values do not tell what is pore. Collective if its method is."""
+        """Refuse a source whose values do not say which are pore. Collective if its method is."""
         if hasattr(self._source, "check_values"):
             self._source.check_values()
 
@@ -243,6 +243,20 @@ def _check_crop(crop: Any, shape: Sequence[int]) -> None:
             )
 
 
+# Planes from which the share of pores is estimated.
+_SOME_PLANES = 8
+
+
+def porosity_of_planes(domain: Domain) -> float:
+    """Return the share of pores in some planes of a domain, all isolated ones included."""
+    (depth, *plane), some = domain.shape, min(_SOME_PLANES, domain.shape[0])
+    pores = 0
+    for number in range(some):
+        z = (2 * number + 1) * depth // (2 * some)
+        pores += int(np.count_nonzero(domain.read(Box((z, 0, 0), (z + 1, *plane)))))
+    return pores / (some * math.prod(plane))
+
+
 def read_pores(
     domain: Domain,
     walls: Iterable[str],
@@ -256,7 +270,7 @@ def read_pores(
 
     `walls` names the axes whose faces are walls, `axes` are those along which fluid shall flow. An
     InputError says, on all ranks, that memory does not suffice, which is known before anything is
-    read; that there is no path; or that nothing resists the flow.
+    read; that there is no pore; or that nothing resists the flow.
     """
     host = device if device.kind == "cpu" else HostDevice()
     ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)

@@ -12,7 +12,14 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_of
 from slipstream.case import Case, LatticeCase
-from slipstream.collective import collectively, largest, on_all_ranks, on_every_rank, sum_over_ranks
+from slipstream.collective import (
+    collectively,
+    largest,
+    on_all_ranks,
+    on_every_rank,
+    on_first_rank,
+    sum_over_ranks,
+)
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
@@ -24,8 +31,8 @@ from slipstream.lattice.acceleration import vectors_that_fit
 from slipstream.lattice.coarse_start import begin_coarsely
 from slipstream.lattice.convergence import Steadiness
 from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
-from slipstream.lattice.domain_decomposition import Subdomain
-from slipstream.lattice.flow_domain import Domain, open_domain, read_pores
+from slipstream.lattice.domain_decomposition import Subdomain, no_path_text
+from slipstream.lattice.flow_domain import Domain, open_domain, porosity_of_planes, read_pores
 from slipstream.lattice.flow_snapshot import FlowSnapshot, snapshot_size
 from slipstream.lattice.fluid import (
     Units,
@@ -76,6 +83,7 @@ from slipstream.lattice.permeability_result import (
     CONVERGED,
     INTERRUPTED,
     MOST_STEPS,
+    NO_PATH,
     ROUND_OFF,
     AxisFlow,
     FlowFields,
@@ -83,7 +91,12 @@ from slipstream.lattice.permeability_result import (
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import begin_kernels
-from slipstream.lattice.storage_tuning import choose_storage, storage_candidates, storage_wishes
+from slipstream.lattice.storage_tuning import (
+    choose_storage,
+    storage_candidates,
+    storage_wishes,
+    worth_a_try,
+)
 from slipstream.lattice.velocity_set import AXES, axes_of
 from slipstream.lattice.voxel_fields import (
     FIELDS,
@@ -93,6 +106,7 @@ from slipstream.lattice.voxel_fields import (
     picture_choice,
 )
 from slipstream.schedule import Timeline
+from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_segments import open_earlier_run
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
@@ -101,6 +115,8 @@ from slipstream.simulation.solver_values import Fact, PictureChoice
 # Pairs of steps that are queued on a GPU, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
 _LOOKS = "look"
+# How many times the free memory an estimate has to be to be believed.
+_FAR_TOO_LARGE = 2.0
 
 
 class LatticeSimulation(Simulation):
@@ -147,6 +163,22 @@ class LatticeSimulation(Simulation):
         self._tried: dict[Storage, float] = {}
 
     # -- before the run ----------------------------------------------------------------------
+
+    def check_size(self) -> None:
+        """Refuse an image whose pores, by those of some planes, are far too many. Collective."""
+        case, device, axis = self.case, self.device, AXES[self._axes[0]]
+        domain = open_domain(case.image, axis, self.comm, self.given_image, self.terms)
+        with in_terms_of(self.terms):
+            porosity = on_first_rank(self.comm, lambda: porosity_of_planes(domain))
+        place = RankPlace.of(self.comm)
+        voxels = math.prod(domain.shape) // place.ranks
+        share = Share(int(porosity * voxels), voxels, {}, place, self.transport)
+        storages = worth_a_try(storage_wishes(case.numerics), device.processor)
+        need = min(memory_needed(share, one, device.processor) for one in storages)
+        need *= ranks_per_device(self.comm, device)
+        # Pores that lead nowhere, which are removed, may be half of all.
+        if need > _FAR_TOO_LARGE * device.memory_free():
+            check_room(self.comm, device, need)
 
     def _read_image(self) -> None:
         """Read and decompose the image, unless that has been done. Collective."""
@@ -302,8 +334,8 @@ class LatticeSimulation(Simulation):
         self._begin(is_new=folder is None)
         if len(self._axes) > 1 and self.case.image.mirror:
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
-        doubt = narrow_doubt(self.subdomain)
-        self._warnings += [doubt] if doubt else []
+        doubts = no_path_text(self.found, self._axes), narrow_doubt(self.subdomain)
+        self._warnings += [doubt for doubt in doubts if doubt]
         if self.storage.has_unit and not self.case.ends_early:
             self._warnings.append(unmeasured_text(self.terms))
         if folder is not None:
@@ -317,8 +349,9 @@ class LatticeSimulation(Simulation):
         """Begin the flow along this axis, from rest or from that through larger voxels."""
         self.flow.rest()
         wants = self.case.convergence.coarse_start and not self.case.flow.inertia
-        if wants and is_new and self._vectors:
-            self._coarse[self._axis], problem = begin_coarsely(self, self._axis)
+        if wants and is_new and self._vectors and not self.steadiness.is_blocked:
+            with self.timer.measured("coarse start"):
+                self._coarse[self._axis], problem = begin_coarsely(self, self._axis)
             if problem and self.coarsening == 1:
                 self._warnings.append(no_coarse_start_text(problem, AXES[self._axis]))
 
@@ -345,6 +378,9 @@ class LatticeSimulation(Simulation):
             convergence.interval,
             self.comm,
             self._vectors,
+            self.timer,
+            # A flow that is followed in time may be far from steady.
+            [one for one in range(3) if case.ends_early and not self.found.percolates[one]],
         )
 
     def _take_settings(self, before: Case) -> None:
@@ -435,6 +471,9 @@ class LatticeSimulation(Simulation):
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do a pair of steps, whatever the requested size; a RunError if the flow is too fast."""
+        if self.steadiness.is_blocked and not self.finished:
+            self._judge()
+            return None
         self.steadiness.advance(profile)
         self.step += 2
         self.time = float(self.step)
@@ -460,21 +499,24 @@ class LatticeSimulation(Simulation):
         self._warnings += [doubt] if doubt and self.coarsening == 1 else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
-            self._follow(self._axes[len(self._over)], began=self.step)
+            with self.timer.measured("next axis"):
+                self._follow(self._axes[len(self._over)], began=self.step)
             self._begin()
             return
         tolerance, self.finished = self.case.convergence.tolerance, ended
         if ended == CONVERGED:
             self.finished = f"converged, the permeability is within {tolerance:g} of steady"
-            if not self._is_steady():
-                self.finished = "the flow along the last axis is steady, along another it is not"
+        elif ended == NO_PATH:
+            self.finished = f"nothing can flow along {AXES[self._axis]}, the permeability is 0"
+        if ended in (CONVERGED, NO_PATH) and not self._is_steady():
+            self.finished = "the flow along the last axis is steady, along another it is not"
         elif ended == ROUND_OFF:
             self.finished = round_off_text(self.residual, tolerance, self.case.numerics.precision)
 
     def _ended(self) -> str:
         """Return why the flow along this axis is over; empty if it goes on."""
         if self.steadiness.is_steady:
-            return CONVERGED
+            return NO_PATH if self.steadiness.is_blocked else CONVERGED
         if self.steadiness.is_stuck:
             return ROUND_OFF
         left, most = len(self._axes) - len(self._over), math.inf
@@ -506,7 +548,8 @@ class LatticeSimulation(Simulation):
     def indicators(self) -> dict[str, Fact]:
         """Return the last look's permeability, how steady the flow is, and when all flows will be.
 
-        The end is a step.
+        The end is a step; `left` is how many more there are at the present pace, whatever the case
+        allows.
         """
         looks, voxel_size = self.steadiness.looks, self.case.image.voxel_size
         found = {"permeability": permeability_fact(looks[-1], voxel_size)} if looks else {}
@@ -518,7 +561,9 @@ class LatticeSimulation(Simulation):
         return {
             **found,
             "residual": Fact(self.steadiness.residual),
-            "expected end": Fact(min(float(self.case.time.end), self.step + max(left, 2.0))),
+            "expected end": Fact(
+                min(float(self.case.time.end), self.step + max(left, 2.0)), left=left
+            ),
         }
 
     def warnings(self) -> list[str]:
@@ -570,13 +615,13 @@ class LatticeSimulation(Simulation):
             axis=AXES[axis],
             k=means.column[::-1] * voxel_size**2,
             velocity=velocity,
-            tortuosity=speed / along[axis] if along[axis] else math.nan,
+            tortuosity=speed / along[axis] if means.permeability and along[axis] else math.nan,
             wall_force=sums.wall_force[::-1] * (units.force or 1.0),
             driving_force=sums.driving_force[::-1] * (units.force or 1.0),
             mach=sums.mach,
             reynolds=reynolds,
             reynolds_length=length * voxel_size,
-            converged=ended == CONVERGED,
+            converged=ended in (CONVERGED, NO_PATH),
             ended=ended,
             residual=self.steadiness.residual,
             resolution_error=self.resolution_error(axis),

@@ -36,10 +36,12 @@ class Connectivity:
     percolates: tuple[bool, bool, bool]  # whether any component does, along z, y and x
 
     def without_layers(self, added: int) -> Connectivity:
-        """Return the same of an image without voxels that were added as pore, all of them kept."""
-        return replace(
-            self, voxels=self.voxels - added, pores=self.pores - added, kept=self.kept - added
-        )
+        """Return the same of an image without voxels that were added as pore.
+
+        All of them are kept, if anything is.
+        """
+        kept = max(0, self.kept - added)
+        return replace(self, voxels=self.voxels - added, pores=self.pores - added, kept=kept)
 
     @property
     def porosity(self) -> float:

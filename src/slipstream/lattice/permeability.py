@@ -38,6 +38,7 @@ from slipstream.lattice.permeability_result import (
     CONVERGED,
     INTERRUPTED,
     MOST_STEPS,
+    NO_PATH,
     ROUND_OFF,
     AxisFlow,
     Permeability,
@@ -198,7 +199,7 @@ def permeability(
         (fewer if memory is short); 0: none, to follow the flow in time.
     coarse_start : bool
         Whether Stokes flow begins from that through voxels twice and four times as large, which
-        also tells how well the pores are resolved; a restart begins from its state.
+        also shows how well the pores are resolved; a restart begins from its state.
     precision : {"float64", "float32", "mixed", "float16"}
         Precision of populations and arithmetic.
     partition : {"bisection", "cartesian"}
@@ -234,7 +235,7 @@ def permeability(
     Raises
     ------
     InputError
-        If an argument is not accepted, the image has no pores or no path through them.
+        If an argument is not accepted, or the image has no pores.
     RunError
         If flow with inertia becomes unphysically fast, beyond a Mach number of 0.3, or if the
         velocity is not finite.
@@ -245,7 +246,8 @@ def permeability(
     Warns
     -----
     RuntimeWarning
-        If opposite faces do not match, so that pores face solid; if many pores are one or two
+        If no path leads through the pores along an axis, so that k is 0 there; if opposite faces
+        do not match, so that pores face solid; if many pores are one or two
         voxels wide, where the flow is not resolved; if flow with inertia is so fast
         that compressibility matters, beyond a Mach number of 0.1; or if the tolerance was not
         reached within the steps allowed.
@@ -336,14 +338,15 @@ class _Watch:
         """Return why the flow along an axis ends after the present step; empty if it goes on."""
         steps, comm = simulation.flow.steps, simulation.comm
         is_look = steps % simulation.case.convergence.interval == 0
-        is_look = is_look or ended in (CONVERGED, MOST_STEPS)
+        is_look = is_look or ended in (CONVERGED, MOST_STEPS, NO_PATH)
         if not is_look and (comm is not None or not self._interruption.requested()[0]):
             return ""
         self.is_interrupted = self._interruption.requested()[0]
         if self.is_interrupted and ended in ("", MOST_STEPS):
             ended = INTERRUPTED
-        if self._callback is not None and self._asks_to_stop(simulation) and ended != CONVERGED:
-            ended = CALLBACK
+        if self._callback is not None:
+            is_to_stop = self._asks_to_stop(simulation)
+            ended = CALLBACK if is_to_stop and ended not in (CONVERGED, NO_PATH) else ended
         if ended:
             self.seconds += time.perf_counter() - self._began
             if ended == MOST_STEPS:

@@ -26,6 +26,8 @@ from slipstream.printable_text import html_table
 # Why a flow ended. Round-off leaves more than the tolerance.
 CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callback", "interrupted"
 ROUND_OFF = "round-off"
+# Nothing can flow along the axis.
+NO_PATH = "no path"
 
 
 class FlowFields(Mapping[str, Field]):
@@ -138,9 +140,10 @@ class AxisFlow:
     reynolds_length : float
         The square root of the permeability (Ward 1964), in the unit of lengths.
     converged : bool
-        Whether the tolerance was reached.
-    ended : {"converged", "max_steps", "callback", "interrupted", "round-off"}
-        Why the flow ended; round-off keeps it from coming nearer to the steady flow.
+        Whether the tolerance was reached, or k is 0 for want of a path.
+    ended : {"converged", "max_steps", "callback", "interrupted", "round-off", "no path"}
+        Why the flow ended; round-off keeps it from coming nearer to the steady flow. If no path
+        leads along the axis, the fluid is at rest.
     residual : float
         Estimated relative distance of k from that of the steady flow; 1 if it is unknown. Of an
         accelerated flow it was above the true error in 96 to 100 % of the media that were tested.
@@ -178,6 +181,8 @@ class AxisFlow:
     def reynolds_number(self, length: float) -> float:
         """Return the Reynolds number with another length, such as the grain diameter."""
         check_positive(length=length)
+        if not self.reynolds_length:
+            return self.reynolds
         return self.reynolds * length / self.reynolds_length
 
     def speed_histogram(self, bins: int = 100) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What flow through a coarser image tells of that through the image itself, before it is computed.
+"""Estimates for flow through an image, before it is computed, from flow through a coarser one.
 
 With voxels f times as large and a viscosity f times smaller, momentum crosses pores, and pressure
 the sample, in f times fewer steps; velocities are f times smaller. Such a *pilot* costs f^4 times
@@ -20,7 +20,7 @@ from slipstream.lattice.darcy import drive_of
 from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_report import narrow_doubt, narrow_fact
 from slipstream.lattice.permeability import FlowProgress, permeability
-from slipstream.lattice.permeability_result import Permeability
+from slipstream.lattice.permeability_result import NO_PATH, Permeability
 from slipstream.simulation.solver_values import Fact, PilotFindings
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _MOST_VOXELS, _FACTORS = 1 << 19, (2, 4)
 def pilot_findings(
     simulation: LatticeSimulation, first_step: float, target: float, seconds: float
 ) -> PilotFindings:
-    """Return what a pilot, of so many seconds at most, and the image tell of a run. Collective."""
+    """Estimate a run from its image and a pilot of so many seconds at most. Collective."""
     found = PilotFindings()
     found.facts["narrow pores"] = narrow_fact(simulation.subdomain)
     doubt = narrow_doubt(simulation.subdomain)
@@ -94,7 +94,7 @@ def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Per
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return permeability(
+            result = permeability(
                 coarse,
                 axis=axis,
                 pore=1,
@@ -115,6 +115,7 @@ def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Per
                 device=simulation.device,
                 comm=simulation.comm,
             )
-        except SlipstreamError:
-            # Throats that a coarse image closes, or a flow that is too fast for it.
+        except SlipstreamError:  # as of a flow that is too fast for a coarse image
             return None
+    # Larger voxels may close throats.
+    return None if result.flow.ended == NO_PATH else result

@@ -20,6 +20,7 @@ from slipstream.device.array_addresses import merged_axes
 from slipstream.outofcore.file_arrays import FileHome, MappedFiles, files_of
 from slipstream.outofcore.file_transfers import FileTransfer
 from slipstream.schedule import StepGraph
+from slipstream.schedule.step_graph import Node
 
 # Bytes of rows that copy engines write to the host at less than full speed.
 _SHORT_ROW = 32 << 10
@@ -29,6 +30,9 @@ _PART = 4096
 
 # By whether a file is read.
 _LABELS = {True: "read", False: "write"}
+# Transfers of files, each way, that are under way at the same time: while the last requests of one
+# are waited for, a drive has those of the next.
+_AT_ONCE = 4
 
 COPIES = ("memcpy2D", "zero-copy", "packed")
 
@@ -38,6 +42,14 @@ class HostDeviceCopier:
 
     def __init__(self, device: Device, home: Device, copies: str) -> None:
         self._device, self._home, self._copies = device, home, copies
+        self._turn = 0
+        # The transfer of files each way that another of the same tile may join: its graph's nodes,
+        # its place among them, and what it does.
+        self._latest: dict[bool, tuple[list[Node], int, FileTransfer]] = {}
+
+    def begin_tile(self) -> None:
+        """Begin a tile, whose transfers of files are others than those before."""
+        self._latest.clear()
 
     def staging(self, size: int) -> Array | None:
         """Return memory of so many bytes in which boxes are packed, if they are.
@@ -74,8 +86,9 @@ class HostDeviceCopier:
             shape, _ = merged_axes(target, source)
             is_slow = len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
         if files is not None and staging is None:
-            operation, label = FileTransfer(target, source, files, inward), _LABELS[inward]
-        elif files is None and (self._copies == "zero-copy" or is_slow):
+            self._record_transfer(graph, target, source, files, inward, self._device)
+            return
+        if files is None and (self._copies == "zero-copy" or is_slow):
             operation = copy_box(self._device, target, source)
         elif staging is None:
             operation = self._device.copy(target, source)
@@ -87,9 +100,36 @@ class HostDeviceCopier:
             reads=[source],
             writes=[target],
             label=label,
-            category="copy" if label not in _LABELS.values() else "io",
+            category="copy",
             lane=lane,
             device=self._device,
+        )
+
+    def _record_transfer(
+        self,
+        graph: StepGraph,
+        target: Array,
+        source: Array,
+        files: MappedFiles,
+        inward: bool,
+        device: Device,
+    ) -> None:
+        """Record a transfer of files, together with those of the same tile if that may be."""
+        nodes, index, operation = self._latest.get(inward, ([], 0, None))
+        if nodes is graph.nodes and operation and graph.extend(index, [source], [target]):
+            operation.add(target, source, files)
+            return
+        operation = FileTransfer(target, source, files, inward)
+        self._latest[inward] = graph.nodes, len(graph.nodes), operation
+        self._turn += 1
+        graph.add(
+            operation,
+            reads=[source],
+            writes=[target],
+            label=_LABELS[inward],
+            category="io",
+            lane=f"{_LABELS[inward]} {self._turn % _AT_ONCE}",
+            device=device,
         )
 
     def _record_packed(
@@ -108,18 +148,17 @@ class HostDeviceCopier:
             on_host = inward == (number == 0)
             device = self._home if on_host else self._device
             label = "pack" if on_host else "copy in" if inward else "copy out"
-            operation: Operation
             if on_host and files is not None:
-                operation, label = FileTransfer(to, of, files, inward), _LABELS[inward]
-            else:
-                operation = copy_box(device, to, of) if on_host else device.copy(to, of)
+                self._record_transfer(graph, to, of, files, inward, device)
+                continue
+            operation = copy_box(device, to, of) if on_host else device.copy(to, of)
             graph.add(
                 operation,
                 reads=[of],
                 writes=[to],
                 label=label,
-                category="copy" if not on_host else "pack" if files is None else "io",
-                lane=label if on_host and files is not None else lane,
+                category="pack" if on_host else "copy",
+                lane=lane,
                 device=device,
             )
 

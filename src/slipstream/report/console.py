@@ -26,10 +26,7 @@ from slipstream.case.common_tables import Case
 from slipstream.mpi_launch import TERMINAL, launched_size
 from slipstream.printable_text import one_line, printable
 from slipstream.report.notebook_output import NotebookBar
-from slipstream.report.number_text import duration, quantity
-
-# The part of a run whose categories of work are known.
-STEPPING = "time steps"
+from slipstream.report.number_text import REST, STEPPING, duration, inner_times, quantity
 
 
 def make_console() -> Console:
@@ -206,10 +203,10 @@ def summarise(console: Console, summary: Summary) -> None:
         table.add_row(Text(printable(name)), Text(printable(value)), Text(printable(remark)))
     table.add_section()
     rest = max(summary.wall - sum(summary.parts.values()), 0.0)
-    for name, seconds in {**summary.parts, "waiting and the rest": rest}.items():
+    for name, seconds in {**summary.parts, REST: rest}.items():
         table.add_row(name, duration(seconds), f"{100 * seconds / summary.wall:.0f} %")
         if name == STEPPING:
-            for category, inner in sorted(summary.timers.items(), key=lambda item: -item[1]):
+            for category, inner in inner_times(seconds, summary.timers):
                 table.add_row(f"  {category}", Text(duration(inner), style="dim"), "")
     console.print(table, highlight=False)
     if summary.stopped_by:

@@ -1,6 +1,10 @@
 """Numbers as people write them: with metric prefixes, in minutes and hours, in multiples of pi."""
 
 import math
+from collections.abc import Mapping
+
+# The part of a run whose categories of work are known, and what no part or category has.
+STEPPING, REST = "time steps", "waiting and the rest"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -45,3 +49,13 @@ def scaled_unit(unit: str, largest: float) -> tuple[float, str]:
     prefixes = {1.0: "m", 1e-3: "mm", 1e-6: "µm"}
     factor = next((factor for factor in prefixes if largest >= factor), 1e-9)
     return factor, prefixes.get(factor, "nm")
+
+
+def inner_times(seconds: float, timers: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return the seconds of steps by category, the largest first, and last what these leave.
+
+    Categories overlap where communication hides behind work: then nothing is left.
+    """
+    inner = sorted(timers.items(), key=lambda one: -one[1])
+    rest = seconds - sum(timers.values())
+    return [*inner, (REST, rest)] if inner and rest > 0 else inner

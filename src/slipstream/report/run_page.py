@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slipstream.io.run_folder import RunFolder
 from slipstream.io.run_record import RunRecord, Segment
-from slipstream.report.number_text import duration
+from slipstream.report.number_text import STEPPING, duration, inner_times
 from slipstream.report.page_style import (
     escaped,
     facts,
@@ -203,8 +203,8 @@ def _timers(last: Segment) -> str:
     rows = []
     for name, seconds in last.parts.items():
         rows.append(_bar(name, seconds, seconds / whole, ""))
-        if name == "time steps":
-            inner = sorted(last.timers.items(), key=lambda one: -one[1])
+        if name == STEPPING:
+            inner = inner_times(seconds, last.timers)
             largest = max([seconds, *last.timers.values()])
             rows += [
                 _bar(kind, one, seconds / whole * one / largest, "inner") for kind, one in inner

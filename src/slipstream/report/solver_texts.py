@@ -65,6 +65,23 @@ def progress_text(simulation: Simulation, step_size: float) -> str:
     return ", ".join(parts)
 
 
+def shortfall_text(simulation: Simulation) -> str:
+    """Return how far a flow that is not steady is from that; empty if it is not known."""
+    shown = simulation.indicators()
+    if "residual" not in shown or not shown["residual"].value < 1:
+        return ""
+    left = steps_left(simulation)
+    pace = f", about {left} steps more at its pace by now" if left else ""
+    return f"{shown['residual'].value:.2g} from steady{pace}"
+
+
+def steps_left(simulation: Simulation) -> int:
+    """Return how many more steps it takes until a flow is steady, an even number; 0: unknown."""
+    end = simulation.indicators().get("expected end")
+    left = math.inf if end is None else end.get("left")
+    return 2 * math.ceil(left / 2) if math.isfinite(left) else 0
+
+
 def result_texts(simulation: Simulation, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
     """Return a value and a remark, which may be empty, by name of what was found. Collective.
 
@@ -230,6 +247,14 @@ _ADVECTION: Mapping[str, _Text] = {
     "ranks": _blocks,
 }
 
+
+def _taylor(fact: Fact, case: Any) -> tuple[str, str]:
+    name = "Kolmogorov" if fact.get("kraichnan_scale") is None else "Kraichnan"
+    smallest = fact.get(f"{name.lower()}_scale")
+    remark = f"Taylor scale {fact.get('taylor_scale'):.3g}, {name} scale {smallest:.3g}"
+    return f"{fact.value:.3g}", remark
+
+
 # -- lattice ---------------------------------------------------------------------------------------
 
 
@@ -252,6 +277,8 @@ def _porosity(fact: Fact, case: LatticeCase) -> str:
 
 
 def _pores(fact: Fact, case: LatticeCase) -> str:
+    if fact.get("isolated") == fact.value:
+        return f"{fact.value:,} voxels, all of them isolated: nothing flows"
     fate = "removed" if case.image.isolated == "remove" else "kept"
     return f"{fact.value:,} voxels, {fact.get('isolated'):,} of them isolated and {fate}"
 
@@ -362,6 +389,11 @@ _OF_THE_STEP: Mapping[str, _Text] = {
     "storage": lambda fact, case: _storage(fact, case) if fact.get("tried") else "",
 }
 _RESULTS: Mapping[str, _Row] = {
+    "turnover time": (
+        "{0:.3g}",
+        "integral scale {integral_scale:.3g} over rms velocity {rms_velocity:.3g}",
+    ),
+    "Taylor Reynolds number": _taylor,
     "largest Courant number": ("{0:.3g}", "at t = {time:.4g}"),
     "least kmax_eta": lambda fact, case: (
         below(fact.value, 1),

@@ -5,6 +5,7 @@ then sum up. Whatever ends a run early, what was written stays and is readable.
 """
 
 import contextlib
+import math
 import shlex
 import time as clock
 import tomllib
@@ -24,7 +25,6 @@ from slipstream.io.run_record import EndedBy
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
 from slipstream.report.console import (
-    STEPPING,
     Progress,
     Summary,
     announce,
@@ -33,7 +33,7 @@ from slipstream.report.console import (
     show_warnings,
     summarise,
 )
-from slipstream.report.number_text import duration, quantity
+from slipstream.report.number_text import STEPPING, duration, quantity
 from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, PictureProcess
 from slipstream.report.run_checks import CHECKED, run_checks
@@ -42,7 +42,9 @@ from slipstream.report.solver_texts import (
     description,
     progress_text,
     result_texts,
+    shortfall_text,
     step_description,
+    steps_left,
 )
 from slipstream.running.output_writer import OutputWriter
 from slipstream.running.run_recorder import RunLog, RunRecorder
@@ -258,7 +260,7 @@ class _CaseRun:
             self._output.go_on(self._earlier.kept.aside)
 
     def _fail(self, error: BaseException) -> None:
-        """Keep what there is; what ended the run is what is told, also if this is lost with it."""
+        """Keep what there is; the error that ended the run is reported, even if this fails too."""
         writer, folder = self._writer, self._folder
         self._log.error(str(error) or type(error).__name__)
         with contextlib.suppress(RunError):
@@ -499,13 +501,16 @@ def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
     case = simulation.case
     if not case.ends_early or simulation.finished:
         return ""
-    most = case.time.max_steps
-    longer = "" if most is None else f" --set time.max_steps={2 * most}"
+    most, far = case.time.max_steps, shortfall_text(simulation)
+    # With a margin, as the pace may slacken.
+    enough = simulation.step + 2 * math.ceil(0.6 * steps_left(simulation))
+    longer = "" if most is None else f" --set time.max_steps={max(2 * most, enough)}"
     if loop.is_at_end():
-        longer = f" --set time.end={2 * case.time.end}"
+        longer = f" --set time.end={max(2 * case.time.end, enough)}"
+    told = f"not converged, {far}" if far else "not converged"
     if not case.output.checkpoint:
-        return f"not converged: run again with{longer}"
-    return f"not converged: go on with {_resume(folder)}{longer}"
+        return f"{told}: run again with{longer}"
+    return f"{told}: go on with {_resume(folder)}{longer}"
 
 
 def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: str = "") -> str:

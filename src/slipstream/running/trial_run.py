@@ -39,7 +39,7 @@ from slipstream.io.stored_layout import stored_layout
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
 from slipstream.report.console import announce, make_console
-from slipstream.report.number_text import counted, duration
+from slipstream.report.number_text import STEPPING, counted, duration
 from slipstream.report.picture_process import PictureProcess
 from slipstream.report.solver_texts import description, pilot_texts
 from slipstream.running.output_writer import OutputWriter, counts_until, files_warning
@@ -173,7 +173,7 @@ def check_run(
     with together(simulation.comm):
         trial, pilot = _try(simulation, folder, console, kmax_eta)
         # Summing up may take memory too, of a run that is long enough.
-        stepping = cost_of(case, trial, pilot).parts["time steps"]
+        stepping = cost_of(case, trial, pilot).parts[STEPPING]
         simulation.findings(stepping, max(1, trial.steps))
         trial.hosts = _memory_of_hosts(simulation.comm)
     compiled = trial.starting < 0
@@ -194,6 +194,7 @@ def _try(
 ) -> tuple[Trial, PilotFindings]:
     """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
     trial = Trial(memory_free=_memory_free())
+    simulation.check_size()
     announce(console, simulation.case, description(simulation), folder)
     before, imported = _kernels(), own_age()
     began = clock.perf_counter()
@@ -423,7 +424,7 @@ def cost_of(case: Case, trial: Trial, pilot: PilotFindings) -> RunCost:
     disk = trial.more_bytes + sum(kept[kind] * trial.bytes.get(kind, 0.0) for kind in kept)
     parts = {
         "start": trial.starting,
-        "time steps": stepping,
+        STEPPING: stepping,
         "diagnostics and output": output,
         "pictures": trial.picture_seconds,
     }
@@ -470,7 +471,7 @@ def _show(
     about = "at most " if case.ends_early and pilot.steps is None else about
     how = pilot.source if pilot.steps is not None else ""
     how = how or ("" if fixed else "if the first step's size stays")
-    add("time steps", f"{about}{cost.steps:.0f}" + (f", {how}" if how else ""))
+    add(STEPPING, f"{about}{cost.steps:.0f}" + (f", {how}" if how else ""))
     parts = ", ".join(f"{name} {duration(one)}" for name, one in cost.parts.items() if one)
     add("wall time", f"about {duration(cost.wall)}: {parts}")
     plural = "step" if trial.steps == 1 else "steps"

@@ -87,5 +87,5 @@ def check_memory(
         raise InputError(
             f"{what} needs {need / 2**30:.3g} GiB on {name}, of which {free / 2**30:.3g} GiB are "
             f"free; use {less}, more ranks on more devices (about {enough} like this one in all), "
-            'or numerics.precision = "float32"'
+            'or numerics.precision = "float32"; `slipstream project` is for other machines'
         )

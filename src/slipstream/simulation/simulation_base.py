@@ -9,8 +9,10 @@ family. All ranks must call what is marked *collective*, in the same order.
 
 from __future__ import annotations
 
+import contextlib
+import time as clock
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +163,10 @@ class Simulation(ABC):
                 free=[device.memory_free() for device, _ in needs],
             ),
         }
+
+    def check_size(self) -> None:
+        """Refuse what is far too large for this machine, before anything is read. Collective."""
+        return
 
     @abstractmethod
     def memory(self) -> list[tuple[Device, int]]:
@@ -367,6 +373,15 @@ class Simulation(ABC):
         """Yield one kind of `STATISTICS`: small arrays, whole on every rank. Collective."""
         return iter(())
 
+    @property
+    def path_kinds(self) -> Sequence[str]:
+        """The kinds of output that are paths of particles, with an interval of the case each."""
+        return ()
+
+    def paths(self, kind: str) -> Iterator[Field]:
+        """Yield positions, and what else is recorded, of particles by identity. Collective."""
+        return iter(())
+
     @abstractmethod
     def fields(self) -> Iterator[Field]:
         """Yield the fields for people to look at, in the same order on all ranks. Collective."""
@@ -431,7 +446,7 @@ def wanted_device(case: Case, device: str) -> str:
 
 
 class StepTimer:
-    """Times some steps, and extrapolates.
+    """Times some steps node by node, and extrapolates; what comes between nodes it times in full.
 
     An eager timer also times the first step, typical or not, for runs of a single step.
     """
@@ -439,6 +454,7 @@ class StepTimer:
     def __init__(self, eager: bool = False) -> None:
         self._eager = eager
         self._totals: dict[str, float] = {}
+        self._measured: dict[str, float] = {}
         self._timeline = Timeline()
         self._timed = self._steps = 0
 
@@ -455,10 +471,20 @@ class StepTimer:
         for category, one in seconds.items():
             self._totals[category] = self._totals.get(category, 0.0) + one
 
+    @contextlib.contextmanager
+    def measured(self, category: str) -> Iterator[None]:
+        """Add the seconds that this takes to a category, unless no step has begun yet."""
+        began = clock.perf_counter()
+        yield
+        if self._steps:
+            seconds = clock.perf_counter() - began
+            self._measured[category] = self._measured.get(category, 0.0) + seconds
+
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of all steps so far by category, extrapolated from those timed."""
+        """Return the seconds of all steps so far by category, extrapolated or measured."""
         factor = self._steps / self._timed if self._timed else 0.0
-        return {category: factor * seconds for category, seconds in self._totals.items()}
+        found = {category: factor * seconds for category, seconds in self._totals.items()}
+        return found | self._measured
 
     def write(self, folder: Path, title: str, rank: int) -> list[Path]:
         """Write the last step that was timed, as picture and Chrome trace; return the picture."""

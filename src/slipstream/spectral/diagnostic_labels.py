@@ -12,10 +12,6 @@ _LABELS = {
     "enstrophy": "enstrophy, mean of w.w/2, w = curl {} (non-dimensional)",
     "helicity": "helicity, mean of {}.w (non-dimensional)",
     "divergence": "root mean square of div {} (non-dimensional)",
-    "taylor_reynolds": "Taylor-scale Reynolds number, E sqrt(20 / (3 viscosity eps)), with the "
-    "energy E of the velocity and eps = 2 viscosity enstrophy",
-    "kmax_eta": "resolution, largest wavenumber times Kolmogorov length (viscosity^3 / eps)^(1/4), "
-    "eps = 2 viscosity enstrophy; 1 and more resolves",
     "budget_residual": "residual of the energy budget since the row before, "
     "(dE/dt + losses - gains) / dissipation; an error where products conserve energy; "
     "not a number in the first row",
@@ -23,22 +19,56 @@ _LABELS = {
     "the largest of all exchanges",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
-_PLANE_RESOLUTION = (
-    "resolution in two dimensions, largest wavenumber times Kraichnan length "
-    "(viscosity^3 / chi)^(1/6), chi = 2 viscosity palinstrophy; 1 and more resolves"
-)
+# By whether the flow is in a plane.
+_SCALES = {
+    False: {
+        "rms_velocity": "root mean square u' of a velocity component, without the mean",
+        "integral_scale": "longitudinal integral scale L, pi/(2 u'^2) times the sum of E(k)/k",
+        "turnover_time": "turnover time of the large eddies, integral scale over rms velocity",
+        "taylor_scale": "transverse Taylor scale, u' sqrt(15 viscosity / eps), "
+        "eps = 2 viscosity enstrophy",
+        "taylor_reynolds": "Taylor-scale Reynolds number, rms velocity times Taylor scale over "
+        "viscosity",
+        "kolmogorov_scale": "Kolmogorov length (viscosity^3 / eps)^(1/4), eps = 2 viscosity "
+        "enstrophy",
+        "kolmogorov_time": "Kolmogorov time sqrt(viscosity / eps), eps = 2 viscosity enstrophy",
+        "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
+    },
+    True: {
+        "rms_velocity": "root mean square u' of a velocity component in the plane, without the "
+        "mean",
+        "integral_scale": "longitudinal integral scale L in two dimensions, 2/u'^2 times the sum "
+        "of E(k)/k",
+        "turnover_time": "turnover time of the large eddies, integral scale over rms velocity",
+        "taylor_scale": "transverse Taylor scale in two dimensions, u' sqrt(8 viscosity / eps), "
+        "eps = 2 viscosity enstrophy",
+        "taylor_reynolds": "Taylor-scale Reynolds number, rms velocity times Taylor scale over "
+        "viscosity",
+        "kraichnan_scale": "Kraichnan length (viscosity^3 / chi)^(1/6), chi = 2 viscosity "
+        "palinstrophy",
+        "kraichnan_time": "Kraichnan time chi^(-1/3), chi = 2 viscosity palinstrophy",
+        "kmax_eta": "resolution in two dimensions, largest wavenumber times Kraichnan length; 1 "
+        "and more resolves",
+    },
+}
 # Energies of more fields than these are not told apart in pictures.
 _MOST_PARTS = 4
 _KINDS = {"velocity": "kinetic"}
 
 
 def labels_of(
-    fields: list[FieldParts], is_forced: bool, has_driving: bool, is_plane: bool = False
+    fields: list[FieldParts],
+    is_forced: bool,
+    has_driving: bool,
+    is_plane: bool = False,
+    plane_vectors: list[str] | None = None,
 ) -> dict[str, str]:
-    """Return the long names of the diagnostics and spectra of a model."""
+    """Return the long names of the diagnostics and spectra of a model.
+
+    `plane_vectors` are those that follow from scalars in a plane.
+    """
     labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
-    if is_plane:
-        labels["kmax_eta"] = _PLANE_RESOLUTION
+    labels |= _SCALES[is_plane]
     if is_forced:
         labels["injection"] = "power of forces, mean of force times field"
     if has_driving:
@@ -48,6 +78,8 @@ def labels_of(
         for field in fields:
             labels[f"{field.name}_energy"] = f"mean of half the square of {field.name}"
             labels[f"{field.name}_spectrum"] = f"spectrum of {field.name}, sums to its energy"
+    for name in plane_vectors or []:
+        labels[f"{name}_spectrum"] = f"spectrum of {name}, sums to half its mean square"
     for prefix, field in vectors_of(fields):
         for name in ("enstrophy", "helicity", "divergence"):
             labels[prefix + name] = _LABELS[name].format(field.name)
@@ -72,30 +104,36 @@ def pictures_of(
     densities: list[str],
     means: list[str],
     cospectra: list[str],
+    plane_vectors: list[str],
     flat: str = "",
     cutoff: float = 0.0,
 ) -> PictureChoice:
     """Return what is drawn of a run: curls, the density of a complex field, or a scalar.
 
     Curves against time are energies, dissipation and injection, or the means that a model without
-    vectors has. `flat` is the axis that a plane flow does not depend on, if it is one; spectra end
-    at the `cutoff`.
+    vectors has. Where `plane_vectors` follow from scalars, spectra are those of these vectors, as
+    the energy of such scalars is not that of the flow. `flat` is the axis that a plane flow does
+    not depend on, if it is one; spectra end at the `cutoff`.
     """
     vectors = [field for field in fields if field.is_vector]
     # The two parts of a wave function are not told apart: its phase turns one into the other.
     parts = fields if 1 < len(fields) <= _MOST_PARTS and not densities else []
     energies = ("energy", *(f"{field.name}_energy" for field in parts))
     has_energy = bool(vectors) or not means
+    own_spectra = [f"{name}_spectrum" for name in plane_vectors] or [
+        "energy_spectrum",
+        *(f"{field.name}_spectrum" for field in parts),
+    ]
     curves = (energies, ("dissipation", "injection", "driving"))
     return PictureChoice(
         curves=curves if has_energy else tuple((name,) for name in means[:3]),
         curves_file="energy.png",
         peak="dissipation" if has_energy else "",
-        planes=_planes(fields, densities, flat),
-        spectra=("energy_spectrum", *(f"{field.name}_spectrum" for field in parts), *cospectra),
+        planes=_planes(fields, densities, flat, len(plane_vectors)),
+        spectra=(*own_spectra, *cospectra),
         cutoff=cutoff,
         # A wave function has no inertial range of a fluid's.
-        may_have_inertial_range=bool(vectors) and not densities,
+        may_have_inertial_range=bool(vectors or plane_vectors) and not densities,
         # Long names suit files; an axis needs few words.
         short_labels={
             "energy": r"energy of all fields $E$"
@@ -104,14 +142,14 @@ def pictures_of(
             if parts or not vectors
             else r"kinetic energy $\langle u^2 \rangle / 2$",
             "dissipation": r"dissipation $\varepsilon$",
-            "energy_spectrum": "energy per shell $E(k)$",
+            own_spectra[0]: "energy per shell $E(k)$",
             "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
             "current_density_magnitude": r"magnitude of current density $|j|$",
             **{f"vorticity_{axis}": rf"vorticity $\omega_{axis}$" for axis in AXES},
             **{f"current_density_{axis}": rf"current density $j_{axis}$" for axis in AXES},
             **{name: rf"density $|{_symbol(name)}|^2$" for name in densities},
-            **{name: f"mean of {name}" for name in means},
-            **{field.name: field.name for field in fields if not field.is_vector},
+            **{name: name.replace("_", "\n") for name in means},
+            **{f.name: f.name.replace("_", " ") for f in fields if not f.is_vector},
         },
         group_labels={"energy": "energy $E$", "dissipation": "power"},
         legend={
@@ -120,6 +158,7 @@ def pictures_of(
             "injection": "injection",
             "driving": "driving",
             **{f"{field.name}_energy": _KINDS.get(field.name, field.name) for field in parts},
+            **{f"{name}_spectrum": _KINDS.get(name, name) for name in plane_vectors},
             **{f"{field.name}_spectrum": _KINDS.get(field.name, field.name) for field in parts},
         },
     )
@@ -136,12 +175,18 @@ def drawn_curls(fields: list[FieldParts]) -> dict[str, FieldParts]:
     return found | dict(zip(["current_density"], magnetic, strict=False))
 
 
-def _planes(fields: list[FieldParts], densities: list[str], flat: str) -> tuple[PlaneChoice, ...]:
-    """Return the planes that are drawn: of plane flows the one component that curls have."""
+def _planes(
+    fields: list[FieldParts], densities: list[str], flat: str, scalars: int
+) -> tuple[PlaneChoice, ...]:
+    """Return the planes that are drawn: of plane flows the one component that curls have.
+
+    Without vectors it is the first density or scalar, or as many `scalars` as vectors follow from.
+    """
     curls = drawn_curls(fields)
     if not curls:
-        name = [*densities, fields[0].name][0]
-        return (PlaneChoice(name, f"{name}.png", "plane of largest mean square"),)
+        names = [*densities[:1], *(field.name for field in fields)][: max(1, scalars)]
+        remark = "plane of largest mean square"
+        return tuple(PlaneChoice(name, f"{name}.png", remark) for name in names)
     remarks = {"vorticity": "plane of largest enstrophy"}
     return tuple(
         PlaneChoice(

@@ -7,7 +7,7 @@ Normalisation: coefficients are those of ``u(x) = sum_k u_hat(k) exp(i k . x)``,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,25 +16,13 @@ from slipstream.device import Kernel
 from slipstream.device.row_sums import sum_of_rows
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
-
-
-def kolmogorov_length(viscosity: float, dissipation: float) -> float:
-    """Return the size of the smallest eddies."""
-    with np.errstate(over="ignore"):  # infinity tells more than an error of Python's numbers
-        return float((np.float64(viscosity) ** 3 / dissipation) ** 0.25)
-
-
-def kraichnan_length(viscosity: float, dissipation: float) -> float:
-    """Return the size of the smallest eddies in two dimensions, from what enstrophy loses."""
-    with np.errstate(over="ignore"):
-        return float((np.float64(viscosity) ** 3 / dissipation) ** (1 / 6))
+from slipstream.spectral.turbulence_scales import VectorSums, large_scales, small_scales
 
 
 class EnergyBudget:
     """Turns sums over modes into diagnostics, and remembers the energy for its budget.
 
-    Scales of turbulence need the `viscosity` of the first vector; None leaves them out. In a plane
-    the smallest is that at which enstrophy is dissipated.
+    The scales of small eddies need the `viscosity` of the first vector; None leaves them out.
     """
 
     def __init__(
@@ -61,10 +49,13 @@ class EnergyBudget:
         self,
         time: float,
         squares: np.ndarray,
-        vectors: dict[str, np.ndarray],
+        vectors: Mapping[str, VectorSums],
         power: float | None = None,
+        motion: VectorSums | None = None,
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
+
+        `motion` are the sums of the velocity, of which scales of turbulence are told.
 
         The residual compares the change of energy since the call before with what was lost and
         gained in between, by the trapezoidal rule; not-a-number at first. Two calls at one time
@@ -82,37 +73,23 @@ class EnergyBudget:
         if power is not None:
             result["injection"] = power
         for prefix, field in vectors_of(self._fields):
-            _, enstrophy, helicity, of_potential, divergence, _ = map(float, vectors[field.name])
-            result[f"{prefix}enstrophy"] = enstrophy
+            sums = vectors[field.name]
+            result[f"{prefix}enstrophy"] = sums.enstrophy
             if field.is_magnetic:
-                result |= {"current_helicity": helicity, "magnetic_helicity": of_potential}
+                result["current_helicity"] = sums.helicity
+                result["magnetic_helicity"] = sums.potential_helicity
             else:
-                result[f"{prefix}helicity"] = helicity
-            result[f"{prefix}divergence"] = math.sqrt(divergence) if divergence >= 0 else math.nan
-        if self._viscosity is not None:
-            velocity = vectors[vectors_of(self._fields)[0][1].name]
-            result |= self._scales(self._viscosity, velocity[0], velocity[1], velocity[5])
+                result[f"{prefix}helicity"] = sums.helicity
+            square = sums.square_divergence
+            result[f"{prefix}divergence"] = math.sqrt(square) if square >= 0 else math.nan
+        if motion is not None:
+            result |= large_scales(motion, self._is_plane)
+            if self._viscosity is not None:
+                flow = self._viscosity, self._largest, self._is_plane
+                result |= small_scales(motion, *flow)
         gain = driving + (power or 0.0)
         result["budget_residual"] = self._balance(time, energy, dissipation, gain)
         return result
-
-    def _scales(
-        self, viscosity: float, energy: float, enstrophy: float, palinstrophy: float
-    ) -> dict[str, float]:
-        dissipation = 2 * viscosity * float(enstrophy)
-        if not dissipation > 0:
-            return {"taylor_reynolds": 0.0, "kmax_eta": 0.0}
-        with np.errstate(over="ignore", divide="ignore"):
-            slowness = np.sqrt(np.float64(20) / (3 * viscosity * dissipation))
-        return {
-            "taylor_reynolds": float(energy * slowness),
-            "kmax_eta": self._largest
-            * (
-                kraichnan_length(viscosity, 2 * viscosity * palinstrophy)
-                if self._is_plane
-                else kolmogorov_length(viscosity, dissipation)
-            ),
-        }
 
     def _balance(self, time: float, energy: float, dissipation: float, gain: float) -> float:
         """Return the residual since the earlier call, and remember this one for the next."""
@@ -147,20 +124,20 @@ def component_sums(flow: SpectralStep) -> np.ndarray:
     return _sums_over_rows(flow, 3 * flow.problem.size, kernels[0], *arrays).reshape(3, -1)
 
 
-def vector_sums(flow: SpectralStep, first: int) -> np.ndarray:
-    """Return this rank's share of a vector's energy, enstrophy, helicities and other sums.
+def vector_sums(flow: SpectralStep, first: int, across: int | None = None) -> np.ndarray:
+    """Return this rank's share of `VectorSums`, of a vector or of its part in a plane.
 
-    Those are the squared divergence and the palinstrophy, half the mean square of the slopes of the
-    curl. The first helicity is that of the vector and its curl, the second that of its potential
-    and it.
+    `across` is the axis that the plane is normal to (0 is x).
     """
-    vector = flow.read_state()[first : first + 3]
-    kernels = budget_kernels(flow)
-    return _sums_over_rows(flow, 6, kernels[1], vector, flow.tables.wavenumbers)
+    arrays = flow.read_state()[first : first + 3], flow.tables.wavenumbers
+    kernel, size = budget_kernels(flow)[1], len(VectorSums._fields)
+    return _sums_over_rows(flow, size, kernel, *arrays, last=(3 if across is None else across,))
 
 
-def _sums_over_rows(flow: SpectralStep, size: int, kernel: Kernel, *arrays: Array) -> np.ndarray:
+def _sums_over_rows(
+    flow: SpectralStep, size: int, kernel: Kernel, *arrays: Array, last: Sequence[int] = ()
+) -> np.ndarray:
     nz, ny, _ = flow.problem.geometry.stored_shape
     sums = flow.device.zeros((nz * ny, size), np.float64)
-    flow.run_over_rows(kernel, *arrays, sums)
+    flow.run_over_rows(kernel, *arrays, sums, last=last)
     return sum_of_rows(flow.device, sums)

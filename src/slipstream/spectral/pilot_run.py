@@ -1,4 +1,4 @@
-"""What a case on few points tells of the same case on many: time steps, and the smallest eddies.
+"""Estimates for a case, from the same case on few points: time steps, and the smallest eddies.
 
 Large eddies, which a coarse grid has too, set velocities, and so the time steps and the energy that
 the small ones dissipate. A *pilot* is the case on so few points that it is over within seconds.
@@ -18,7 +18,7 @@ from slipstream.collective import largest
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.printable_text import below
 from slipstream.simulation.solver_values import Fact, PilotFindings
-from slipstream.spectral.energy_budget import kolmogorov_length
+from slipstream.spectral.turbulence_scales import kolmogorov_length
 
 if TYPE_CHECKING:
     from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -55,7 +55,7 @@ class Pilot:
 def pilot_findings(
     simulation: SpectralSimulation, first_step: float, target: float, seconds: float
 ) -> PilotFindings:
-    """Return what a pilot, of so many seconds at most, and the case tell of a run. Collective.
+    """Estimate a run from its case and a pilot of so many seconds at most. Collective.
 
     `target` is the kmax_eta that is wanted.
     """
@@ -127,14 +127,9 @@ def _look(small: SpectralSimulation, pilot: Pilot) -> None:
         return
     pilot.dissipations.append(2 * viscosity * found["enstrophy"])
     pilot.injections.append(found.get("injection", 0.0))
-    spectra = small.spectra()
-    wavenumbers, energies = spectra.get("velocity_spectrum", spectra["energy_spectrum"])
-    inside = wavenumbers > 0
-    energy = float(energies[inside].sum())
-    if energy > 0:
-        length = 3 * math.pi / 4 * float((energies[inside] / wavenumbers[inside]).sum()) / energy
-        velocity = math.sqrt(2 * energy / 3)
-        pilot.cascade = max(pilot.cascade, velocity**3 / length)
+    if found["integral_scale"] > 0:
+        cascade = found["rms_velocity"] ** 3 / found["integral_scale"]
+        pilot.cascade = max(pilot.cascade, cascade)
 
 
 def expected_steps(simulation: SpectralSimulation, pilot: Pilot, first: float) -> float | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from slipstream.spectral.energy_budget import (
     EnergyBudget,
     budget_kernels,
     component_sums,
-    kolmogorov_length,
     vector_sums,
 )
 from slipstream.spectral.fields_at_points import (
@@ -56,11 +55,13 @@ from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import fields_written_together, place, row_bytes
+from slipstream.spectral.particles import Particles, bytes_of_particles, check_particles
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
+from slipstream.spectral.turbulence_scales import LARGE, SMALL, VectorSums, kolmogorov_length
 
 # What not every step needs is imported where it is asked for.
 if TYPE_CHECKING:
@@ -80,10 +81,12 @@ _REMEMBERED = (
     "_largest_courant",
     "_budget",
     "_force_state",
-    "_kmax_eta",
+    "_scales",
     "_least_resolved",
     "_largest_wire_error",
 )
+# The scales that a run ends with, and what they are called there.
+_SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
 # What to do where the smallest eddies are not resolved.
 _FINER = "use more grid.points, or a larger equation.viscosity"
 
@@ -119,6 +122,7 @@ class SpectralSimulation(Simulation):
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
         ]
+        check_particles(case.particles, self.problem)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
         self.transport = self.placement.transport
@@ -155,7 +159,7 @@ class SpectralSimulation(Simulation):
         """Why the bits of the state depend on the number of ranks; empty if they do not."""
         if self.problem.wire is not None:
             return "what ranks exchange is rounded"
-        if self.case.forcing is not None and self.case.forcing.injection is not None:
+        if any(one.power is not None or one.kind == "constant-energy" for one in self.case.forcing):
             return "the force follows from a sum over ranks (forcing.injection)"
         return ""
 
@@ -166,7 +170,9 @@ class SpectralSimulation(Simulation):
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need where fields are. Collective."""
-        return [(self.placement.home, self.placement.memory())]
+        particles = bytes_of_particles(self.case.particles, self.problem)
+        taken = ranks_per_device(self.comm, self.placement.home) * particles
+        return [(self.placement.home, self.placement.memory() + taken)]
 
     def _allocate(self) -> None:
         """Allocate the fields and record the step. Collective."""
@@ -175,15 +181,19 @@ class SpectralSimulation(Simulation):
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
         )
+        self._particles = None
+        if self.case.particles:
+            self._particles = Particles(self.case.particles, self.flow, self._transport, self.comm)
         self._record()
 
     def _record(self) -> None:
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
-        steps = [self.flow.record_step()]
+        first = [] if self._particles is None else [self._particles.record]
+        steps = [self.flow.record_step(first=first)]
         if self.problem.is_staged:
-            steps = self.flow.record_parts()
+            steps = self.flow.record_parts(first)
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
@@ -197,7 +207,8 @@ class SpectralSimulation(Simulation):
     def _initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
         self._budget = self._new_budget()
-        self._kmax_eta, self._least_resolved = 0.0, (math.inf, 0.0)
+        self._scales: dict[str, float] = {}
+        self._least_resolved = math.inf, 0.0
         self._rate, self._looked_at, self._largest_wire_error = 0.0, -1, 0.0
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
         warnings, initial = self._early_warnings + self._forecast(), self._initial
@@ -209,20 +220,19 @@ class SpectralSimulation(Simulation):
 
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
-            state, stored = on_every_rank(
-                self.comm, lambda: read_state(checkpoint, earlier, folder, self.case, self.problem)
-            )
-            warnings += checkpoint.warnings
-            self.step, self.time = checkpoint.step, checkpoint.time
             lacking = lacking_fields(checkpoint, self._fields, self.problem)
-            warnings += self._exchanged(checkpoint, lacking, folder)
+            told = [*checkpoint.warnings, *self._exchanged(checkpoint, lacking, folder)]
             if initial is not None and lacking:
-                warnings += initial.warnings + initial.set(self.flow, self.comm)
-            modes = self.flow.modes_of(self.flow.state)
-            for field in self._fields:
-                if initial is None or field not in lacking:
-                    part = slice(field.first, field.first + field.size)
-                    self.device.run(self.device.copy(modes[part], state[part]))
+                told += initial.warnings + initial.set(self.flow, self.comm)
+            stored = on_every_rank(
+                self.comm,
+                lambda: self._read(
+                    partial(read_state, checkpoint, earlier, folder, self.case, self.problem),
+                    () if initial is None else lacking,
+                ),
+            )
+            warnings += told
+            self.step, self.time = checkpoint.step, checkpoint.time
             warnings += self._dropped(folder, stored)
             if self._forcing:
                 warnings += on_every_rank(
@@ -232,8 +242,30 @@ class SpectralSimulation(Simulation):
             warnings += initial.warnings + initial.set(self.flow, self.comm)
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
+        if self._particles is not None:
+            restored = self.restored
+            warnings += (
+                self._particles.begin() if restored is None else self._particles.read(restored)
+            )
+            self._record()  # with their memory
         self._warnings += warnings
         self._is_measured = False
+
+    def _read(
+        self, read: Callable[[Callable[..., None]], float | None], kept: Sequence[FieldParts]
+    ) -> float | None:
+        """Set the state, but for some fields, to modes that `read` puts; return what it returns."""
+        state, device = self.flow.state, self.device
+        modes = self.flow.modes_of(state)
+        others = [field for field in self._fields if field not in kept]
+        for field in others:
+            device.run(device.fill(state[field.first : field.first + field.size], 0))
+
+        def put(component: int, where: tuple[slice, ...], values: np.ndarray) -> None:
+            device.run(device.copy(modes[component][where], values))
+            device.synchronize()  # before the values are gone
+
+        return read(put)
 
     def _force(self) -> list[str]:
         """Set the forces of the case and of the model; return warnings. Collective."""
@@ -248,7 +280,7 @@ class SpectralSimulation(Simulation):
     def _exchanged(
         self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
     ) -> list[str]:
-        """Return what is told of fields that the state lacks, and of those that it has in vain."""
+        """Return the warnings about fields that the state lacks, or has in excess."""
         from slipstream.spectral.restart_state import superfluous
 
         how = "0" if self._initial is None else f"that of initial.flow = {self.case.initial.flow!r}"
@@ -348,11 +380,15 @@ class SpectralSimulation(Simulation):
         forcing, is_staged = self._forcing, self.problem.is_staged
         factors = forcing.prepare(self.time, step_size) if forcing else None
         self.flow.set_step_size(step_size, factors)
+        if self._particles is not None:
+            self._particles.set_step_size(step_size)
         steps = self._steps[self.flow.is_ahead]
         for substage, step in enumerate(steps):
             if forcing and is_staged:
                 forcing.before(substage)
             self.placement.run(step, profile)
+        if self._particles is not None and self._particles.after_step():
+            self._record()
         if forcing:
             forcing.after(self.step, step_size)
             self._warnings += forcing.new_warnings()
@@ -417,6 +453,8 @@ class SpectralSimulation(Simulation):
             self.placement = former
             raise
         self.device = self.placement.home
+        if self._particles is not None:
+            self._particles.attach(self.flow, self._transport)
         self._record()
 
     # -- fields, between steps ---------------------------------------------------------------
@@ -492,10 +530,15 @@ class SpectralSimulation(Simulation):
         self.note_change()
         self.flow.copy_measured(other.flow)
         self._recall_all(other._remembered())
+        if self._particles is not None and other._particles is not None:
+            self._restore_particles(other._particles.kept())
 
     def kept(self) -> dict[str, Any]:
         """Return the state, and what the next steps follow from."""
-        return {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
+        kept = {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
+        if self._particles is not None:
+            kept["particles"] = self._particles.kept()
+        return kept
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on from what a simulation of the same case has kept."""
@@ -503,6 +546,44 @@ class SpectralSimulation(Simulation):
         self.note_change()
         self.flow.restore(kept["fields"])
         self._recall_all(kept["remembered"])
+        if self._particles is not None:
+            self._restore_particles(kept["particles"])
+
+    def _restore_particles(self, kept: Sequence[Any]) -> None:
+        if self.particles.restore(kept):
+            self._record()
+
+    @property
+    def particles(self) -> Particles:
+        """The particles that the flow carries."""
+        if self._particles is None:
+            raise InputError("particles: there are none; give [[particles]], or particles=")
+        return self._particles
+
+    def place_particles(self, name: str, places: Any) -> None:
+        """Let the particles of a set begin anew at places [particle, 3]. Collective."""
+        one = self.particles.set_of(name)
+
+        def checked() -> np.ndarray:
+            values = np.asarray(places, dtype=float)
+            shape = one.settings.number, 3
+            if values.shape != shape or not np.isfinite(values).all():
+                raise InputError(
+                    f"particles[{name!r}]: the places have shape {values.shape}; accepted: finite"
+                    f" numbers of shape {shape}, the same on all ranks"
+                )
+            return values
+
+        values = on_every_rank(self.comm, checked)
+        if self.particles.set_places(one, values):
+            self._record()
+
+    @property
+    def path_kinds(self) -> Sequence[str]:
+        return [one.store for one in self.case.particles]
+
+    def paths(self, kind: str) -> Iterator[Field]:
+        yield from self.particles.sample(kind.removeprefix("particles_"), self.time)
 
     def _remembered(self) -> dict[str, Any]:
         """Return what steps and diagnostics have found out that the next ones follow from."""
@@ -520,6 +601,8 @@ class SpectralSimulation(Simulation):
         self._budget = self._new_budget()
         if self._forcing:
             self._forcing.forget_work()
+        if self._particles is not None:
+            self._particles.forget_steps()
 
     @property
     def _force_state(self) -> dict[str, Any] | None:
@@ -546,16 +629,33 @@ class SpectralSimulation(Simulation):
         unknowns = len(self.problem.model.unknowns)
         squares = sum_over_ranks(self.comm, component_sums(self.flow))[:, :unknowns]
         vectors = {
-            field.name: sum_over_ranks(self.comm, vector_sums(self.flow, field.first))
-            for field in self._fields
-            if field.is_vector
+            field.name: self._vector_sums(field) for field in self._fields if field.is_vector
         }
-        means = self._means()
-        found = self._budget.update(self.time, squares, vectors, self._power(squares))
+        means, motion = self._means(), None
+        if (velocity := self._velocity) is not None:
+            motion, flat = vectors[velocity.name], self._flat_axis
+            if flat:
+                motion = self._vector_sums(velocity, AXES.index(flat))
+        found = self._budget.update(self.time, squares, vectors, self._power(squares), motion)
+        names = (*LARGE, *SMALL[bool(self._flat_axis)])
+        self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))
         if self.problem.wire is not None:
             found["wire_error"] = self._wire_error()
         return found | means
+
+    @property
+    def _velocity(self) -> FieldParts | None:
+        """The vector whose scales are those of turbulence, if there is one."""
+        vectors = [field for field in self._fields if field.is_vector]
+        if not vectors or (vectors[0].name != "velocity" and self.problem.viscosity is None):
+            return None
+        return vectors[0]
+
+    def _vector_sums(self, field: FieldParts, across: int | None = None) -> VectorSums:
+        """Return the sums over the modes of a vector, or of its part in a plane. Collective."""
+        own = vector_sums(self.flow, field.first, across)
+        return VectorSums(*sum_over_ranks(self.comm, own).tolist())
 
     def _wire_error(self) -> float:
         """Return what the data of the last step lost between ranks. Collective."""
@@ -605,7 +705,6 @@ class SpectralSimulation(Simulation):
 
     def _note_resolution(self, kmax_eta: float) -> None:
         """Remember how well the smallest eddies are resolved; 0 is for none. Warn once."""
-        self._kmax_eta = kmax_eta
         if 0 < kmax_eta < self._least_resolved[0]:
             if kmax_eta < 1 <= self._least_resolved[0]:
                 self._warnings.append(
@@ -623,11 +722,14 @@ class SpectralSimulation(Simulation):
 
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
-        return {"kmax_eta": Fact(self._kmax_eta)}
+        return {"kmax_eta": Fact(self._scales.get("kmax_eta", 0.0))}
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
-        """Return the Courant number of fixed steps, and eddies that were not resolved."""
+        """Return the last scales, the Courant number of fixed steps, and unresolved eddies."""
         found = {}
+        for name, title in _SHOWN_SCALES.items():
+            if self._scales.get(name):
+                found[title] = Fact(self._scales[name], "", **self._scales)
         if self.courant is not None:
             most, time = self._largest_courant
             found["largest Courant number"] = Fact(most, time=time)
@@ -673,7 +775,7 @@ class SpectralSimulation(Simulation):
             for name, (first, second, _) in self._pairs.items()
         }
         own = self._fields, self._is_forced, self.problem.has_driving, bool(self._flat_axis)
-        return labels_of(*own) | means | pairs
+        return labels_of(*own, list(self.problem.model.plane_vectors)) | means | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
@@ -681,8 +783,8 @@ class SpectralSimulation(Simulation):
         densities = [f"{name}_density" for name, _ in model.complexes]
         means = list(model.means)
         cutoff = Wavenumbers(self.problem.geometry, self.problem.lengths).largest
-        pairs = list(self._pairs)
-        return pictures_of(self._fields, densities, means, pairs, self._flat_axis, cutoff)
+        pairs, carried = list(self._pairs), list(model.plane_vectors)
+        return pictures_of(self._fields, densities, means, pairs, carried, self._flat_axis, cutoff)
 
     @property
     def _flat_axis(self) -> str:
@@ -691,7 +793,10 @@ class SpectralSimulation(Simulation):
         return flat[0] if len(flat) == 1 else ""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy, and those of several fields."""
+        """Return the energy spectrum, which sums to the energy, and those of several fields.
+
+        Also those of the vectors that follow from scalars in a plane.
+        """
         ranges = {"energy_spectrum": (0, len(self.problem.model.unknowns))}
         if len(self._fields) > 1:
             for field in self._fields:
@@ -702,10 +807,23 @@ class SpectralSimulation(Simulation):
             name: (shells, energy_spectrum(self.flow, *components, self.comm))
             for name, components in ranges.items()
         }
+        energies |= {
+            f"{name}_spectrum": (shells, vector.spectrum(self.comm))
+            for name, vector in self._plane_vectors.items()
+        }
         return energies | {
             name: (shells, first.cospectrum(second, self.comm, self.time))
             for name, (first, second) in self._cospectra.items()
         }
+
+    @cached_property
+    def _plane_vectors(self) -> dict[str, Evaluation]:
+        """The vectors that follow from scalars in a plane, by name."""
+        if not self.problem.model.plane_vectors:
+            return {}
+        from slipstream.spectral.evaluation import Evaluation
+
+        return {name: Evaluation(self.flow, name) for name in self.problem.model.plane_vectors}
 
     @cached_property
     def _cospectra(self) -> dict[str, tuple[Evaluation, Evaluation]]:
@@ -808,6 +926,8 @@ class SpectralSimulation(Simulation):
                 data=modes,
                 attributes={"long_name": f"Fourier coefficients of {name}"},
             )
+        if self._particles is not None:
+            yield from self._particles.checkpoint()
         if self._forcing:
             yield from self._forcing.fields()
 

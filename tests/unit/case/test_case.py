@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.accepted import TRANSPORTS
-from slipstream.case import SOLVERS, load_case, parse_case, validate_case, write_template
+from slipstream.case import (
+    SOLVERS,
+    changed_case,
+    load_case,
+    parse_case,
+    validate_case,
+    write_template,
+)
+from slipstream.case.particle_tables import ParticleSet
 from slipstream.case.spectral_case import Forcing, SpectralStreaming, length_value
 from slipstream.case.toml_text import to_toml
 from slipstream.errors import InputError
@@ -50,6 +58,18 @@ def test_minimal_case_has_the_documented_defaults():
     assert case.output.fields_interval is None
     assert case.output.pictures
     assert case.output.checkpoint
+
+
+def test_keys_without_a_value_are_unset():
+    run = "\n[run]\nresidency = 'disk'\nmemory = '1 GiB'\nstreaming = { tiles = 4, streams = 2 }\n"
+    on_disk = parse_case(MINIMAL + run, ["run.streaming.tiles="])
+    assert (on_disk.run.streaming.tiles, on_disk.run.streaming.streams) == (None, 2)
+    off = "run.residency=device", "run.memory=", "run.streaming=", "run.scratch="
+    assert parse_case(MINIMAL + run, off) == parse_case(MINIMAL, ["run.residency=device"])
+    # What a key would displace stays where the key is unset.
+    assert parse_case(MINIMAL, ["time.cfl="]) == parse_case(MINIMAL)
+    changed = changed_case(on_disk, {"run.memory": None, "time.step": None, "time.cfl": 0.5})
+    assert (changed.run.memory, changed.time.step, changed.time.cfl) == (None, None, 0.5)
 
 
 def test_example_case_loads():
@@ -99,6 +119,9 @@ def test_case_is_frozen():
         ("solver=spectrl", ["solver", "'spectral'"]),
         ("nonsense", ["nonsense", "section.key=value"]),
         ("title.x=3", ["title"]),
+        ("run.memry=", ["run.memry", "memory"]),
+        ("grid.points=", ["grid.points", "is required"]),
+        ("run.memory=1 GiB", ["'memory' goes with", "--set run.memory="]),
     ],
 )
 def test_wrong_settings_are_named_in_one_line(override, expected):
@@ -151,6 +174,11 @@ def test_command_line_displaces_what_cannot_stand_beside_it():
     restarted = parse_case(MINIMAL, ["initial.restart=runs/a"]).initial
     assert (restarted.flow, restarted.restart, restarted.amplitude) == (None, "runs/a", None)
     assert "both given" in failure("time.cfl=0.5", "time.step=0.1")
+    on_disk = MINIMAL + '[run]\nresidency = "disk"\nscratch = ["/tmp"]\nmemory = "1 GiB"\n'
+    run = parse_case(on_disk, ["run.residency=host"]).run
+    assert (run.residency, run.scratch, run.memory) == ("host", None, "1 GiB")
+    run = parse_case(on_disk, ["run.residency=device"]).run
+    assert (run.residency, run.scratch, run.memory) == ("device", None, None)
 
 
 def test_each_flow_has_its_own_keys():
@@ -234,7 +262,8 @@ def test_template_loads_and_mentions_every_key(tmp_path, solver):
     for table in set(type(case).model_fields) - {"solver", "title"}:
         section = text.partition(f"[{table}]")[2].partition("\n[")[0]
         own = getattr(case, table)
-        for key in (Forcing if own is None else type(own)).model_fields:
+        kinds = {"forcing": Forcing, "particles": ParticleSet}
+        for key in kinds.get(table, type(own)).model_fields:
             assert f"{key} = " in section, key
     if solver == "spectral":
         assert all(key in text for key in SpectralStreaming.model_fields)

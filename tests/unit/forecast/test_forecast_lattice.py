@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.case import validate_case
+from slipstream import cli
+from slipstream.case import changed_case, validate_case
 from slipstream.decomposition import Box
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
@@ -169,3 +170,34 @@ def test_overlap_hides_what_is_exchanged():
 def test_a_case_of_another_axis_or_a_closed_image_is_refused():
     with pytest.raises(InputError, match="no path leads through the pores along z"):
         forecast(case_of([8, 8, 8], sample="channel", axis="z"), MACHINE, [1])
+
+
+def test_memory_of_a_rank_includes_the_vectors_for_which_there_is_room():
+    case = case_of([32, 32, 32])
+
+    def counted(**changes):
+        changed = changed_case(case, {name.replace("_", "."): v for name, v in changes.items()})
+        return lattice_counter(changed, MACHINE)(1)
+
+    alone, whole = counted(convergence_vectors=0), counted()
+    assert alone.remark == "" and "GiB for 10 vectors" in whole.remark
+    middle = int(alone.fields_bytes + whole.fields_bytes) // 2
+    part = counted(run_memory=middle)
+    assert alone.fields_bytes < part.fields_bytes <= middle < whole.fields_bytes
+    assert " of 10, as memory allows, vectors" in part.remark
+    assert "too short for any" in counted(run_memory=int(alone.fields_bytes)).remark
+
+
+def test_the_command_forecasts_one_device_of_a_node(tmp_path, capsys):
+    case = tmp_path / "case.toml"
+    case.write_text(case_of([24, 24, 24]).to_toml())
+    told = {}
+    for devices in ("1", "8"):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(["project", str(case), "--nodes", "1", "--devices", devices])
+        assert caught.value.code == 0
+        told[devices] = capsys.readouterr().out
+    assert " 1      1 " in told["1"] and " 1      8 " in told["8"]
+    with pytest.raises(SystemExit):
+        cli.main(["project", str(case), "--devices", "9"])
+    assert "--devices 9: a node of" in capsys.readouterr().err

@@ -45,10 +45,6 @@ def refused(capsys, *arguments, status=2, **options):
         ),
         (["image.radius=0.5"], "image.radius is 0.5; accepted: a number from 1"),
         (["image.crop=[[0, 24], [0, 21], [0, 16]]"], "image.crop: [0, 21] along y is beyond the"),
-        (
-            ["image.porosity=0.01", "image.shape=[8, 8, 8]"],
-            "no path leads through the pores along z",
-        ),
         (["image.shape=[20000, 20000, 20000]"], "image: this image needs 2.24e+04 GiB on"),
         (["initial.restart=nowhere"], "nowhere: holds no checkpoint"),
         (["run.transport=nccl", "run.device=cuda"], "device 'cuda' was asked for"),
@@ -75,7 +71,6 @@ def test_what_does_not_suit_is_one_line_with_status_2(capsys, monkeypatch, setti
             "image.dtype is 'colour'; accepted: bool, uint8",
         ),
         (["image.pore=9"], "the image has no pore voxel"),
-        ([], "no path leads through the pores along z: nothing can flow"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line_with_status_2(capsys, settings, expected):

@@ -12,7 +12,14 @@ from rich.console import Console
 from slipstream.field import Field
 from slipstream.report.colour_scale import colour_scale
 from slipstream.report.console import Progress, Summary, make_console, summarise
-from slipstream.report.number_text import duration, pi_text, quantity, scaled_unit
+from slipstream.report.number_text import (
+    REST,
+    duration,
+    inner_times,
+    pi_text,
+    quantity,
+    scaled_unit,
+)
 from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
 from slipstream.report.run_pictures import (
     draw_curves,
@@ -364,6 +371,15 @@ def test_summary_names_costs_and_places(tmp_path):
     assert "stopped" not in text
     # The parts share the wall time, however much of their work overlaps.
     assert sum(map(int, re.findall(r"(\d+) %", text))) == pytest.approx(100, abs=3)
+
+
+@pytest.mark.parametrize(("seconds", "rest"), [(8.0, 3.0), (4.0, None)])
+def test_what_categories_of_steps_leave_is_shown_unless_they_overlap(seconds, rest):
+    inner = inner_times(seconds, {"compute": 1.0, "extrapolation": 4.0})
+    names = ["extrapolation", "compute"] + ([REST] if rest else [])
+    assert [name for name, _ in inner] == names
+    assert rest is None or inner[-1][1] == rest
+    assert inner_times(seconds, {}) == []
 
 
 def test_summary_tells_results_instead_of_points(tmp_path):

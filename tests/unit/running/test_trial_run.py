@@ -13,7 +13,7 @@ from slipstream.case import make_case as case_of
 from slipstream.case import parse_case
 from slipstream.device import open_device
 from slipstream.errors import InputError
-from slipstream.lattice import pilot_flow
+from slipstream.lattice import lattice_simulation, pilot_flow
 from slipstream.report.solver_texts import description, pilot_texts
 from slipstream.running import output_writer, trial_run
 from slipstream.running.output_writer import counts_until
@@ -254,6 +254,14 @@ def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
 
 
 # -- lattice ---------------------------------------------------------------------------------------
+
+
+def test_image_far_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    """Reading and analysing it could take minutes; some planes tell that it does not fit."""
+    monkeypatch.setattr(type(DEVICE), "memory_free", lambda _: 20000)
+    monkeypatch.setattr(lattice_simulation, "read_pores", None)
+    with pytest.raises(InputError, match="image: this image needs .*`slipstream project` is for"):
+        check(LATTICE, tmp_path / "run")
 
 
 def test_pores_of_one_and_two_voxels_are_narrow():

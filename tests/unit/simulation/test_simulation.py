@@ -12,6 +12,7 @@ from slipstream.errors import InputError
 from slipstream.lattice import lattice_simulation
 from slipstream.report.solver_texts import description, step_description
 from slipstream.simulation import make_simulation
+from slipstream.spectral.turbulence_scales import LARGE, SMALL
 
 SPECTRAL = {
     "grid": {"points": 16},
@@ -189,4 +190,4 @@ def test_scales_of_any_viscosity_are_numbers_or_infinity(viscosity):
     simulation = make_simulation(make_case("spectral", **tables), None, HostDevice())
     simulation.prepare()
     found = simulation.diagnostics()
-    assert found["kmax_eta"] >= 0 and found["taylor_reynolds"] >= 0
+    assert all(found[name] >= 0 for name in (*LARGE, *SMALL[False]))
