@@ -49,7 +49,7 @@ BENCHMARKS = {
         "the simulation of a turbulence case, of fields on the device or the host",
         "a step, its transforms alone, and plain 3-D transforms",
         "bytes that a step moves in a GPU's memory, by a large copy; from the host, bytes over the"
-        " bus, by copies both ways",
+        " bus, by copies both ways; from disk, the drive, or all else if that takes longer",
     ),
     "exchange": Benchmark(
         requests.ExchangeRequest,

@@ -3,8 +3,9 @@
 A transform and its rivals are timed in turn, so that all see the same noise. Two bounds of the same
 run stand beside them: a large copy, and an exchange of as many bytes without any transform. Of
 arrays on the host the bound is the bus; where copies cannot go both ways at once, it is that of one
-way after the other. Their fields are sums of products of functions of one axis each, so that any
-mode is known exactly, however large the array is.
+way after the other. Of arrays on disk it is the drive, or all else if that takes longer. Fields are
+sums of products of functions of one axis each, so that any mode is known exactly, however large the
+array is.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ from slipstream.bench.reference_ffts import (
 )
 from slipstream.bench.requests import TransformRequest
 from slipstream.bench.streaming_ways import (
+    WITHOUT_DRIVE,
     Variant,
+    bounds_of_drive,
     bus_notes,
+    drive_notes,
     measure_streams,
     print_ways,
     streamed_row,
     streams_of_ghost,
     variants_of,
+    without_drive,
 )
 from slipstream.device import Device, HostDevice
 from slipstream.exchange import Transport, make_transport
@@ -58,9 +63,11 @@ from slipstream.forecast.measured_rates import (
     ExchangeTimer,
     bus_rates,
     copy_bandwidth,
+    drive_rates,
 )
+from slipstream.outofcore.file_arrays import FileHome
 from slipstream.report.number_text import quantity
-from slipstream.schedule import Timeline
+from slipstream.schedule import StepGraph, Timeline, commit
 from slipstream.tuner import medians
 
 DIRECTIONS = ("forward", "backward")
@@ -313,13 +320,17 @@ def measure_streaming(
 
     def way(variant: Variant, rates: dict[str, float]) -> Way:
         plan = make(streaming=variant.streaming, schedule=variant.schedule)
+        streamed = cast(StreamedPlan, plan.streamed)
         if not arrays:
             settings["plan"] = plan.describe()
             if request.in_place:
                 arrays.extend(plan.empty_in_place())
             else:
                 arrays.extend((plan.empty_input(), plan.empty_output()))
-            rates.update(bus_rates(cast(StreamedPlan, plan.streamed).devices, plan.home, comm))
+            if isinstance(plan.home, FileHome):
+                rates.update(drive_rates(plan.home, comm, streamed.slabs.bus_bytes))
+            else:
+                rates.update(bus_rates(streamed.devices, plan.home, comm))
             _fill(plan, arrays[0])
         plan.remember(*arrays)
         points, modes = arrays
@@ -333,6 +344,11 @@ def measure_streaming(
             "forward": lambda: plan.forward(points, modes),
             "backward": lambda: plan.backward(modes, points),
         }
+        if isinstance(plan.home, FileHome):
+            graph = StepGraph(plan.device)
+            streamed.record_forward(graph, *(one.reshape(-1, *one.shape[-3:]) for one in arrays))
+            alone = commit(without_drive(graph), variant.schedule)
+            actions[WITHOUT_DRIVE] = alone.run
         errors = {"error of sampled modes": error, "error of the sum of squares": parseval}
         row = partial(_streamed_row, variant, plan, rates, comm, errors)
         return Way(plan.device, comm, actions, lambda: plan.profile(points, modes)["forward"], row)
@@ -353,13 +369,14 @@ def _streamed_row(
 ) -> dict[str, Any]:
     streamed = cast(StreamedPlan, plan.streamed)
     row = streamed_row(variant, streamed.slabs.bus_bytes, rates, comm, streamed.goes_both_ways)
-    bound = row["bound (s)"]
+    row |= bounds_of_drive(row, seconds)
+    bound, ways = row["bound (s)"], {name: seconds[name] for name in DIRECTIONS}
     return row | {
         "streaming": streamed.streaming.of_transform(),
         "tiles": streamed.tiles,
-        "seconds": dict(seconds),
-        "pair (s)": sum(seconds.values()),
-        "of the bound": {name: bound / one for name, one in seconds.items()},
+        "seconds": ways,
+        "pair (s)": sum(ways.values()),
+        "of the bound": {name: bound / one for name, one in ways.items()},
         "device memory (bytes)": streamed.device_bytes,
         **errors,
         "timers of forward (s)": timers_of(timeline),
@@ -437,15 +454,16 @@ def print_streaming(title: str, result: Mapping[str, Any]) -> None:
     columns: dict[str, Column] = {
         "forward": seconds("forward"),
         "back": seconds("backward"),
-        "of bus\nbound": lambda row: f"{row['of the bound']['forward']:.2f}",
+        "of the\nbound": lambda row: f"{row['of the bound']['forward']:.2f}",
     }
     first = result["rows"][0]
     squares = first.get("error of the sum of squares")
     notes = (
         result["plan"],
         *bus_notes(result, ": bound of a forward transform"),
+        *drive_notes(first),
         f"largest error of {first['error of sampled modes']:.1e} in 1000 sampled modes"
         + ("" if squares is None else f", {squares:.1e} of the sum of squares"),
     )
-    parts = ("copy in", "fft", "copy out", "pack", "communication")
+    parts = ("copy in", "fft", "copy out", "pack", "communication", "io")
     print_ways(title, result, columns, "timers of forward (s)", parts, notes)

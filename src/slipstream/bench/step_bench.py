@@ -2,6 +2,8 @@
 
 The bound of fields on a device is what the recorded step moves in its memory, at the rate of large
 copies; that of fields on the host what crosses the bus, at the rate of copies both ways at once.
+That of fields on disk is the longer of two: what is read and written, at the rate at which the
+drive takes the same shares of both, and what the step takes if files are not touched.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ from slipstream.bench.harness import (
 from slipstream.bench.reference_ffts import plain_transforms
 from slipstream.bench.requests import DNSRequest
 from slipstream.bench.streaming_ways import (
+    WITHOUT_DRIVE,
     Variant,
+    bounds_of_drive,
     bus_notes,
+    drive_notes,
     measure_streams,
     print_ways,
     streamed_row,
     streams_of_ghost,
     variants_of,
+    without_drive,
 )
 from slipstream.byte_sizes import bytes_text
 from slipstream.case import SpectralCase, validate_case
@@ -39,9 +45,10 @@ from slipstream.equations import models
 from slipstream.exchange import chosen_transport
 from slipstream.fft import Streaming
 from slipstream.fft.streamed_slabs import StreamedPasses
-from slipstream.forecast.measured_rates import bus_rates, copy_bandwidth
+from slipstream.forecast.measured_rates import bus_rates, copy_bandwidth, drive_rates
 from slipstream.forecast.noted_steps import bytes_of_step
 from slipstream.forecast.published_runs import GHOST_TRANSFORMS
+from slipstream.outofcore.file_arrays import FileHome
 from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
@@ -203,22 +210,36 @@ def measure_streamed_step(
         simulation = make(variant)
         on_every_rank(simulation.comm, simulation._allocate)
         placement, flow, comm = simulation.placement, simulation.flow, simulation.comm
-        rates.update(rates or bus_rates(placement.devices, placement.home, comm))
+        home = placement.home
+        if not rates and isinstance(home, FileHome):
+            rates.update(drive_rates(home, comm, _crossings(variant, simulation)))
+        rates.update(rates or bus_rates(placement.devices, home, comm))
         settings.update(_settings(simulation) | {"memory": simulation.case.run.memory})
         settings["memory of fields on the host (GiB)"] = placement.fields_bytes / 2**30
         simulation._initialise()
         flow.set_step_size(1e-6)
         placement.run(commit(flow.record_step(), variant.schedule))
         step = commit(flow.record_step(begins=False), variant.schedule)
+        actions = {"step": lambda: placement.run(step)}
+        if isinstance(home, FileHome):
+            alone = commit(without_drive(flow.record_step(begins=False)), variant.schedule)
+            actions[WITHOUT_DRIVE] = lambda: placement.run(alone)
 
         def profile() -> Timeline:
             placement.run(step, profile=True)
             return step.timeline
 
         row = partial(_streamed_row, variant, simulation, rates)
-        return Way(placement.device, comm, {"step": lambda: placement.run(step)}, profile, row)
+        return Way(placement.device, comm, actions, profile, row)
 
     return measure_streams(variants, way, repetitions, "seconds per step")[0] | settings
+
+
+def _crossings(variant: Variant, simulation: SpectralSimulation) -> tuple[float, float]:
+    """Return the bytes that a step moves in and out, over the bus or from and to drives."""
+    passes = cast(StreamedPasses, simulation.flow.passes)
+    update = variant.streaming.update
+    return crossings(simulation.problem, update, passes.resident.ky, passes.tiles)
 
 
 def _streamed_row(
@@ -229,8 +250,9 @@ def _streamed_row(
     timeline: Timeline,
 ) -> dict[str, Any]:
     passes, problem = cast(StreamedPasses, simulation.flow.passes), simulation.problem
-    sizes = crossings(problem, variant.streaming.update, passes.resident.ky, passes.tiles)
+    sizes = _crossings(variant, simulation)
     row, took = streamed_row(variant, sizes, rates, simulation.comm), seconds["step"]
+    row |= bounds_of_drive(row, seconds)
     return row | {
         "streaming": variant.streaming.of_step(),
         "tiles": passes.tiles,
@@ -248,7 +270,7 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
     """Print the times of each way to stream, and the bound by the bus."""
     columns: dict[str, Column] = {
         "step": "seconds per step|s",
-        "of bus\nbound": "of the bound|.2f",
+        "of the\nbound": "of the bound|.2f",
     }
     first = result["rows"][0]
     exposed = ", ".join(
@@ -264,7 +286,8 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
         f"columns of {first.get('ky whose columns stay', '?')} of {first.get('ky', '?')} ky stay"
         " there",
         *bus_notes(result, " in a step: bound"),
+        *drive_notes(first),
         f"alone, with nothing beside: {exposed or 'nothing'}",
     )
-    parts = ("copy in", "fft", "compute", "copy out", "pack", "communication")
+    parts = ("copy in", "fft", "compute", "copy out", "pack", "communication", "io")
     print_ways(title, result, columns, "timers (s)", parts, notes)

@@ -7,6 +7,7 @@ beside the pipelined one.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +28,10 @@ from slipstream.bench.harness import (
 from slipstream.byte_sizes import bytes_text
 from slipstream.fft import Streaming
 from slipstream.report.number_text import quantity
+from slipstream.schedule import StepGraph
+
+# What is timed of arrays on disk, beside what was asked for.
+WITHOUT_DRIVE = "without the drive"
 
 
 @dataclass(frozen=True)
@@ -97,13 +102,50 @@ def streamed_row(
 ) -> dict[str, Any]:
     """Return what rows of all variants have: the bytes in and out of each device, and the bound."""
     ways = [over_ranks(comm, one, max) / variant.streaming.devices for one in sizes]
-    both, one_by_one = max(ways) / rates["both"], ways[0] / rates["in"] + ways[1] / rates["out"]
+    one_way = [ways[0] / rates["in"], ways[1] / rates["out"]]
+    one_by_one = sum(one_way)
+    # A bus has a rate each way; a drive one for all that it reads and writes.
+    both = max(ways) / rates["both"] if "both" in rates else sum(ways) / rates["mixed"]
+    if "mixed" in rates:
+        both = max(both, *one_way)
     return {
         "name": variant.name,
         "schedule": variant.schedule,
         "bytes over the bus, in and out": ways,
         "bound (s)": both if goes_both_ways else one_by_one,
     }
+
+
+def without_drive(graph: StepGraph) -> StepGraph:
+    """Return a graph whose transfers of files do nothing: what all else takes."""
+    graph = copy.copy(graph)
+    graph.nodes = [
+        replace(node, operation=lambda stream: None) if node.category == "io" else node
+        for node in graph.nodes
+    ]
+    return graph
+
+
+def bounds_of_drive(row: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """Return the two bounds of arrays on disk, and the longer one; nothing of others."""
+    if WITHOUT_DRIVE not in seconds:
+        return {}
+    drive, alone = row["bound (s)"], seconds[WITHOUT_DRIVE]
+    return {
+        "bound by the drive (s)": drive,
+        "seconds without the drive": alone,
+        "bound (s)": max(drive, alone),
+    }
+
+
+def drive_notes(row: Mapping[str, Any]) -> list[str]:
+    """Return which of two bounds arrays on disk have: the drive, or all else."""
+    if "seconds without the drive" not in row:
+        return []
+    drive, alone = row["bound by the drive (s)"], row["seconds without the drive"]
+    holds = "the drive" if drive >= alone else "all else"
+    bounds = f"{quantity(drive, 's')} by the drive, {quantity(alone, 's')} by all else"
+    return [f"bounds: {bounds}; {holds} takes longer"]
 
 
 def print_ways(
@@ -136,7 +178,9 @@ def bus_notes(result: Mapping[str, Any], what: str) -> list[str]:
     # Records of earlier versions have one number.
     sizes = sizes or [first["bytes each way over the bus"]]
     crossing = " and ".join(map(bytes_text, sizes))
+    is_drive = "mixed" in result["bus (GB/s)"]
+    name = "drive in this run (GB/s)" if is_drive else "bus in this run (GB/s, each way)"
     return [
-        f"bus in this run (GB/s, each way): {rates}",
+        f"{name}: {rates}",
         f"{crossing} cross it in and out{what} {quantity(first['bound (s)'], 's')}",
     ]

@@ -324,7 +324,13 @@ def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> di
     """Return `data` with the overrides, without keys that these displace, or that None unsets."""
     merged: dict[str, Any] = _copied(data)
     unset = [key for key, value in given.items() if value is None]
-    displaced = [one for key in given if key not in unset for one in model.displaces.get(key, ())]
+    displaced = [
+        one
+        for key, value in given.items()
+        if value is not None
+        for which in (key, f"{key}={value}")
+        for one in model.displaces.get(which, ())
+    ]
     removed = [key for key in (*unset, *displaced) if _removed(merged, key)]
     for key in removed:
         for other in model.goes_with.get(key, ()):

@@ -173,7 +173,8 @@ class Output(Table):
 class Case(Table):
     """What cases of all solver families have."""
 
-    # Keys of the file that a key on the command line displaces, since they exclude each other.
+    # Keys of the file that a key on the command line, or "key=value", displaces, since they exclude
+    # each other.
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {}
     # Keys of the file that are removed together with a displaced one.
     goes_with: ClassVar[dict[str, tuple[str, ...]]] = {}

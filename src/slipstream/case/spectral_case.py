@@ -616,6 +616,10 @@ class SpectralCase(Case):
         "initial.restart": tuple(
             f"initial.{key}" for key in SpectralInitial.model_fields if key != "restart"
         ),
+        # A run goes on where its fields were not before.
+        "run.residency=device": ("run.memory", "run.scratch", "run.streaming"),
+        "run.residency=host": ("run.scratch",),
+        "run.residency=auto": ("run.scratch",),
     }
     occasions: ClassVar[dict[str, int]] = {**Case.occasions, "spectra_interval": 20}
     one_or_more: ClassVar[frozenset[str]] = frozenset({"forcing"})

@@ -40,6 +40,7 @@ from slipstream.device.device_interface import (
 )
 from slipstream.device.host_compiler import compile_library
 from slipstream.device.lane_programs import Crew, HostCall, LaneNode, LanePrograms
+from slipstream.device.mapped_files import MappedBytes, map_file, unmap, use_huge_pages
 from slipstream.device.memory_meter import note
 from slipstream.process_threads import renew_in_child, thread_count
 
@@ -313,6 +314,25 @@ class HostDevice(Device):
         return note(_aligned(shape, np.dtype(dtype)))
 
     pinned = empty
+
+    def shared_files(self, size: int) -> list[int]:
+        """Return anonymous files that `map_shared` takes, in this process and in others.
+
+        Unlike files in /dev/shm, those in memory are not limited to a part of it.
+        """
+        file = os.memfd_create("slipstream")
+        os.ftruncate(file, size)
+        return [file]
+
+    def map_shared(self, files: Sequence[int], size: int) -> np.ndarray:
+        """Return the bytes of `shared_files`, which may be closed then."""
+        address = map_file(files[0], size)
+        use_huge_pages(address, size)
+        owner = MappedBytes(address, (size,))
+        weakref.finalize(owner, unmap, address, size).atexit = False
+        array = np.asarray(owner)
+        self.pin(array)
+        return array
 
     def array(self, values: Any, dtype: Any = None) -> np.ndarray:
         values = np.ascontiguousarray(values, dtype=dtype)

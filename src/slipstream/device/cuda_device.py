@@ -136,6 +136,8 @@ class CudaDevice(Device):
 
     kind = "cuda"
     vendor: GpuVendor = NVIDIA
+    stream_class = CudaStream
+    has_graphs = True
     array_module = cupy
     lanes = 1
     # The host has nothing else to do, and messages through it advance only when polled.
@@ -156,7 +158,7 @@ class CudaDevice(Device):
         self.architecture = self._architecture(properties)
         # CuPy's own default, so that array expressions, and memory that is freed and allocated
         # again between them, are in order with the operations submitted here.
-        self.default_stream = CudaStream(self, cupy.cuda.Stream.null)
+        self.default_stream = self.stream_class(self, cupy.cuda.Stream.null)
         self.make_current()
 
     def _shared_memory_limit(self, properties: dict[str, Any]) -> int:
@@ -225,11 +227,12 @@ class CudaDevice(Device):
     def stream(self, urgent: bool = False) -> CudaStream:
         with self.context:
             priority = -1 if urgent else 0
-            return CudaStream(self, cupy.cuda.Stream(non_blocking=True, priority=priority))
+            handle = cupy.cuda.Stream(non_blocking=True, priority=priority)
+            return self.stream_class(self, handle)
 
     def stream_of(self, handle: cupy.cuda.Stream) -> CudaStream:
         """Return a stream of CuPy's as a stream of this device."""
-        return CudaStream(self, handle)
+        return self.stream_class(self, handle)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         return CudaKernel(self, kernels.source(header, constants), name)

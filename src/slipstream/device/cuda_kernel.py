@@ -142,7 +142,7 @@ def _program(text: str, device: CudaDevice) -> _Program:
 @functools.cache
 def _compiler(vendor: GpuVendor) -> SideCompiler:
     version = cupy.cuda.nvrtc.getVersion()  # which loads the library
-    library = loaded_library(vendor)
+    library = loaded_library(vendor.libraries)
     if library is None:
         raise RunError(f"CuPy has loaded no {vendor.compiler} to compile kernels with")
     return SideCompiler(library, ".".join(map(str, version)), vendor=vendor)

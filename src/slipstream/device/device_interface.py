@@ -172,6 +172,8 @@ class Device(ABC):
         Seconds for which a thread that polls leaves its core to the kernels, between two polls.
     row_bytes : int
         Rows of large arrays are best accessed where they start at multiples of this.
+    has_graphs : bool
+        Whether a stream can `capture` what it is given, to replay it by one call.
     notes : bool
         Whether nothing runs: graphs are recorded to count what their nodes access, which they keep.
     """
@@ -184,6 +186,7 @@ class Device(ABC):
     multiprocessors: int
     blocks_per_multiprocessor: int
     inline: bool = False
+    has_graphs: bool = False
     notes: bool = False
     pause: float
     row_bytes: int
@@ -194,6 +197,16 @@ class Device(ABC):
     def processor(self) -> str:
         """Return "cpu", or "gpu" for those of any vendor: what sizes of batches go by."""
         return "cpu" if self.kind == "cpu" else "gpu"
+
+    @property
+    def memory_kind(self) -> str:
+        """Return where its arrays are, as `MemoryMeter` counts them."""
+        return "host" if self.kind == "cpu" else "device"
+
+    @property
+    def memory_home(self) -> Device:
+        """Return the device whose arrays are in memory: itself, unless its arrays are in files."""
+        return self
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:

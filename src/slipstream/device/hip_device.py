@@ -1,21 +1,47 @@
-"""An AMD GPU as a device, through CuPy's build for ROCm. Untested: no part of it has ever run.
+"""An AMD GPU as a device, through CuPy's build for ROCm. No part of it has ever run on one.
 
 That build has HIP's functions by CUDA's names, so this is a `CudaDevice` but for what it lacks, as
-far as its sources (14.2) tell: CUDA graphs, which `commit` makes of kind "cuda" only; copies of
-rectangles; pinning of memory that the process has already; and memory of other ranks in which flags
-are seen while kernels run, for which the transport "peer" is refused.
+far as its sources (14.2) tell. Copies of rectangles, pinning of memory that the process has
+already, and graphs of whole steps are called in HIP's own library (`hip_runtime.py`), of which
+tests have a stand-in. Memory of other ranks in which flags are seen while kernels run is not there:
+the transport "peer" is refused.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any, cast
 
-import cupy
 import numpy as np
 
-from slipstream.device.cuda_device import CudaDevice
+from slipstream.device.array_addresses import address_of
+from slipstream.device.cuda_device import CudaDevice, CudaStream
+from slipstream.device.cuda_kernel import load_kernels
+from slipstream.device.device_interface import Operation
+from slipstream.device.hip_runtime import HipRuntime
 from slipstream.device.nvrtc_processes import AMD
 from slipstream.errors import InputError
+
+
+class HipStream(CudaStream):
+    """A stream of an AMD GPU."""
+
+    def capture(self, enqueue: Callable[[], None]) -> Operation:
+        load_kernels()
+        runtime = _runtime()
+        with self._device.context:
+            runtime.begin_capture(self.handle.ptr)
+            try:
+                enqueue()
+            except BaseException:
+                with contextlib.suppress(Exception):  # which would hide what has failed
+                    runtime.end_capture(self.handle.ptr)
+                raise
+            graph = runtime.end_capture(self.handle.ptr)
+        return lambda stream: graph.launch(cast(HipStream, stream).handle.ptr)
 
 
 class HipDevice(CudaDevice):
@@ -23,6 +49,7 @@ class HipDevice(CudaDevice):
 
     kind = "hip"
     vendor = AMD
+    stream_class = HipStream
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
@@ -35,29 +62,25 @@ class HipDevice(CudaDevice):
         return str(properties["gcnArchName"].decode())  # such as gfx90a:sramecc+:xnack-
 
     def pin(self, memory: np.ndarray) -> None:
-        raise InputError(
-            f"{self.name} cannot reach memory that ranks share on the host; accepted with device"
-            " 'hip': transport 'mpi-p2p' or 'mpi'"
-        )
+        runtime, address = _runtime(), address_of(memory)
+        with self.context:
+            is_pinned = runtime.pin(address, memory.nbytes)
+        if not is_pinned:
+            raise InputError(
+                f"{self.name} reaches memory that ranks share on the host under another address; "
+                "accepted with device 'hip': transport 'mpi-p2p' or 'mpi'"
+            )
+        weakref.finalize(memory, runtime.unpin, address).atexit = False
 
     def is_pinned(self, array: np.ndarray) -> bool:
-        try:
-            return super().is_pinned(array)
-        except cupy.cuda.runtime.CUDARuntimeError:  # HIP knows nothing of other memory
-            return False
+        with self.context:
+            return _runtime().is_pinned(address_of(array))
 
     @staticmethod
-    def _copy_rectangle(
-        target: int,
-        target_pitch: int,
-        source: int,
-        source_pitch: int,
-        width: int,
-        height: int,
-        kind: int,
-        stream: int,
-    ) -> None:
-        """Copy a rectangle row by row."""
-        for row in range(height):
-            to, of = target + row * target_pitch, source + row * source_pitch
-            cupy.cuda.runtime.memcpyAsync(to, of, width, kind, stream)
+    def _copy_rectangle(*rectangle: int) -> None:
+        _runtime().copy_rectangle(*rectangle)
+
+
+@functools.cache
+def _runtime() -> HipRuntime:
+    return HipRuntime()

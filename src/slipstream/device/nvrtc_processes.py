@@ -14,6 +14,7 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,11 +171,11 @@ def _end(process: _Process | None) -> _Process | None:
     return None
 
 
-def loaded_library(vendor: GpuVendor) -> str | None:
-    """Return the path of the vendor's run-time compiler that this process has loaded."""
+def loaded_library(names: Iterable[str]) -> str | None:
+    """Return the path of a library that this process has loaded, the first by such a name."""
     with open("/proc/self/maps") as file:
         paths = [line.rstrip("\n").partition("/")[2] for line in file]
-    for name in vendor.libraries:
+    for name in names:
         for path in paths:
             if Path(path).name.startswith(name):
                 return f"/{path}"

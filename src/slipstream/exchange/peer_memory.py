@@ -1,16 +1,14 @@
 """Memory of one rank that other ranks of its node access directly.
 
-On CPUs a shared buffer is an anonymous file in memory, which the others map too; on GPUs it is an
-allocation that the others open through CUDA's inter-process handles, so that their copy engines
-and kernels reach it over NVLink. Ranks on other nodes, or behind no link, simply do not see it.
+On CPUs a shared buffer is an anonymous file, in memory or on disk, which the others map too; on
+GPUs it is an allocation that the others open through CUDA's inter-process handles, so that their
+copy engines and kernels reach it over NVLink. Ranks on other nodes, or behind no link, do not see
+it.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import math
-import mmap
 import os
 import platform
 import weakref
@@ -21,16 +19,10 @@ import numpy as np
 
 from slipstream.array_types import Array, Communicator
 from slipstream.collective import on_every_rank
-from slipstream.device import Device, address_of
+from slipstream.device import Device, HostDevice, address_of
 from slipstream.device.memory_meter import note_owned
 from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_FAILED = ctypes.c_void_p(-1).value
 # Flags of a rank in one piece of memory; every exchange takes one or two per rank.
 FLAGS = 1 << 18
 # CUDA hands out smaller allocations from common ones of this size, whose handle they would share.
@@ -56,7 +48,7 @@ class SharedBuffer:
         if device.kind == "cuda":
             from slipstream.exchange.cuda_ipc_memory import CudaMemory as make
         self.memory = on_every_rank(comm, lambda: make(device, size))
-        note_owned(self.memory, "host" if device.kind == "cpu" else "device", size)
+        note_owned(self.memory, device.memory_kind, size)
         offers = comm.allgather((self.memory.where, self.memory.handle, size))
         self.memories: list[Any] = []
         for rank, (where, handle, length) in enumerate(offers):
@@ -106,7 +98,7 @@ class SharedArrays:
     def new_flags(self, comm: Communicator) -> None:
         """Provide flags that nobody has raised. Collective."""
         # Those before stay for ever on a GPU: other ranks have them open, and may use them still.
-        self.flags, self.flags_used = SharedBuffer(comm, self._device, 8 * FLAGS), 0
+        self.flags, self.flags_used = SharedBuffer(comm, self._device.memory_home, 8 * FLAGS), 0
         if self._device.kind == "cuda":  # new memory of the host is zero
             self._device.run(self._device.fill(self.flags.memories[comm.rank], 0))
             comm.Barrier()
@@ -177,47 +169,30 @@ class SharedArrays:
 
 
 class HostMemory:
-    """An anonymous file in memory, which other processes of the same machine map too."""
+    """Anonymous files, which other processes of the same machine map too."""
 
     def __init__(self, device: Device, size: int) -> None:
-        # Unlike files in /dev/shm, anonymous ones are not limited to a part of memory.
-        self._file, self._device = os.memfd_create("slipstream"), device
-        os.ftruncate(self._file, size)
-        self.own = self._mapped(self._file, size)
+        assert isinstance(device, HostDevice)
+        self._files, self._device = device.shared_files(size), device
+        self.own = device.map_shared(self._files, size)
         self.where = platform.node(), os.readlink("/proc/self/ns/pid")
-        self.handle = os.getpid(), self._file
+        self.handle = os.getpid(), self._files
 
     def open(self, where: Any, handle: Any, size: int) -> np.ndarray | None:
         if where != self.where:
             return None
+        process, numbers = handle
+        files: list[int] = []
         try:
-            file = os.open("/proc/{}/fd/{}".format(*handle), os.O_RDWR)
+            for number in numbers:
+                files.append(os.open(f"/proc/{process}/fd/{number}", os.O_RDWR))
         except OSError:
+            _close(files)
             return None
         try:
-            return self._mapped(file, size)
+            return self._device.map_shared(files, size)
         finally:
-            os.close(file)
-
-    def _mapped(self, file: int, size: int) -> np.ndarray:
-        # Python's own mappings keep a file each, of which a process may have few.
-        address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, 0)
-        if address == _FAILED:
-            number = ctypes.get_errno()
-            kind = MemoryError if number == errno.ENOMEM else OSError
-            raise kind(number, f"mapping {size} bytes of shared memory: {os.strerror(number)}")
-        _libc.madvise(address, size, getattr(mmap, "MADV_HUGEPAGE", 0))
-        owner = Owner(None)
-        weakref.finalize(owner, _libc.munmap, address, size).atexit = False
-        owner.__array_interface__ = {
-            "version": 3,
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-        }
-        array = np.asarray(owner)
-        self._device.pin(array)
-        return array
+            _close(files)
 
     def own_array(self, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, Any]:
         """Return an array in this memory, and an object that lives as long as it is used."""
@@ -226,12 +201,17 @@ class HostMemory:
         return np.asarray(owner).view(dtype).reshape(shape), owner
 
     def opened(self) -> None:
-        os.close(self._file)
+        _close(self._files)
 
     def close_others(self) -> None:
         """Do nothing: mappings end with the arrays that use them."""
 
     free = close_others
+
+
+def _close(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 class Owner:

@@ -83,9 +83,12 @@ class DeviceTargets(PackTargets):
 
     stores = closes_early = True
 
-    def __init__(self, groups: _Groups, kx: int, bus: HostDeviceCopier) -> None:
+    def __init__(
+        self, groups: _Groups, kx: int, bus: HostDeviceCopier, staging: Array | None
+    ) -> None:
         super().__init__(groups.of_range(kx)[0].targets.plan, [])
         self._groups, self._kx, self._bus, self._label = groups, kx, bus, ""
+        self._staging = staging
 
     def views(self, number: int, box: Box, peer: int | None = None) -> Views:
         groups = self._groups.of_range(self._kx)
@@ -106,7 +109,7 @@ class DeviceTargets(PackTargets):
         for group, following in self._groups.due(self._kx, last):
             group.targets.record_close(graph, self._label)
             for target, source in group.arrivals:
-                self._bus.record(graph, target, source, False, "copy out", None)
+                self._bus.record(graph, target, source, False, "copy out", self._staging)
             if following:
                 following.targets.record_open(graph, self._label)
 
@@ -151,6 +154,7 @@ class DeviceExchanges:
         What arrives goes to the working arrays on the host.
         """
         self.buffers = on_every_rank(comm, lambda: self._empty(tiles))
+        staging = bus.staging(max(received for _, received in self._most(tiles)))
         result = {}
         for field, forward in itertools.product(range(len(planes[0])), (True, False)):
             groups = [
@@ -165,7 +169,7 @@ class DeviceExchanges:
             ]
             in_order = _Groups(groups, forward)
             for kx in range(len(groups)):
-                result[field, kx, forward] = DeviceTargets(in_order, kx, bus)
+                result[field, kx, forward] = DeviceTargets(in_order, kx, bus, staging)
         return result
 
     def _empty(self, tiles: int) -> list[list[tuple[Array, Array]]]:

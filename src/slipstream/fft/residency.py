@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
+from slipstream.collective import on_every_rank
 from slipstream.device import Device, HostDevice
 from slipstream.device.device_choice import home_of
 from slipstream.errors import InputError
@@ -20,9 +21,8 @@ def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, D
     if a.residency == "disk":
         from slipstream.outofcore.file_arrays import TileHost, file_home
 
-        if a.ranks > 1:
-            raise InputError(f"residency 'disk' on {a.ranks} ranks; accepted: one rank")
-        home = file_home(a.scratch, home)
+        memory = home
+        home = on_every_rank(comm, lambda: file_home(a.scratch, memory))
         if isinstance(device, HostDevice):
             device = TileHost(device)
     _check_sizes(a, home, 0 if comm is None else comm.rank)

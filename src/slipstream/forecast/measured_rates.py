@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import errno
 import math
+import mmap
 import os
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,8 +32,7 @@ from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
 from slipstream.exchange.transport_registry import can_aggregate, transport_class
 from slipstream.io.durable_files import errors_name, flush_file, flush_folder, replace_file
-from slipstream.outofcore.file_arrays import FileHome, TileHost, files_of
-from slipstream.outofcore.file_transfers import FileTransfer
+from slipstream.outofcore.file_arrays import FileHome, OpenFile, files_of
 from slipstream.schedule import StepGraph, commit
 from slipstream.tuner import medians
 
@@ -36,6 +40,9 @@ PATTERNS = ("uni-directional", "bi-directional", "all-to-all")
 ELEMENT = np.dtype("float64")
 # Bytes of a copy over the bus, and how many of them are timed together.
 _BUFFER, _REPEATED = 256 << 20, 8
+# Bytes of files on a drive, of a request, and how many requests are under way.
+_LEAST_ON_DRIVE, _MOST_ON_DRIVE, _REQUEST, _AT_ONCE = 256 << 20, 4 << 30, 1 << 20, 32
+_Piece: TypeAlias = "tuple[OpenFile, int, int]"
 # A timing of exchanges lasts at least so many seconds: less is mostly the start of a loop and its
 # noise. Arrays may take so much of the memory that is free.
 _SHORTEST_TIMING, _MOST_REPEATS, _SHARE_OF_MEMORY = 1.5e-3, 1000, 0.8
@@ -53,33 +60,20 @@ def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, float]:
-    """Return bytes per second in, out, and each way at once, to each device with all at work.
-
-    Of a home in files they are those of its drives, to and from the host.
-    """
-    if isinstance(home, FileHome):
-        devices = [TileHost(home.host)]
+    """Return bytes per second in, out, and each way at once, to each device with all at work."""
     lanes: dict[str, list[tuple[Stream, Operation]]] = {"in": [], "out": []}
     for device in devices:
         for way, lane in lanes.items():
-            # Drives, and what is before them, are faster where they have just been: they get
-            # different bytes each time.
-            count = _REPEATED if isinstance(home, FileHome) else 1
-            host, there = home.empty((count, _BUFFER), np.uint8), device.empty((_BUFFER,), np.uint8)
-            stream = device.stream()
+            host, there = (one.empty((_BUFFER,), np.uint8) for one in (home, device))
             host[...] = 1
-            for own in host:
-                target, source = (there, own) if way == "in" else (own, there)
-                copy, files = device.copy(target, source), files_of(own)
-                if files is not None:
-                    copy = FileTransfer(target, source, files, way == "in")
-                lane.append((stream, copy))
+            target, source = (there, host) if way == "in" else (host, there)
+            lane.append((device.stream(), device.copy(target, source)))
 
     def run(*ways: str) -> Callable[[], None]:
         chosen = [one for way in ways for one in lanes[way]]
 
         def action() -> None:
-            for _ in range(_REPEATED * len(devices) * len(ways) // len(chosen)):
+            for _ in range(_REPEATED):
                 for stream, copy in chosen:
                     stream.submit(copy)
             for stream, _ in chosen:
@@ -88,8 +82,82 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
         return action
 
     actions = {"in": run("in"), "out": run("out"), "both": run("in", "out")}
-    seconds = medians(devices[0], actions, 1 if isinstance(home, FileHome) else 5, comm)
+    seconds = medians(devices[0], actions, 5, comm)
     return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
+
+
+def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[str, float]:
+    """Return bytes per second in, out, and of both together, of the drives of files. Collective.
+
+    `moved` is what a step reads and writes: together, both go on in these shares, in files of about
+    as many bytes. Requests are those of a benchmark of drives, large and direct, many under way
+    all the time, each byte once; this knows nothing of tiles. All ranks work at once, each on
+    its own files.
+    """
+    size = int(min(_MOST_ON_DRIVE, max(_LEAST_ON_DRIVE, sum(moved)))) // _REQUEST * _REQUEST
+    files = files_of(memory := home.empty((size,), np.uint8))
+    assert files is not None, memory.shape
+    places = [
+        piece
+        for offset in range(0, size, _REQUEST)
+        for piece in files.pieces(files.address + offset, min(_REQUEST, size - offset))
+    ]
+    whole = [("out", one) for one in places]
+    half = len(places) // 2
+    ways = {
+        "in": [("in", one) for one in places],
+        "out": whole,
+        # The halves of the files, so that nothing is read that has just been written.
+        "mixed": _mixed(places[:half], places[half:], moved),
+    }
+    # The first time a file system also notes that there is something in the file.
+    on_every_rank(comm, lambda: _requests(whole))
+    found = {}
+    for way, requests in ways.items():
+        total = sum(count for _, (_, _, count) in requests)
+        found[way] = total / _slowest(comm, partial(_requests, requests))
+    return found
+
+
+def _mixed(
+    reads: Sequence[_Piece], writes: Sequence[_Piece], shares: tuple[float, float]
+) -> list[tuple[str, _Piece]]:
+    """Return requests in which reading and writing take turns, in such shares of all bytes."""
+    all_bytes = sum(shares) or 1.0
+    into, out = (one / all_bytes for one in shares)
+    count = int(min(len(reads) / max(into, 1e-9), len(writes) / max(out, 1e-9)))
+    result: list[tuple[str, _Piece]] = []
+    done = 0
+    for number in range(count):
+        if into * (number + 1) > done + 0.5:
+            result.append(("in", reads[done]))
+            done += 1
+        else:
+            result.append(("out", writes[number - done]))
+    return result
+
+
+def _requests(requests: Sequence[tuple[str, _Piece]]) -> None:
+    """Make requests of files, so many at once, in order."""
+    left = iter(requests)
+    turn = threading.Lock()
+
+    def work() -> None:
+        memory = mmap.mmap(-1, _REQUEST)
+        memory.write(bytes(range(256)) * (_REQUEST // 256))
+        while True:
+            with turn:
+                way, (file, offset, count) = next(left, ("", (None, 0, 0)))
+            if file is None:
+                return
+            number = file.pages if file.direct is None else file.direct
+            part = [memoryview(memory)[:count]]
+            if (os.preadv if way == "in" else os.pwritev)(number, part, offset) != count:
+                raise OSError(f"a drive took less than {count} bytes")
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for job in [pool.submit(work) for _ in range(_AT_ONCE)]:
+            job.result()
 
 
 def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:

@@ -8,7 +8,6 @@ the system removes them when the process ends, however it ends.
 from __future__ import annotations
 
 import bisect
-import ctypes
 import errno
 import math
 import mmap
@@ -18,15 +17,17 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from slipstream.byte_sizes import bytes_text
 from slipstream.device import Device, HostDevice, address_of
+from slipstream.device.mapped_files import MappedBytes, map_file, reserve, unmap
 from slipstream.device.memory_meter import note_owned
 from slipstream.errors import InputError
 
+Shape: TypeAlias = "tuple[int, ...]"
 # Bytes after which the next of several folders has its turn.
 _STRIPE = 16 << 20
 # Arrays of fewer bytes are in memory.
@@ -116,7 +117,7 @@ def _file_of_user(array: np.ndarray) -> MappedFiles | None:
     offset = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY
     files = MappedFiles(address, len(memory), [file], 1 << 62, offset)
     _remember(files)
-    weakref.finalize(memory, _close, files)
+    weakref.finalize(memory, _close, files.files)
     return files
 
 
@@ -135,36 +136,47 @@ def _opened(pages: int, flags: int) -> OpenFile:
     return OpenFile(pages, None)
 
 
-def _close(files: MappedFiles) -> None:
-    for one in files.files:
+def _close(files: Sequence[OpenFile]) -> None:
+    for one in files:
         os.close(one.pages)
         if one.direct is not None:
             os.close(one.direct)
 
 
-class _FileMemory:
-    """New files in some folders, mapped to memory; what NumPy takes for the memory of an array."""
+class _FileMemory(MappedBytes):
+    """Files mapped to memory; what NumPy takes for the memory of an array."""
 
-    def __init__(self, folders: Sequence[str], shape: tuple[int, ...], dtype: np.dtype) -> None:
-        size = math.prod(shape) * dtype.itemsize
-        stripe = _STRIPE if len(folders) > 1 else -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    def __init__(self, files: Sequence[OpenFile], size: int, shape: Shape, dtype: np.dtype) -> None:
+        stripe = _stripe(len(files), size)
         stripes = -(-size // stripe)
-        each = -(-stripes // len(folders)) * stripe
-        files = [_new_file(folder, each) for folder in folders[:stripes]]
-        address = _map(None, stripes * stripe, mmap.PROT_READ, _RESERVE, -1, 0)
+        address = reserve(stripes * stripe)
         mapped = MappedFiles(address, stripes * stripe, files, stripe)
         _remember(mapped)
         weakref.finalize(self, _unmap, mapped)
         for number in range(stripes):
             file, offset, _ = mapped.pieces(address + number * stripe, 1)[0]
-            how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _FIXED
-            _map(address + number * stripe, stripe, *how, file.pages, offset)
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": shape,
-            "typestr": dtype.str,
-            "data": (address, False),
-        }
+            map_file(file.pages, stripe, address + number * stripe, offset)
+        super().__init__(address, shape, dtype.str)
+
+
+def _stripe(files: int, size: int) -> int:
+    """Return the bytes after which the next of several files has its turn; all of the only one."""
+    return _STRIPE if files > 1 else -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _new_files(folders: Sequence[str], size: int) -> list[OpenFile]:
+    """Return new files in some folders that have so many bytes together."""
+    stripe = _stripe(len(folders), size)
+    stripes = -(-size // stripe)
+    each = -(-stripes // len(folders)) * stripe
+    files: list[OpenFile] = []
+    try:
+        for folder in folders[:stripes]:
+            files.append(_new_file(folder, each))
+    except BaseException:
+        _close(files)
+        raise
+    return files
 
 
 def _new_file(folder: str, size: int) -> OpenFile:
@@ -179,26 +191,9 @@ def _new_file(folder: str, size: int) -> OpenFile:
         ) from error
 
 
-# Python's own mapping takes no address.
-_FIXED, _RESERVE = 0x10, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-
-
-def _map(address: int | None, size: int, access: int, how: int, file: int, offset: int) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    found: int | None = libc.mmap(address, size, access, how, file, offset)
-    if found is None or found == ctypes.c_void_p(-1).value:
-        reason = os.strerror(ctypes.get_errno() or errno.ENOMEM)
-        raise InputError(f"scratch: {bytes_text(size)} of a file cannot be mapped: {reason}")
-    return found
-
-
 def _unmap(files: MappedFiles) -> None:
-    libc = ctypes.CDLL(None)
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    libc.munmap(files.address, files.stop - files.address)
-    _close(files)
+    unmap(files.address, files.stop - files.address)
+    _close(files.files)
 
 
 class FileHome(HostDevice):
@@ -217,6 +212,14 @@ class FileHome(HostDevice):
         self.name = f"files in {', '.join(folders)}"
         self.identity = f"{self.identity}, {self.name}"
 
+    @property
+    def memory_kind(self) -> str:
+        return "disk"
+
+    @property
+    def memory_home(self) -> HostDevice:
+        return self.host
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return an array whose elements are 0, in files unless it is small."""
         dtype = np.dtype(dtype)
@@ -224,8 +227,8 @@ class FileHome(HostDevice):
         size = math.prod(shape) * dtype.itemsize
         if not size or size < _SMALL:
             return self.host.empty(shape, dtype)
-        memory = _FileMemory(self.folders, shape, dtype)
-        note_owned(memory, "disk", size)
+        memory = self._mapped(_new_files(self.folders, size), size, shape, dtype)
+        note_owned(memory, self.memory_kind, size)
         return np.asarray(memory)
 
     pinned = empty
@@ -236,6 +239,29 @@ class FileHome(HostDevice):
             array[...] = 0
         return array
 
+    def shared_files(self, size: int) -> list[int]:
+        """Return files in the folders; see `HostDevice.shared_files`."""
+        files, numbers = _new_files(self.folders, size), []
+        for one in files:
+            numbers.append(os.dup(one.pages))
+        _close(files)
+        return numbers
+
+    def map_shared(self, files: Sequence[int], size: int) -> np.ndarray:
+        opened = [_opened(os.dup(file), os.O_RDWR) for file in files]
+        return np.asarray(self._mapped(opened, size, (size,), np.dtype(np.uint8)))
+
+    def _mapped(
+        self, files: Sequence[OpenFile], size: int, shape: Shape, dtype: np.dtype
+    ) -> _FileMemory:
+        try:
+            return _FileMemory(files, size, shape, dtype)
+        except (MemoryError, OSError) as error:
+            reason = os.strerror(getattr(error, "errno", None) or errno.ENOMEM)
+            raise InputError(
+                f"scratch: {bytes_text(size)} of a file cannot be mapped: {reason}"
+            ) from error
+
     def holds(self, array: object) -> bool:
         return files_of(array) is not None
 
@@ -243,8 +269,7 @@ class FileHome(HostDevice):
     def is_direct(self) -> bool:
         """Whether all folders let tiles go around the system's memory."""
         files = [_new_file(folder, SECTOR) for folder in self.folders]
-        for one in files:
-            _close(MappedFiles(0, 0, [one], 1))
+        _close(files)
         return all(one.direct is not None for one in files)
 
     def memory_total(self) -> int:

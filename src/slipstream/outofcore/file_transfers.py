@@ -12,7 +12,7 @@ import functools
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
@@ -25,6 +25,8 @@ from slipstream.outofcore.file_arrays import MappedFiles, OpenFile
 
 # Requests of a transfer that are under way together, and bytes of one at most.
 _DEPTH, _MOST = 8, 1 << 20
+# Bytes that are worth another request beside those that are under way.
+_WORTH = 1 << 18
 # Pieces of memory of one request: the least number that systems allow.
 _PIECES = 1024
 # Pages are what the system reads and writes as a whole.
@@ -37,63 +39,96 @@ _Request: TypeAlias = "tuple[OpenFile, int, _Pieces]"
 
 
 class FileTransfer:
-    """The operation ``target[...] = source`` of arrays of one shape, one of them in files."""
+    """The operation ``target[...] = source`` of arrays of one shape, one of them in files.
+
+    More pairs may be added, all of which are read, or written.
+    """
 
     def __init__(self, target: Array, source: Array, files: MappedFiles, reads: bool):
-        self._target, self._source, self._files, self._reads = target, source, files, reads
+        self._pairs = [(target, source, files)]
+        self._reads = reads
+
+    def add(self, target: Array, source: Array, files: MappedFiles) -> None:
+        """Transfer another pair too."""
+        self._pairs.append((target, source, files))
 
     def __call__(self, stream: Stream) -> None:
         """Transfer all, and wait for it."""
-        if not self._target.size:
+        size = sum(target.nbytes for target, _, _ in self._pairs)
+        if not size:
             return
-        pair = (self._source, self._target) if self._reads else (self._target, self._source)
-        shape, (steps, memory_steps) = merged_axes(*pair)
-        item = self._target.itemsize
-        if steps[-1] != item or memory_steps[-1] != item:
-            self._target[...] = self._source  # through the system's pages
-            return
-        size = shape[-1] * item
-        there, here = (
-            _starts(address_of(array), shape[:-1], own)
-            for array, own in zip(pair, (steps, memory_steps), strict=True)
-        )
-        requests = list(self._requests(there, here, size))
-        depth = min(_DEPTH * len(self._files.files), len(requests))
+        requests = _Shared(self._all_requests())
+        files = max(len(files.files) for _, _, files in self._pairs)
+        depth = min(_DEPTH * files, 1 + size // _WORTH)
         run = functools.partial(_transfer, self._reads)
-        jobs = [_pool(self._reads).submit(run, requests[one::depth]) for one in range(depth)]
+        jobs = [_pool(self._reads).submit(run, requests) for _ in range(depth)]
         failures = [job.exception() for job in jobs]  # all have ended before any is raised
         for failure in failures:
             if failure is not None:
                 raise failure
 
-    def _requests(self, there: np.ndarray, here: np.ndarray, size: int) -> Iterator[_Request]:
-        """Yield requests in the order of the file; rows that follow each other there are in one."""
-        order = np.argsort(there, kind="stable")
-        file: OpenFile | None = None
-        start, total = 0, 0
-        pieces: _Pieces = []
-        for address, target in zip(there[order].tolist(), here[order].tolist(), strict=True):
-            for of, offset, count in self._files.pieces(address, size):
-                low = 0
-                while low < count:
-                    place = offset + low
-                    full = total == _MOST or len(pieces) == _PIECES
-                    if full or of is not file or place != start + total:
-                        if file is not None:
-                            yield file, start, pieces
-                        file, start, total, pieces = of, place, 0, []
-                    # Requests end where pages end.
-                    most = (start + _MOST) // _PAGE * _PAGE - place
-                    part = min(count - low, most if most > 0 else count)
-                    pieces.append((target + low, part))
-                    total += part
-                    low += part
-                    if most == part:
+    def _all_requests(self) -> Iterator[_Request]:
+        for target, source, files in self._pairs:
+            if not target.size:
+                continue
+            pair = (source, target) if self._reads else (target, source)
+            shape, (steps, memory_steps) = merged_axes(*pair)
+            item = target.itemsize
+            if steps[-1] != item or memory_steps[-1] != item:
+                target[...] = source  # through the system's pages
+                continue
+            there, here = (
+                _starts(address_of(array), shape[:-1], own)
+                for array, own in zip(pair, (steps, memory_steps), strict=True)
+            )
+            yield from _requests_of(files, there, here, shape[-1] * item)
+
+
+class _Shared:
+    """An iterator that several threads advance."""
+
+    def __init__(self, items: Iterator[_Request]) -> None:
+        self._items, self._turn = items, threading.Lock()
+
+    def __iter__(self) -> Iterator[_Request]:
+        while True:
+            with self._turn:
+                item = next(self._items, None)
+            if item is None:
+                return
+            yield item
+
+
+def _requests_of(
+    files: MappedFiles, there: np.ndarray, here: np.ndarray, size: int
+) -> Iterator[_Request]:
+    """Yield requests in the order of the file; rows that follow each other there are in one."""
+    order = np.argsort(there, kind="stable")
+    file: OpenFile | None = None
+    start, total = 0, 0
+    pieces: _Pieces = []
+    for address, target in zip(there[order].tolist(), here[order].tolist(), strict=True):
+        for of, offset, count in files.pieces(address, size):
+            low = 0
+            while low < count:
+                place = offset + low
+                full = total == _MOST or len(pieces) == _PIECES
+                if full or of is not file or place != start + total:
+                    if file is not None:
                         yield file, start, pieces
-                        file = None
-                target += count
-        if file is not None:
-            yield file, start, pieces
+                    file, start, total, pieces = of, place, 0, []
+                # Requests end where pages end.
+                most = (start + _MOST) // _PAGE * _PAGE - place
+                part = min(count - low, most if most > 0 else count)
+                pieces.append((target + low, part))
+                total += part
+                low += part
+                if most == part:
+                    yield file, start, pieces
+                    file = None
+            target += count
+    if file is not None:
+        yield file, start, pieces
 
 
 def _starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
@@ -116,7 +151,7 @@ def _pool(reads: bool) -> ThreadPoolExecutor:
     return _pools()[reads]
 
 
-def _transfer(reads: bool, requests: list[_Request]) -> None:
+def _transfer(reads: bool, requests: Iterable[_Request]) -> None:
     for file, offset, pieces in requests:
         size = sum(part for _, part in pieces)
         aligned = not any((address | part) % file.sector for address, part in pieces)

@@ -20,6 +20,7 @@ from slipstream.device.array_addresses import merged_axes
 from slipstream.outofcore.file_arrays import FileHome, MappedFiles, files_of
 from slipstream.outofcore.file_transfers import FileTransfer
 from slipstream.schedule import StepGraph
+from slipstream.schedule.step_graph import Node
 
 # Bytes of rows that copy engines write to the host at less than full speed.
 _SHORT_ROW = 32 << 10
@@ -29,6 +30,9 @@ _PART = 4096
 
 # By whether a file is read.
 _LABELS = {True: "read", False: "write"}
+# Transfers of files, each way, that are under way at the same time: while the last requests of one
+# are waited for, a drive has those of the next.
+_AT_ONCE = 4
 
 COPIES = ("memcpy2D", "zero-copy", "packed")
 
@@ -38,6 +42,14 @@ class HostDeviceCopier:
 
     def __init__(self, device: Device, home: Device, copies: str) -> None:
         self._device, self._home, self._copies = device, home, copies
+        self._turn = 0
+        # The transfer of files each way that another of the same tile may join: its graph's nodes,
+        # its place among them, and what it does.
+        self._latest: dict[bool, tuple[list[Node], int, FileTransfer]] = {}
+
+    def begin_tile(self) -> None:
+        """Begin a tile, whose transfers of files are others than those before."""
+        self._latest.clear()
 
     def staging(self, size: int) -> Array | None:
         """Return memory of so many bytes in which boxes are packed, if they are.
@@ -66,63 +78,89 @@ class HostDeviceCopier:
         files = None
         if isinstance(self._home, FileHome):
             files = files_of(source if inward else target)
-        label, device = "copy in" if inward else "copy out", self._device
-        if staging is None:
-            if files is not None:
-                _add_file(graph, target, source, files, inward, lane, device)
-                return
-            # Copy engines are slow out of a device, where rows are short and not side by side.
-            is_slow = False
-            if not inward and device.kind != "cpu":
-                shape, _ = merged_axes(target, source)
-                is_slow = len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
-            by_kernel = self._copies == "zero-copy" or is_slow
-            copy = copy_box(device, target, source) if by_kernel else device.copy(target, source)
-            _add(graph, copy, target, source, label, "copy", lane, device)
+        operation: Operation
+        label = "copy in" if inward else "copy out"
+        # Copy engines are slow out of a device, where rows are short and not side by side.
+        is_slow = False
+        if staging is None and not inward and self._device.kind != "cpu":
+            shape, _ = merged_axes(target, source)
+            is_slow = len(shape) > 1 and shape[-1] * target.itemsize < _SHORT_ROW
+        if files is not None and staging is None:
+            self._record_transfer(graph, target, source, files, inward, self._device)
             return
+        if files is None and (self._copies == "zero-copy" or is_slow):
+            operation = copy_box(self._device, target, source)
+        elif staging is None:
+            operation = self._device.copy(target, source)
+        else:
+            self._record_packed(graph, target, source, inward, lane, staging, files)
+            return
+        graph.add(
+            operation,
+            reads=[source],
+            writes=[target],
+            label=label,
+            category="copy",
+            lane=lane,
+            device=self._device,
+        )
+
+    def _record_transfer(
+        self,
+        graph: StepGraph,
+        target: Array,
+        source: Array,
+        files: MappedFiles,
+        inward: bool,
+        device: Device,
+    ) -> None:
+        """Record a transfer of files, together with those of the same tile if that may be."""
+        nodes, index, operation = self._latest.get(inward, ([], 0, None))
+        if nodes is graph.nodes and operation and graph.extend(index, [source], [target]):
+            operation.add(target, source, files)
+            return
+        operation = FileTransfer(target, source, files, inward)
+        self._latest[inward] = graph.nodes, len(graph.nodes), operation
+        self._turn += 1
+        graph.add(
+            operation,
+            reads=[source],
+            writes=[target],
+            label=_LABELS[inward],
+            category="io",
+            lane=f"{_LABELS[inward]} {self._turn % _AT_ONCE}",
+            device=device,
+        )
+
+    def _record_packed(
+        self,
+        graph: StepGraph,
+        target: Array,
+        source: Array,
+        inward: bool,
+        lane: str,
+        staging: Array,
+        files: MappedFiles | None,
+    ) -> None:
         packed = staging[: source.nbytes].view(source.dtype).reshape(source.shape)
-        for number, (to, of) in enumerate([(packed, source), (target, packed)]):
-            if inward != (number == 0):
-                _add(graph, device.copy(to, of), to, of, label, "copy", lane, device)
-            elif files is not None:
-                _add_file(graph, to, of, files, inward, _LABELS[inward], self._home)
-            else:
-                pack = copy_box(self._home, to, of)
-                _add(graph, pack, to, of, "pack", "pack", lane, self._home)
-
-
-def _add_file(
-    graph: StepGraph,
-    target: Array,
-    source: Array,
-    files: MappedFiles,
-    inward: bool,
-    lane: str,
-    device: Device,
-) -> None:
-    transfer = FileTransfer(target, source, files, inward)
-    _add(graph, transfer, target, source, _LABELS[inward], "io", lane, device)
-
-
-def _add(
-    graph: StepGraph,
-    operation: Operation,
-    target: Array,
-    source: Array,
-    label: str,
-    category: str,
-    lane: str,
-    device: Device,
-) -> None:
-    graph.add(
-        operation,
-        reads=[source],
-        writes=[target],
-        label=label,
-        category=category,
-        lane=lane,
-        device=device,
-    )
+        ways: list[tuple[Array, Array]] = [(packed, source), (target, packed)]
+        for number, (to, of) in enumerate(ways):
+            on_host = inward == (number == 0)
+            device = self._home if on_host else self._device
+            label = "pack" if on_host else "copy in" if inward else "copy out"
+            if on_host and files is not None:
+                self._record_transfer(graph, to, of, files, inward, device)
+                continue
+            operation = copy_box(device, to, of) if on_host else device.copy(to, of)
+            graph.add(
+                operation,
+                reads=[of],
+                writes=[to],
+                label=label,
+                category="pack" if on_host else "copy",
+                lane=lane,
+                device=device,
+            )
 
 
 def copy_box(device: Device, target: Array, source: Array) -> Operation:

@@ -58,10 +58,13 @@ class Slot(Generic[W]):
         self._buffer = device.empty((size,), np.uint8)
         self._staging = [bus.staging(size) for _ in range(2)]
         self._used = 0
+        # How much of the memory for each way the copies of this tile have taken.
+        self._staged = [0, 0]
 
     def clear(self) -> None:
         """Make room for the next tile."""
-        self._used = 0
+        self._used, self._staged = 0, [0, 0]
+        self._bus.begin_tile()
 
     def place(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return an uninitialised array of this tile."""
@@ -77,12 +80,21 @@ class Slot(Generic[W]):
     def record_in(self, graph: StepGraph, target: Array, source: Array) -> None:
         """Record a copy from the host."""
         lane = self._stream or "copy in"
-        self._bus.record(graph, target, source, True, lane, self._staging[0])
+        self._bus.record(graph, target, source, True, lane, self._staging_of(0, source.nbytes))
 
     def record_out(self, graph: StepGraph, target: Array, source: Array) -> None:
         """Record a copy to the host."""
         lane = self._stream or "copy out"
-        self._bus.record(graph, target, source, False, lane, self._staging[1])
+        self._bus.record(graph, target, source, False, lane, self._staging_of(1, source.nbytes))
+
+    def _staging_of(self, way: int, size: int) -> Array | None:
+        """Return memory for a copy beside those of other copies of the tile, as far as it goes."""
+        staging = self._staging[way]
+        if staging is None:
+            return None
+        low = self._staged[way] if self._staged[way] + size <= staging.nbytes else 0
+        self._staged[way] = aligned(low + size)
+        return staging[low : low + size]
 
 
 class TileDevice(Generic[W]):

@@ -46,7 +46,7 @@ def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
     several_devices = any(node.device != graph.device for node in graph.nodes)
     if policy == "overlap" and (has_transfers or several_devices):
         return OverlappedStep(graph)
-    if policy == "overlap" and graph.device.kind == "cuda":  # CuPy makes no graphs of HIP's
+    if policy == "overlap" and graph.device.has_graphs:
         return CapturedStep(graph)
     waits = any(node.category == "communication" for node in graph.nodes)
     if graph.device.kind == "cpu" and not (waits or several_devices):
@@ -228,7 +228,7 @@ class ProgrammedStep(CommittedStep):
 
 
 class CapturedStep(CommittedStep):
-    """All nodes as one CUDA graph, replayed by one call."""
+    """All nodes as one graph of the GPU's, replayed by one call."""
 
     def __init__(self, graph: StepGraph) -> None:
         super().__init__(graph)

@@ -128,8 +128,12 @@ class AccessHistory:
         # sorted by address, with their numbers.
         self._sorted: dict[int, list[tuple[int, int]]] = {}
 
-    def record(self, node: int, reads: Sequence[Array], writes: Sequence[Array]) -> set[int]:
-        """Add the accesses of `node` and return the earlier nodes that it depends on."""
+    def record(self, node: int, reads: Sequence[Array], writes: Sequence[Array]) -> set[int] | None:
+        """Add accesses of `node` and return the earlier nodes that it depends on.
+
+        The node may have accesses already. None if later nodes come before these, which are not
+        added then.
+        """
         new = [(self._region(a), False) for a in reads] + [(self._region(a), True) for a in writes]
         dependencies = {
             earlier
@@ -138,6 +142,9 @@ class AccessHistory:
             for earlier, wrote in self._regions[other].accesses
             if wrote or writing
         }
+        dependencies.discard(node)
+        if any(other > node for other in dependencies):
+            return None
         for region, writing in new:
             if writing:
                 # What lies wholly under a new write need not be remembered: later nodes that

@@ -99,13 +99,25 @@ class StepGraph:
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
         index = len(self.nodes)
-        dependencies = array("i", sorted(self._history.record(index, reads, writes)))
+        dependencies = array("i", sorted(self._history.record(index, reads, writes) or ()))
         lane, device = self._lane or lane, device or self.device
         node = Node(index, label, category, lane, device, operation, transfer, dependencies)
         node.moves = moves
         if device.notes:
             node.reads, node.writes = tuple(reads), tuple(writes)
         self.nodes.append(node)
+
+    def extend(self, index: int, reads: Sequence[Array], writes: Sequence[Array]) -> bool:
+        """Let a node, whose operation will do so, access more; return whether it may.
+
+        It may not if nodes behind it come before that.
+        """
+        found = self._history.record(index, reads, writes)
+        if found is None:
+            return False
+        node = self.nodes[index]
+        node.dependencies = array("i", sorted(found.union(node.dependencies)))
+        return True
 
     def add_copy(
         self,

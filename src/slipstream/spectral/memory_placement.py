@@ -12,10 +12,10 @@ import numpy as np
 
 from slipstream.array_types import Comm
 from slipstream.case.spectral_case import SpectralRun
+from slipstream.collective import on_every_rank
 from slipstream.device import Device, HostDevice
 from slipstream.device.device_choice import home_of
 from slipstream.device.noting_device import NotingDevice
-from slipstream.errors import InputError
 from slipstream.exchange import (
     GridTransports,
     RankPlace,
@@ -25,7 +25,7 @@ from slipstream.exchange import (
     make_transport,
 )
 from slipstream.fft.slab_engine import Passes, SlabEngine
-from slipstream.outofcore.file_arrays import SECTOR, FileHome, TileHost, file_home
+from slipstream.outofcore.file_arrays import SECTOR, FileHome, TileHost, file_home, files_of
 from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.schedule import CommittedStep, StepGraph
@@ -246,12 +246,9 @@ def place(
     on_disk = run.residency == "disk"
     home = home_of(device)
     if on_disk:
-        if rank.ranks > 1:
-            raise InputError(
-                f"run.residency 'disk' on {rank.ranks} ranks; accepted: one rank, or 'host'"
-            )
         if not device.notes:
-            home = file_home(run.scratch, home)
+            memory = home
+            home = on_every_rank(comm, lambda: file_home(run.scratch, memory))
         if isinstance(device, HostDevice):
             device = TileHost(device)
     limit = memory_limit([device], run.memory, comm)
@@ -300,7 +297,8 @@ def passes_from(
         dtype, home = problem.complex_dtype, tiles.home
         engine = SlabEngine(home, problem.geometry, fields, dtype, transport, works=at_home)
         for memory in () if at_home else engine.exchange_memory():
-            home.run(home.fill(memory, 0))
+            if files_of(memory) is None:  # new files are zero, and need not be written
+                home.run(home.fill(memory, 0))
         return StreamedPasses(engine, tiles, comm, limit, others)
 
     return make

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
 # Planes of modes that are read at once to see what is dropped.
 _PLANES_AT_A_TIME = 16
+# Bytes of a state that are read at once.
+_PIECE = 256 << 20
 
 
 def read_state(
@@ -24,11 +27,14 @@ def read_state(
     folder: str,
     case: SpectralCase,
     problem: SpectralProblem,
-) -> tuple[np.ndarray, float | None]:
+    put: Callable[[int, tuple[slice, ...], np.ndarray], None],
+) -> float | None:
     """Read this rank's modes of the state of an earlier run; does not communicate.
 
-    Modes that the checkpoint lacks are zero; those that the new grid cannot hold are dropped. If
-    there are such, this rank's share of the variance of what is stored is returned too, else None.
+    `put` gets the modes of a component piece by piece, with their place in this rank's box: the
+    state may be larger than memory. Modes that the checkpoint lacks are not put; those that the new
+    grid cannot hold are dropped. If there are such, this rank's share of the variance of what is
+    stored is returned, else None.
     """
     if not np.allclose(earlier.grid.lengths_xyz, case.grid.lengths_xyz, rtol=1e-12):
         raise InputError(
@@ -39,7 +45,6 @@ def read_state(
     stored = tuple(
         m.count for m in kept_modes(earlier.grid.points_xyz, earlier.numerics.dealiasing)
     )
-    state = np.zeros((problem.size, *box.shape), problem.complex_dtype)
     variance: float | None = None
     for component, name in enumerate(problem.model.unknowns):
         array = f"{name}_hat"
@@ -52,12 +57,20 @@ def read_state(
         if any(np.greater(stored, geometry.spectral_shape)):
             variance = (variance or 0.0) + _variance(checkpoint, array, geometry)
         for mine, theirs in _common_modes(geometry.spectral_shape, stored):
-            part = mine.intersect(box)
-            if part.size:
-                shift = np.subtract(theirs.start, mine.start)
+            shift = np.subtract(theirs.start, mine.start)
+            for part in _pieces(mine.intersect(box), problem.complex_dtype.itemsize):
                 offset = tuple(int(n) for n in np.add(part.start, shift))
-                state[component][part.slices(box)] = checkpoint.read(array, offset, part.shape)
-    return state, variance
+                put(component, part.slices(box), checkpoint.read(array, offset, part.shape))
+    return variance
+
+
+def _pieces(box: Box, itemsize: int) -> Iterator[Box]:
+    """Yield the parts of a box that are read at once."""
+    if not box.size:
+        return
+    step = max(1, _PIECE // (itemsize * math.prod(box.shape[1:])))
+    for low in range(box.start[0], box.stop[0], step):
+        yield box.with_range(0, low, min(low + step, box.stop[0]))
 
 
 def lacking_fields(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,20 +212,19 @@ class SpectralSimulation(Simulation):
 
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
-            state, stored = on_every_rank(
-                self.comm, lambda: read_state(checkpoint, earlier, folder, self.case, self.problem)
-            )
-            warnings += checkpoint.warnings
-            self.step, self.time = checkpoint.step, checkpoint.time
             lacking = lacking_fields(checkpoint, self._fields, self.problem)
-            warnings += self._exchanged(checkpoint, lacking, folder)
+            told = [*checkpoint.warnings, *self._exchanged(checkpoint, lacking, folder)]
             if initial is not None and lacking:
-                warnings += initial.warnings + initial.set(self.flow, self.comm)
-            modes = self.flow.modes_of(self.flow.state)
-            for field in self._fields:
-                if initial is None or field not in lacking:
-                    part = slice(field.first, field.first + field.size)
-                    self.device.run(self.device.copy(modes[part], state[part]))
+                told += initial.warnings + initial.set(self.flow, self.comm)
+            stored = on_every_rank(
+                self.comm,
+                lambda: self._read(
+                    partial(read_state, checkpoint, earlier, folder, self.case, self.problem),
+                    () if initial is None else lacking,
+                ),
+            )
+            warnings += told
+            self.step, self.time = checkpoint.step, checkpoint.time
             warnings += self._dropped(folder, stored)
             if self._forcing:
                 warnings += on_every_rank(
@@ -237,6 +236,22 @@ class SpectralSimulation(Simulation):
         set_coefficients(self.flow)
         self._warnings += warnings
         self._is_measured = False
+
+    def _read(
+        self, read: Callable[[Callable[..., None]], float | None], kept: Sequence[FieldParts]
+    ) -> float | None:
+        """Set the state, but for some fields, to modes that `read` puts; return what it returns."""
+        state, device = self.flow.state, self.device
+        modes = self.flow.modes_of(state)
+        others = [field for field in self._fields if field not in kept]
+        for field in others:
+            device.run(device.fill(state[field.first : field.first + field.size], 0))
+
+        def put(component: int, where: tuple[slice, ...], values: np.ndarray) -> None:
+            device.run(device.copy(modes[component][where], values))
+            device.synchronize()  # before the values are gone
+
+        return read(put)
 
     def _force(self) -> list[str]:
         """Set the forces of the case and of the model; return warnings. Collective."""

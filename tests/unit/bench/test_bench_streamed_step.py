@@ -43,6 +43,34 @@ def test_a_step_stands_beside_the_bus_and_the_synchronous_one(tmp_path, capsys, 
     assert "pipelined, as asked" in capsys.readouterr().out
 
 
+def test_a_step_from_disk_stands_beside_the_drive_and_all_else(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(measured_rates, "_LEAST_ON_DRIVE", 8 << 20)
+    record = tmp_path / "record.json"
+    options = ("--residency", "disk", "--scratch", str(tmp_path), "--repetitions", "1")
+    assert command(*options, "--json", str(record)) == 0
+    result = json.loads(record.read_text())["result"]
+    assert result["bus (GB/s)"].keys() == {"in", "out", "mixed"}
+    for row in result["rows"]:
+        moved = sum(row["bytes over the bus, in and out"])
+        drive, alone = row["bound by the drive (s)"], row["seconds without the drive"]
+        assert drive >= moved / result["bus (GB/s)"]["mixed"] / 1e9 * (1 - 1e-9)
+        assert row["bound (s)"] == max(drive, alone)
+        assert row["of the bound"] == pytest.approx(row["bound (s)"] / row["seconds per step"])
+    assert "takes longer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shares", [(1, 1), (3, 1), (0, 1), (1, 0)])
+def test_requests_of_a_drive_are_mixed_in_their_shares(shares):
+    reads, writes = (range(first, first + 100) for first in (0, 100))
+    found = measured_rates._mixed(reads, writes, shares)
+    ways = [way for way, _ in found]
+    assert len(found) >= 100 and len(set(found)) == len(found)
+    assert ways.count("in") == pytest.approx(len(found) * shares[0] / sum(shares), abs=1)
+    for number in range(0, len(found), 4):  # and at any time
+        part = ways[:number]
+        assert part.count("in") == pytest.approx(number * shares[0] / sum(shares), abs=1)
+
+
 def test_the_synchronous_step_is_measured_alone_where_it_is_asked_for(tmp_path):
     record = tmp_path / "record.json"
     options = ("--residency", "host", "--schedule", "serial", "--repetitions", "1")

@@ -173,6 +173,11 @@ def test_command_line_displaces_what_cannot_stand_beside_it():
     restarted = parse_case(MINIMAL, ["initial.restart=runs/a"]).initial
     assert (restarted.flow, restarted.restart, restarted.amplitude) == (None, "runs/a", None)
     assert "both given" in failure("time.cfl=0.5", "time.step=0.1")
+    on_disk = MINIMAL + '[run]\nresidency = "disk"\nscratch = ["/tmp"]\nmemory = "1 GiB"\n'
+    run = parse_case(on_disk, ["run.residency=host"]).run
+    assert (run.residency, run.scratch, run.memory) == ("host", None, "1 GiB")
+    run = parse_case(on_disk, ["run.residency=device"]).run
+    assert (run.residency, run.scratch, run.memory) == ("device", None, None)
 
 
 def test_each_flow_has_its_own_keys():

@@ -1,8 +1,18 @@
-"""What can be known of AMD's GPUs without any: by a CuPy for ROCm whose memory is the host's."""
+"""What can be known of AMD's GPUs without any: by stand-ins for CuPy's build for ROCm, and for HIP.
+
+Memory of the device is the host's. The library of HIP is `hip_stand_in.cpp`, which checks what it
+is given; whoever has HIP's header has its signatures compared with those of AMD.
+"""
 
 import ctypes
 import ctypes.util
+import functools
+import gc
+import hashlib
+import itertools
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -12,8 +22,11 @@ import nvrtc
 import slipstream.device
 from slipstream.advection.overlap_strategies import automatic_strategy
 from slipstream.device import BlockLaunch, RowLaunch, device_choice, open_device, open_devices
+from slipstream.device.private_cache import find_or_make
 from slipstream.errors import InputError, RunError
 from slipstream.exchange.transport_registry import names_on, transport_class
+from slipstream.schedule import StepGraph, commit
+from slipstream.schedule.committed_steps import CapturedStep
 
 MODULES = ("cufft", "cuda_kernel", "cuda_device", "hip_device")
 GRIDS = []
@@ -43,21 +56,49 @@ class Context:
 
 
 class Queue(Context):
-    """A stream or an event, at the end of which everything always is."""
+    """A stream or an event, at the end of which everything always is, unless it is captured."""
 
-    ptr = 0
+    numbers = itertools.count(1)
 
     def __init__(self, *_, **__):
+        self.ptr = next(self.numbers)
+
+    def record(self, stream=None):
+        if stream is not None:
+            succeed(hip().hipEventRecord(ctypes.c_void_p(self.ptr), ctypes.c_void_p(stream.ptr)))
+
+    def wait_event(self, event):
+        handles = ctypes.c_void_p(self.ptr), ctypes.c_void_p(event.ptr)
+        succeed(hip().hipStreamWaitEvent(*handles, 0))
+
+    def synchronize(self):
         pass
 
-    def record(self, *_):
-        pass
 
-    synchronize = record
+def succeed(status):
+    if status:
+        raise CUDARuntimeError(status)
+
+
+@functools.cache
+def hip():
+    """Return the stand-in for HIP, loaded."""
+    source = Path(__file__).parents[2] / "support" / "hip_stand_in.cpp"
+    text = source.read_text()
+
+    def make(folder):
+        target = folder / "libamdhip64.so"
+        command = ["g++", "-std=c++17", "-shared", "-fPIC", "-Wall", "-Werror", str(source)]
+        subprocess.run([*command, "-o", str(target)], check=True)
+        return target.read_bytes()
+
+    name = f"libamdhip64.so-{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
+    return ctypes.CDLL(str(find_or_make(name, make)[0]))
 
 
 def copied(target, source, size, kind, stream):
-    ctypes.memmove(target, source, size)
+    places = ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(size)
+    succeed(hip().hipMemcpyAsync(*places, kind, ctypes.c_void_p(stream)))
 
 
 def unknown(*_):
@@ -84,6 +125,7 @@ def rocm_cupy():
         memcpy2DAsync=unknown,
         hostRegister=unknown,
         pointerGetAttributes=unknown,
+        eventQuery=lambda event: 0,
     )
 
     class Function:
@@ -98,6 +140,7 @@ def rocm_cupy():
     cuda.runtime, cuda.Device, cuda.Stream, cuda.Event = runtime, Context, Queue, Queue
     cuda.function = SimpleNamespace(Module=lambda: module)
     cuda.memory = SimpleNamespace(OutOfMemoryError=MemoryError)
+    cuda.get_elapsed_time = lambda start, stop: 0.0
     cuda.nvrtc = SimpleNamespace(getVersion=lambda: (7, 0))
     cuda.driver = SimpleNamespace(
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8, funcSetAttribute=lambda *_: None
@@ -123,6 +166,7 @@ def rocm(monkeypatch):
         monkeypatch.setattr(slipstream.device, module, None, raising=False)
     device_choice._opened_gpu.cache_clear()
     GRIDS.clear()
+    hip()
     yield cupy
     device_choice._opened_gpu.cache_clear()
 
@@ -142,12 +186,14 @@ def test_a_gpu_of_amd_is_opened_only_if_it_is_asked_for(rocm):
 
 
 @pytest.mark.parametrize("inward", [True, False], ids=["to the device", "from the device"])
-def test_copies_of_rectangles_go_row_by_row(rocm, inward):
+def test_rectangles_are_copied_by_one_call_each(rocm, inward):
     device = open_device("hip")
     whole = np.arange(5 * 7 * 9, dtype=np.float64).reshape(5, 7, 9)
-    for index in (np.s_[1:4, 2:, 3:8], np.s_[::2, :, ::3], np.s_[:, 1:1], np.s_[2:3, :, 4]):
+    parts = ((np.s_[1:4, 2:, 3:8], 3), (np.s_[::2, :, ::3], None), (np.s_[2:3, :, 4], 1))
+    for index, calls in parts:
         values = whole[index]
         other = device.empty(values.shape, values.dtype)
+        before = hip().stand_in_calls()
         if inward:
             device.run(device.copy(other, values))
             np.testing.assert_array_equal(other, values)
@@ -157,13 +203,82 @@ def test_copies_of_rectangles_go_row_by_row(rocm, inward):
             device.run(device.copy(target[index], other))
             np.testing.assert_array_equal(target[index], values)
             assert np.count_nonzero(target) == np.count_nonzero(values)
+        assert calls is None or hip().stand_in_calls() == before + calls
+    empty = device.empty((5, 0, 9), np.float64)
+    device.run(device.copy(empty, whole[:, 1:1]))
 
 
-def test_memory_of_the_host_that_the_process_has_already_is_not_pinned(rocm):
-    device, memory = open_device("hip"), np.zeros(4)
+def test_what_hip_refuses_is_an_error_that_names_the_call(rocm):
+    copy = open_device("hip")._copy_rectangle
+    memory = np.zeros(64)
+    with pytest.raises(RunError, match=r"hipMemcpy2DAsync: invalid pitch argument \(12\)"):
+        copy(memory.ctypes.data, 8, memory.ctypes.data + 256, 8, 16, 2, 4, 1)
+
+
+def test_memory_of_the_host_is_pinned_for_as_long_as_it_lives(rocm):
+    device, memory = open_device("hip"), np.zeros(64)
     assert not device.is_pinned(memory)
-    with pytest.raises(InputError, match="accepted with device 'hip': transport 'mpi-p2p'"):
+    device.pin(memory)
+    assert device.is_pinned(memory) and device.is_pinned(memory[5:])
+    with pytest.raises(RunError, match="hipHostRegister: .* already mapped"):
         device.pin(memory)
+    assert hip().stand_in_registered() == 1
+    del memory
+    gc.collect()
+    assert hip().stand_in_registered() == 0
+
+
+def test_memory_that_gpus_reach_under_another_address_is_not_pinned(rocm):
+    device, memory = open_device("hip"), np.zeros(64)
+    hip().stand_in_place(ctypes.c_ssize_t(4096))
+    try:
+        with pytest.raises(InputError, match="accepted with device 'hip': transport 'mpi-p2p'"):
+            device.pin(memory)
+    finally:
+        hip().stand_in_place(ctypes.c_ssize_t(0))
+    assert hip().stand_in_registered() == 0 and not device.is_pinned(memory)
+
+
+def test_a_step_is_one_graph(rocm):
+    """Lanes fork from the main lane and join it, and nothing runs while it is captured."""
+    device = open_device("hip")
+    source, target = np.arange(60.0).reshape(6, 10), np.zeros((6, 10))
+    first, second = (device.empty((6, 10), np.float64) for _ in range(2))
+    graph = StepGraph(device)
+    for to, of, lane in ((first, source, "copy in"), (second, first, ""), (target, second, "out")):
+        for part in (np.s_[:3], np.s_[3:]):
+            more = {"lane": lane} if lane else {}
+            graph.add_copy(to[part], of[part], label="copy", category="copy", **more)
+    graph.add_copy(target[:, 2:5], source[:, 4:7], label="copy", category="copy")
+    step = commit(graph, "overlap")
+    assert isinstance(step, CapturedStep) and not target.any()
+    for value in (0.0, 1.0):
+        source[...] = np.arange(60.0).reshape(6, 10) + value
+        launches = hip().stand_in_launches()
+        step.run()
+        step.synchronize()
+        assert hip().stand_in_launches() == launches + 1
+        expected = source.copy()
+        expected[:, 2:5] = source[:, 4:7]
+        np.testing.assert_array_equal(target, expected)
+    target[...] = 0
+    step.run(profile=True)
+    np.testing.assert_array_equal(target, expected)
+    del step
+    gc.collect()
+    assert hip().stand_in_graphs() == 0
+
+
+def test_a_capture_that_fails_leaves_nothing_behind(rocm):
+    stream = open_device("hip").stream()
+
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        stream.capture(fail)
+    assert hip().stand_in_graphs() == 0
+    stream.capture(lambda: None)(stream)
 
 
 def test_ranks_do_not_see_each_others_memory():

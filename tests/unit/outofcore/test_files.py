@@ -1,4 +1,4 @@
-"""Arrays in files: transfers of any views, and steps and transforms of the same bits as in core."""
+"""Arrays in files: transfers of any views, and the memory that they take."""
 
 import errno
 import os
@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from flows import advance, make_case, modes_of
+from flows import make_case
 from launched_runs import SPECTRAL, enter, run
 from slipstream import cli
 from slipstream.device import HostDevice
@@ -19,18 +19,6 @@ from slipstream.outofcore.file_transfers import FileTransfer
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 DEVICE = HostDevice(threads=2)
-MODELS = {
-    "hd": ("time.integrator=rk2",),
-    "rk4": ("time.integrator=rk4",),
-    "single": ("numerics.precision=float32",),
-    "shifted": ("numerics.dealiasing=phase-shift",),
-    "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),
-    "boussinesq": (
-        "equation.model=boussinesq",
-        "equation.diffusivity=0.02",
-        "equation.buoyancy_frequency=2.0",
-    ),
-}
 
 
 @pytest.fixture
@@ -82,54 +70,6 @@ def test_any_part_of_an_array_is_written_and_read(
     assert not any(os.listdir(path) for path in paths)  # files have no names
 
 
-def start(settings, *run):
-    simulation = SpectralSimulation(make_case("grid.points=[16, 12, 10]", *settings, *run))
-    simulation.prepare()
-    return simulation
-
-
-@pytest.mark.parametrize("resident", ["true", "false"])
-@pytest.mark.parametrize("model", MODELS)
-def test_steps_from_files_give_the_bits_of_steps_in_core(tmp_path, all_in_files, model, resident):
-    settings = MODELS[model]
-    how = f"run.streaming={{ tiles = 3, resident = {resident} }}"
-    disk = start(settings, "run.residency=disk", f"run.scratch={tmp_path}", how)
-    core = start(settings)
-    assert disk.placement.residency == "disk" and files_of(disk.flow.state) is not None
-    for simulation in (disk, core):
-        advance(simulation, 3)
-    assert modes_of(disk).tobytes() == modes_of(core).tobytes()
-    for one, other in zip(disk.fields(), core.fields(), strict=True):
-        assert np.array_equal(one.data, other.data), one.name
-
-
-@pytest.mark.parametrize("truncation", [None, "2/3"])
-@pytest.mark.parametrize("dtype", ["float32", "complex128"])
-def test_transforms_of_files_give_the_bits_of_transforms_in_core(
-    tmp_path, all_in_files, dtype, truncation
-):
-    shape, how = (18, 14, 22), {"dtype": dtype, "truncation": truncation, "device": DEVICE}
-    disk = DistributedFFT(
-        shape, residency="disk", scratch=str(tmp_path), streaming={"tiles": 4}, **how
-    )
-    core = DistributedFFT(shape, **how)
-    generator = np.random.default_rng(1)
-    points = (
-        generator.random(shape) + (1j * generator.random(shape) if "c" in dtype else 0)
-    ).astype(dtype)
-    modes = core.forward(points)
-    given = np.memmap(tmp_path / "points", dtype, "w+", shape=shape)
-    result = np.memmap(tmp_path / "modes", modes.dtype, "w+", shape=modes.shape)
-    given[...] = points
-    disk.forward(given, result)
-    assert np.array_equal(result, modes)
-    own = disk.forward(points)
-    assert files_of(own) is not None and np.array_equal(own, modes)
-    assert np.array_equal(disk.backward(own), core.backward(modes))
-    disk.backward(result, given)
-    assert np.array_equal(given, core.backward(modes))
-
-
 def test_a_full_drive_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatch):
     def full(file, offset, size):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -150,7 +90,7 @@ def test_memory_of_tiles_keeps_its_limit(tmp_path, all_in_files):
     settings = "run.residency=disk", f"run.scratch={tmp_path}", "run.memory=2 MiB"
     meter = MemoryMeter()
     with meter:
-        simulation = SpectralSimulation(make_case("grid.points=48", *settings))
+        simulation = SpectralSimulation(make_case("grid.points=48", *settings), None, DEVICE)
         simulation._allocate()
     taken = meter.total()
     assert taken["host"] <= 2 << 20
@@ -169,7 +109,7 @@ def test_run_on_disk_goes_on_in_memory(tmp_path, all_in_files, monkeypatch, caps
             cli.main(["resume", "out", *changes])
         return caught.value.code
 
-    assert resume("run.residency=device") == 2
+    assert resume("run.residency=device", "run.memory=2 MiB") == 2
     assert "unset it by --set run.memory=" in capsys.readouterr().err
     assert resume("run.residency=device", "run.memory=", "run.scratch=") == 0
     assert 'residency = "disk"' not in (tmp_path / "out" / "case.toml").read_text()

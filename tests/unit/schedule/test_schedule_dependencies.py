@@ -31,6 +31,19 @@ def test_read_after_write_write_after_read_and_write_after_write():
     assert dependencies(([], [a]), ([], [b])) == [set(), set()]
 
 
+def test_a_node_may_access_more_unless_later_ones_come_before_that():
+    a, b, c = (np.zeros(4) for _ in range(3))
+    graph = StepGraph(HostDevice(threads=1))
+    for reads, writes in (([], [a]), ([a], [b]), ([], [c])):
+        graph.add(None, reads=reads, writes=writes, label="", category="io")
+    assert graph.extend(2, [b], [])
+    assert list(graph.nodes[2].dependencies) == [1]
+    assert not graph.extend(1, [c], []) and not graph.extend(0, [], [b])
+    # What is refused is not remembered, and what is not is.
+    graph.add(None, reads=[], writes=[b], label="", category="io")
+    assert list(graph.nodes[3].dependencies) == [1, 2]
+
+
 def test_all_readers_are_waited_for_and_a_write_hides_what_it_covers():
     a = np.zeros(8)
     found = dependencies(([], [a]), ([a], []), ([a[:2]], []), ([], [a]), ([a], []))
