@@ -63,3 +63,10 @@ def ginzburg_landau(dispersion: float, detuning: float):
     """Oscillating media near threshold: spirals, and turbulence of phases and defects."""
     A = Scalar("amplitude", complex=True)
     return Model({A: A + (1 + 1j * dispersion) * laplacian(A) - (1 + 1j * detuning) * abs2(A) * A})
+
+
+def korteweg_de_vries(dispersion: float):
+    """Waves in shallow water along x: a cosine becomes solitons (Zabusky and Kruskal, 1965)."""
+    h = Scalar("height")
+    along = dot(x_hat, grad(h))
+    return Model({h: -dot(x_hat, grad(h**2)) / 2 - dispersion**2 * laplacian(along)})

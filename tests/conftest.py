@@ -77,11 +77,11 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    # Who runs the tests by nohup wants them to ignore a hang-up; what they start heeds it.
+    # Who runs the tests by nohup wants them to ignore a hang-up; what they start obeys it.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if several_ranks() and world().rank:
-        # All ranks do the same: one of them tells of it.
+        # All ranks do the same: one of them reports it.
         reporter = config.pluginmanager.getplugin("terminalreporter")
         config.pluginmanager.unregister(reporter)
         silent = type(reporter)(config, open(os.devnull, "w"))  # noqa: SIM115

@@ -36,7 +36,7 @@ def said_by_rank_1(*cases, **variables):
     result = subprocess.run(
         [find_mpiexec(), "-n", "2", sys.executable, "tests/support/rank_fails.py", *cases],
         cwd=REPOSITORY,
-        # Whoever waited in vain would say so only when this test has given up.
+        # A rank that still waits would say so only after this test has given up.
         env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "3000", **variables},
         capture_output=True,
         text=True,

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,8 +32,22 @@ SERIAL = (
     "tests/unit/exchange/test_box_copies.py",
     "tests/unit/advection/test_advection_kernels.py",
     "tests/unit/package/test_examples.py",
-    "tests/physics",
 )
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def shares(folder: str, count: int) -> list[tuple[str, ...]]:
+    """Return the test files of a folder, divided among so many processes.
+
+    They are long if their tests are many, so each gets a long file and then a short one.
+    """
+    files = sorted((ROOT / folder).glob("test_*.py"), key=lambda path: -path.stat().st_size)
+    names = [str(path.relative_to(ROOT)) for path in files]
+    return [(*names[i :: 2 * count], *names[2 * count - 1 - i :: 2 * count]) for i in range(count)]
+
+
+# Their kernels are many, and a process mostly waits for one of its own to be compiled.
+PHYSICS = shares("tests/physics", 6)
 PARALLEL = ("tests/parallel",)
 # Ranks that share a GPU and poll each other's messages are slow beside anything else.
 SHARED = tuple(
@@ -58,7 +73,12 @@ SHARED = tuple(
 # below ten minutes in all.
 GROUPS = (
     ((1, ALONE, 140),),
-    ((1, SERIAL, 240), (1, PARALLEL, 240), (2, PARALLEL, 280)),
+    (
+        (2, PARALLEL, 280),
+        (1, PARALLEL, 280),
+        (1, SERIAL, 280),
+        *((1, share, 280) for share in PHYSICS),
+    ),
     ((4, SHARED, 150),),
 )
 _SECONDS_PER_TEST = 60
@@ -142,11 +162,13 @@ def _tally(ranks: int, tests: Sequence[str], seconds: float, record: Path) -> tu
     """Run one part and print what it said; return how many tests passed and failed."""
     record.touch()
     log = record.with_suffix(".log")
+    began = time.monotonic()
     status = _launch(ranks, tests, record, seconds, log)
+    took = time.monotonic() - began
     outcomes = [line.split()[0] for line in record.read_text().splitlines()]
     # What ends badly, or tests nothing, has failed even if no test could say so.
     unexplained = "failed" not in outcomes and (status != 0 or not outcomes)
-    lines = [f"\ngpu-check: {ranks} rank{'s' * (ranks > 1)}: {' '.join(tests)}"]
+    lines = [f"\ngpu-check: {ranks} rank{'s' * (ranks > 1)}, {took:.0f} s: {' '.join(tests)}"]
     lines.append(log.read_text(errors="replace").rstrip() if log.exists() else "")
     if unexplained:
         lines.append(f"gpu-check: the tests ended with status {status}")

@@ -81,8 +81,9 @@ def published_table(published: Path, results: Path) -> str:
             }
         )
     lines = [
-        "| program | transform | GPUs | time | TFLOP/s of a GPU | GB/s that a GPU sends |",
-        "|---|---|---|---|---|---|",
+        "| program | transform | GPUs | time | exchanges | TFLOP/s of a GPU | GB/s that a GPU"
+        " sends |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         points, devices = math.prod(row["grid"]), row["devices"]
@@ -90,14 +91,16 @@ def published_table(published: Path, results: Path) -> str:
         flops = (2.5 if real else 5) * points * math.log2(points)
         seconds = row.get("seconds") or flops / row["gigaflops"] / 1e9
         sent = row["bytes per mode"] * points / (2 if real else 1) / devices
-        rate = sent * (devices - 1) / devices / seconds
+        exchanges = row.get("exchanges", 1)
+        derived = "" if "seconds" in row else f", from {row['gigaflops']} GFLOP/s"
+        rate = exchanges * sent * (devices - 1) / devices / seconds
         precision = "single" if row["bytes per mode"] == 8 else "double"
         source = row["source"]
         text = f"[source]({source})" if source.startswith("http") else source
         lines.append(
             f"| {row['program']} | {row['grid'][0]}³ {row['kind']}, {precision} | {devices} "
-            f"{row['machine']} | {_time(seconds)} | {flops / seconds / devices / 1e12:.2g} |"
-            f" {rate / 1e9:.3g} | {text} |"
+            f"{row['machine']} | {_time(seconds)}{derived} | {exchanges} |"
+            f" {flops / seconds / devices / 1e12:.2g} | {rate / 1e9:.3g} | {text} |"
         )
     lines[:2] = [line + (" source |" if n == 0 else "---|") for n, line in enumerate(lines[:2])]
     return "\n".join(lines) + "\n"

@@ -1,17 +1,19 @@
-"""A Spack recipe.
+"""A recipe for Spack 1.0 and later.
 
 From a checkout, whose folder is SOURCE:
 
-    spack repo create slipstream-repo slipstream && spack repo add slipstream-repo
-    mkdir -p slipstream-repo/packages/py-slipstream
-    cp SOURCE/packaging/spack/package.py slipstream-repo/packages/py-slipstream/
+    spack repo create slipstream-repo slipstream
+    spack repo add slipstream-repo/spack_repo/slipstream
+    cd slipstream-repo/spack_repo/slipstream/packages
+    mkdir py_slipstream && cp SOURCE/packaging/spack/package.py py_slipstream/
     spack dev-build --source-path SOURCE py-slipstream@0.2.0
 """
 
 from spack.package import *  # noqa: F403
+from spack_repo.builtin.build_systems.python import PythonPackage
 
 
-class PySlipstream(PythonPackage):  # noqa: F405
+class PySlipstream(PythonPackage):
     """Flow on structured grids, from one laptop to many GPUs."""
 
     # The recipe builds a checkout (spack dev-build); there is no archive to download yet.
@@ -24,7 +26,7 @@ class PySlipstream(PythonPackage):  # noqa: F405
     variant("cuda", default=False, description="Run on NVIDIA GPUs")  # noqa: F405
 
     depends_on("python@3.11:", type=("build", "run"))  # noqa: F405
-    depends_on("py-hatchling@1.21:", type="build")  # noqa: F405
+    depends_on("py-hatchling@1.27:", type="build")  # noqa: F405
     # Kernels are compiled when they are first used.
     depends_on("cxx", type=("build", "run"))  # noqa: F405
     depends_on("py-h5py@3.11:", type="run")  # noqa: F405

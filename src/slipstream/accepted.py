@@ -3,7 +3,7 @@
 This module has only data and is at the bottom: cases, templates, help texts and messages take their
 lists from it. What a name stands for is registered in the layer that implements it, and
 ``tests/unit/case/test_accepted.py`` compares both sides, so it finds a name that only one has.
-"auto" is no name of its own: keys and options that choose for themselves accept it as well.
+"auto" is not in these lists: keys and options that choose for themselves accept it as well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 Names = Mapping[str, str]
 
 SOLVERS: Names = {
-    "spectral": "turbulence, or equations of your own, in a periodic box",
+    "spectral": "turbulence, or your own equations, in a periodic box",
     "advection": "a Gaussian carried through a periodic box",
     "lattice": "flow through a voxel image, its permeability",
 }
@@ -134,8 +134,8 @@ INTEGRATORS: Names = {
     "etdrk4": "exponential time differencing of fourth order, all linear terms exact",
 }
 EXACT_TERMS: Names = {
-    "decay": "what only damps a mode, with integrating_factor",
-    "all": "also waves and what couples components; steps are bounded by speeds alone",
+    "decay": "terms that only damp a mode, with integrating_factor",
+    "all": "also waves and coupled components; only speeds limit the step",
 }
 DEALIASINGS: Names = {
     "2/3": "two thirds of the modes along each axis",
@@ -145,7 +145,7 @@ DEALIASINGS: Names = {
     "none": "all modes, with their errors",
 }
 PLANES: Names = {
-    "2D3C": "three components, of which the third is carried along",
+    "2D3C": "three components; the flow carries the third",
     "2D2C": "the two components in the plane; the third stays 0",
 }
 INITIAL_FLOWS: Names = {
@@ -154,7 +154,7 @@ INITIAL_FLOWS: Names = {
     "random": "random modes in every vector",
     "orszag-tang": 'of "mhd": the vortex of Orszag and Tang',
     "orszag-tang-3d": 'of "mhd": the same in three dimensions',
-    "quantum-taylor-green": 'of "gpe": vortex lines that are Taylor and Green\'s flow at large',
+    "quantum-taylor-green": 'of "gpe": vortex lines, arranged as in the Taylor-Green flow',
     "solitons": 'of "gpe": two dark solitons',
     "wave": "a plane wave of the model's linear part",
     "file": "fields from an earlier run, or from a file of yours",
@@ -200,6 +200,10 @@ REDUCTIONS: Names = {
     "max": "the largest value",
     "min": "the smallest value",
     "rms": "the root mean square",
+}
+PARTICLES: Names = {
+    "tracer": "with the velocity of the fluid",
+    "inertial": "heavy and small: with Stokes drag, and gravity",
 }
 PICTURE_FORMATS: Names = {
     "png": "PNG",

@@ -208,7 +208,7 @@ def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
 
 
 def _launched_comm(ranks: int | None) -> Comm:
-    """Return the communicator of the ranks that there are; None if they are yet to be started."""
+    """Return the communicator of the present ranks; None if they are yet to be started."""
     is_alone = ranks is not None and mpi_launch.should_relaunch(ranks)
     return None if is_alone else mpi_launch.world_comm()
 

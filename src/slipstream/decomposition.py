@@ -433,6 +433,8 @@ class PaddedBox:
     halo: tuple[int, int, int]
     # The first point of every row, without its halo, lies at a multiple of this.
     alignment: int = 1
+    # Whether rows follow each other without a gap, whatever their length.
+    is_dense: bool = False
 
     @property
     def lead(self) -> int:
@@ -444,6 +446,8 @@ class PaddedBox:
         """Shape of the array."""
         planes, rows, columns = self.box.grown(self.halo).shape
         columns = self.lead + self.box.shape[2] + self.halo[2]
+        if self.is_dense:
+            return planes, rows, columns
         # An odd number of units: rows at distances of powers of two would fight for cache lines.
         units = -(-columns // self.alignment) | 1
         return planes, rows, units * self.alignment

@@ -46,7 +46,7 @@ def beginning_with(names: Iterable[str]) -> Callable[[str], list[str]]:
 
 
 def complete_case(incomplete: str) -> list[tuple[str, str]]:
-    """Return shipped cases, TOML files and folders that begin so, with what is told of them."""
+    """Return shipped cases, TOML files and folders that begin so, with their descriptions."""
     shipped = [(name, told.what) for name, told in SHIPPED_CASES.items()]
     return [one for one in shipped if one[0].startswith(incomplete)] + [
         (path, "") for path in _paths(incomplete) if path.endswith(("/", ".toml"))

@@ -32,7 +32,7 @@ def _renew() -> None:
 os.register_at_fork(after_in_child=_renew)
 
 
-# Threads that there are at most, if there are few cores: of thousands, systems refuse some, and
+# The most threads, if there are few cores: of thousands, systems refuse some, and
 # OpenMP then ends the process.
 _MOST = 256
 

@@ -73,6 +73,70 @@ def test_steps_have_the_bits_of_slabs(comm, device, ranks, name, schedule):
         np.testing.assert_allclose(spectrum, expected[key], rtol=rounding, atol=rounding)
 
 
+# Fields on the host in tiles of so many parts of a field: of whole planes, and of less than one. Of
+# what has rows of modes in parts, no columns stay on the device.
+STREAMED = {
+    "whole planes": ("{ tiles = 2 }", True),
+    "parts of planes": ("{ tiles = 24 }", False),
+    "rows": ("{ tiles = 1000, streams = 2 }", False),
+    "updates of the host": ('{ tiles = 24, update = "host" }', False),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "decomposition", "points"),
+    [
+        ("hd", "rows", "pencil", [12, 10, 5]),
+        ("boussinesq", "parts of planes", "pencil", [16, 12, 9]),
+        ("mhd", "whole planes", "pencil", [16, 12, 9]),
+        ("forced", "updates of the host", "pencil", [16, 11, 9]),
+        ("mhd", "rows", "slab", [12, 11, 4]),
+        ("hd", "parts of planes", "slab", [16, 12, 9]),
+    ],
+)
+def test_tiles_of_the_host_have_the_bits_of_slabs(
+    comm, device, ranks, name, how, decomposition, points
+):
+    settings = (*BOX, *STEPS[name], f"grid.points={points}")
+    options, stays = STREAMED[how]
+    divided = (f"run.decomposition={decomposition}",)
+    divided += (grid_of(ranks),) if decomposition == "pencil" else ()
+    streamed = start(
+        device, *settings, *divided, "run.residency=host", f"run.streaming={options}", comm=comm
+    )
+    slabs = start(device, *settings, "run.decomposition=slab", comm=comm)
+    for steps in (1, 2):
+        expected, found = (taken_together(comm, advance(one, steps)) for one in (slabs, streamed))
+        if found is not None and device.kind == "cpu":
+            assert found.tobytes() == expected.tobytes()
+        # What is looked at between steps goes through the same tiles.
+        looked = [points_of(one) for one in (slabs, streamed)]
+        boxes = [one.problem.geometry.physical_box for one in (slabs, streamed)]
+        looked = [placed(comm, slabs, *one) for one in zip(boxes, looked, strict=True)]
+        if looked[0] is not None and device.kind == "cpu":
+            assert looked[0].tobytes() == looked[1].tobytes()
+    passes = streamed.flow.passes
+    is_slab = streamed.problem.geometry.grid is None
+    assert passes.fields.shape.has_whole_planes == (stays and is_slab)
+    assert stays or passes.resident.ky == 0
+    many, few = streamed.diagnostics(), slabs.diagnostics()
+    rounding = 1e-5 if "numerics.precision=float32" in settings else 1e-11
+    for key in few.keys() - {"budget_residual"}:
+        assert many[key] == pytest.approx(few[key], rel=rounding, abs=rounding), key
+
+
+def placed(comm, simulation, box, values):
+    """Return the points of all ranks on the first one."""
+    parts = [(box, values)] if comm is None else comm.gather((box, values))
+    if parts is None:
+        return None
+    shape = len(values), *simulation.problem.geometry.shape
+    whole = np.zeros(shape, values.dtype)
+    for one, own in parts:
+        whole[(slice(None), *one.slices())] = own
+    return whole
+
+
 @pytest.mark.several_ranks
 def test_bits_do_not_depend_on_the_transport(comm, device, ranks):
     expected = None
@@ -147,7 +211,6 @@ def test_grids_that_do_not_fit_are_refused(comm, device, ranks, settings, messag
     ("settings", "message"),
     [
         (("run.grid=[1, 2]",), "'grid' goes with decomposition \"pencil\""),
-        ((PENCIL, "run.residency=host"), "has no fields on the host"),
         ((PENCIL, "run.grid=[0, 2]"), "accepted: two whole numbers"),
     ],
 )

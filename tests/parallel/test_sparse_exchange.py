@@ -28,7 +28,7 @@ def _several_ranks(ranks):
 def drawn_places(seed, ranks, most):
     """Return which numbers of each rank's array each other rank gets, the same on all ranks.
 
-    Some have nothing for each other, and are told so, or are not even told.
+    Some have nothing for each other: they send an empty message, or none.
     """
     random = np.random.default_rng(seed)
     places = [{} for _ in range(ranks)]

@@ -31,7 +31,7 @@ def test_taylor_green_has_the_reference_energy_and_enstrophy(device):
     # The numbers of spectralDNS (demo/TG.py), which an independent solver gives in all 12 digits.
     assert after["energy"] == pytest.approx(0.124953117517, rel=1e-9)
     assert after["enstrophy"] == pytest.approx(0.375249930801, rel=1e-9)
-    # A sixth power of the time is left out.
+    # The sixth power of the time is neglected.
     assert after["enstrophy"] == pytest.approx(taylor_green_enstrophy(0.1, 1 / 1600), rel=1e-8)
     assert after["dissipation"] == pytest.approx(2 / 1600 * after["enstrophy"], rel=1e-13)
 

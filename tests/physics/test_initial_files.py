@@ -30,7 +30,7 @@ def expected_fields(simulation):
 
 
 def write(path, arrays):
-    """Write arrays in the format that the path tells of."""
+    """Write arrays in the format that the path names."""
     if path.suffix == ".npz":
         np.savez(path, **arrays)
     elif path.suffix == ".h5":

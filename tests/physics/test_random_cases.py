@@ -33,8 +33,10 @@ BOXES = st.tuples(
 
 
 def run(folder, keys):
-    values = {key: str(value).lower() for key, value in keys.items()}
-    overrides = [f"{key}={value}" for key, value in values.items()]
+    overrides = [
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in keys.items()
+    ]
     simulation = make_simulation(parse_case(RANDOM, [*overrides, "run.device=cpu"]))
     run_case(simulation, folder, Console(quiet=True))
     return simulation

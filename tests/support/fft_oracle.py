@@ -110,7 +110,7 @@ def check(comm, device, shape, dtype, fields=1, truncation=None, **options):
     oracle = Oracle(shape, dtype, fields, truncation)
     assert oracle.modes.shape[1:] == fft.spectral_shape
     source, given = oracle.input(fft), oracle.output(fft)
-    # Nothing is compared before everything has been exchanged, so that no rank waits in vain.
+    # Nothing is compared before everything has been exchanged: no rank waits for one that ended.
     result = fft.device.to_host(fft.forward(source))
     back = fft.device.to_host(fft.backward(given))
     again = fft.device.to_host(fft.forward(source))

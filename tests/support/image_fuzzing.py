@@ -117,7 +117,7 @@ TEXTS = [b"", b"\n", b"rock\n" * 30, b"\x00" * 500, b"\xff\xfe" * 9, b"\x93NUMPY
 
 
 def huge(path, random_):
-    """Write a file of a few bytes whose header tells of many voxels."""
+    """Write a file of a few bytes whose header promises many voxels."""
     size = random_.choice([3000, 10**5, 2**31, 2**62])
     if path.suffix == ".npy":
         header = {"descr": "|u1", "fortran_order": False, "shape": (size,) * 3}
@@ -243,7 +243,7 @@ def keys_of(suffix, random_):
 
 
 def command(folder, path, keys):
-    """Run a case of an image; return the status, what was told, and the bytes that it took."""
+    """Run a case of an image; return the status, the message, and the bytes that it took."""
     lines = "\n".join(f"{name} = {value!r}" for name, value in keys.items())
     (folder / "case.toml").write_text(CASE.format(path=path, keys=lines))
     told, status = io.StringIO(), None
@@ -261,7 +261,7 @@ def command(folder, path, keys):
 
 
 def read(path, keys):
-    """Read an image; return nothing, or what was told in one line."""
+    """Read an image; return nothing, or the error in one line."""
     given = {name: tuple(reversed(v)) if name == "shape" else v for name, v in keys.items()}
     try:
         image = open_image(path, **given)

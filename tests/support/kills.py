@@ -107,7 +107,7 @@ def replaced(family, ranks, place, whole, draw):
 
 
 def main(arguments=None):
-    """Kill runs, and tell of each that does not go on as it should; return 1 if there is one."""
+    """Kill runs, and report each that does not go on as it should; return 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=150)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 1, 1, 2])

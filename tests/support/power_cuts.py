@@ -87,7 +87,7 @@ def lost(family, place, whole, draw):
 
 
 def main(arguments=None):
-    """Cut the power of runs, and tell of each that loses too much; return 1 if there is one."""
+    """Cut the power of runs, and report each that loses too much; return 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

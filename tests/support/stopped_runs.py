@@ -201,7 +201,7 @@ def _compare(found, expected, is_exact):
 
 
 def main(arguments=None):
-    """Stop runs, and tell of each that is not as it should be; return 1 if there is one."""
+    """Stop runs, and report each that is not as it should be; return 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 1, 1, 2])

@@ -27,7 +27,8 @@ class Strategy:
     # "cpu", "gpu", or both: then the CPU has a shell around the GPU's block.
     devices: tuple[str, ...]
     transport: str = "mpi-p2p"
-    policy: str = "overlap"  # advance the edge first, so that halos travel meanwhile; or "serial"
+    # "overlap": the edge is advanced first, so that halos travel with the rest under way.
+    policy: str = "overlap"
     spare_core: bool = False  # whether one core does nothing but communicate
 
 

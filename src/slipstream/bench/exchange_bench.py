@@ -64,7 +64,7 @@ def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
 
 @contextlib.contextmanager
 def _taken_for_nodes(ranks: int | None) -> Iterator[None]:
-    """Take so many ranks for a node meanwhile; None for what the environment says."""
+    """Count so many ranks as a node for now; None takes the number from the environment."""
     before = os.environ.get(RANKS_PER_NODE)
     if ranks is not None:
         os.environ[RANKS_PER_NODE] = str(ranks)

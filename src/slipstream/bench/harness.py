@@ -99,7 +99,7 @@ def run_benchmark(name: str, run: Callable[[], Run], request: Request) -> None:
     comm = own(mpi_launch.world_comm(), "benchmark")
     with together(comm):
         device = open_matching_device(request.device, comm)
-        # Before anything is measured in vain.
+        # Before anything is measured for nothing.
         earlier = on_first_rank(comm, lambda: _earlier(name, request, device))
         outcome = run()(request, device, comm)
     on_first_rank(comm, lambda: _report(request, outcome, earlier))
@@ -126,7 +126,7 @@ def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) ->
         from slipstream.bench.pictures import plot_timelines
 
         title = outcome.title + (outcome.timelines_of and f": {outcome.timelines_of}")
-        plot_timelines(timelines, title, outcome.timelines, same_axis=not outcome.timelines_of)
+        plot_timelines(timelines, title, outcome.timelines)
     if request.against is None:
         return
     rows = changes(earlier, outcome.headlines, request.tolerance)

@@ -82,27 +82,43 @@ def _label_ends(figure: Figure, axes: Axes, size: float = 8.5) -> None:
         )
 
 
-def plot_timelines(
-    path: str | Path, title: str, timelines: Mapping[str, Timeline], same_axis: bool = False
-) -> None:
-    """Draw what ran when in a step, a panel for each way to take it."""
+def plot_timelines(path: str | Path, title: str, timelines: Mapping[str, Timeline]) -> None:
+    """Draw what ran when in a step, a panel for each way to take it.
+
+    Panels share their axis if their steps take about as long: see `shared_ends`.
+    """
     import matplotlib
 
     from slipstream.schedule.timeline import legend_of
 
     heights = [len({entry.lane for entry in one.entries}) + 2.4 for one in timelines.values()]
     size = 7.6, 0.8 + 0.26 * sum(heights)
+    ends = shared_ends([1e3 * one.duration() for one in timelines.values()])
     with matplotlib.rc_context(), _picture(path, size, title) as figure:
         matplotlib.rcParams.update({"font.size": 9, "axes.labelsize": 9})
-        panels = figure.subplots(
-            len(timelines), 1, squeeze=False, height_ratios=heights, sharex=same_axis
-        )
-        for axes, (name, timeline) in zip(panels[:, 0], timelines.items(), strict=True):
+        panels = figure.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, (name, timeline), end in zip(panels, timelines.items(), ends, strict=True):
             timeline.draw(axes, name)
-            if same_axis:
-                axes.label_outer()
+            axes.set_xlim(-0.01 * end, 1.02 * end)
+        for axes, end, below in zip(panels, ends, [*ends[1:], None], strict=True):
+            if end == below:
+                axes.set(xlabel="", xticklabels=[])
         handles = legend_of(list(timelines.values()))
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def shared_ends(spans: Sequence[float]) -> list[float]:
+    """Return for each span the end of its axis: the longest span of its group.
+
+    A group ends where the next shorter span is less than a third, which would look like a dot.
+    """
+    ends: dict[float, float] = {}
+    end = before = 0.0
+    for span in sorted(spans, reverse=True):
+        if not ends or before > 3 * span:
+            end = span
+        ends[span], before = end, span
+    return [ends[span] for span in spans]
 
 
 def best_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:

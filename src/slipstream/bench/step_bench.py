@@ -143,7 +143,7 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
             "transport": chosen_transport(case.run.transport, comm, device),
             "memory of fields (GiB)": memory / 2**30,
             "memory of fields (bytes per point)": memory / points,
-            "allocated / foretold": allocated / memory,
+            "allocated / predicted": allocated / memory,
             "seconds per step": took,
             "seconds per substage": took / substages,
             "seconds of the step's transforms alone": seconds["transforms"],

@@ -49,7 +49,7 @@ _MOST_BITS = 1023
 
 @dataclass(frozen=True)
 class ShippedCase:
-    """What is told of a case that comes with Slipstream.
+    """The description of a case that comes with Slipstream.
 
     Attributes
     ----------
@@ -68,7 +68,15 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "forced": ShippedCase("turbulence that random forces keep going", "3 min"),
     "stratified": ShippedCase("vortices that buoyancy flattens into layers", "1 min"),
     "orszag-tang": ShippedCase("sheets of current in a plane of magnetised fluid", "1 min"),
+    "orszag-tang-flux": ShippedCase("the same by vorticity and flux function", "30 s"),
     "quantum-vortices": ShippedCase("vortex lines of a superfluid that reconnect", "30 s"),
+    "decaying-2d": ShippedCase("vortices of two-dimensional turbulence merge", "40 s"),
+    "inverse-cascade": ShippedCase("energy goes to large scales in two dimensions", "40 s"),
+    "surface-fronts": ShippedCase("surface quasi-geostrophic flow makes a front", "20 s"),
+    "zonal-flows": ShippedCase("drift waves and zonal flow (Charney-Hasegawa-Mima)", "20 s"),
+    "inertia-gravity": ShippedCase("turbulence with fast waves, integrated exactly", "20 s"),
+    "lans-alpha": ShippedCase("Taylor-Green vortex by the alpha model, on few points", "20 s"),
+    "leray-alpha": ShippedCase("Taylor-Green vortex by the Leray-alpha model", "20 s"),
     "sandstone": ShippedCase("flow through a synthetic sandstone, its permeability", "30 s"),
     "advection": ShippedCase(
         "a Gaussian carried once through the box, the exact solution known", "20 s"
@@ -328,8 +336,7 @@ def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> di
         one
         for key, value in given.items()
         if value is not None
-        for which in (key, f"{key}={value}")
-        for one in model.displaces.get(which, ())
+        for one in (*model.displaces.get(key, ()), *model.displaces.get(f"{key}={value}", ()))
     ]
     removed = [key for key in (*unset, *displaced) if _removed(merged, key)]
     for key in removed:

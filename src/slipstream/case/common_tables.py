@@ -232,6 +232,10 @@ class Case(Table):
             inputs["equation.model"] = Path(model.rpartition(":")[0])
         return inputs
 
+    def interval(self, kind: str) -> float | None:
+        """Return the interval of some output; None if there is none."""
+        return self.output.interval(kind)
+
     @property
     def points(self) -> int | None:
         """Number of grid points that one time step updates; None if the case does not tell."""

@@ -35,7 +35,7 @@ _COUNTS = {2: "two", 3: "three"}
 
 
 def tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the table classes of a type: it may be left out, or be one of a list."""
+    """Yield the table classes of a type, which may be optional or one of a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

@@ -469,7 +469,7 @@ class Convergence(Table):
     coarse_start: bool = Key(
         False,
         "whether Stokes flow begins from that through voxels twice and four times as large, which"
-        " also tells how well the pores are resolved; a restart begins from its state",
+        " also shows how well the pores are resolved; a restart begins from its state",
     )
 
 

@@ -1,6 +1,6 @@
 """``[[output.fields]]``, ``scalars``, ``averages`` and ``movies``: output that users choose.
 
-Here is what can be told without a simulation; names, expressions and places are judged with one.
+Checks here need no simulation; those of names, expressions and places do.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ from slipstream.case.common_tables import (
     Time,
 )
 from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
+from slipstream.case.particle_tables import ParticleSet, check_names
 from slipstream.case.table import (
     Key,
     Positive,
@@ -503,11 +504,6 @@ class SpectralRun(ExchangingRun):
             raise ValueError(
                 "'grid' goes with decomposition \"pencil\"; unset it by --set run.grid="
             )
-        if self.decomposition == "pencil" and self.residency != "device":
-            raise ValueError(
-                f'decomposition "pencil" has no fields on the host: with residency '
-                f'"{self.residency}" accepted: auto, slab'
-            )
         for name in ("memory", "streaming"):
             if self.residency == "device" and getattr(self, name) is not None:
                 raise ValueError(
@@ -622,7 +618,7 @@ class SpectralCase(Case):
         "run.residency=auto": ("run.scratch",),
     }
     occasions: ClassVar[dict[str, int]] = {**Case.occasions, "spectra_interval": 20}
-    one_or_more: ClassVar[frozenset[str]] = frozenset({"forcing"})
+    one_or_more: ClassVar[frozenset[str]] = frozenset({"forcing", "particles"})
     examples: ClassVar[dict[str, Any]] = {
         "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
         "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
@@ -635,6 +631,9 @@ class SpectralCase(Case):
     equation: Equation
     initial: SpectralInitial
     forcing: Annotated[tuple[Forcing, ...], BeforeValidator(_as_tables)] = ()
+    particles: Annotated[tuple[ParticleSet, ...], BeforeValidator(_as_tables)] = Key(
+        (), "sets of particles that the flow carries"
+    )
     time: SpectralTime
     numerics: Numerics = Field(default_factory=Numerics)
     run: SpectralRun = Field(default_factory=SpectralRun)
@@ -651,6 +650,32 @@ class SpectralCase(Case):
         from slipstream.equations import models
 
         return _case_of_function(models.find(name))
+
+    @field_validator("particles")
+    @classmethod
+    def _sets_have_names(cls, sets: tuple[ParticleSet, ...]) -> tuple[ParticleSet, ...]:
+        check_names(sets)
+        return sets
+
+    @model_validator(mode="after")
+    def _particles_are_on_the_device(self) -> Self:
+        if not self.particles:
+            return self
+        if self.run.residency != "device":
+            raise ValueError(
+                f"run.residency = {self.run.residency!r} has no particles; accepted with"
+                " [[particles]]: 'device'"
+            )
+        if self.run.decomposition == "pencil":
+            raise ValueError(
+                "run.decomposition = 'pencil' has no particles; accepted with [[particles]]: auto,"
+                " slab"
+            )
+        return self
+
+    def interval(self, kind: str) -> float | None:
+        own = {one.store: one.interval for one in self.particles}
+        return own[kind] if kind in own else super().interval(kind)
 
     @model_validator(mode="after")
     def _wire_is_between_devices(self) -> Self:

@@ -237,7 +237,7 @@ def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
     return total
 
 
-# What MPI may still read from, or write to, after ranks have waited in vain: kept for ever.
+# What MPI may still read from, or write to, after ranks gave up waiting: kept for ever.
 abandoned: list[Any] = []
 
 
@@ -246,7 +246,7 @@ _FRACTION, _LONGEST_PAUSE = 1 / 200, 0.02
 
 
 def longer_pause(waited: float) -> float:
-    """Return for how many seconds to sleep after so many in vain, and leave the core to others."""
+    """Return how long to sleep after so many fruitless seconds, so that others get the core."""
     return min(waited * _FRACTION, _LONGEST_PAUSE)
 
 

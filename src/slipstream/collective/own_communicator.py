@@ -278,7 +278,7 @@ class OwnCommunicator(MPI.Intracomm):
     def fail(self, failure: BaseException) -> None:
         """Let the other ranks fail by this one's failure, wherever they meet next. Collective.
 
-        Those that wait for it in an exchange are told.
+        Ranks that wait for it in an exchange get a notice.
         """
         try:
             self.door.tell(failure, meeting=self.door.met)

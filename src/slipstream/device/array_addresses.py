@@ -1,4 +1,4 @@
-"""What kernels are told of arrays: where they begin, and the C++ names of their numbers."""
+"""What kernels need to know of arrays: where they begin, and the C++ names of their types."""
 
 from __future__ import annotations
 

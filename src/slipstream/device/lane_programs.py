@@ -52,6 +52,11 @@ class HostCall:
     def __call__(self, stream: Stream) -> None:
         self._function(*self._values)
 
+    @property
+    def address(self) -> int:
+        """Where the function is, for others that call it."""
+        return address_of_function(self._function)
+
     def packed(self) -> PackedCall | None:
         """Return the call in the form that compiled code takes, or None if it cannot make it."""
         integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
@@ -64,8 +69,7 @@ class HostCall:
             reals = (bytes(one) for one in self._values if isinstance(one, _FLOATS))
             content = b"".join(one.ljust(8, b"\0") for one in reals)
         integers += [0] * (room - len(integers))
-        address = address_of_function(self._function)
-        return PackedCall(address, integers, content.ljust(8 * _REALS, b"\0"))
+        return PackedCall(self.address, integers, content.ljust(8 * _REALS, b"\0"))
 
 
 def address_of_function(function: Any) -> int:

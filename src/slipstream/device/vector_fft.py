@@ -65,6 +65,7 @@ def plan(
     name = "fft_rows" if is_rows else "fft_columns"
     size = n // 2 if is_half else n
     kernel, length = _kernel(device, name, size, real.name, forward, kind)
+    functions = _for_any_length(device, period(kind, size), real.name, forward)
     turns = _roots(n, real.name) if is_half else None
     units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
     calls = []
@@ -73,11 +74,13 @@ def plan(
         if is_rows:
             factor = int(np.float64(scale).view(np.int64))
             form = [factor, is_real and not is_half, is_half, _address(turns), *sizes]
+            after = functions[:1]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form = [is_real, *sizes, source.shape[along]]
+            after = [*_NO_TABLES, *functions]
         steps = [one[side] // units[side] for side in (0, 1) for _, one in axes]
-        arguments = [*form, *steps, *_NO_TABLES]
+        arguments = [*form, *steps, *after]
         calls.append(_call(kernel, length, first, second, arguments, (source, target, turns)))
     return calls[0] if len(calls) == 1 else in_sequence(device, cast("list[HostCall]", calls))
 
@@ -143,13 +146,15 @@ def bind_lines(
     a, b, n, columns = shape
     if not a * b * columns:
         return lambda stream: None
-    kernel, length = _kernel(device, "fft_columns", n, source[0].real.dtype.name, forward)
+    real = source[0].real.dtype.name
+    kernel, length = _kernel(device, "fft_columns", n, real, forward)
     tables = [
         one if isinstance(one, int) else _address(one)
         for side in (source, target)
         for one in side[2]
     ]
-    arguments = [0, a, b, columns, *source[1], *target[1], *tables]
+    functions = _for_any_length(device, n, real, forward)
+    arguments = [0, a, b, columns, *source[1], *target[1], *tables, *functions]
     return _call(kernel, length, source[0], target[0], arguments, (source, target))
 
 
@@ -173,7 +178,9 @@ def bind_products(
     kernel = device.kernel("vector_product.hpp", "product_of_rows", **constants)
     turns, length = _roots(n, real), _length(size, real, "fft")
     steps = modes.strides[0] // modes.itemsize, modes.strides[2] // modes.itemsize
-    table = np.array([n, is_half, kept, planes * rows, *steps, _address(turns)], np.int64)
+    functions = [_for_any_length(device, size, real, forward)[0] for forward in (False, True)]
+    entries = [n, is_half, kept, planes * rows, *steps, _address(turns), *functions]
+    table = np.array(entries, np.int64)
     call = kernel.bind(RowLaunch(1, 1), modes, maxima, parameters, table, length.plan)
     if isinstance(call, HostCall):  # not where nothing runs
         call.kept = modes, maxima, parameters, table, length, turns
@@ -185,6 +192,19 @@ def _fixed(n: int) -> dict[str, Any]:
     if n not in _FIXED:
         return {}
     return {"N": n, "RADICES": _radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
+
+
+def _for_any_length(device: Device, n: int, real: str, forward: bool) -> list[int]:
+    """Return the addresses of a `TileTransform` and `TilePasses`; of no use if `n` is fixed."""
+    if n in _FIXED:
+        return [0, 0]
+    direction = "forward" if forward else "backward"
+    kernels = (
+        device.kernel("vector_fft_tile.hpp", f"{what}_{direction}", REAL=REAL_NAMES[real])
+        for what in ("transform", "passes")
+    )
+    calls = [kernel.bind(RowLaunch(1, 1)) for kernel in kernels]
+    return [call.address if isinstance(call, HostCall) else 0 for call in calls]
 
 
 def _call(
@@ -213,7 +233,7 @@ def _kernel(
     """Return the kernel for transforms of `n` points, and what it has to know of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
     constants |= _fixed(period(kind, n))
-    return device.kernel("vector_fft.hpp", name, **constants), _length(n, real, kind)
+    return device.kernel(f"vector_{name}.hpp", name, **constants), _length(n, real, kind)
 
 
 class _Length:

@@ -14,7 +14,7 @@ from slipstream.errors import InputError
 
 T = TypeVar("T")
 
-# The variable by which one machine can be told to be several nodes.
+# The variable that makes one machine count as several nodes.
 RANKS_PER_NODE = "SLIPSTREAM_RANKS_PER_NODE"
 
 

@@ -128,6 +128,7 @@ class HaloExchange:
 
     `layouts` say where the points of each rank lie in its arrays; this rank's `arrays`, of shape
     ``layouts[rank].shape``, are made by the transport's `empty`. A single rank has no transport.
+    Unless arrays are filled in turn, `alternating`, ranks ask each other before they store.
     """
 
     def __init__(
@@ -137,15 +138,19 @@ class HaloExchange:
         layouts: Sequence[PaddedBox],
         arrays: Sequence[Array],
         transport: Transport | None,
+        alternating: bool = True,
     ) -> None:
-        self._halos = [_ArrayHalo(device, plan, layouts, array, transport) for array in arrays]
+        self._halos = [
+            _ArrayHalo(device, plan, layouts, array, transport, alternating) for array in arrays
+        ]
 
     def record(self, graph: StepGraph, number: int, label: str = "halo") -> None:
         """Record that the halo of array `number` is filled.
 
-        Halos may be stored by other ranks as soon as this rank has sent them its part of the
-        exchange before: by then it must have read what that one's array replaces. Steps that fill
-        two arrays in turn, and read halos only to compute what they send, are of this kind.
+        Those of `alternating` arrays may be stored by other ranks as soon as this rank has sent
+        them its part of the exchange before: by then it must have read what that one's array
+        replaces. Steps that fill two arrays in turn, and read halos only to compute what they send,
+        are of this kind.
         """
         self._halos[number].record(graph, label)
 
@@ -163,11 +168,12 @@ class _ArrayHalo:
         layouts: Sequence[PaddedBox],
         array: Array,
         transport: Transport | None,
+        alternating: bool,
     ) -> None:
         self._device, mine = device, layouts[plan.packed.rank]
         sends = [_array_box(box, layouts[box.peer]) for box in plan.sends]
         receives = [_array_box(box, mine) for box in plan.receives]
-        made = box_targets(transport, plan.packed, array, sends, receives)
+        made = box_targets(transport, plan.packed, array, sends, receives, alternating)
         self._blocks, self._unpacking = made.blocks, made.unpacking
         own = [(array[mine.slices(b.source)], array[mine.slices(b.target)]) for b in plan.own]
         sources = [array[mine.slices(box.source)] for box in plan.sends]

@@ -230,7 +230,7 @@ class _SilentComm:
     size: int
 
     def new_topic(self) -> int:
-        """Return what failures are told under, if there were anybody."""
+        """Return the name under which failures would be reported."""
         return 0
 
 

@@ -135,7 +135,7 @@ def record_through(
 
 def _leaving_planes(
     graph: StepGraph, passes: Passes, fields: int, chunks: int
-) -> Iterator[tuple[PlaneTile, Sequence[SlabExchange], StepGraph | None]]:
+) -> Iterator[tuple[Any, Sequence[SlabExchange], StepGraph | None]]:
     """Yield the tiles of a pass over planes that sends its fields in chunks, each with two things.
 
     These are the exchanges of its chunk, and, for the last tile of a chunk, the graph in which it
@@ -238,8 +238,8 @@ class Passes(Protocol):
 
     def plane_tiles(
         self, graph: StepGraph, first: int, last: int, arriving: bool = False
-    ) -> Iterator[PlaneTile]:
-        """Yield the tiles of a pass over planes of this rank, `arriving` or not."""
+    ) -> Iterator[Any]:
+        """Yield the tiles of a pass over planes of this rank, `arriving` or not: `PlaneTile`s."""
 
     def exchange(
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
@@ -287,10 +287,12 @@ class SlabEngine:
         works: bool = True,
         together: bool = False,
     ) -> None:
-        across: Transport | None = None
+        # What exchanges between the passes along y and x.
+        self.across: Transport | None = None
         lanes = device.lanes
         if isinstance(transport, GridTransports):
-            across, lanes, transport = transport.across, transport.lanes, transport.along
+            self.across, lanes = transport.across, transport.lanes
+            transport = transport.along
         self.geometry, self.devices, self._transport = geometry, [device], transport
         self._store, self._takes_whole = store, store is None or transport is None
         self._complex_dtype = np.dtype(complex_dtype)
@@ -325,7 +327,9 @@ class SlabEngine:
         self.buffer_bytes += sum(one.work_bytes for one in self._column_passes)
         self._plane_pass: PlanePass | PencilPass
         if isinstance(geometry, PencilGeometry):
-            self._plane_pass = PencilPass(device, geometry, fields, complex_dtype, across, lanes)
+            self._plane_pass = PencilPass(
+                device, geometry, fields, complex_dtype, self.across, lanes
+            )
             self.buffer_bytes += self._plane_pass.buffer_bytes
         else:
             self._plane_pass = PlanePass(device, geometry, fields, complex_dtype, batches)
@@ -606,8 +610,8 @@ class ColumnTile:
     """A tile of a pass over columns: the ky of this rank from `low` to `high`, in place.
 
     `columns` has the shape (fields, nz, ky of the tile, row). It holds the modes that come back
-    from physical space, and `leaving`, often the same array, the modes that go there, of the range
-    `kx`. The methods record operations in the graph `work`.
+    from physical space, and `leaving`, often the same array, the modes that go there. The tile has
+    the `kx` of this rank. The methods record operations in the graph `work`.
     """
 
     def __init__(
@@ -627,6 +631,11 @@ class ColumnTile:
     def part(self, array: Array) -> Array:
         """Return the tile's part of a spectral array: (fields, kz, ky of the tile, row)."""
         return array[:, :, self.low : self.high, self._kx]
+
+    def kx_among(self, kept: int) -> tuple[int, int]:
+        """Return the tile's first kx among the `kept` ones of this rank, and how many it has."""
+        first, last, _ = self._kx.indices(kept)
+        return first, last - first
 
     def record_forward(self, fields: int, target: Any = None) -> None:
         """Record the end of the forward transform of `fields` fields.

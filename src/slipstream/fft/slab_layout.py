@@ -53,6 +53,11 @@ class PackedBlocks:
         self.planes, self.row = planes, row
         self.part_starts, self.part_counts = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
 
+    def alike(self, planes: int, row: int) -> PackedBlocks:
+        """Return the same parts of other planes, in rows of another length."""
+        ends = zip(self.part_starts, self.part_starts + self.part_counts, strict=True)
+        return PackedBlocks(planes, row, list(ends))
+
     def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
         """Return where the block for each rank starts among packed planes, and its size per plane.
 
@@ -137,6 +142,7 @@ class PlaneGeometry:
     ) -> None:
         self.shape, self.modes, self.rank, self.ranks = shape, modes, rank, ranks
         self.workers = ranks if workers is None else workers
+        self.row_alignment = row_alignment
         self.plane_points, self.x_modes, self.flat = shape[1:], modes[2], False
         self.spectral_shape = tuple(m.count for m in modes)
         self.physical_boxes = self._slabs(shape, 0)
@@ -250,7 +256,11 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
         The arrays hold `planes` planes, by default all of this rank; or their blocks start at the
         elements `starts`, by rank.
         """
-        return self._spread(self.modes[1], *self.packed_rows(planes, starts))
+        return self.spread_ky(*self.packed_rows(planes, starts))
+
+    def spread_ky(self, offset: np.ndarray, pitch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Extend tables over the kept ky to all of them."""
+        return self._spread(self.modes[1], offset, pitch)
 
     def column_blocks(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return tables of the columns layout whose blocks start at given elements, by rank.
@@ -327,7 +337,15 @@ class PencilGeometry(PlaneGeometry):
         self._widest_row = -(-self.widest_kx // row_alignment) * row_alignment
         self.plane_points = rows, shape[2]
         self.columns_along_y = PackedBlocks(self.planes, high - low, split(shape[1], over, 2))
-        self.rows = RowGeometry(self, rows)
+        self.rows = RowGeometry(self, self.planes, rows)
+
+    @classmethod
+    def of_slabs(cls, slabs: PlaneGeometry) -> PencilGeometry:
+        """Return slabs as pencils of which each has all rows of its planes."""
+        if isinstance(slabs, cls):
+            return slabs
+        grid = slabs.ranks, 1
+        return cls(slabs.shape, slabs.modes, slabs.rank, grid, slabs.row_alignment)
 
     @cached_property
     def block_size(self) -> int:
@@ -387,15 +405,15 @@ def most_over_y(shape: tuple[int, int, int], modes: tuple[Modes, Modes, Modes]) 
 
 
 class RowGeometry(PlaneGeometry, PackedBlocks):
-    """The rows of points of a rank of a process grid, all x of some y and z, as planes of them.
+    """Rows of points of a rank of a process grid, all x of some y and z, as `planes` of `rows`.
 
     Their modes arrive in blocks by kx: see `PencilGeometry`.
     """
 
-    def __init__(self, pencils: PencilGeometry, rows: int) -> None:
+    def __init__(self, pencils: PencilGeometry, planes: int, rows: int) -> None:
         super().__init__(pencils.shape, pencils.modes, pencils.rank, pencils.ranks)
         kx = split(self.x_modes.count, pencils.over)
-        PackedBlocks.__init__(self, pencils.planes, rows, kx)
+        PackedBlocks.__init__(self, planes, rows, kx)
         self.plane_points, self.flat = (rows, pencils.shape[2]), True
         self.x_row = self.x_modes.count
         # Of its range only these blocks are asked for.

@@ -7,8 +7,9 @@ Few large tiles are best, as far as they fit: `SlabTiles` finds the fewest. What
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
@@ -20,14 +21,43 @@ from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft.column_transforms import ColumnPass
+from slipstream.fft.line_transforms import LineTransform, RowsOfShares
+from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.padded_rows import padded_row
 from slipstream.fft.plane_transforms import PlaneBatches, PlanePass, PointProduct
 from slipstream.fft.slab_engine import PLANE_CHUNKS
-from slipstream.fft.slab_layout import PlaneGeometry, SlabGeometry
+from slipstream.fft.slab_layout import PencilGeometry, PlaneGeometry, RowGeometry, SlabGeometry
 from slipstream.outofcore.file_arrays import FileHome
 from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, tile_counts, too_little
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlots, aligned
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """How much a tile of each pass has at most.
+
+    Attributes
+    ----------
+    planes : int
+        Planes of a pass over planes.
+    ky, row : int
+        ky of a pass over columns, and how many elements of the rows of their modes.
+    kx, rows : int or None
+        Where tiles have less than their planes: modes along x of the pass along y, and rows of
+        points of the pass along x. None where y and x are transformed in the same tile.
+    """
+
+    planes: int
+    ky: int
+    row: int
+    kx: int | None = None
+    rows: int | None = None
+
+    @property
+    def has_whole_planes(self) -> bool:
+        """Whether all of its planes are in a tile, for transforms along y and x."""
+        return self.rows is None
 
 
 @dataclass(frozen=True)
@@ -52,75 +82,147 @@ class TileNeeds:
         """The largest number of fields that are transformed together."""
         return max(self.inputs, self.products, self.between)
 
-    def column_bytes(self, ky: int) -> int:
-        """Return the bytes of the columns of `ky` ky, of all ranges."""
-        return sum(self._columns(one.geometry, ky) for one in self.geometry.ranges)
+    @cached_property
+    def pencils(self) -> PencilGeometry:
+        """The geometry by which y and x are transformed in tiles of their own."""
+        return PencilGeometry.of_slabs(self.geometry)
 
-    def _columns(self, one: SlabGeometry, ky: int) -> int:
+    @property
+    def divides_planes(self) -> bool:
+        """Whether there can be tiles with less than a plane."""
+        one = self.geometry
+        has_one_range = len(one.ranges) == 1 and isinstance(one, SlabGeometry | PencilGeometry)
+        return has_one_range and not one.flat and self.given is None
+
+    def column_bytes(self, shape: TileShape) -> int:
+        """Return the bytes of the columns of a tile, of all ranges."""
+        return sum(self._columns(one.geometry, shape) for one in self.geometry.ranges)
+
+    def _columns(self, one: SlabGeometry, shape: TileShape) -> int:
         nz, _, row = one.columns_shape
-        return aligned(self.fields * nz * ky * row * self.dtype.itemsize)
+        elements = self.fields * nz * shape.ky * min(row, shape.row)
+        return aligned(elements * self.dtype.itemsize)
 
-    def slot_bytes(self, planes: int, ky: int) -> int:
-        """Return the bytes of a slot that holds `planes` planes, or `ky` ky."""
-        size, packed, columns = self.dtype.itemsize, aligned(planes * self.plane_bytes), 0
+    def slot_bytes(self, shape: TileShape, device: Device) -> int:
+        """Return the bytes of a slot that holds a tile of any pass."""
+        size, columns = self.dtype.itemsize, 0
         for one in (of_kx.geometry for of_kx in self.geometry.ranges):
-            packed += aligned(self.fields * one.packed_size(planes) * size)
             kz, _, nx = one.spectral_box.shape
+            ky, row = shape.ky, min(one.row, shape.row)
             # Every part may need a little more to be aligned.
-            spectral = self.spectral * (aligned(kz * ky * one.row * size) + ALIGNMENT)
-            spectral += aligned(self.reals * kz * ky * nx * size // 2)
-            columns = max(columns, self._columns(one, ky) + spectral)
-        return max(packed, columns)
+            spectral = self.spectral * (aligned(kz * ky * row * size) + ALIGNMENT)
+            spectral += aligned(self.reals * kz * ky * min(nx, row) * size // 2)
+            columns = max(columns, self._columns(one, shape) + spectral)
+        return max(columns, *self._bytes_of_planes(shape, device))
 
-    def bytes_beside(self, planes: int, device: Device, streaming: Streaming) -> int:
+    def _bytes_of_planes(self, shape: TileShape, device: Device) -> Iterator[int]:
+        """Yield the bytes of the tiles of a pass over planes."""
+        size, planes = self.dtype.itemsize, shape.planes
+        if shape.kx is None or shape.rows is None:
+            packed = aligned(planes * self.plane_bytes)
+            for one in (of_kx.geometry for of_kx in self.geometry.ranges):
+                packed += aligned(self.fields * one.packed_size(planes) * size)
+            yield packed
+            return
+        (_, ny, nx), (_, ky, kx) = self.geometry.shape, self.geometry.spectral_shape
+        # A library transforms columns along y in a place of their own.
+        sides = ky, ny, *([] if self._line_along_y(device).tiled else [ny])
+        yield sum(aligned(self.fields * planes * one * shape.kx * size) for one in sides)
+        rows = self.fields * planes * shape.rows
+        yield aligned(rows * kx * size) + aligned(rows * nx * size // 2)
+
+    def _line_along_y(self, device: Device) -> LineTransform:
+        return LineTransform(device, "y", self.geometry.shape[1], self.dtype)
+
+    def bytes_beside(self, shape: TileShape, device: Device, streaming: Streaming) -> int:
         """Return the bytes of a device outside the slots, without a library's scratch."""
-        return self.constants + len(streaming.lanes) * self.batches(device, planes).bytes
+        return self.constants + len(streaming.lanes) * self.batches(device, shape).bytes
 
-    def batches(self, device: Device, planes: int) -> PlaneBatches:
-        """Return the batches of a tile of `planes` planes, which is in one lane of a device."""
+    def batches(self, device: Device, shape: TileShape) -> PlaneBatches:
+        """Return the batches of a tile's planes, or rows, which is in one lane of a device."""
         if self.given:
-            return self.given(device, planes)
-        return PlaneBatches.of_step(device, self.geometry, self.fields, self.dtype, planes, lanes=1)
+            return self.given(device, shape.planes)
+        geometry: PlaneGeometry = self.geometry
+        planes = shape.planes
+        if shape.rows is not None:
+            geometry = self.rows_of_tile(device, shape)
+            planes = geometry.planes
+        return PlaneBatches.of_step(device, geometry, self.fields, self.dtype, planes, lanes=1)
+
+    def rows_of_tile(self, device: Device, shape: TileShape) -> RowGeometry:
+        """Return the rows of points of a tile as planes of the fewest that go together."""
+        unit = row_unit(device, self.pencils.plane_points[0])
+        return RowGeometry(self.pencils, shape.planes * (shape.rows or 0) // unit, unit)
+
+
+def row_unit(device: Device, rows: int) -> int:
+    """Return how many rows of points a device transforms together, of so many in a plane."""
+    # Each lane of a CPU's vectors has a row. Kernels of GPUs transform them in pairs.
+    if device.kind == "cpu":
+        return 1
+    return 2 if rows % 2 == 0 else max(1, rows)
 
 
 class SlabWorker:
     """The transforms of tiles in one lane of a device, one after the other; a `Worker`.
 
-    A tile has at most `planes` planes, or `ky` ky. Planes are sent in `chunks` chunks.
+    Planes are sent in `chunks` chunks. Where tiles have less than a plane, `line` transforms along
+    y, and `planes` rows of points.
     """
 
     def __init__(
         self,
         needs: TileNeeds,
         device: Device,
-        planes: int,
-        ky: int,
+        shape: TileShape,
         chunks: int,
         product: PointProduct | None,
     ) -> None:
-        batches = needs.batches(device, planes)
-        self._needs, self._held, self._product = needs, (planes, ky), product
+        batches = needs.batches(device, shape)
+        self._needs, self.shape, self._product = needs, shape, product
         self._chunks = [high - low for low, high in split(needs.geometry.planes, chunks)]
         self.scratch = device.fft_scratch()
-        fields, dtype = needs.fields, needs.dtype
-        self.planes = PlanePass(device, needs.geometry, fields, dtype, batches, self.scratch)
+        fields, dtype, geometry = needs.fields, needs.dtype, needs.geometry
+        lines: list[RowsOfShares] | None = None
+        self.line: LineTransform | None = None
+        if not shape.has_whole_planes:
+            self.line = LineTransform(device, "y", geometry.shape[1], dtype, True, self.scratch)
+            geometry = rows = needs.rows_of_tile(device, shape)
+            runs, of_gpus = rows.packed_runs(), self.line.of_gpus
+            lines = [RowsOfShares(device, dtype, rows.row, rows.planes, runs, of_gpus)]
+            self.mode_tables, self.column_tables = (
+                RowTables(device, one) for one in self._tables_along_y()
+            )
+        self.planes = PlanePass(device, geometry, fields, dtype, batches, self.scratch, lines)
         self.columns = [
             ColumnPass(
                 device,
                 one.geometry,
                 fields,
                 dtype,
-                ky,
+                shape.ky,
                 self.scratch,
                 one.geometry.modes[2].count if batches.are_given else None,
             )
             for one in needs.geometry.ranges
         ]
 
+    def _tables_along_y(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the tables of modes, and of points, of a tile of the pass along y."""
+        g, shape = self._needs.pencils, self.shape
+        size = shape.planes, shape.kx or 0
+        of_kx = g.ranges[0].geometry
+        yield of_kx.spread_ky(*of_kx.alike(*size).packed_rows())
+        yield g.columns_along_y.alike(*size).packed_rows()
+
     def plan(self, slot: Slot[SlabWorker]) -> None:
-        g, needs = self._needs.geometry, self._needs
-        planes, ky = self._held
-        for size in {one for length in self._chunks for one in _sizes(length, planes)}:
+        g, needs, shape = self._needs.geometry, self._needs, self.shape
+        # Of planes, or of units of rows.
+        sizes = {one for length in self._chunks for one in _sizes(length, shape.planes)}
+        if self.line is not None:
+            sizes = {self.planes.geometry.planes}
+            self._plan_along_y(slot)
+        for size in sizes:
             if needs.given is None:
                 self.planes.plan(self._product, needs.inputs, needs.products, size)
                 continue
@@ -128,20 +230,35 @@ class SlabWorker:
                 self.planes.plan_points(placed_points(slot, needs, size, padded))
                 slot.clear()
         for columns, one in zip(self.columns, g.ranges, strict=True):
-            for fields, size in itertools.product(
-                {needs.inputs, needs.products}, _sizes(one.geometry.columns_shape[1], ky)
+            _, all_ky, row = one.geometry.columns_shape
+            width = min(row, shape.row)
+            for fields, size, part in itertools.product(
+                {needs.inputs, needs.products}, _sizes(all_ky, shape.ky), _sizes(row, width)
             ):
                 slot.clear()
-                shape = needs.fields, g.shape[0], ky, one.geometry.row
-                columns.plan(slot.place(shape, needs.dtype)[:fields, :, :size])
+                place = slot.place((needs.fields, g.shape[0], shape.ky, width), needs.dtype)
+                columns.plan(place[:fields, :, :size, :part])
                 slot.clear()
+
+    def _plan_along_y(self, slot: Slot[SlabWorker]) -> None:
+        """Plan a library's transforms along y, if any."""
+        needs, shape, kx = self._needs, self.shape, self._needs.pencils.columns_along_y.row
+        if self.line is None or shape.kx is None or self.line.tiled:
+            return
+        place = needs.fields, shape.planes, needs.geometry.shape[1], shape.kx
+        for fields, part in itertools.product({needs.inputs, needs.products}, _sizes(kx, shape.kx)):
+            for planes in _sizes(needs.geometry.planes, shape.planes):
+                slot.clear()
+                self.line.plan(slot.place(place, needs.dtype)[:fields, :planes, :, :part])
+        slot.clear()
 
 
 def placed_points(slot: Slot[SlabWorker], needs: TileNeeds, planes: int, padded: bool) -> Array:
     """Return the place in a slot for some planes of a user's points, perhaps in padded rows."""
     ny, nx = needs.geometry.plane_points
     real = np.zeros(0, needs.dtype).real.dtype
-    dtype = real if needs.batches(slot.device, planes).real else needs.dtype
+    is_real = needs.given is None or needs.given(slot.device, planes).real
+    dtype = real if is_real else needs.dtype
     row = padded_row(nx) if padded else nx
     return slot.place((needs.fields, planes, ny, row), dtype)[..., :nx]
 
@@ -211,44 +328,86 @@ class SlabTiles:
         for count in self._counts():
             left = limit - self._bytes(count)
             if left >= 0:
-                most = self.most(count)[1]
+                most = self.shape(count).ky
                 return count, min(self.staying_tiles(count, left) * most, self._ky)
         raise self._too_little(limit, self._least_bytes())
 
     def staying_tiles(self, count: int, left: int) -> int:
         """Return how many of `count` tiles keep columns on the device if `left` bytes are free."""
-        if not self.streaming.resident:
+        shape = self.shape(count)
+        if not self.streaming.resident or shape.row < self._row:
             return 0
-        most = self.most(count)[1]
-        return min(left // self.needs.column_bytes(most), -(-self._ky // most))
+        return min(left // self.needs.column_bytes(shape), -(-self._ky // shape.ky))
 
     def _least_bytes(self) -> int:
         return self._bytes(self._counts()[-1])
 
     def _bytes(self, count: int) -> int:
         """Return the bytes that `count` tiles take, without a library's work area."""
-        slots = self.streaming.slots * self.needs.slot_bytes(*self.most(count))
+        slots = self.streaming.slots * self._slot_bytes(count)
         return slots + max(self._beside(count, one) for one in self.devices)
+
+    def _slot_bytes(self, count: int) -> int:
+        return max(self.needs.slot_bytes(self.shape(count), one) for one in self.devices)
 
     def _beside(self, count: int, device: Device) -> int:
         """Return the bytes of a device that `count` tiles take outside the slots."""
-        return self.needs.bytes_beside(self.most(count)[0], device, self.streaming)
+        return self.needs.bytes_beside(self.shape(count), device, self.streaming)
 
     def _counts(self) -> list[int]:
         """Return numbers of tiles to try, larger ones when smaller ones do not fit."""
-        g = self.geometry
-        longest = max(-(-g.shape[0] // g.workers), g.most_ky)
-        size = self.needs.fields * g.field_size * self.needs.dtype.itemsize
+        g, needs = self.geometry, self.needs
+        size = needs.fields * g.field_size * needs.dtype.itemsize
         fewest = None
         if isinstance(self.home, FileHome):
             # What lies side by side of the ky of a tile.
-            row = max(one.geometry.row for one in g.ranges) * self.needs.dtype.itemsize
+            row = max(one.geometry.row for one in g.ranges) * needs.dtype.itemsize
             fewest = self._ky * row // self.home.run_bytes
-        return list(tile_counts(size, longest, self.streaming.tiles, fewest))
+        return list(
+            tile_counts(size, self._with_whole_rows, self._most, self.streaming.tiles, fewest)
+        )
 
-    def most(self, count: int) -> tuple[int, int]:
-        """Return how many planes, and how many ky, tiles have at most."""
-        return max(1, -(-self.geometry.planes // count)), max(1, -(-self._ky // count))
+    @property
+    def _with_whole_rows(self) -> int:
+        """The most tiles that have whole planes, or whole rows of modes."""
+        g = self.geometry
+        along = g.workers if g.grid is None else g.grid[0]
+        return max(1, -(-g.shape[0] // along), g.most_ky)
+
+    @property
+    def _most(self) -> int:
+        """The most tiles into which a pass can be cut."""
+        if not self.needs.divides_planes:
+            return self._with_whole_rows
+        g = self.needs.pencils
+        planes = -(-g.shape[0] // g.grid[0]) if g.grid else 1
+        return max(self._with_whole_rows, planes * -(-g.most_rows // 2), g.most_ky * g.widest_kx)
+
+    def shape(self, count: int) -> TileShape:
+        """Return how much tiles have at most, if a pass is cut into so many."""
+        planes, ky = self.geometry.planes, self._ky
+        of_planes, of_ky = max(1, -(-planes // count)), max(1, -(-ky // count))
+        row, is_pencil = self._row, isinstance(self.geometry, PencilGeometry)
+        if not self.needs.divides_planes or (count <= self._with_whole_rows and not is_pencil):
+            return TileShape(of_planes, of_ky, row)
+        g = self.needs.pencils
+        # Parts of a plane, and of a ky, if there are more tiles than these.
+        parts, of_row = -(-count // max(1, planes)), -(-count // max(1, ky))
+        rows = g.plane_points[0]
+        pairs = 2 * max(1, -(-rows // (2 * parts)))
+        unit = max(row_unit(one, rows) for one in self.devices)
+        return TileShape(
+            of_planes,
+            of_ky,
+            max(1, -(-row // of_row)),
+            max(1, -(-g.columns_along_y.row // parts)),
+            max(1, min(rows, max(unit, pairs))),
+        )
+
+    @property
+    def _row(self) -> int:
+        """How many elements the longest rows of modes have."""
+        return max(one.geometry.row for one in self.geometry.ranges)
 
     @property
     def _ky(self) -> int:
@@ -264,8 +423,8 @@ class SlabTiles:
 
     def _made(self, count: int, limit: int) -> TileSlots[SlabWorker]:
         """Return devices for `count` tiles, or raise `TooLittleMemory`."""
-        needs, streaming, most = self.needs, self.streaming, self.most(count)
-        size = needs.slot_bytes(*most)
+        needs, streaming, shape = self.needs, self.streaming, self.shape(count)
+        size = self._slot_bytes(count)
         home, stages = self.home, streaming.copies == "packed"
         if isinstance(home, FileHome):
             home, stages = home.host, any(one.kind != "cpu" for one in self.devices)
@@ -280,7 +439,7 @@ class SlabTiles:
         chunks = self.chunks(count)
 
         def worker_of(device: Device) -> Callable[[str], SlabWorker]:
-            return lambda lane: SlabWorker(needs, device, *most, chunks, self._product)
+            return lambda lane: SlabWorker(needs, device, shape, chunks, self._product)
 
         return TileSlots(
             [

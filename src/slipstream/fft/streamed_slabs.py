@@ -26,6 +26,7 @@ from slipstream.device import Device, Operation, Stream, address_of
 from slipstream.errors import InputError
 from slipstream.exchange import ExchangePlan, PackTargets, Views
 from slipstream.fft.padded_rows import whole_rows
+from slipstream.fft.pencil_planes import PencilPieces, Piece
 from slipstream.fft.plane_transforms import PointOperation, PointProduct
 from slipstream.fft.slab_engine import (
     ColumnTile,
@@ -36,8 +37,16 @@ from slipstream.fft.slab_engine import (
     SlabExchange,
     TileUpdate,
 )
-from slipstream.fft.slab_layout import SlabGeometry, planes_of_run
-from slipstream.fft.slab_tiles import SlabTiles, SlabWorker, TileNeeds, placed_points
+from slipstream.fft.slab_layout import SlabGeometry
+from slipstream.fft.slab_tiles import SlabTiles, SlabWorker, TileNeeds, TileShape, placed_points
+from slipstream.fft.streamed_pencils import (
+    DividedPlanes,
+    PackedPart,
+    StagedPoints,
+    planes_of,
+    planes_of_piece,
+    record_store,
+)
 from slipstream.outofcore.file_arrays import FileHome
 from slipstream.outofcore.tile_slots import Slot
 from slipstream.schedule import StepGraph
@@ -89,25 +98,25 @@ class ResidentColumns:
         """Return whether a plane of a tile stays on the device."""
         return low < self.ky and self._first <= z < self._last
 
-    def record_in(self, graph: StepGraph, planes: Array, low: int) -> None:
+    def record_in(self, graph: StepGraph, planes: Array, low: int, kx: slice) -> None:
         """Record copies from the resident columns into planes of this rank from `low` on.
 
-        The planes are (fields, planes, ky of this rank, row), on the device.
+        The planes are (fields, planes, ky of this rank, elements `kx` of rows), on the device.
         """
-        for part, own in self._shared(planes, low):
+        for part, own in self._shared(planes, low, kx):
             graph.add_copy(part, own, label="keep")
 
-    def record_out(self, graph: StepGraph, planes: Array, low: int) -> None:
+    def record_out(self, graph: StepGraph, planes: Array, low: int, kx: slice) -> None:
         """Record copies from planes into the resident columns; parameters as of `record_in`."""
-        for part, own in self._shared(planes, low):
+        for part, own in self._shared(planes, low, kx):
             graph.add_copy(own, part, label="keep")
 
-    def _shared(self, planes: Array, low: int) -> Iterator[tuple[Array, Array]]:
+    def _shared(self, planes: Array, low: int, kx: slice) -> Iterator[tuple[Array, Array]]:
         if not self.tiles:
             return
         fields, count, _, row = planes.shape
         z, step = self._first + low, self._step
-        own = self._columns[:, :fields, z : z + count].transpose(1, 2, 0, 3, 4)
+        own = self._columns[:, :fields, z : z + count, :, kx].transpose(1, 2, 0, 3, 4)
         # All whole tiles in one copy, along a separate axis; then the last if it has fewer ky.
         whole = self.ky // step
         part = planes[:, :, : whole * step].reshape(fields, count, whole, step, row)
@@ -118,7 +127,7 @@ class ResidentColumns:
 
 @dataclass(frozen=True)
 class HostFields:
-    """Fields on the host, and the largest size of a tile.
+    """Fields on the host, and the largest `shape` of a tile.
 
     `planes` and `columns` are the working arrays of each range of kx, and `resident` the columns
     that stay on a device. If `by_device`, tiles leave for `DeviceTargets`. Points have `padded`
@@ -130,8 +139,7 @@ class HostFields:
     planes: Sequence[Array]
     columns: Sequence[Array]
     resident: Sequence[ResidentColumns]
-    most_planes: int
-    ky: int
+    shape: TileShape
     home: Device
     by_device: bool = False
     padded: bool = False
@@ -154,7 +162,7 @@ class HostFields:
             return
         g, stay = self.needs.geometry.ranges[kx].geometry, self.resident[kx].ky
         start, size = g.packed_blocks(g.planes)[g.rank]
-        own = _planes_of(self.planes[kx][:fields], start, size, low, high, g.row)
+        own = planes_of(self.planes[kx][:fields], start, size, low, high, g.row)
         if own[:, :, stay:].size:
             yield slice(stay, size // g.row), own[:, :, stay:]
 
@@ -242,22 +250,11 @@ class OwnTargets(PackTargets):
         return found
 
 
-def _record_store(
-    graph: StepGraph,
-    slot: Slot[SlabWorker],
-    by_device: bool,
-    target: Array,
-    values: Array,
-) -> None:
-    """Record that values of a tile go to a block of an exchange, on the host or on the device."""
-    if by_device:
-        slot.work(graph).add_copy(target, values, label="keep")
-    else:
-        slot.record_out(graph, target, values)
-
-
 class StreamedColumnTile(ColumnTile):
-    """Columns of some ky in a slot, or in memory that stays there; fields are on the host."""
+    """Columns of some ky in a slot, or in memory that stays there; fields are on the host.
+
+    Of each ky it has the elements `part` of the rows of modes.
+    """
 
     def __init__(
         self,
@@ -267,16 +264,21 @@ class StreamedColumnTile(ColumnTile):
         kx: int,
         low: int,
         high: int,
+        part: slice,
     ) -> None:
         self._graph, self._slot, self._resident = graph, slot, host.resident[kx]
-        self._by_device, self._ky = host.by_device, host.ky
+        self._by_device, self._ky, self._row = host.by_device, host.shape.ky, part
         needs, one = host.needs, host.needs.geometry.ranges[kx]
         self._geometry = one.geometry
+        nz, _, row = one.geometry.columns_shape
+        is_whole = part.stop - part.start == row
         self._on_host = host.columns_of(kx, low, high)
+        if not is_whole:
+            self._on_host = self._on_host[..., part]
         columns = self._resident.columns(low)
         if columns is None:
-            nz, _, row = one.geometry.columns_shape
-            columns = slot.place((needs.fields, nz, host.ky, row), needs.dtype)
+            size = needs.fields, nz, self._ky, part.stop - part.start
+            columns = slot.place(size, needs.dtype)
         super().__init__(
             slot.worker.columns[kx],
             slot.work(graph),
@@ -284,7 +286,7 @@ class StreamedColumnTile(ColumnTile):
             columns[:, :, : high - low],
             low,
             high,
-            one.among_kept,
+            one.among_kept if is_whole else part,
         )
         # Parts of fields in the slot: by field; their sources on the host, by the part's id; the
         # ids of parts that have their values.
@@ -323,7 +325,7 @@ class StreamedColumnTile(ColumnTile):
         super().record_backward(source, fields, exchanges)
         first = self._geometry.spectral_box.start[1] + self.low
         columns = self.columns[fields]
-        _, nz, ky, row = columns.shape
+        _, nz, ky, _ = columns.shape
         mine = self._geometry.physical_box
         low, high = 0, nz
         peer: int | None = None
@@ -333,14 +335,15 @@ class StreamedColumnTile(ColumnTile):
             for z in (slice(0, low), slice(high, nz)):
                 if z.start < z.stop:
                     self._slot.record_out(self._graph, self._on_host[fields, z], columns[:, z])
-        box = Box((low, first, 0), (high, first + ky, row))
+        box = Box((low, first, self._row.start), (high, first + ky, self._row.stop))
         for one, (field, values) in itertools.product(exchanges, enumerate(columns[:, low:high])):
             for part, target in one.targets.views(field, box, peer):
                 if not self._resident.is_here(self.low, part.start[0]):
                     value = values[part.slices(box)]
-                    _record_store(self._graph, self._slot, self._by_device, target, value)
-        for one in exchanges:
-            one.targets.record_written(self._graph, self.high)
+                    record_store(self._graph, self._slot, self._by_device, target, value)
+        if self._row.stop == self._geometry.row:
+            for one in exchanges:
+                one.targets.record_written(self._graph, self.high)
 
     def record_in(self, arrays: Sequence[Array]) -> None:
         for array in self._parts_among(arrays):
@@ -362,17 +365,21 @@ class StreamedPlaneTile(PlaneTile):
     """Planes of this rank from `low` to `high` in a slot; fields are on the host."""
 
     def __init__(
-        self, graph: StepGraph, slot: Slot[SlabWorker], host: HostFields, low: int, high: int
+        self,
+        graph: StepGraph,
+        slot: Slot[SlabWorker],
+        passes: StreamedPasses,
+        low: int,
+        high: int,
     ) -> None:
+        host = passes.fields
         self._graph, self._slot, self._host = graph, slot, host
-        needs, self._held = host.needs, host.most_planes
-        packed = [
-            slot.place((needs.fields, one.geometry.packed_size(self._held)), needs.dtype)
-            for one in needs.geometry.ranges
+        self._in_slot = [
+            PackedPart(graph, slot, passes, kx, low, high, host.shape.planes, one.geometry.row)
+            for kx, one in enumerate(host.needs.geometry.ranges)
         ]
-        firsts = [lambda fields, _, one=one: one[:fields] for one in packed]
+        firsts = [lambda fields, _, one=one: one.array[:fields] for one in self._in_slot]
         super().__init__(slot.worker.planes, slot.work(graph), firsts, low, high, 0)
-        self._in_slot = packed
 
     def record_through(
         self,
@@ -422,73 +429,17 @@ class StreamedPlaneTile(PlaneTile):
         return (whole_rows(target), whole_rows(source)) if self._host.padded else (target, source)
 
     def _record_in(self, fields: int) -> None:
-        for kx, one in enumerate(self._host.needs.geometry.ranges):
-            g, resident = one.geometry, self._host.resident[kx]
-            for packed, own in self._pairs(kx, fields):
-                self._slot.record_in(self._graph, packed, own)
-            start, size = g.packed_blocks(self._held)[g.rank]
-            in_slot, planes = self._in_slot[kx][:fields], self.high - self.low
-            packed = _planes_of(in_slot, start, size, 0, planes, g.row)
-            resident.record_in(self.work, packed, self.low)
-            for ky, own in self._host.planes_of(kx, fields, self.low, self.high):
-                self._slot.record_in(self._graph, packed[:, :, ky], own)
+        for one in self._in_slot:
+            one.record_in(fields)
 
     def _record_out(
         self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
     ) -> None:
-        for kx, exchange in enumerate(exchanges):
-            self._record_packed(kx, fields, exchange.targets)
+        for one, exchange in zip(self._in_slot, exchanges, strict=True):
+            one.record_out(fields, exchange.targets, self._host.by_device)
             exchange.targets.record_written(self._graph, self.high)
             if closing is not None:
                 exchange.targets.record_close(closing, "transpose")
-
-    def _record_packed(self, kx: int, fields: int, targets: PackTargets) -> None:
-        g, low = self._host.needs.geometry.ranges[kx].geometry, self.low
-        resident = self._host.resident[kx]
-        if not targets.stores:
-            # Planes are packed already, except for the block of this rank itself.
-            for packed, own in self._pairs(kx, fields):
-                self._slot.record_out(self._graph, own, packed)
-        z, planes = g.physical_box.start[0] + low, self.high - low
-        for rank, (start, size) in enumerate(g.packed_blocks(self._held)):
-            first, ky = (
-                ends[1] for ends in (g.column_boxes[rank].start, g.column_boxes[rank].stop)
-            )
-            if rank != g.rank and not targets.stores:
-                continue
-            packed = _planes_of(self._in_slot[kx][:fields], start, size, 0, planes, g.row)
-            if rank == g.rank:
-                resident.record_out(self.work, packed, low)
-                packed, first = packed[:, :, resident.ky :], first + resident.ky
-            box = Box((z, first, 0), (z + planes, ky, g.row))
-            for field, values in enumerate(packed):
-                for part, target in targets.views(field, box, rank):
-                    value = values[part.slices(box)]
-                    _record_store(self._graph, self._slot, self._host.by_device, target, value)
-
-    def _pairs(self, kx: int, fields: int) -> Iterator[tuple[Array, Array]]:
-        """Yield the tile's part of other ranks' blocks, and its place on the host, run by run."""
-        g, low, high, held = (
-            self._host.needs.geometry.ranges[kx].geometry,
-            self.low,
-            self.high,
-            self._held,
-        )
-        if self._host.apart:
-            return
-        in_slot, on_host = self._in_slot[kx][:fields], self._host.planes[kx][:fields]
-        runs = zip(g.packed_runs(held, g.rank), g.packed_runs(None, g.rank), strict=True)
-        for run, run_on_host in runs:
-            yield (
-                planes_of_run(in_slot, run, held, 0, high - low),
-                planes_of_run(on_host, run_on_host, g.planes, low, high),
-            )
-
-
-def _planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:
-    """Return planes of a packed block, (fields, planes, ky, row), whose planes have this size."""
-    part = packed[:, start + low * size : start + high * size]
-    return part.reshape(len(packed), high - low, size // row, row)
 
 
 class StreamedPasses:
@@ -517,22 +468,21 @@ class StreamedPasses:
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
         self.residents = self._keep(max(0, limit - self.device_bytes - others))
-        needs, apart = tiles.needs, []
+        needs, apart, shape = tiles.needs, [], tiles.shape(self.tiles)
         if self._adds_columns and not len(engine.columns[0]):
-            most = tiles.most(self.tiles)[1]
             apart = [
-                OwnColumns(tiles.home, needs.fields, one.geometry, needs.dtype, most, stay.ky)
+                OwnColumns(tiles.home, needs.fields, one.geometry, needs.dtype, shape.ky, stay.ky)
                 for one, stay in zip(self.geometry.ranges, self.residents, strict=True)
             ]
         self.fields = HostFields(
-            needs,
-            engine.planes,
-            engine.columns,
-            self.residents,
-            *tiles.most(self.tiles),
-            tiles.home,
-            apart=apart,
+            needs, engine.planes, engine.columns, self.residents, shape, tiles.home, apart=apart
         )
+        self._staging: dict[int, Array] = {}
+        if not shape.has_whole_planes:
+            planes = planes_of_piece(needs.pencils, shape.planes, needs.dtype.itemsize)
+            self.pieces = PencilPieces(
+                tiles.home, needs.pencils, needs.fields, needs.dtype, engine.across, planes
+            )
 
     @property
     def resident(self) -> ResidentColumns:
@@ -541,10 +491,11 @@ class StreamedPasses:
 
     def _keep(self, left: int) -> list[ResidentColumns]:
         """Return the columns for which there is memory left, of each range of kx."""
-        needs, most = self._tiles.needs, self._tiles.most(self.tiles)[1]
-        size, count = needs.column_bytes(most), self._tiles.staying_tiles(self.tiles, left)
+        needs, shape = self._tiles.needs, self._tiles.shape(self.tiles)
+        size, count = needs.column_bytes(shape), self._tiles.staying_tiles(self.tiles, left)
+        most, dtype = shape.ky, needs.dtype
         kept = [
-            ResidentColumns(one.geometry, self.devices[0], needs.fields, needs.dtype, most, count)
+            ResidentColumns(one.geometry, self.devices[0], needs.fields, dtype, most, count)
             for one in needs.geometry.ranges
         ]
         self.device_bytes += max(one.tiles for one in kept) * size
@@ -565,19 +516,38 @@ class StreamedPasses:
         self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0
     ) -> Iterator[StreamedColumnTile]:
         """Yield tiles of columns, each in the slot whose turn it is."""
-        ky, most = self.geometry.ranges[kx].geometry.columns_shape[1], self.fields.ky
-        for low in range(0, ky, most):
-            slot = self._slots.next_slot()
-            yield StreamedColumnTile(graph, slot, self.fields, kx, low, min(low + most, ky))
+        _, ky, row = self.geometry.ranges[kx].geometry.columns_shape
+        shape = self.fields.shape
+        for low, first in itertools.product(range(0, ky, shape.ky), range(0, row, shape.row)):
+            part = slice(first, min(first + shape.row, row))
+            high, slot = min(low + shape.ky, ky), self.next_slot()
+            yield StreamedColumnTile(graph, slot, self.fields, kx, low, high, part)
 
     def plane_tiles(
         self, graph: StepGraph, first: int, last: int, arriving: bool = False
-    ) -> Iterator[StreamedPlaneTile]:
-        """Yield tiles of planes, each in the slot whose turn it is."""
-        most = self.fields.most_planes
+    ) -> Iterator[StreamedPlaneTile | DividedPlanes]:
+        """Yield tiles of planes, each in the slot whose turn it is, or what divides all of them."""
+        most = self.fields.shape.planes
+        if not self.fields.shape.has_whole_planes:
+            if first < last:
+                yield DividedPlanes(graph, self, first, last)
+            return
         for low in range(first, last, most):
-            slot = self._slots.next_slot()
-            yield StreamedPlaneTile(graph, slot, self.fields, low, min(low + most, last))
+            yield StreamedPlaneTile(graph, self.next_slot(), self, low, min(low + most, last))
+
+    def next_slot(self) -> Slot[SlabWorker]:
+        """Return the slot whose turn it is, with room for a tile."""
+        return self._slots.next_slot()
+
+    def staged_points(self, fields: int, piece: Piece) -> StagedPoints:
+        """Return room on the host for the points of a piece."""
+        if piece.slot not in self._staging:
+            rows, nx = self.pieces.geometry.plane_points
+            real = np.zeros(0, self.fields.needs.dtype).real.dtype
+            size = self.fields.needs.fields, self.pieces.planes, rows, nx
+            self._staging[piece.slot] = self.fields.home.empty(size, real)
+        planes = piece.high - piece.low
+        return StagedPoints(self._staging[piece.slot][:fields, :planes], piece.low)
 
     def exchange(
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1

@@ -354,7 +354,7 @@ class StreamedSlabs(Part):
         passes = self.passes = TransformPasses(self._engine, tiles, comm, limit, 0)
         self.all_stays = passes.resident.tiles > 0
         self.all_stays &= passes.resident.ky == geometry.most_ky
-        most = tiles.most(passes.tiles)[1]
+        most = tiles.shape(passes.tiles).ky
         self._nothing = [
             ResidentColumns(one.geometry, devices[0], 1, dtype, most, 0) for one in geometry.ranges
         ]

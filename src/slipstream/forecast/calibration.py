@@ -81,7 +81,7 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
     if comm is None or comm.rank == 0:
         if machine.storage is not None and machine.storage.node_read_gb_per_s is None:
             console.print(
-                f"reading is left out: files in {folder} stay in the host's memory, or cannot be"
+                f"reading is not timed: files in {folder} stay in the host's memory, or cannot be"
                 " told to leave it",
                 highlight=False,
                 markup=False,

@@ -190,7 +190,7 @@ def _counter(case: Case, machine: Machine) -> Callable[[int], StepCounts]:
     if isinstance(case, LatticeCase):
         return lattice_counter(case, machine)
     raise InputError(
-        f"solver: {case.solver!r} cannot be foretold; accepted: advection, lattice, spectral"
+        f"solver: {case.solver!r} cannot be forecast; accepted: advection, lattice, spectral"
     )
 
 

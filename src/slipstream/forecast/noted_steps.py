@@ -55,9 +55,8 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     (nx, ny, nz), grid = case.grid.points_xyz, problem.geometry.grid
     if grid is None and ranks > nz:
         raise InputError(
-            f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most; pencils, which have no"
-            f" fields on the host, for products of at most {min(ny // 2, nx // 3)} and"
-            f" {min(nz, 2 * ny // 3)}"
+            f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most; pencils for products"
+            f" of at most {min(ny // 2, nx // 3)} and {min(nz, 2 * ny // 3)}"
         )
     placement = place_fields(problem, case.run, device, None, place)
     home = device if placement.residency == "device" else device.home

@@ -96,7 +96,7 @@ def print_forecast(
         if remark:
             console.print(remark, highlight=False, markup=False)
     if all(one.hours is None for one in found):
-        unknown = "the number of steps is not known, so no hours are told: see --steps"
+        unknown = "the number of steps is not known, so the hours are unknown too: see --steps"
         console.print(unknown, highlight=False, markup=False)
     if not described.device.is_tried:
         untried = f"warning: Slipstream has never run on a {described.device.name}: a forecast only"

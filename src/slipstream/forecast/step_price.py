@@ -119,7 +119,9 @@ def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
         counts.memory_bytes, counts.host_bytes = counts.memory_bytes + counts.host_bytes, 0.0
         counts.launches = counts.host_calls
     for one in fields(StepTraffic):
-        if one.name not in ("is_from_host", "message_bytes"):
+        if one.name == "sent_in":
+            counts.sent_in = {size: sent / steps for size, sent in counts.sent_in.items()}
+        elif one.name not in ("is_from_host", "message_bytes"):
             setattr(counts, one.name, getattr(counts, one.name) / steps)
     return counts
 
@@ -188,8 +190,10 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
     if counts.off_node_bytes:
         if machine.network is None:
             raise InputError(f"{machine.title} is described as one node; add a table [network]")
+        # Each exchange at the rate of its messages.
+        sent_in = counts.sent_in or {counts.message_bytes: counts.off_node_bytes}
         network = max(
-            ranks * counts.off_node_bytes / machine.network.rate(counts.message_bytes),
+            sum(ranks * sent / machine.network.rate(size) for size, sent in sent_in.items()),
             # Whether all exchange with all, or neighbours lie anywhere: half must cross the middle.
             counts.ranks * counts.off_node_bytes / 2 / machine.network.bisection(nodes),
         )

@@ -161,7 +161,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self.rank, self.ranks = solver.rank, solver.ranks
         self._callbacks: list[Callback] = []
         self._is_prepared = self._is_running = False
-        # What tells the folder into which this has written last.
+        # Identifies the folder into which this has written last.
         self._output_mark: tuple[int, str] | None = None
         # That folder, the same while a run holds it, and how many runs have begun in a folder.
         self._folder: Path | None = None

@@ -28,6 +28,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
+from slipstream.interactive.particle_views import StoredParticles
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
 from slipstream.io.stored_arrays import StoredArrays, errors_of_store
@@ -246,6 +247,11 @@ class OpenedRun(KnownAttributes):
     def spectra(self) -> Any:
         """The spectra as an ``xarray.Dataset``."""
         return self.stores["spectra"]
+
+    @property
+    def particles(self) -> StoredParticles:
+        """The paths of particles by the names of their sets, with their statistics."""
+        return StoredParticles(self._folder)
 
     def average(
         self, name: str, since: float | None = None, until: float | None = None

@@ -28,6 +28,7 @@ from slipstream.interactive.interactive_simulation import (
     collective,
     made_together,
 )
+from slipstream.interactive.particle_views import Particles
 from slipstream.interactive.settings import (
     ForcingSettings,
     Parameters,
@@ -97,6 +98,9 @@ class Flow(InteractiveSimulation):
     forcing : str, mapping or list of these, optional
         The kind, such as "abc", or the table ``forcing`` of a case:
         ``{"kind": "abc", "amplitude": 0.1}``; several of them add up.
+    particles : int, mapping or sequence of mapping
+        The number of tracers that the flow carries, or tables as ``[[particles]]`` of a case:
+        ``{"number": 1000, "kind": "inertial", "response_time": 0.1}``.
     device : {"auto", "cpu", "cuda", "hip"} or Device
         Device that computes.
     comm : mpi4py.MPI.Comm, None or "world"
@@ -134,6 +138,7 @@ class Flow(InteractiveSimulation):
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+        particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -160,6 +165,7 @@ class Flow(InteractiveSimulation):
         }
         if forcing is not None:
             tables["forcing"] = _forcing_tables(forcing)
+        tables["particles"] = _particle_tables(particles)
         try:
             case = validate_case(tables, source=type(self).__name__)
         except InputError as error:
@@ -464,6 +470,22 @@ class Flow(InteractiveSimulation):
         self._spectral.warn(self._spectral.set_modes(self._parts()[name], values, key))
         self._tell()
 
+    @property
+    def particles(self) -> Particles:
+        """The particles by the names of their sets: ``sim.particles["tracers"].positions``."""
+        self._check_open()
+        return Particles(self)
+
+    @collective
+    def _read_particles(self, name: str, expression: str) -> np.ndarray:
+        self._ready()
+        return self._spectral.particles.whole(name, expression, self._spectral.time)
+
+    @collective
+    def _place_particles(self, name: str, places: Any) -> None:
+        self._ready()
+        self._spectral.place_particles(name, places)
+
     def _check_result(self) -> None:
         self._spectral.check_resolution()
         self._tell()
@@ -528,7 +550,7 @@ class Turbulence(Flow):
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
-    initial, forcing, device, comm, title, run, output, time
+    initial, forcing, particles, device, comm, title, run, output, time
         See `Flow`.
 
     Raises
@@ -563,6 +585,7 @@ class Turbulence(Flow):
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+        particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -758,6 +781,19 @@ def _meant(parameters: Mapping[str, Any]) -> str:
     options = list(inspect.signature(Flow.__init__).parameters)[2:-1]
     near = [found for name in parameters for found in difflib.get_close_matches(name, options, 1)]
     return f"; did you mean the argument {near[0]!r}?" if near else ""
+
+
+def _particle_tables(particles: Any) -> Any:
+    """Return the tables of sets of particles, of which one may be a number."""
+    if isinstance(particles, int) and not isinstance(particles, bool):
+        return [{"number": particles}]
+    several = [particles] if isinstance(particles, Mapping) else particles
+    if not isinstance(several, Sequence) or isinstance(several, str):
+        raise InputError(
+            f"particles: {shown(particles)} is not accepted; accepted: a number of tracers, a table"
+            ' such as {"number": 1000}, or a list of these'
+        )
+    return [plain_value(table_of("particles", one)) for one in several]
 
 
 def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def in_use(folder: Path, holder: str) -> InputError:
-    """Return what tells of a folder into which another run is writing."""
+    """Return the message about a folder into which another run is writing."""
     return InputError(
         f"output folder {folder} is in use by {holder}; wait for it, stop it, or choose another"
         " with --out"

@@ -157,7 +157,7 @@ def _checked_dtype(dtype: Any, byte_order: str) -> np.dtype:
     if kind.kind not in "biuf":
         raise ImageError(DTYPE, f" is {dtype!r}; {accepted}")
     if not kind.isnative:
-        raise ImageError(DTYPE, f" is {dtype!r}; ", BYTE_ORDER, " tells the order of bytes")
+        raise ImageError(DTYPE, f" is {dtype!r}; ", BYTE_ORDER, " gives the order of bytes")
     if byte_order not in ("little", "big"):
         raise ImageError(BYTE_ORDER, f" is {byte_order!r}; accepted: little, big")
     ordered: np.dtype = kind.newbyteorder(byte_order)
@@ -272,7 +272,7 @@ def _check_segments(page: Any) -> None:
 def slices_source(path: Path) -> Source:
     """Return a folder of TIFF files, each of which is one slice.
 
-    The first one tells the size and type of all, which are compared when they are read: no rank
+    The first one gives the size and type of all, which are compared when they are read: no rank
     opens files that it does not need.
     """
     files = slice_files(path)

@@ -54,7 +54,7 @@ def open_image(
     Parameters
     ----------
     source : path or numpy.ndarray of three axes
-        The suffix of a path tells the format: raw values (.raw, .bin, .dat), TIFF (.tif, .tiff),
+        The suffix of a path gives the format: raw values (.raw, .bin, .dat), TIFF (.tif, .tiff),
         NumPy (.npy), HDF5 (.h5, .hdf5, .nxs) or a zarr folder (.zarr). Any other folder is one of
         TIFF slices, each a file. An array is on every rank.
     pore : int or sequence of int, optional
@@ -310,7 +310,7 @@ class RawView:
 
         path, self._offset = raw
         self._file = MPI.File.Open(comm, str(path), MPI.MODE_RDONLY)
-        # Not every MPI raises an error when it reads beyond the end, or tells how much it read.
+        # Not every MPI raises an error when it reads beyond the end, or says how much it read.
         if self._file.Get_size() < self._offset + math.prod(source.shape) * source.dtype.itemsize:
             raise EOFError("it has become shorter")
         self._element = MPI.BYTE.Create_contiguous(source.dtype.itemsize).Commit()

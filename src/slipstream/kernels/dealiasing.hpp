@@ -8,7 +8,7 @@ INLINE bool is_outside_sphere(Real kx, Real ky, Real kz, const double* RESTRICT 
 }
 
 // The factor of a mode on the shifted grid, of those along x, all y and z.
-INLINE Complex shift_phase(const Complex* RESTRICT phases, Index x, Index y, Index z, Index nx,
+INLINE Complex shift_phase(const Complex* RESTRICT phases, Index x, Index y, Index z, Index all_x,
                            Index all_y) {
-  return phases[nx + all_y + z] * phases[nx + y] * phases[x];
+  return phases[all_x + all_y + z] * phases[all_x + y] * phases[x];
 }

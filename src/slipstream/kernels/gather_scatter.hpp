@@ -1,7 +1,7 @@
 // Rows of complex numbers between a working array and a packed one.
 //
 // A packed array keeps only the modes that a truncation keeps, block by block for the ranks that
-// they come from or go to; where rows lie is told by tables. One pass does
+// they come from or go to; tables say where rows lie. One pass does
 // what would otherwise be three: unpack, re-order, pad with zeros (or truncate, re-order, pack).
 #include "row_tables.hpp"
 

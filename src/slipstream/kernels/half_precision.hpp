@@ -4,12 +4,9 @@
 // convert give the same bits: instructions of GPUs and of CPUs, and whole numbers where a CPU has none.
 #pragma once
 #include "simd_vectors.hpp"
+#include "vector_intrinsics.hpp"
 
 #ifndef SLIPSTREAM_GPU
-
-#if defined(__F16C__) && !defined(NO_CONVERSIONS)
-#include <immintrin.h>
-#endif
 
 static_assert(sizeof(Real) == 4, "half precision is widened to single precision");
 typedef unsigned short HalfVector __attribute__((vector_size(sizeof(Vector) / 2)));

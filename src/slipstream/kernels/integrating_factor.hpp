@@ -26,16 +26,16 @@ INLINE Real power_less_one(Real a) {
 }
 
 struct Modes {
-  Index nz, nx, first_y, all_y, decay_field, decay_plane;
+  Index nz, nx, first_x, all_x, first_y, all_y, decay_field, decay_plane;
 };
 
 INLINE Real factor_less_one(const Real* RESTRICT decay, int which, Index z, Index y, Index c,
                             const Modes& modes) {
   if (SEPARABLE) {
-    const Index all_z = modes.nx + modes.all_y;
+    const Index all_z = modes.all_x + modes.all_y;
     const Real* RESTRICT own = decay + which * (all_z + modes.nz);
-    return product_less_one(product_less_one(own[all_z + z], own[modes.nx + modes.first_y + y]),
-                            own[c]);
+    return product_less_one(product_less_one(own[all_z + z], own[modes.all_x + modes.first_y + y]),
+                            own[modes.first_x + c]);
   }
   return decay[which * modes.decay_field + z * modes.decay_plane + y * modes.nx + c];
 }

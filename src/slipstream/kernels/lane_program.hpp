@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <utility>
 
 enum Kind : Index { CALL, WAIT, RAISE };
 
@@ -58,14 +57,13 @@ INLINE void relax() {
 template <class T, int>
 using Same = T;
 template <int... I, int... R>
-INLINE void call(void (*function)(), const Index* i, const double* r, std::integer_sequence<int, I...>,
-                 std::integer_sequence<int, R...>) {
+INLINE void call(void (*function)(), const Index* i, const double* r, Integers<I...>, Integers<R...>) {
   reinterpret_cast<void (*)(Same<Index, I>..., Same<double, R>...)>(function)(i[I]..., r[R]...);
 }
 template <int SIZE>
 INLINE void call(const Item& item) {
-  call(item.function, item.integers, item.reals, std::make_integer_sequence<int, SIZE>{},
-       std::make_integer_sequence<int, REALS>{});
+  using I = typename IntegersBelow<SIZE>::Type;
+  call(item.function, item.integers, item.reals, I{}, IntegersBelow<REALS>::Type{});
 }
 
 // Whether a counter, which may have begun anew after the largest value, has come to a value.

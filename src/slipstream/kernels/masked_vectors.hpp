@@ -12,8 +12,6 @@ typedef StoredBits Elements __attribute__((vector_size(sizeof(Stored) * lanes_of
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 
-#include <immintrin.h>
-
 #if STORED_BYTES == 2
 
 INLINE Elements load_some(const Stored* from, __mmask16 lanes) {

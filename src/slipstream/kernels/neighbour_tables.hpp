@@ -1,4 +1,4 @@
-// From voxels to links. Sites are numbered along rows; `first` tells where each row begins.
+// From voxels to links. Sites are numbered along rows; `first` is where each row begins.
 //
 // Voxels, and all tables of rows, have a shell of one voxel around the sites: solid, or, along axes
 // that are periodic in place, the image of the other end.

@@ -8,15 +8,15 @@
 // What goes to physical space at the start of a step.
 KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
                    const Real* RESTRICT wavenumbers, const double* RESTRICT parameters, Index nz,
-                   Index ny, Index nx, Index row_size, Index field, Index plane, Index first_y,
-                   Index all_y) {
+                   Index ny, Index nx, Index row_size, Index field, Index plane, Index first_x,
+                   Index all_x, Index first_y, Index all_y) {
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
-    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
+    const Real kz = wavenumbers[all_x + all_y + z], ky = wavenumbers[all_x + first_y + y];
     FOR_COLUMNS(c, nx) {
       Complex now[STATE], input[INPUTS];
       UNROLL for (int i = 0; i < STATE; ++i) now[i] = state[at + c + i * field];
-      inputs_of(now, wavenumbers[c], ky, kz, parameters, input);
+      inputs_of(now, wavenumbers[first_x + c], ky, kz, parameters, input);
       UNROLL for (int i = 0; i < INPUTS; ++i) inputs[at + c + i * field] = input[i];
     }
   }
@@ -32,17 +32,17 @@ KERNEL nonlinear_term(const Complex* RESTRICT products, Complex* RESTRICT result
                       const double* RESTRICT parameters, Index nz, Index ny, Index nx,
                       Index row_size, Index low, Index gap, Index product_field,
                       Index product_plane, Index product_row, Index field, Index plane,
-                      Index first_y, Index all_y, double scale) {
+                      Index first_x, Index all_x, Index first_y, Index all_y, double scale) {
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
-    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
+    const Real kz = wavenumbers[all_x + all_y + z], ky = wavenumbers[all_x + first_y + y];
     const Complex* RESTRICT t =
         products + (z < low ? z : z + gap) * product_plane + y * product_row;
     FOR_COLUMNS(c, nx) {
-      const Real kx = wavenumbers[c];
+      const Real kx = wavenumbers[first_x + c];
       Complex product[PRODUCTS], rest[PRODUCTS], now[STATE], rate[STATE], steady[STATE];
       Complex phase = {1, 0};
-      if (SHIFTED) phase = shift_phase(phases, c, first_y + y, z, nx, all_y);
+      if (SHIFTED) phase = shift_phase(phases, first_x + c, first_y + y, z, all_x, all_y);
       UNROLL for (int i = 0; i < PRODUCTS; ++i) {
         product[i] = Real(scale) * (conjugate(phase) * t[c + i * product_field]);
         rest[i] = {0, 0};

@@ -175,6 +175,16 @@ INLINE double cos(double value) { return __builtin_cos(value); }
 INLINE double tanh(double value) { return __builtin_tanh(value); }
 INLINE double pow(double base, double exponent) { return __builtin_pow(base, exponent); }
 
+// 0 to Stop - 1 as arguments of a template, without the standard header, which takes long to read.
+template <int... I>
+struct Integers {};
+template <int Stop, int... I>
+struct IntegersBelow : IntegersBelow<Stop - 1, Stop - 1, I...> {};
+template <int... I>
+struct IntegersBelow<0, I...> {
+  using Type = Integers<I...>;
+};
+
 #endif
 
 struct alignas(2 * sizeof(Real)) Complex {  // aligned, so that a GPU moves it in one access

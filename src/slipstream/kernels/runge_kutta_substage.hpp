@@ -67,19 +67,19 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         Index* marks, const Complex* RESTRICT propagators, Complex* carried, Index nz, Index ny, Index nx,
                         Index row_size, Index low, Index gap, Index product_field,
                         Index product_plane, Index product_row, Index state_field, Index plane,
-                        Index first_y, Index all_y,
+                        Index first_x, Index all_x, Index first_y, Index all_y,
                         Index decay_field, Index decay_plane, double a, double b, double scale) {
-  const Modes modes = {nz, nx, first_y, all_y, decay_field, decay_plane};
+  const Modes modes = {nz, nx, first_x, all_x, first_y, all_y, decay_field, decay_plane};
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny;
     const Real step_a = step[0] * Real(a), step_b = step[0] * Real(b);
-    const Real kz = wavenumbers[nx + all_y + z], ky = wavenumbers[nx + first_y + y];
+    const Real kz = wavenumbers[all_x + all_y + z], ky = wavenumbers[all_x + first_y + y];
     const Complex* RESTRICT t =
         products + (z < low ? z : z + gap) * product_plane + y * product_row;
     const Index at = z * plane + y * row_size;
     Real excess = 0;  // not-a-number once a value has been too large
     FOR_COLUMNS_SUM(c, nx, excess) {
-      const Real kx = wavenumbers[c];
+      const Real kx = wavenumbers[first_x + c];
       Complex product[PRODUCTS], now[STATE], rate[STATE], next[STATE];
 #ifndef PROPAGATED
       Real slowing[STATE], factor[DECAYS];
@@ -87,7 +87,7 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = Real(scale) * t[c + i * product_field];
       Complex phase = {1, 0};
       if (SHIFTED_NOW || SHIFTED_NEXT)
-        phase = shift_phase(phases, c, first_y + y, z, nx, all_y);
+        phase = shift_phase(phases, first_x + c, first_y + y, z, all_x, all_y);
       if (SHIFTED_NOW) {
         UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = conjugate(phase) * product[i];
       }

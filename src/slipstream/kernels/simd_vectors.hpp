@@ -29,9 +29,6 @@ INLINE void wait_for_streamed_stores() {}
 
 #else
 
-#include <cstdint>
-#include <utility>
-
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #define STREAM_DOUBLES __builtin_ia32_movntpd512
@@ -142,7 +139,7 @@ INLINE Vector fused(Vector a, Vector b, Vector c) {
 #endif
 
 template <int FIRST, int... LANES>
-INLINE Vector window(Vector a, Vector b, std::integer_sequence<int, LANES...>) {
+INLINE Vector window(Vector a, Vector b, Integers<LANES...>) {
 #if defined(__clang__) || __GNUC__ >= 12
   return __builtin_shufflevector(a, b, (FIRST + LANES)...);
 #else
@@ -150,7 +147,7 @@ INLINE Vector window(Vector a, Vector b, std::integer_sequence<int, LANES...>) {
                                                   : b[FIRST + LANES - lanes_of<Vector>])...};
 #endif
 }
-using AllLanes = std::make_integer_sequence<int, lanes_of<Vector>>;
+using AllLanes = IntegersBelow<lanes_of<Vector>>::Type;
 INLINE Vector left_neighbours(Vector before, Vector now) {
   return window<lanes_of<Vector> - 1>(before, now, AllLanes{});
 }

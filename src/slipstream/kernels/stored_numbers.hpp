@@ -3,6 +3,7 @@
 // Constants: STORED, `Half` or a type of C++, and STORED_BYTES, its size. Without them numbers are stored as Real.
 #pragma once
 #include "simd_vectors.hpp"
+#include "vector_intrinsics.hpp"
 
 #ifndef STORED
 #define STORED REAL

@@ -4,10 +4,11 @@
 // lanes is two vectors. Passes are decimation in frequency, in place: the first one reads columns from
 // memory, and the last one stores whole rows, in the order that the passes leave (as on GPUs,
 // `strided_fft.hpp`). Each lane does the same arithmetic whatever is beside it, so results do not
-// depend on how the work is divided. Lengths and radices are arguments: one program serves all.
+// depend on how the work is divided. Lengths and radices are arguments: one program serves all. What takes
+// long to compile is compiled once for all kernels (`vector_fft_tile.hpp`), which call it by its address.
 //
-// Constants: SIGN (-1 forward, +1 backward). A length that is worth a program of its own has N and
-// RADICES as well, and LENGTH_HEADER, which is strided_fft.hpp.
+// Constants: SIGN of kernels (-1 forward, +1 backward). A length that is worth a program of its own has N
+// and RADICES as well, and LENGTH_HEADER, which is strided_fft.hpp.
 #pragma once
 #include "butterflies.hpp"
 #include "row_tables.hpp"
@@ -136,29 +137,41 @@ INLINE void fixed_passes(const Complex* RESTRICT roots, Values* RESTRICT tile, c
     }
   if constexpr (P + 1 < passes) fixed_passes<P + 1, Sign>(roots, tile, first, last);
 }
-template <int Sign, class First, class Last>
+template <int Sign, class First, class Last, class InPlace>
 INLINE void transform(const Length& of, Values* RESTRICT tile, const First& first,
-                      const Last& last) {
+                      const Last& last, const InPlace&) {
   fixed_passes<0, Sign>(of.roots, tile, first, last);
 }
 #else
-// All passes. `first(i)` returns element i, `last(k, value)` takes mode k.
-template <int Sign, class First, class Last>
-INLINE void transform(const Length& of, Values* RESTRICT tile, const First& first,
-                      const Last& last) {
+// The passes from number `pass` to the last but one, in place.
+template <int Sign>
+void passes_in_place(const Length& of, Values* tile, int pass) {
   const auto from_tile = [&](int i) { return tile[i]; };
   int length = int(of.n);
-  for (int pass = 0; pass + 1 < of.passes; ++pass) {
-    if (pass) inner_pass<Sign>(of, pass, length, tile, from_tile);
-    else inner_pass<Sign>(of, 0, length, tile, first);
+  for (int before = 0; before < pass; ++before) length /= int(of.radices[before]);
+  for (; pass + 1 < of.passes; ++pass) {
+    inner_pass<Sign>(of, pass, length, tile, from_tile);
     length /= int(of.radices[pass]);
   }
+}
+// The last pass: `last(k, value)` takes mode k.
+template <int Sign, class Last>
+INLINE void last_pass(const Length& of, const Values* tile, const Last& last) {
+  const int radix = int(of.radices[of.passes - 1]), step = int(of.n) / radix;
+  any_butterflies<Sign>(
+      of, radix, radix, [&](int i) { return tile[i]; },
+      [&](int block, int, int r, Values value) { last(int(of.modes[block]) + r * step, value); });
+}
+// All passes. `first(i)` returns element i; `in_place` is `passes_in_place`.
+template <int Sign, class First, class Last, class InPlace>
+INLINE void transform(const Length& of, Values* RESTRICT tile, const First& first,
+                      const Last& last, const InPlace& in_place) {
   if (of.passes == 1)
-    for (int i = 0; i < length; ++i) tile[i] = first(i);
-  const int step = int(of.n) / length;
-  any_butterflies<Sign>(of, length, length, from_tile, [&](int block, int, int r, Values value) {
-    last(int(of.modes[block]) + r * step, value);
-  });
+    for (int i = 0; i < int(of.n); ++i) tile[i] = first(i);
+  else
+    inner_pass<Sign>(of, 0, int(of.n), tile, first);
+  if (of.passes > 2) in_place(&of, tile, 1);
+  last_pass<Sign>(of, tile, last);
 }
 
 #endif
@@ -166,8 +179,13 @@ INLINE void transform(const Length& of, Values* RESTRICT tile, const First& firs
 // From one tile to another, in order; the first is overwritten.
 template <int Sign>
 void transform_tile(const Length& of, Values* tile, Values* target) {
-  transform<Sign>(
-      of, tile, [&](int i) { return tile[i]; }, [&](int k, Values v) { target[k] = v; });
+  const auto last = [&](int k, Values v) { target[k] = v; };
+#ifdef N
+  fixed_passes<0, Sign>(of.roots, tile, [&](int i) { return tile[i]; }, last);
+#else
+  passes_in_place<Sign>(of, tile, 0);
+  last_pass<Sign>(of, tile, last);
+#endif
 }
 
 // A length with a prime above MOST is a convolution (Bluestein 1970), by transforms of a length that
@@ -198,24 +216,16 @@ INLINE void multiply_modes(const Plan& plan, Values* tile) {
 INLINE Index tile_size(const Plan& plan) {
   return (plan.of.n > plan.with.by.n ? plan.of.n : plan.with.by.n) + lane_count;
 }
+// The functions of `vector_fft_tile.hpp`. `any` is null where the length is known to the compiler.
+using TileTransform = void (*)(const Plan* plan, Values* tile, Values* target);
+using TilePasses = void (*)(const Length* of, Values* tile, Index pass);
 template <int Sign>
-void transform_any(const Plan& plan, Values* tile, Values* target) {
-#ifndef N
-  const Chirp& with = plan.with;
-  const Index n = plan.of.n, m = with.by.n;
-  if (m) {
-    for (int k = 0; k < n; ++k) tile[k] = turn(tile[k], root<Sign>(with.chirp, k));
-    for (Index k = n; k < m; ++k) tile[k] = Values{};
-    transform_tile<-1>(with.by, tile, target);
-    for (int k = 0; k < m; ++k)
-      tile[k] = conjugate(turn(target[k], root<Sign>(with.spectrum, k)));
-    transform_tile<-1>(with.by, tile, target);
-    for (int k = 0; k < n; ++k)
-      target[k] = turn(conjugate(target[k]), root<Sign>(with.chirp, k));
-    return;
-  }
-#endif
+INLINE void transform_any(TileTransform any, const Plan& plan, Values* tile, Values* target) {
+#ifdef N
   transform_tile<Sign>(plan.of, tile, target);
+#else
+  any(&plan, tile, target);
+#endif
 }
 
 // Memory of a thread, which ends with it: plans have threads of their own, which come and go.
@@ -237,11 +247,11 @@ INLINE Values* tiles_of_thread(Index count) {
 }
 
 template <int FIRST, int... I>
-INLINE Vector every_other(Vector a, Vector b, std::integer_sequence<int, I...>) {
+INLINE Vector every_other(Vector a, Vector b, Integers<I...>) {
   return __builtin_shufflevector(a, b, (FIRST + 2 * I)...);
 }
 template <int FIRST, int... I>
-INLINE Vector alternating(Vector a, Vector b, std::integer_sequence<int, I...>) {
+INLINE Vector alternating(Vector a, Vector b, Integers<I...>) {
   return __builtin_shufflevector(a, b, ((I % 2 ? lane_count : 0) + FIRST + I / 2)...);
 }
 
@@ -250,18 +260,18 @@ INLINE Vector alternating(Vector a, Vector b, std::integer_sequence<int, I...>) 
 // each group, of the first vector and then of the second; `unzipped_groups` does so with groups.
 constexpr int group = 16 / sizeof(Real), groups = lane_count / group;
 template <int SIZE, int HALF, int... I>
-INLINE Vector zipped(Vector a, Vector b, std::integer_sequence<int, I...>) {
+INLINE Vector zipped(Vector a, Vector b, Integers<I...>) {
   return __builtin_shufflevector(
       a, b, (I / group * group + HALF * (group / 2) + I % group / (2 * SIZE) * SIZE + I % SIZE +
              (I / SIZE % 2 ? lane_count : 0))...);
 }
 template <int ODD, int... I>
-INLINE Vector unzipped(Vector a, Vector b, std::integer_sequence<int, I...>) {
+INLINE Vector unzipped(Vector a, Vector b, Integers<I...>) {
   return __builtin_shufflevector(
       a, b, (I / group * group + 2 * I % group + ODD + (I % group < group / 2 ? 0 : lane_count))...);
 }
 template <int ODD, int... I>
-INLINE Vector unzipped_groups(Vector a, Vector b, std::integer_sequence<int, I...>) {
+INLINE Vector unzipped_groups(Vector a, Vector b, Integers<I...>) {
   return __builtin_shufflevector(
       a, b, ((2 * (I / group) % groups + ODD) * group + I % group + (I < lane_count / 2 ? 0 : lane_count))...);
 }
@@ -444,86 +454,6 @@ INLINE void complete_modes(Values* modes, Index n) {
   for (Index k = n / 2 + 1; k < n; ++k) modes[k] = conjugate(modes[n - k]);
 }
 
-// Transform the columns of arrays [a][b][n][columns]: of complex numbers; or if `is_real` between real
-// ones and half of their modes; or, with factors, of real ones. Columns are contiguous; other strides
-// count numbers of the array's. Where there are tables, of complex numbers, row r of [a][b] lies at
-// offset[r] + (first + b) * pitch[r] behind [a]; rows that are not kept are zero, or are not stored.
-// Both arrays may be the same, if rows stay in their places.
-struct Columns {
-  Index is_real, a, b, columns, source_a, source_b, source_row, target_a, target_b, target_row;
-  const Index *source_offset, *source_pitch;
-  Index source_first;
-  const Index *target_offset, *target_pitch;
-  Index target_first;
-};
-KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
-  Columns all = *columns;
-  const Index points = plan->points;
-  const Index n = points ? points : plan->of.n, half = n / 2 + 1;
-  const bool is_real = all.is_real, is_plain = !is_real && !points && !plan->with.by.n;
-  const Index source_reals = points || is_real && SIGN < 0 ? 1 : 2;
-  const Index target_reals = points || is_real && SIGN > 0 ? 1 : 2;
-  const RowPlaces rows_in{all.source_offset, all.source_pitch, all.source_first, all.source_b,
-                          all.source_row};
-  const RowPlaces rows_out{all.target_offset, all.target_pitch, all.target_first, all.target_b,
-                           all.target_row};
-  if (rows_in.joins_planes(all.columns, n) && rows_out.joins_planes(all.columns, n)) {
-    all.columns *= all.b;
-    all.b = 1;
-  }
-  const Index tiles = tile_count(all.b, all.columns);
-  FOR_BLOCKS(block, all.a * tiles) {
-    Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
-    const Pieces pieces(block % tiles, all.b, all.columns);
-    const Real* from = source + source_reals * (block / tiles * all.source_a);
-    Real* to = target + target_reals * (block / tiles * all.target_a);
-    const Complex* modes_in = (const Complex*)from;
-    Complex* modes_out = (Complex*)to;
-    if (is_plain) {
-      // Columns of several planes go side by side first.
-      const RowPlaces side_by_side{nullptr, nullptr, 0, 0, lane_count};
-      const RowPlaces& in = pieces.is_whole ? rows_in : side_by_side;
-      const RowPlaces& out = pieces.is_whole ? rows_out : side_by_side;
-      const Index plane = pieces.of[0].plane, column = pieces.is_whole ? pieces.of[0].distance : 0;
-      const Complex** read = (const Complex**)(tile + 2 * tile_size(*plan));
-      Complex** written = (Complex**)(read + tile_size(*plan));
-      alignas(64) static const Complex zeros[2 * lane_count] = {};
-      in.addresses(pieces.is_whole ? modes_in : (const Complex*)other, plane, column, n, zeros, read);
-      out.addresses(pieces.is_whole ? modes_out : (Complex*)other, plane, column, n, (Complex*)nullptr, written);
-      if (!pieces.is_whole) pieces.gather(rows_in, modes_in, n, (Complex*)other);
-      transform<SIGN>(
-          plan->of, tile,
-          [&](int i) {
-            const Complex* row = read[i];
-            prefetch_after(row);
-            return load_columns(row);
-          },
-          [&](int k, Values v) {
-            Complex* row = written[k];
-            if (!row) return;
-            prefetch_after(row);
-            store_columns(row, v);
-          });
-      if (!pieces.is_whole) pieces.scatter(rows_out, modes_out, n, (Complex*)other);
-      continue;
-    }
-    if (source_reals == 1) {
-      for (int i = 0; i < n; ++i) tile[i] = pieces.load(rows_in, from, i);
-      if (points) multiply_points(*plan, tile);
-    } else {
-      for (int i = 0; i < (is_real ? half : n); ++i) tile[i] = pieces.load(rows_in, modes_in, i);
-      if (is_real) complete_modes(tile, n);
-    }
-    transform_any<SIGN>(*plan, tile, other);
-    if (target_reals == 1) {
-      if (points) multiply_modes(*plan, other);
-      for (int k = 0; k < n; ++k) pieces.store(rows_out, to, k, other[k]);
-    } else {
-      for (int k = 0; k < (is_real ? half : n); ++k) pieces.store(rows_out, modes_out, k, other[k]);
-    }
-  }
-}
-
 // Exchange the lanes of as many vectors with their numbers: first within groups of 16 bytes, then groups.
 INLINE void transpose(Vector* v) {
   Vector of_number[group][groups];
@@ -660,48 +590,6 @@ INLINE void halves_of_modes(Values* modes, Index n, const Complex* RESTRICT turn
     const Values even = a + b, odd = turn(a - b, conjugate(turns[k]));
     modes[k] = even + times_i(odd);
     modes[n - k] = conjugate(even - times_i(odd));
-  }
-}
-
-// Transform rows [a][b][c][]: of n complex numbers; or if `is_real` between n real ones and half of
-// their modes; or, with factors, of real ones; or, if `is_half`, between 2 n real ones and their n + 1
-// modes. All are multiplied by `scale`. Rows are contiguous; strides count real numbers. Both arrays may
-// be the same.
-struct RowsOf {
-  double scale;
-  Index is_real, is_half;
-  const Complex* turns;
-  Index a, b, c, source_a, source_b, source_c, target_a, target_b, target_c;
-};
-KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Plan* plan) {
-  const RowsOf all = *sizes;
-  const bool is_real = all.is_real, is_half = all.is_half;
-  const Real scale = Real(all.scale);
-  const Index rows = all.a * all.b * all.c, points = plan->points, n = points ? points : plan->of.n;
-  const bool from_reals = points || is_real && SIGN < 0, to_reals = points || is_real && SIGN > 0;
-  FOR_BLOCKS(block, (rows + lane_count - 1) / lane_count) {
-    Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
-    const Index first = block * lane_count;
-    const Rows<const Real> from(source, first, rows, all.b, all.c, all.source_a, all.source_b,
-                                all.source_c);
-    const Rows<Real> to(target, first, rows, all.b, all.c, all.target_a, all.target_b, all.target_c);
-    if (from_reals) {
-      from.load_real(tile, n);
-      if (points) multiply_points(*plan, tile);
-    } else {
-      from.load_complex(tile, is_half ? (SIGN > 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n);
-      if (to_reals) complete_modes(tile, n);
-      if (is_half && SIGN > 0) halves_of_modes(tile, n, all.turns);
-    }
-    transform_any<SIGN>(*plan, tile, other);
-    if (to_reals) {
-      if (points) multiply_modes(*plan, other);
-      to.store_real(other, n, scale);
-    } else {
-      if (is_half && SIGN < 0) modes_of_halves(other, n, all.turns);
-      const Index modes = is_half ? (SIGN < 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n;
-      to.store_complex(other, modes, scale);
-    }
   }
 }
 

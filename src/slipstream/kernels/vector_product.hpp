@@ -6,9 +6,6 @@
 // Constants: INPUTS, OUTPUTS, PRODUCT_HEADER as in fused_product.hpp; N and RADICES, if given, are those
 // of half a row (`vector_fft.hpp`).
 #pragma once
-#ifndef SIGN
-#define SIGN 1  // of kernels that are not compiled here
-#endif
 #include "vector_fft.hpp"
 #ifdef PRODUCT_HEADER
 #include PRODUCT_HEADER
@@ -20,6 +17,7 @@
 struct ProductRows {
   Index n, is_half, kept, rows, field, row;
   const Complex* turns;
+  TileTransform backward, forward;
 };
 
 // modes[field][row][k] = rfft(pointwise(irfft(modes)))[k] for k < kept; others are zero, and the inverse
@@ -42,7 +40,7 @@ KERNEL product_of_rows(Real* modes, Index* maxima, const double* RESTRICT parame
       for (Index k = all.kept; k < half; ++k) tile[k] = Values{};
       if (is_half) halves_of_modes(tile, length, all.turns);
       else complete_modes(tile, length);
-      transform_any<1>(*plan, tile, is_direct ? (Values*)mine : other);
+      transform_any<1>(all.backward, *plan, tile, is_direct ? (Values*)mine : other);
       if (is_direct) continue;
       if (is_half) __builtin_memcpy(mine, other, all.n * sizeof(Vector));
       else for (Index i = 0; i < all.n; ++i) mine[i] = other[i].re;
@@ -63,7 +61,7 @@ KERNEL product_of_rows(Real* modes, Index* maxima, const double* RESTRICT parame
         if (is_half) __builtin_memcpy(tile, mine, all.n * sizeof(Vector));
         else for (Index i = 0; i < all.n; ++i) tile[i] = {mine[i], Vector{}};
       }
-      transform_any<-1>(*plan, is_direct ? (Values*)mine : tile, other);
+      transform_any<-1>(all.forward, *plan, is_direct ? (Values*)mine : tile, other);
       if (is_half) modes_of_halves(other, length, all.turns);
       const Rows<Real> to(modes + 2 * f * all.field, first, all.rows, 1, all.rows, 0, 0, 2 * all.row);
       to.store_complex(other, all.kept, 1);

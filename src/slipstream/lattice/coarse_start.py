@@ -2,7 +2,7 @@
 
 That one is computed by a simulation of its own, which may begin from a coarser one in turn. With
 voxels f times as large densities differ f times less under the same force. How far its permeability
-is off tells how well the pores are resolved.
+is off shows how well the pores are resolved.
 """
 
 from __future__ import annotations

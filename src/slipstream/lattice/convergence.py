@@ -30,7 +30,7 @@ from slipstream.simulation.simulation_base import StepTimer
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
 # What timers call the seconds that extrapolations take beside time steps.
 _EXTRAPOLATION = "extrapolation"
-# Looks at a flow that only alternates, after which that is told.
+# Looks at a flow that only alternates, after which a warning says so.
 _PATIENCE = 10
 
 

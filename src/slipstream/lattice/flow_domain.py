@@ -117,7 +117,7 @@ class Domain:
         return self.sample.shape[self._axis] / self.shape[self._axis]
 
     def check_values(self) -> None:
-        """Refuse a source whose values do not tell what is pore. Collective if its method is."""
+        """Refuse a source whose values do not say which are pore. Collective if its method is."""
         if hasattr(self._source, "check_values"):
             self._source.check_values()
 

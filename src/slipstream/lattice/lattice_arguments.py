@@ -142,7 +142,7 @@ def _dtype_name(dtype: Any) -> str | None:
             f"dtype is {shown(dtype)}; accepted: a type of numbers, such as 'uint8'"
         ) from None
     if kind is not None and not kind.isnative:
-        raise InputError(f"dtype is {shown(dtype)}; byte_order tells the order of bytes")
+        raise InputError(f"dtype is {shown(dtype)}; byte_order gives the order of bytes")
     return None if kind is None else kind.name
 
 

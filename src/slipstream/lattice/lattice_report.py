@@ -242,7 +242,7 @@ def no_room_to_measure_text(terms: Terms) -> str:
 
 
 def unmeasured_text(terms: Terms) -> str:
-    """Return that nothing tells the error of half precision if no flow counts as steady."""
+    """Return that the error of half precision is unknown if no flow counts as steady."""
     return (
         f"{_key(terms, 'numerics', 'precision')}: 'float16' keeps three digits of populations, and"
         f" with {_key(terms, 'convergence', 'tolerance')} = 0 nothing measures what that changes"

@@ -199,7 +199,7 @@ def permeability(
         (fewer if memory is short); 0: none, to follow the flow in time.
     coarse_start : bool
         Whether Stokes flow begins from that through voxels twice and four times as large, which
-        also tells how well the pores are resolved; a restart begins from its state.
+        also shows how well the pores are resolved; a restart begins from its state.
     precision : {"float64", "float32", "mixed", "float16"}
         Precision of populations and arithmetic.
     partition : {"bisection", "cartesian"}

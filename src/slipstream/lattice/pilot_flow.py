@@ -1,4 +1,4 @@
-"""What flow through a coarser image tells of that through the image itself, before it is computed.
+"""Estimates for flow through an image, before it is computed, from flow through a coarser one.
 
 With voxels f times as large and a viscosity f times smaller, momentum crosses pores, and pressure
 the sample, in f times fewer steps; velocities are f times smaller. Such a *pilot* costs f^4 times
@@ -33,7 +33,7 @@ _MOST_VOXELS, _FACTORS = 1 << 19, (2, 4)
 def pilot_findings(
     simulation: LatticeSimulation, first_step: float, target: float, seconds: float
 ) -> PilotFindings:
-    """Return what a pilot, of so many seconds at most, and the image tell of a run. Collective."""
+    """Estimate a run from its image and a pilot of so many seconds at most. Collective."""
     found = PilotFindings()
     found.facts["narrow pores"] = narrow_fact(simulation.subdomain)
     doubt = narrow_doubt(simulation.subdomain)

@@ -93,22 +93,24 @@ def fewest_tiles(
 
 
 def tile_counts(
-    size: int, longest: int, asked: int | None, fewest: int | None = None
+    size: int, longest: int, most: int, asked: int | None, fewest: int | None = None
 ) -> Iterator[int]:
     """Yield numbers of tiles to try for so many bytes, more of them when fewer do not fit.
 
-    There cannot be more than `longest`; a number that the user has asked for is the only one. The
-    `fewest` are by default those of a size that keeps the bus busy.
+    There cannot be more than `most`, and beyond `longest` tiles are of another kind. A number that
+    the user has asked for is the only one. The `fewest` are by default those of a size that keeps
+    the bus busy.
     """
-    longest = max(1, longest)
     if asked is not None:
-        yield min(asked, longest)
+        yield min(asked, most)
         return
     count = max(_FEWEST, -(-size // _TILE) if fewest is None else fewest)
-    while count < longest:
-        yield count
-        count = max(count + 1, count * 5 // 4)
-    yield longest
+    for last in sorted({longest, most}):
+        while count < last:
+            yield count
+            count = max(count + 1, count * 5 // 4)
+        yield last
+        count = last + 1
 
 
 def too_little(key: str, limit: int, what: str, need: int, tiles: str = "") -> InputError:

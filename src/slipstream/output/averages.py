@@ -210,7 +210,7 @@ class ChosenAverages(ChosenFields):
         return Field(full, dims, shape, offset, values)
 
     def _mark(self) -> float:
-        """Return a number that tells what is averaged, and how."""
+        """Return a number that identifies what is averaged, and how."""
         return float(zlib.crc32(self.settings.identity.encode()))
 
     def restore(self, state: Checkpoint) -> str:

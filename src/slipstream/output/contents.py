@@ -184,7 +184,7 @@ class ChosenFields(Chosen):
         ]
 
     def _attributes(self) -> dict[str, Any]:
-        """Return what is told of the files as a whole."""
+        """Return the description of the files as a whole."""
         return {}
 
     def settings_in(self, case: Case) -> FieldsOutput | None:

@@ -63,7 +63,7 @@ class NotebookBar:
             self._show(now)
 
     def close(self) -> None:
-        """Show what was told last."""
+        """Show the latest message again."""
         if self._is_late:
             self._show(clock.perf_counter())
 

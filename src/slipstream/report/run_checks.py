@@ -35,7 +35,7 @@ class Check:
 def run_checks(
     series: Mapping[str, np.ndarray], planes: Sequence[FieldPlane], case: Mapping[str, Any]
 ) -> list[Check]:
-    """Return what can be told from the series, from planes that are drawn, and a case's tables."""
+    """Return what the series, the planes that are drawn and the case's tables show."""
     found = []
     time = series.get("time", np.zeros(0))
     columns = {name: values[np.isfinite(values)] for name, values in series.items()}

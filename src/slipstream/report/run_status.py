@@ -183,7 +183,7 @@ class RunWatcher:
         status.silence = max(0.0, now - max(signs))
         status.state = RUNNING
         if segment is None:
-            # A run of an earlier version does not tell how it ended.
+            # A run of an earlier version has no record of how it ended.
             status.state = RUNNING if status.silence < _LONGEST_SILENCE else SILENT
         elif segment.ended is not None:
             status.state = _ENDED.get(segment.ended_by or "", "ended")

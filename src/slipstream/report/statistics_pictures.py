@@ -47,7 +47,7 @@ def statistics_pictures(
     statistics: Mapping[str, tuple[float, Fields]],
     choice: PictureChoice | None = None,
 ) -> list[Picture]:
-    """Return a picture of each kind of statistics; the choice tells the order of the fields."""
+    """Return a picture of each kind of statistics; the choice gives the order of the fields."""
     cutoff = choice.cutoff if choice else 0.0
     order = [name.removesuffix("_spectrum") for name in (choice.spectra if choice else ())]
     return [

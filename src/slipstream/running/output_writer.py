@@ -103,9 +103,12 @@ class OutputWriter:
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
+        # Which all ranks write, each its part.
+        self._paths = simulation.path_kinds
+        self._shared = [FIELDS_NAME, *(f"{kind}.zarr" for kind in self._paths)]
         start = simulation.time if earlier is None else earlier.time
         self._due = {
-            kind: OutputTimes(AtIntervals(case.output.interval(kind), start))
+            kind: OutputTimes(AtIntervals(case.interval(kind), start))
             for kind in self._writers(0.0)
         }
         self._flushed_at = clock.monotonic()
@@ -124,8 +127,9 @@ class OutputWriter:
         """Write the case, and leave out what is later than the state from which the run goes on."""
         on_first_rank(self._simulation.comm, self._begin)
         if self.earlier is not None:
-            if FIELDS_NAME in self._stores:
-                self._stores[FIELDS_NAME].go_on()
+            for name in self._shared:
+                if name in self._stores:
+                    self._stores[name].go_on()
             self.chosen.go_on()
         self._steps.begin()
         if self.earlier is not None:
@@ -141,7 +145,7 @@ class OutputWriter:
             if self.series is not None:
                 self.series.begin()
             for name, store in self._stores.items():
-                if name != FIELDS_NAME:
+                if name not in self._shared:
                     store.go_on()
 
     def _find(self, earlier: EarlierSegments) -> None:
@@ -151,10 +155,11 @@ class OutputWriter:
         rows, times = on_first_rank(comm, self._find_on_first_rank)
         rows = list(rows)
         times["diagnostics"] = [row["time"] for row in rows]
-        if on_first_rank(comm, lambda: self._has_store("fields")):
-            times["fields"] = self._store(FIELDS_NAME, comm, until=time).times
+        for kind in ("fields", *self._paths):
+            if on_first_rank(comm, partial(self._has_store, kind)):
+                times[kind] = self._store(f"{kind}.zarr", comm, until=time).times
         for kind, at in times.items():
-            before = AtIntervals(earlier.case.output.interval(kind), earlier.time)
+            before = AtIntervals(earlier.case.interval(kind), earlier.time)
             # A kind that has not been written yet does not go on: it is due at once.
             if not at or not self._due[kind].resume_at(time, at, before):
                 continue
@@ -274,8 +279,9 @@ class OutputWriter:
         return StoredSpectra(StoredArrays(self._stores["spectra.zarr"].path), self._spectra)
 
     def next_time(self, time: float) -> float:
-        """Return when fields or statistics are due next after a time; infinity for never."""
-        own = min(self._due[kind].occasions.after(time) for kind in ("fields", *self._asked))
+        """Return when fields, statistics or paths are due next after a time; infinity for never."""
+        kinds = ("fields", *self._asked, *self._paths)
+        own = min(self._due[kind].occasions.after(time) for kind in kinds)
         return min(own, self.chosen.next_time(time))
 
     def finish(self) -> None:
@@ -308,6 +314,7 @@ class OutputWriter:
             # The state comes first: it must not be lost because the rest could not be written.
             "checkpoint": self._write_checkpoint,
             **{kind: partial(self._write_statistics, kind) for kind in self._asked},
+            **{kind: partial(self._write_paths, kind) for kind in self._paths},
             "fields": self._write_fields,
         }
 
@@ -344,6 +351,10 @@ class OutputWriter:
         simulation = self._simulation
         fields = self._watched(simulation.fields())
         self._append(FIELDS_NAME, simulation.comm, simulation.time, fields, self._count_files)
+
+    def _write_paths(self, kind: str) -> None:
+        simulation = self._simulation
+        self._append(f"{kind}.zarr", simulation.comm, simulation.time, simulation.paths(kind))
 
     def _count_files(self) -> None:
         """Warn, once, of more files than file systems like."""

@@ -260,7 +260,7 @@ class _CaseRun:
             self._output.go_on(self._earlier.kept.aside)
 
     def _fail(self, error: BaseException) -> None:
-        """Keep what there is; what ended the run is what is told, also if this is lost with it."""
+        """Keep what there is; the error that ended the run is reported, even if this fails too."""
         writer, folder = self._writer, self._folder
         self._log.error(str(error) or type(error).__name__)
         with contextlib.suppress(RunError):

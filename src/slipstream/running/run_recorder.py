@@ -38,7 +38,7 @@ from slipstream.simulation.simulation_base import Simulation
 
 # Of names of machines, and of warnings: what more there are would only make the file long.
 _MOST_HOSTS, _MOST_WARNINGS = 8, 1000
-# Seconds between lines that tell how far a run is: at first, at most, and as a share of its age.
+# Seconds between lines about the progress of a run: at first, at most, and as a share of its age.
 _FIRST, _MOST, _SHARE = 30.0, 600.0, 0.05
 _LONGEST_LINE = 4000
 

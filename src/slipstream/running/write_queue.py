@@ -148,7 +148,7 @@ class _HandedFields(Iterator[Field]):
                 self._changed.notify_all()
 
     def end(self, failure: BaseException | None = None) -> None:
-        """Tell that there are no more, or that the next one could not be made."""
+        """Report that there are no more, or that the next one could not be made."""
         with self._changed:
             self._is_ended, self.failure = True, failure
             self._changed.notify_all()

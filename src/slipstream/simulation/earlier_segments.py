@@ -21,7 +21,7 @@ from slipstream.printable_text import shortened
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
 
-# Tables that do not tell what is solved.
+# Tables that do not change what is solved.
 _AROUND = ("title", "time", "run", "output", "initial")
 _MOST_LETTERS = 60
 AnyCase = TypeVar("AnyCase", bound=Case)

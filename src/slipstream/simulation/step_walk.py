@@ -6,8 +6,8 @@ the host; one of the host moves bytes there. Messages are those that the exchang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from slipstream.device.noting_device import DEVICE, HOST, PEER, NotingDevice, place_of
@@ -34,6 +34,8 @@ class StepTraffic:
         In so many messages. Each store into the memory of another rank counts as a message.
     message_bytes : float
         The largest message to a rank of another node.
+    sent_in : dict of float to float
+        Bytes to ranks of other nodes, by the largest message of the exchange that sends them.
     relayed_bytes : float
         Sent within the node, from the host, before and after they travel between nodes.
     is_from_host : bool
@@ -53,6 +55,7 @@ class StepTraffic:
     in_node_messages: float = 0.0
     off_node_messages: float = 0.0
     message_bytes: float = 0.0
+    sent_in: dict[float, float] = field(default_factory=dict)
     relayed_bytes: float = 0.0
     is_from_host: bool = False
     exchanges: float = 0.0
@@ -68,8 +71,11 @@ class StepTraffic:
         if hasattr(sender, "messages"):
             self.exchanges += 1
             self.relayed_bytes += getattr(sender, "relayed_bytes", 0)
-            for peer, size in sender.messages():
+            messages = sender.messages()
+            far = [size for peer, size in messages if not place.is_near(peer)]
+            for peer, size in messages:
                 self._note_message(place.is_near(peer), size)
+            self._note_sent(far)
             self.is_from_host |= bool(
                 node.transfer and node.reads and place_of(node.reads[0]) == HOST
             )
@@ -77,6 +83,12 @@ class StepTraffic:
             self.exchanges += node.lane != "signal" and node.label.endswith(": wait")
         else:
             self._note_work(node, place)
+
+    def _note_sent(self, sizes: Sequence[float]) -> None:
+        """Add messages of one exchange to other nodes."""
+        if sizes:
+            largest = float(max(sizes))
+            self.sent_in[largest] = self.sent_in.get(largest, 0.0) + sum(sizes)
 
     def _note_message(self, is_near: bool, size: int) -> None:
         if is_near:
@@ -95,7 +107,9 @@ class StepTraffic:
                 where = place_of(array)
                 if where == PEER:
                     owner = cast(NotingDevice, node.device).memory.owner_of(array)
-                    self._note_message(place.is_near(owner), array.nbytes)
+                    is_near = place.is_near(owner)
+                    self._note_message(is_near, array.nbytes)
+                    self._note_sent([] if is_near else [array.nbytes])
                 if is_gpu and (where == HOST or where == PEER and node.category == "copy"):
                     crossing[is_written] += array.nbytes
                 elif where in (DEVICE, HOST):

@@ -91,7 +91,7 @@ class Interruption:
 class WallLimit:
     """Tells when a run has to end so that it is over in so many seconds from its process's start.
 
-    `elapsed` are the seconds before this was made, `is_ahead` tells that steps are only queued.
+    `elapsed` are the seconds before this was made, `is_ahead` says that steps are only queued.
     """
 
     def __init__(self, seconds: float | None, elapsed: float = 0.0, is_ahead: bool = False) -> None:

@@ -57,9 +57,16 @@ _KINDS = {"velocity": "kinetic"}
 
 
 def labels_of(
-    fields: list[FieldParts], is_forced: bool, has_driving: bool, is_plane: bool = False
+    fields: list[FieldParts],
+    is_forced: bool,
+    has_driving: bool,
+    is_plane: bool = False,
+    plane_vectors: list[str] | None = None,
 ) -> dict[str, str]:
-    """Return the long names of the diagnostics and spectra of a model."""
+    """Return the long names of the diagnostics and spectra of a model.
+
+    `plane_vectors` are those that follow from scalars in a plane.
+    """
     labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
     labels |= _SCALES[is_plane]
     if is_forced:
@@ -71,6 +78,8 @@ def labels_of(
         for field in fields:
             labels[f"{field.name}_energy"] = f"mean of half the square of {field.name}"
             labels[f"{field.name}_spectrum"] = f"spectrum of {field.name}, sums to its energy"
+    for name in plane_vectors or []:
+        labels[f"{name}_spectrum"] = f"spectrum of {name}, sums to half its mean square"
     for prefix, field in vectors_of(fields):
         for name in ("enstrophy", "helicity", "divergence"):
             labels[prefix + name] = _LABELS[name].format(field.name)
@@ -95,30 +104,36 @@ def pictures_of(
     densities: list[str],
     means: list[str],
     cospectra: list[str],
+    plane_vectors: list[str],
     flat: str = "",
     cutoff: float = 0.0,
 ) -> PictureChoice:
     """Return what is drawn of a run: curls, the density of a complex field, or a scalar.
 
     Curves against time are energies, dissipation and injection, or the means that a model without
-    vectors has. `flat` is the axis that a plane flow does not depend on, if it is one; spectra end
-    at the `cutoff`.
+    vectors has. Where `plane_vectors` follow from scalars, spectra are those of these vectors, as
+    the energy of such scalars is not that of the flow. `flat` is the axis that a plane flow does
+    not depend on, if it is one; spectra end at the `cutoff`.
     """
     vectors = [field for field in fields if field.is_vector]
     # The two parts of a wave function are not told apart: its phase turns one into the other.
     parts = fields if 1 < len(fields) <= _MOST_PARTS and not densities else []
     energies = ("energy", *(f"{field.name}_energy" for field in parts))
     has_energy = bool(vectors) or not means
+    own_spectra = [f"{name}_spectrum" for name in plane_vectors] or [
+        "energy_spectrum",
+        *(f"{field.name}_spectrum" for field in parts),
+    ]
     curves = (energies, ("dissipation", "injection", "driving"))
     return PictureChoice(
         curves=curves if has_energy else tuple((name,) for name in means[:3]),
         curves_file="energy.png",
         peak="dissipation" if has_energy else "",
-        planes=_planes(fields, densities, flat),
-        spectra=("energy_spectrum", *(f"{field.name}_spectrum" for field in parts), *cospectra),
+        planes=_planes(fields, densities, flat, len(plane_vectors)),
+        spectra=(*own_spectra, *cospectra),
         cutoff=cutoff,
         # A wave function has no inertial range of a fluid's.
-        may_have_inertial_range=bool(vectors) and not densities,
+        may_have_inertial_range=bool(vectors or plane_vectors) and not densities,
         # Long names suit files; an axis needs few words.
         short_labels={
             "energy": r"energy of all fields $E$"
@@ -127,14 +142,14 @@ def pictures_of(
             if parts or not vectors
             else r"kinetic energy $\langle u^2 \rangle / 2$",
             "dissipation": r"dissipation $\varepsilon$",
-            "energy_spectrum": "energy per shell $E(k)$",
+            own_spectra[0]: "energy per shell $E(k)$",
             "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
             "current_density_magnitude": r"magnitude of current density $|j|$",
             **{f"vorticity_{axis}": rf"vorticity $\omega_{axis}$" for axis in AXES},
             **{f"current_density_{axis}": rf"current density $j_{axis}$" for axis in AXES},
             **{name: rf"density $|{_symbol(name)}|^2$" for name in densities},
-            **{name: f"mean of {name}" for name in means},
-            **{field.name: field.name for field in fields if not field.is_vector},
+            **{name: name.replace("_", "\n") for name in means},
+            **{f.name: f.name.replace("_", " ") for f in fields if not f.is_vector},
         },
         group_labels={"energy": "energy $E$", "dissipation": "power"},
         legend={
@@ -143,6 +158,7 @@ def pictures_of(
             "injection": "injection",
             "driving": "driving",
             **{f"{field.name}_energy": _KINDS.get(field.name, field.name) for field in parts},
+            **{f"{name}_spectrum": _KINDS.get(name, name) for name in plane_vectors},
             **{f"{field.name}_spectrum": _KINDS.get(field.name, field.name) for field in parts},
         },
     )
@@ -159,12 +175,18 @@ def drawn_curls(fields: list[FieldParts]) -> dict[str, FieldParts]:
     return found | dict(zip(["current_density"], magnetic, strict=False))
 
 
-def _planes(fields: list[FieldParts], densities: list[str], flat: str) -> tuple[PlaneChoice, ...]:
-    """Return the planes that are drawn: of plane flows the one component that curls have."""
+def _planes(
+    fields: list[FieldParts], densities: list[str], flat: str, scalars: int
+) -> tuple[PlaneChoice, ...]:
+    """Return the planes that are drawn: of plane flows the one component that curls have.
+
+    Without vectors it is the first density or scalar, or as many `scalars` as vectors follow from.
+    """
     curls = drawn_curls(fields)
     if not curls:
-        name = [*densities, fields[0].name][0]
-        return (PlaneChoice(name, f"{name}.png", "plane of largest mean square"),)
+        names = [*densities[:1], *(field.name for field in fields)][: max(1, scalars)]
+        remark = "plane of largest mean square"
+        return tuple(PlaneChoice(name, f"{name}.png", remark) for name in names)
     remarks = {"vorticity": "plane of largest enstrophy"}
     return tuple(
         PlaneChoice(

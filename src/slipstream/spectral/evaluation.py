@@ -200,12 +200,18 @@ class Evaluation:
         For a complex quantity the real parts of all components come first, then the imaginary
         parts, as fields are stored. Products lack the modes that dealiasing discards.
         """
-        result = self.flow.device.zeros(
-            (len(self._parts), *self.flow.problem.geometry.stored_shape),
-            self.flow.problem.complex_dtype,
-        )
-        self._accumulate(result, [whole_sum(form) for form in self._parts], time)
-        return self.flow.modes_of(result)
+        return self.flow.modes_of(self._stored(self._parts, time))
+
+    def stored_modes(self, components: slice, time: float = 0.0) -> Array:
+        """Return those of some components of a real quantity, as a step stores fields."""
+        return self._stored(self._parts[components], time)
+
+    def _stored(self, forms: Sequence[Form], time: float) -> Array:
+        problem = self.flow.problem
+        shape = len(forms), *problem.geometry.stored_shape
+        result = self.flow.device.zeros(shape, problem.complex_dtype)
+        self._accumulate(result, [whole_sum(form) for form in forms], time)
+        return result
 
     # -- means and spectra -------------------------------------------------------------------
 
@@ -304,9 +310,7 @@ class Evaluation:
         return total
 
     def _one_component(self, form: Form, time: float) -> Array:
-        problem = self.flow.problem
-        result = self.flow.device.zeros((1, *problem.geometry.stored_shape), problem.complex_dtype)
-        self._accumulate(result, [whole_sum(form)], time)
+        result = self._stored([form], time)
         return self.flow.modes_of(result)
 
     # -- how ---------------------------------------------------------------------------------

@@ -360,11 +360,13 @@ def crossings(
         home = home_of(device)
         slab_tiles = tiles_of(problem, streaming, [device], home)
         slots, count = slab_tiles.fitting(None, NO_LIMIT)
-        most = slab_tiles.most(count)[1]
-        kept = -(-resident // most) * slab_tiles.needs.column_bytes(most) if resident else 0
+        shape = slab_tiles.shape(count)
+        kept = -(-resident // shape.ky) * slab_tiles.needs.column_bytes(shape) if resident else 0
         passes = passes_from(problem, slab_tiles, None, slots.bytes + kept, 0)
         return SpectralStep(problem, home, transport, passes).record_step(begins=False)
 
     rank, ranks = geometry.rank, geometry.ranks
-    found = traffic_of_step(record, NotingDevice("cuda"), rank, ranks, "auto", is_on_host=True)
+    found = traffic_of_step(
+        record, NotingDevice("cuda"), rank, ranks, "auto", is_on_host=True, grid=geometry.grid
+    )
     return found.bus_in_bytes, found.bus_out_bytes

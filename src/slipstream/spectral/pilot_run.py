@@ -1,4 +1,4 @@
-"""What a case on few points tells of the same case on many: time steps, and the smallest eddies.
+"""Estimates for a case, from the same case on few points: time steps, and the smallest eddies.
 
 Large eddies, which a coarse grid has too, set velocities, and so the time steps and the energy that
 the small ones dissipate. A *pilot* is the case on so few points that it is over within seconds.
@@ -55,7 +55,7 @@ class Pilot:
 def pilot_findings(
     simulation: SpectralSimulation, first_step: float, target: float, seconds: float
 ) -> PilotFindings:
-    """Return what a pilot, of so many seconds at most, and the case tell of a run. Collective.
+    """Estimate a run from its case and a pilot of so many seconds at most. Collective.
 
     `target` is the kmax_eta that is wanted.
     """

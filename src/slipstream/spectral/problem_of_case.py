@@ -109,8 +109,7 @@ def process_grid_of(
         return None
     if run.decomposition == "auto":
         # Slabs take one exchange each way, so pencils are for those that slabs leave without work.
-        few = ranks <= shape[0] or run.residency != "device"
-        return None if few else pencil_grid(shape, modes, ranks)
+        return None if ranks <= shape[0] else pencil_grid(shape, modes, ranks)
     over = most_over_y(shape, modes)
     if run.grid is not None:
         grid = run.grid[1], run.grid[0]

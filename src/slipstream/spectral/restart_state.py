@@ -11,7 +11,7 @@ from slipstream.case import SpectralCase
 from slipstream.decomposition import Box, split
 from slipstream.errors import InputError
 from slipstream.fft import PlaneGeometry
-from slipstream.io.checkpoint import AVERAGE, FORCE, MOVIE, Checkpoint
+from slipstream.io.checkpoint import AVERAGE, FORCE, MOVIE, PARTICLES, Checkpoint
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
@@ -94,7 +94,8 @@ def lacking_fields(
 def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
     """Return the names of what a state has and the model has not."""
     own = {f"{name}_hat" for name in problem.model.unknowns}
-    names = (name for name in checkpoint.arrays if not name.startswith((AVERAGE, MOVIE, FORCE)))
+    apart = AVERAGE, MOVIE, FORCE, PARTICLES
+    names = (name for name in checkpoint.arrays if not name.startswith(apart))
     return [name.removesuffix("_hat") for name in names if name not in own]
 
 

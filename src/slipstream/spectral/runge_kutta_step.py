@@ -147,29 +147,40 @@ class SpectralStep:
 
     # -- recording ---------------------------------------------------------------------------
 
-    def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
+    def record_step(
+        self,
+        compute: bool = True,
+        begins: bool = True,
+        first: Sequence[Callable[[StepGraph], None]] = (),
+    ) -> StepGraph:
         """Return the graph of one time step.
 
         Without `compute` it has transforms and exchanges alone, for benchmarks. Unless it `begins`
         with the state, it begins with the planes, where the step before has left what goes to
-        physical space; run that only if `is_ahead`.
+        physical space; run that only if `is_ahead`. What `first` records comes before all; it may
+        use the stage.
         """
         graph = self.new_graph()
+        for record in first:
+            record(graph)
         if begins or not self.goes_ahead:
             self.record_inputs(graph, self.passes)
         for substage in range(self.problem.method.substages):
             self._record_substage(graph, substage, compute)
         return graph
 
-    def record_parts(self) -> list[StepGraph]:
+    def record_parts(self, first: Sequence[Callable[[StepGraph], None]] = ()) -> list[StepGraph]:
         """Return the graphs of the substages of a step, between which the stage may be changed.
 
-        Of that `read_stage` has what a substage begins with. The first begins with the state.
+        Of that `read_stage` has what a substage begins with. The first begins with the state; for
+        `first` see `record_step`.
         """
         graphs = []
         for substage in range(self.problem.method.substages):
             graph = StepGraph(self.passes.devices[0]) if substage else self.new_graph()
             if not substage:
+                for record in first:
+                    record(graph)
                 self.record_inputs(graph, self.passes)
             self._record_substage(graph, substage)
             graphs.append(graph)
@@ -252,8 +263,9 @@ class SpectralStep:
     def take_inputs(self, name: str, tile: ColumnTile) -> TileUpdate:
         """Return the update that makes the inputs of a model from the state, or the stage."""
         state, inputs = tile.part(self._fields[name]), tile.part(self.inputs)
-        (nz, all_y, nx), row = self.problem.geometry.spectral_box.shape, self.problem.geometry.row
+        nz, all_y, all_x = self.problem.geometry.spectral_box.shape
         tables, height = self.tables_on[tile.device], tile.high - tile.low
+        first_x, nx = tile.kx_among(all_x)
         operation = self.model_kernel("nonlinear_rates.hpp", "take_inputs", tile.device).bind(
             RowLaunch(nz * height, nx),
             state,
@@ -263,8 +275,9 @@ class SpectralStep:
             nz,
             height,
             nx,
-            row,
-            *(stride // state.itemsize for stride in state.strides[:2]),
+            *(state.strides[axis] // state.itemsize for axis in (2, 0, 1)),
+            first_x,
+            all_x,
             tile.low,
             all_y,
         )
@@ -338,7 +351,7 @@ class SpectralStep:
         read, written = problem.accesses(substage)
         lasting = problem.lasting
         feed = 0.0 if last else method.feeds[substage]
-        nz, _, nx = problem.geometry.spectral_box.shape
+        nz, _, all_x = problem.geometry.spectral_box.shape
         product_count = len(problem.model.products)
         scale = 1.0 / math.prod(problem.geometry.shape)
 
@@ -364,7 +377,7 @@ class SpectralStep:
                 "runge_kutta_substage.hpp", "advance_substage", tile.device, **kernel_constants
             )
             operation = kernel.bind(
-                RowLaunch(nz * (tile.high - tile.low), nx),
+                RowLaunch(nz * (tile.high - tile.low), tile.kx_among(all_x)[1]),
                 products,
                 *(parts.get(name, some) for name in names),
                 tables.step,
@@ -399,11 +412,12 @@ class SpectralStep:
     def mode_layout(self, tile: ColumnTile, field: Array) -> tuple[int, ...]:
         """Return the sizes, strides and places by which kernels find the modes of a tile."""
         geometry, columns = self.problem.geometry, tile.columns
-        (nz, all_y, nx), modes = geometry.spectral_box.shape, geometry.modes[0]
+        (nz, all_y, all_x), modes = geometry.spectral_box.shape, geometry.modes[0]
+        first_x, nx = tile.kx_among(all_x)
         of_products = [stride // columns.itemsize for stride in columns.strides[:3]]
-        of_state = [stride // field.itemsize for stride in field.strides[:2]]
-        sizes = nz, tile.high - tile.low, nx, geometry.row, modes.low, modes.gap
-        return (*sizes, *of_products, *of_state, tile.low, all_y)
+        *of_state, row = (stride // field.itemsize for stride in field.strides[:3])
+        sizes = nz, tile.high - tile.low, nx, row, modes.low, modes.gap
+        return (*sizes, *of_products, *of_state, first_x, all_x, tile.low, all_y)
 
     def model_kernel(
         self, header: str, name: str, device: Device | None = None, **constants: Any

@@ -55,6 +55,7 @@ from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import fields_written_together, place, row_bytes
+from slipstream.spectral.particles import Particles, bytes_of_particles, check_particles
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
@@ -121,6 +122,7 @@ class SpectralSimulation(Simulation):
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
         ]
+        check_particles(case.particles, self.problem)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
         self.transport = self.placement.transport
@@ -168,7 +170,9 @@ class SpectralSimulation(Simulation):
 
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need where fields are. Collective."""
-        return [(self.placement.home, self.placement.memory())]
+        particles = bytes_of_particles(self.case.particles, self.problem)
+        taken = ranks_per_device(self.comm, self.placement.home) * particles
+        return [(self.placement.home, self.placement.memory() + taken)]
 
     def _allocate(self) -> None:
         """Allocate the fields and record the step. Collective."""
@@ -177,15 +181,19 @@ class SpectralSimulation(Simulation):
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
         )
+        self._particles = None
+        if self.case.particles:
+            self._particles = Particles(self.case.particles, self.flow, self._transport, self.comm)
         self._record()
 
     def _record(self) -> None:
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
-        steps = [self.flow.record_step()]
+        first = [] if self._particles is None else [self._particles.record]
+        steps = [self.flow.record_step(first=first)]
         if self.problem.is_staged:
-            steps = self.flow.record_parts()
+            steps = self.flow.record_parts(first)
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
@@ -234,6 +242,12 @@ class SpectralSimulation(Simulation):
             warnings += initial.warnings + initial.set(self.flow, self.comm)
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
+        if self._particles is not None:
+            restored = self.restored
+            warnings += (
+                self._particles.begin() if restored is None else self._particles.read(restored)
+            )
+            self._record()  # with their memory
         self._warnings += warnings
         self._is_measured = False
 
@@ -266,7 +280,7 @@ class SpectralSimulation(Simulation):
     def _exchanged(
         self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
     ) -> list[str]:
-        """Return what is told of fields that the state lacks, and of those that it has in vain."""
+        """Return the warnings about fields that the state lacks, or has in excess."""
         from slipstream.spectral.restart_state import superfluous
 
         how = "0" if self._initial is None else f"that of initial.flow = {self.case.initial.flow!r}"
@@ -366,11 +380,15 @@ class SpectralSimulation(Simulation):
         forcing, is_staged = self._forcing, self.problem.is_staged
         factors = forcing.prepare(self.time, step_size) if forcing else None
         self.flow.set_step_size(step_size, factors)
+        if self._particles is not None:
+            self._particles.set_step_size(step_size)
         steps = self._steps[self.flow.is_ahead]
         for substage, step in enumerate(steps):
             if forcing and is_staged:
                 forcing.before(substage)
             self.placement.run(step, profile)
+        if self._particles is not None and self._particles.after_step():
+            self._record()
         if forcing:
             forcing.after(self.step, step_size)
             self._warnings += forcing.new_warnings()
@@ -435,6 +453,8 @@ class SpectralSimulation(Simulation):
             self.placement = former
             raise
         self.device = self.placement.home
+        if self._particles is not None:
+            self._particles.attach(self.flow, self._transport)
         self._record()
 
     # -- fields, between steps ---------------------------------------------------------------
@@ -510,10 +530,15 @@ class SpectralSimulation(Simulation):
         self.note_change()
         self.flow.copy_measured(other.flow)
         self._recall_all(other._remembered())
+        if self._particles is not None and other._particles is not None:
+            self._restore_particles(other._particles.kept())
 
     def kept(self) -> dict[str, Any]:
         """Return the state, and what the next steps follow from."""
-        return {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
+        kept = {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
+        if self._particles is not None:
+            kept["particles"] = self._particles.kept()
+        return kept
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on from what a simulation of the same case has kept."""
@@ -521,6 +546,44 @@ class SpectralSimulation(Simulation):
         self.note_change()
         self.flow.restore(kept["fields"])
         self._recall_all(kept["remembered"])
+        if self._particles is not None:
+            self._restore_particles(kept["particles"])
+
+    def _restore_particles(self, kept: Sequence[Any]) -> None:
+        if self.particles.restore(kept):
+            self._record()
+
+    @property
+    def particles(self) -> Particles:
+        """The particles that the flow carries."""
+        if self._particles is None:
+            raise InputError("particles: there are none; give [[particles]], or particles=")
+        return self._particles
+
+    def place_particles(self, name: str, places: Any) -> None:
+        """Let the particles of a set begin anew at places [particle, 3]. Collective."""
+        one = self.particles.set_of(name)
+
+        def checked() -> np.ndarray:
+            values = np.asarray(places, dtype=float)
+            shape = one.settings.number, 3
+            if values.shape != shape or not np.isfinite(values).all():
+                raise InputError(
+                    f"particles[{name!r}]: the places have shape {values.shape}; accepted: finite"
+                    f" numbers of shape {shape}, the same on all ranks"
+                )
+            return values
+
+        values = on_every_rank(self.comm, checked)
+        if self.particles.set_places(one, values):
+            self._record()
+
+    @property
+    def path_kinds(self) -> Sequence[str]:
+        return [one.store for one in self.case.particles]
+
+    def paths(self, kind: str) -> Iterator[Field]:
+        yield from self.particles.sample(kind.removeprefix("particles_"), self.time)
 
     def _remembered(self) -> dict[str, Any]:
         """Return what steps and diagnostics have found out that the next ones follow from."""
@@ -538,6 +601,8 @@ class SpectralSimulation(Simulation):
         self._budget = self._new_budget()
         if self._forcing:
             self._forcing.forget_work()
+        if self._particles is not None:
+            self._particles.forget_steps()
 
     @property
     def _force_state(self) -> dict[str, Any] | None:
@@ -710,7 +775,7 @@ class SpectralSimulation(Simulation):
             for name, (first, second, _) in self._pairs.items()
         }
         own = self._fields, self._is_forced, self.problem.has_driving, bool(self._flat_axis)
-        return labels_of(*own) | means | pairs
+        return labels_of(*own, list(self.problem.model.plane_vectors)) | means | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
@@ -718,8 +783,8 @@ class SpectralSimulation(Simulation):
         densities = [f"{name}_density" for name, _ in model.complexes]
         means = list(model.means)
         cutoff = Wavenumbers(self.problem.geometry, self.problem.lengths).largest
-        pairs = list(self._pairs)
-        return pictures_of(self._fields, densities, means, pairs, self._flat_axis, cutoff)
+        pairs, carried = list(self._pairs), list(model.plane_vectors)
+        return pictures_of(self._fields, densities, means, pairs, carried, self._flat_axis, cutoff)
 
     @property
     def _flat_axis(self) -> str:
@@ -728,7 +793,10 @@ class SpectralSimulation(Simulation):
         return flat[0] if len(flat) == 1 else ""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy, and those of several fields."""
+        """Return the energy spectrum, which sums to the energy, and those of several fields.
+
+        Also those of the vectors that follow from scalars in a plane.
+        """
         ranges = {"energy_spectrum": (0, len(self.problem.model.unknowns))}
         if len(self._fields) > 1:
             for field in self._fields:
@@ -739,10 +807,23 @@ class SpectralSimulation(Simulation):
             name: (shells, energy_spectrum(self.flow, *components, self.comm))
             for name, components in ranges.items()
         }
+        energies |= {
+            f"{name}_spectrum": (shells, vector.spectrum(self.comm))
+            for name, vector in self._plane_vectors.items()
+        }
         return energies | {
             name: (shells, first.cospectrum(second, self.comm, self.time))
             for name, (first, second) in self._cospectra.items()
         }
+
+    @cached_property
+    def _plane_vectors(self) -> dict[str, Evaluation]:
+        """The vectors that follow from scalars in a plane, by name."""
+        if not self.problem.model.plane_vectors:
+            return {}
+        from slipstream.spectral.evaluation import Evaluation
+
+        return {name: Evaluation(self.flow, name) for name in self.problem.model.plane_vectors}
 
     @cached_property
     def _cospectra(self) -> dict[str, tuple[Evaluation, Evaluation]]:
@@ -845,6 +926,8 @@ class SpectralSimulation(Simulation):
                 data=modes,
                 attributes={"long_name": f"Fourier coefficients of {name}"},
             )
+        if self._particles is not None:
+            yield from self._particles.checkpoint()
         if self._forcing:
             yield from self._forcing.fields()
 

@@ -54,8 +54,8 @@ _BINS = 2 * _BINS_TO_ONE * _FARTHEST
 def nonlinear_term(flow: SpectralStep) -> Array:
     """Return what products add to the rate of every mode, in memory of the stage. Collective.
 
-    What an equation adds equally at all points is left out. Where substages shift the grid, it is
-    the mean of both grids: without aliases, as in a step.
+    What an equation adds equally at all points does not count. Where substages shift the grid, it
+    is the mean of both grids: without aliases, as in a step.
     """
     grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)
     for is_shifted in grids:
@@ -90,8 +90,10 @@ def record_nonlinear_term(
 def _shifted(flow: SpectralStep, taken: TileUpdate, tile: ColumnTile) -> TileUpdate:
     """Return the update that takes the inputs, and then shifts them by half a spacing."""
     nz, ny, nx = flow.problem.geometry.spectral_box.shape
-    inputs, phases = flow.modes_of(taken.writes[0]), flow.tables_on[tile.device].phases
-    x, y, z = phases[:nx], phases[nx : nx + ny][tile.low : tile.high], phases[nx + ny :]
+    first, width = tile.kx_among(nx)
+    inputs, phases = taken.writes[0][..., :width], flow.tables_on[tile.device].phases
+    x, y = phases[first : first + width], phases[nx : nx + ny][tile.low : tile.high]
+    z = phases[nx + ny :]
     factors = x, y[:, None], z[:, None, None]
     multiply = tile.device.array_module.multiply
 
@@ -105,7 +107,7 @@ def _shifted(flow: SpectralStep, taken: TileUpdate, tile: ColumnTile) -> TileUpd
 
 def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate:
     problem = flow.problem
-    nz, _, nx = problem.geometry.spectral_box.shape
+    nz, _, all_x = problem.geometry.spectral_box.shape
     scale = weight / math.prod(problem.geometry.shape)
 
     def update(tile: ColumnTile) -> TileUpdate:
@@ -120,7 +122,7 @@ def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate
             ADDS=is_shifted,
         )
         operation = kernel.bind(
-            RowLaunch(nz * (tile.high - tile.low), nx),
+            RowLaunch(nz * (tile.high - tile.low), tile.kx_among(all_x)[1]),
             products,
             stage,
             tables.wavenumbers,

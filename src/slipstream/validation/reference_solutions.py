@@ -19,7 +19,7 @@ TAYLOR_GREEN_ENSTROPHY = (
 def taylor_green_enstrophy(time: float, viscosity: float) -> float:
     """Return the mean enstrophy of the vortex of unit velocity and wavenumber at a short time.
 
-    It is 3/8 at first; the first term that is left out is of sixth order in time.
+    It is 3/8 at first; the series is truncated at the sixth order in time.
     """
     t, r = time, 1 / viscosity
     growth = (

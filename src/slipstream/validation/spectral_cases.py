@@ -301,7 +301,7 @@ def order_of_the_integrator(device: Device, comm: Comm) -> Iterator[Finding]:
 
 
 def energy_budget(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Compare the loss of energy of a random flow with what viscosity dissipates meanwhile."""
+    """Compare the loss of energy of a random flow with the viscous dissipation in that time."""
     equation = {**NAVIER_STOKES, "viscosity": 0.05}
     simulation = start(device, comm, 16, equation, _RANDOM)
     steps, step = 16, 0.005

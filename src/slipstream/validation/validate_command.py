@@ -153,7 +153,7 @@ def _print(console: Console, text: str, style: str = "", indent: int = 0) -> Non
 
 
 def check_file(path: Path | None) -> None:
-    """Refuse a path that cannot become a file, before anything is computed in vain."""
+    """Refuse a path that cannot become a file, before anything is computed."""
     if path is None:
         return
     if path.is_dir():

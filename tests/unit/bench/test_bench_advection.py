@@ -16,7 +16,7 @@ from slipstream.bench.advection_bench import (
     print_advection,
 )
 from slipstream.bench.harness import read_results
-from slipstream.bench.pictures import best_of, plot_advection, plot_timelines
+from slipstream.bench.pictures import best_of, plot_advection, plot_timelines, shared_ends
 from slipstream.bench.requests import AdvectionRequest
 from slipstream.device import HostDevice, cuda_device_count
 from slipstream.device.copy_bandwidth import large_copy
@@ -133,6 +133,13 @@ def test_pictures_are_written_and_not_empty(measured, tmp_path):
         pixels = matplotlib.image.imread(tmp_path / name)
         assert pixels.shape[0] > 300
         assert pixels[..., :3].std() > 0.02
+
+
+def test_timelines_of_about_as_long_share_their_axis():
+    """Beside one of more than three times its length a step would be a dot."""
+    assert shared_ends([7.2, 0.34, 30.0, 28.0, 4.5, 0.93]) == [7.2, 0.93, 30.0, 30.0, 7.2, 0.93]
+    assert shared_ends([1.8, 1.82]) == [1.82, 1.82]
+    assert shared_ends([0.0]) == [0.0]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"benchmark": "fft", "result": {}}'])

@@ -14,6 +14,7 @@ from slipstream.case import (
     validate_case,
     write_template,
 )
+from slipstream.case.particle_tables import ParticleSet
 from slipstream.case.spectral_case import Forcing, SpectralStreaming, length_value
 from slipstream.case.toml_text import to_toml
 from slipstream.errors import InputError
@@ -261,7 +262,8 @@ def test_template_loads_and_mentions_every_key(tmp_path, solver):
     for table in set(type(case).model_fields) - {"solver", "title"}:
         section = text.partition(f"[{table}]")[2].partition("\n[")[0]
         own = getattr(case, table)
-        for key in (Forcing if table == "forcing" else type(own)).model_fields:
+        kinds = {"forcing": Forcing, "particles": ParticleSet}
+        for key in kinds.get(table, type(own)).model_fields:
             assert f"{key} = " in section, key
     if solver == "spectral":
         assert all(key in text for key in SpectralStreaming.model_fields)

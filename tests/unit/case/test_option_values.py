@@ -34,7 +34,7 @@ def completed(words, monkeypatch, capfd):
         ),
         (["run", "advection", "--set", "convergence."], []),
         (["new", "mine", "--solver", "l"], ["lattice"]),
-        (["new", "mine", "--from", "or"], ["orszag-tang"]),
+        (["new", "mine", "--from", "or"], ["orszag-tang", "orszag-tang-flux"]),
     ],
 )
 def test_shells_complete_names_and_keys(words, expected, monkeypatch, capfd, tmp_path):

@@ -1,4 +1,4 @@
-"""Text that is not TOML is told with its line, its key, and what TOML takes instead."""
+"""Text that is not TOML is refused with its line, its key, and what TOML takes instead."""
 
 import math
 import re

@@ -65,6 +65,9 @@ ONLY_FOR_CPUS = (
     "lax_wendroff_rows.hpp",
     "openmp_threads.hpp",
     "vector_fft.hpp",
+    "vector_fft_columns.hpp",
+    "vector_fft_rows.hpp",
+    "vector_fft_tile.hpp",
     "vector_product.hpp",
 )
 

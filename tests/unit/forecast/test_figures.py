@@ -1,8 +1,7 @@
 """Measured figures in documents are those of the records in `bench/results`, and of one another.
 
 Each text below is made of the figures of records and has to stand in its document, word for word
-but for line breaks. Every record is quoted or in a chart, so a new one cannot stay beside old
-figures.
+but for line breaks. Every record is quoted: one that no page quotes any more is removed.
 """
 
 import functools
@@ -99,9 +98,6 @@ def headline_rows(count):
 def headlines_told(count):
     return f"at commit {record(f'headlines-{count}-h200')['commit'][:7]} (`bench/results/headlines-"
 
-
-# Of transforms in pencils before they were mended: no page quotes it any more.
-SUPERSEDED = {"fft-1024-r4-pencil-h200"}
 
 _TABLES = {
     "hd": {"viscosity": 1e-3},
@@ -589,12 +585,6 @@ QUOTED = {
 }
 
 
-def charted():
-    """Return the records that charts of the documents show."""
-    text = (REPOSITORY / "docs" / "figures" / "charts.py").read_text(encoding="utf-8")
-    return {name for name in RECORDS if f'"{name}"' in text}
-
-
 def words_of(document):
     return " ".join((REPOSITORY / document).read_text().replace("**", "").split())
 
@@ -621,8 +611,7 @@ def test_figures_of_documents_are_those_of_records(document):
 def test_every_record_is_quoted():
     for quotes in QUOTED.values():
         quotes()
-    assert not used & SUPERSEDED
-    assert used | charted() | SUPERSEDED == set(RECORDS)
+    assert used == set(RECORDS)
 
 
 def test_a_step_takes_the_memory_that_its_record_says():

@@ -270,8 +270,35 @@ def test_many_ranks_are_planned_at_once():
     )
     found = forecast(case, load_machine("frontier"), [2304])[0]
     assert found.ranks == 18432 and found.time is not None
-    # Tiles of a step are whole planes of all fields, which are more than older devices have.
-    assert "too little" in forecast(case, load_machine("summit"), [3072])[0].obstacle
+
+
+# Of Ravikumar et al. (2021), whose grids fill the memory of Summit's nodes.
+@pytest.mark.parametrize(
+    ("points", "nodes", "seconds"), [(12288, 1024, 10.14), (18432, 3072, 14.24)]
+)
+def test_what_filled_summit_fits_there(points, nodes, seconds):
+    """A plane of all fields is more than a GPU has: tiles have less."""
+    machine, found = load_machine("summit"), {}
+    for grid in (None, [6, nodes]):
+        run = {"grid": grid, "decomposition": "pencil"} if grid else {"decomposition": "slab"}
+        case = case_of(points, residency="host", **run)
+        numerics = {"precision": "float32", "dealiasing": "phase-shift"}
+        case = case.model_copy(
+            update={
+                "numerics": case.numerics.model_copy(update=numerics),
+                "time": case.time.model_copy(update={"integrator": "heun"}),
+            }
+        )
+        (one,) = forecast(case, machine, [nodes])
+        assert one.ranks == 6 * nodes and one.time is not None, one.obstacle
+        assert one.counts.fields_bytes < machine.node.memory_gib * 2**30 / 6
+        found[grid is None] = one
+    # Few but large messages between nodes win, as in the paper.
+    slabs, pencils = found[True], found[False]
+    assert pencils.time.total < slabs.time.total < 1.5 * seconds
+    assert pencils.counts.off_node_messages < slabs.counts.off_node_messages
+    # Each mode crosses to another node, or to another GPU of its node.
+    assert pencils.counts.off_node_bytes == pytest.approx(slabs.counts.off_node_bytes, rel=0.05)
 
 
 def test_what_cannot_run_is_told_with_its_reason():

@@ -289,7 +289,7 @@ def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
         advance(later, 4000)
         assert later.step == end
         assert later.diagnostics() == whole_.diagnostics()
-        # Whether it swings is told by all that has been seen.
+        # Whether it swings shows in all rows so far.
         assert later.steadiness.looks == whole_.steadiness.looks
         assert state_of(later)[1].tobytes() == expected.tobytes()
     # What has converged is where it should be; unless that is not enough.

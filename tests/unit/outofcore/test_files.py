@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from flows import make_case
-from launched_runs import SPECTRAL, enter, run
-from slipstream import cli
 from slipstream.device import HostDevice
 from slipstream.device.memory_meter import MemoryMeter
 from slipstream.errors import InputError
@@ -97,19 +95,3 @@ def test_memory_of_tiles_keeps_its_limit(tmp_path, all_in_files):
     assert taken["disk"] > 7 << 20
     assert isinstance(simulation.placement.home, FileHome)
     assert isinstance(simulation.placement.device, TileHost)
-
-
-def test_run_on_disk_goes_on_in_memory(tmp_path, all_in_files, monkeypatch, capsys):
-    enter(tmp_path, monkeypatch, case=SPECTRAL)
-    assert run("run.residency=disk", "run.scratch=.", "run.memory=2 MiB") == 0
-
-    def resume(*settings):
-        changes = [part for one in ("time.end=0.2", *settings) for part in ("--set", one)]
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["resume", "out", *changes])
-        return caught.value.code
-
-    assert resume("run.residency=device", "run.memory=2 MiB") == 2
-    assert "unset it by --set run.memory=" in capsys.readouterr().err
-    assert resume("run.residency=device", "run.memory=", "run.scratch=") == 0
-    assert 'residency = "disk"' not in (tmp_path / "out" / "case.toml").read_text()

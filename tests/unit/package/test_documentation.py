@@ -26,6 +26,7 @@ from page_code import (
     noted_commands,
 )
 from slipstream import cli
+from slipstream.accepted import MODELS
 from slipstream.case import load_case
 from slipstream.lattice import make_sample
 from slipstream.mpi_launch import find_mpiexec
@@ -140,7 +141,10 @@ def small_settings(case):
     if case.solver == "advection":
         return SMALL["advection"]
     points = [min(16, n) for n in case.grid.points_xyz]
-    return [f"grid.points={points}", *SMALL["spectral"]]
+    # So few points do not keep the shells of a force at small scales.
+    fine = len(case.forcing) == 1 and (case.forcing[0].shells or (0, 0))[1] > 4
+    shells = ["forcing.shells=[1, 2]"] if fine else []
+    return [f"grid.points={points}", *shells, *SMALL["spectral"]]
 
 
 def made_small(arguments):
@@ -346,6 +350,17 @@ def test_every_picture_names_its_script():
         assert f"`{picture.name}`" in text
     for script in re.findall(r"python (\S+\.py)", text):
         assert (REPOSITORY / script).exists()
+
+
+def test_every_model_and_every_case_has_a_page_with_a_picture():
+    pages = {path.stem: path.read_text() for path in (DOCS / "gallery").glob("*.md")}
+    cases = [tomllib.loads(path.read_text()) for path in CASES]
+    assert set(MODELS) == {one["equation"]["model"] for one in cases if "equation" in one}
+    assert {path.stem for path in CASES} <= pages.keys()
+    for name, text in pages.items():
+        pictures = re.findall(r"!\[[^\]]+\]\(\.\./((?:images|generated)/[\w.-]+)\)", text)
+        assert pictures, name
+        assert all((DOCS / one).exists() for one in pictures if one.startswith("images")), name
 
 
 def test_external_links_and_references_are_listed_with_their_check():

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import gpu_check
+from flows import REPOSITORY
 
-GOOD = [(["passed"], 0)] * 4
+GOOD = [(["passed"], 0)] * (sum(map(len, gpu_check.GROUPS)) - 1)
 
 
 def outcomes(monkeypatch, runs):
@@ -28,11 +29,11 @@ def outcomes(monkeypatch, runs):
 @pytest.mark.parametrize(
     ("runs", "last_line", "status"),
     [
-        ([(["passed"] * 3, 0), *GOOD], "7 passed, 0 failed", 0),
-        ([(["passed", "failed"], 1), *GOOD], "5 passed, 1 failed", 1),
+        ([(["passed"] * 3, 0), *GOOD], f"{len(GOOD) + 3} passed, 0 failed", 0),
+        ([(["passed", "failed"], 1), *GOOD], f"{len(GOOD) + 1} passed, 1 failed", 1),
         # A crash that no test reported, and a launch in which nothing ran.
-        ([(["passed"], 139), *GOOD], "5 passed, 1 failed", 1),
-        ([*GOOD, ([], 0)], "4 passed, 1 failed", 1),
+        ([(["passed"], 139), *GOOD], f"{len(GOOD) + 1} passed, 1 failed", 1),
+        ([*GOOD, ([], 0)], f"{len(GOOD)} passed, 1 failed", 1),
     ],
 )
 def test_last_line_is_the_sum_of_all_parts(monkeypatch, capsys, runs, last_line, status):
@@ -51,6 +52,14 @@ def test_groups_end_within_ten_minutes():
     longest = [max(seconds for _, _, seconds in group) for group in gpu_check.GROUPS]
     assert sum(longest) < 600
     assert {ranks for group in gpu_check.GROUPS for ranks, _, _ in group} == {1, 2, 4}
+
+
+def test_every_file_of_physics_is_in_one_share():
+    files = sorted(
+        str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("tests/physics/test_*.py")
+    )
+    assert sorted(name for share in gpu_check.PHYSICS for name in share) == files
+    assert gpu_check.shares("tests/no-such-folder", 2) == [(), ()]
 
 
 def test_tally_notes_failures_of_all_ranks_and_successes_of_one(tmp_path):

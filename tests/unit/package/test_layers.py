@@ -26,6 +26,7 @@ LAYERS = (
         "equations",
         "byte_sizes",
         "argument_checks",
+        "particle_statistics",
         "time_averages",
     },
     {"redistribution", "known_attributes"},

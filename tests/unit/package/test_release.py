@@ -15,7 +15,8 @@ from flows import REPOSITORY
 from slipstream import __version__
 from slipstream.mpi_launch import REQUIREMENTS, how_to_install
 
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+PROJECT, BUILT_WITH = PYPROJECT["project"], PYPROJECT["build-system"]["requires"]
 # Runtime libraries of GCC that wheels carry: their exception allows any licence for what is linked.
 EXCEPTION = r"GPL-3\.0-or-later WITH GCC-exception-3\.1"
 
@@ -84,7 +85,7 @@ def test_all_files_name_one_version():
 def test_recipes_need_what_the_package_needs():
     conda = (REPOSITORY / "packaging/conda/meta.yaml").read_text()
     spack = (REPOSITORY / "packaging/spack/package.py").read_text()
-    for text in PROJECT["dependencies"]:
+    for text in [*PROJECT["dependencies"], *BUILT_WITH]:
         one = Requirement(text)
         lowest = re.search(r">=([\d.]+)", text)[1]
         name = {"matplotlib": "matplotlib-base"}.get(one.name, one.name)

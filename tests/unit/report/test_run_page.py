@@ -82,7 +82,7 @@ class Elements(HTMLParser):
 
 
 def check_harmless(text):
-    """Nothing is run, nothing is fetched, and all names are told once."""
+    """Nothing is run, nothing is fetched, and each name appears once."""
     page = Elements(text)
     for tag, attributes in page.found:
         assert tag not in ("script", "iframe", "object", "link", "form", "base", "foreignobject")

@@ -1,4 +1,4 @@
-"""`slipstream watch`: what is told of a run by its files alone, at any moment of its life."""
+"""`slipstream watch`: what it shows of a run from its files alone, at any moment."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Committed steps that fail, or wait in vain: the node is named, and nothing runs any more."""
+"""Committed steps that fail, or wait for nothing: the node is named, and nothing more runs."""
 
 import itertools
 import time

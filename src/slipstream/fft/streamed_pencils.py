@@ -1,0 +1,457 @@
+"""Tiles smaller than a plane, of fields on the host: the pass along y, and that along x.
+
+Where whole planes do not fit on a device, or belong to several ranks, a pass over planes goes in
+three: tiles of some kx go along y, from packed planes to rows of modes on the host; tiles of rows
+go along x to physical space, multiply, and come back; and tiles of some kx return along y. Pieces
+of a few planes go through one after the other. With pencils ranks exchange them in between, as in
+core (`pencil_planes.py`); a slab has all rows of its planes, and exchanges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from slipstream.array_types import Array
+from slipstream.decomposition import Box
+from slipstream.exchange import PackTargets
+from slipstream.fft.pencil_planes import LEAST_BLOCK, Piece
+from slipstream.fft.plane_transforms import PackedPlanes, PointOperation, PointProduct
+from slipstream.fft.slab_layout import PencilGeometry, RowGeometry, planes_of_run
+from slipstream.schedule import StepGraph
+
+if TYPE_CHECKING:
+    from slipstream.fft.slab_engine import SlabExchange
+    from slipstream.fft.slab_tiles import SlabWorker
+    from slipstream.fft.streamed_slabs import StreamedPasses
+    from slipstream.outofcore.tile_slots import Slot
+
+
+def planes_of_piece(geometry: PencilGeometry, planes: int, itemsize: int) -> int:
+    """Return how many planes go through together, in tiles of so many: all ranks agree."""
+    block = geometry.most_rows * geometry.widest_kx * itemsize
+    least = -(-LEAST_BLOCK // max(1, block)) if geometry.over > 1 else 1
+    return min(max(planes, least), max(1, geometry.planes))
+
+
+class PackedPart:
+    """Planes of this rank from `low` to `high`, and some columns of a range of kx, in a slot.
+
+    They are packed as on the host, in arrays of `planes` planes with rows of `row` elements.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        slot: Slot[SlabWorker],
+        passes: StreamedPasses,
+        kx: int,
+        low: int,
+        high: int,
+        planes: int,
+        row: int,
+        columns: slice = slice(None),
+    ) -> None:
+        self._graph, self._slot, self._host, self._kx = graph, slot, passes.fields, kx
+        self.low, self.high, self._columns = low, high, columns
+        self._g = self._host.needs.geometry.ranges[kx].geometry
+        self._blocks = self._g.alike(planes, row)
+        first, last, _ = columns.indices(self._g.row)
+        # Rows of the slot may be longer.
+        self._own = slice(0, last - first)
+        self._is_whole = self._own.stop == row == self._g.row
+        size = planes * self._g.spectral_shape[1] * row
+        self.array = slot.place((self._host.needs.fields, size), self._host.needs.dtype)
+
+    def record_in(self, fields: int) -> None:
+        """Record copies from the host."""
+        for packed, on_host in self._pairs(fields):
+            self._slot.record_in(self._graph, packed, on_host)
+        g, resident = self._g, self._host.resident[self._kx]
+        packed = self._planes_of_rank(g.rank, fields)
+        resident.record_in(self._slot.work(self._graph), packed, self.low, self._columns)
+        for ky, own in self._host.planes_of(self._kx, fields, self.low, self.high):
+            self._slot.record_in(self._graph, packed[:, :, ky], own[..., self._columns])
+
+    def record_out(self, fields: int, targets: PackTargets, by_device: bool) -> None:
+        """Record copies to where an exchange takes them."""
+        g, low = self._g, self.low
+        resident = self._host.resident[self._kx]
+        if not targets.stores:
+            # Planes are packed already, except for the block of this rank itself.
+            for packed, on_host in self._pairs(fields):
+                self._slot.record_out(self._graph, on_host, packed)
+        z, planes = g.physical_box.start[0] + low, self.high - low
+        first_x, last_x, _ = self._columns.indices(g.row)
+        for rank in range(len(g.part_counts)):
+            if rank != g.rank and not targets.stores:
+                continue
+            first = int(g.part_starts[rank])
+            ky = first + int(g.part_counts[rank])
+            packed = self._planes_of_rank(rank, fields)
+            if rank == g.rank:
+                work = self._slot.work(self._graph)
+                resident.record_out(work, packed, low, self._columns)
+                packed, first = packed[:, :, resident.ky :], first + resident.ky
+            box = Box((z, first, first_x), (z + planes, max(first, ky), last_x))
+            for field, values in enumerate(packed):
+                for part, target in targets.views(field, box, rank):
+                    value = values[part.slices(box)]
+                    record_store(self._graph, self._slot, by_device, target, value)
+
+    def _planes_of_rank(self, rank: int, fields: int) -> Array:
+        """Return what one rank gets: (fields, planes, ky, columns)."""
+        blocks, planes = self._blocks, self.high - self.low
+        start, size = blocks.packed_blocks()[rank]
+        packed = planes_of(self.array[:fields], start, size, 0, planes, blocks.row)
+        return packed[..., self._own]
+
+    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
+        """Yield the part of other ranks' blocks, and its place on the host, run by run."""
+        if self._host.apart:
+            return
+        g, held, low, high = self._g, self._blocks.planes, self.low, self.high
+        in_slot, on_host = self.array[:fields], self._host.planes[self._kx][:fields]
+        runs = self._blocks.packed_runs(None, g.rank), g.packed_runs(None, g.rank)
+        for run, run_on_host in zip(*runs, strict=True):
+            own = planes_of_run(in_slot, run, held, 0, high - low)
+            there = planes_of_run(on_host, run_on_host, g.planes, low, high)
+            if self._is_whole:
+                yield own, there
+                continue
+            own, there = (
+                one.reshape(*one.shape[:2], -1, row)
+                for one, row in ((own, self._blocks.row), (there, g.row))
+            )
+            yield own[..., self._own], there[..., self._columns]
+
+
+def planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:
+    """Return planes of a packed block, (fields, planes, ky, row), whose planes have this size."""
+    part = packed[:, start + low * size : start + high * size]
+    return part.reshape(len(packed), high - low, size // row, row)
+
+
+def record_store(
+    graph: StepGraph,
+    slot: Slot[SlabWorker],
+    by_device: bool,
+    target: Array,
+    values: Array,
+) -> None:
+    """Record that values of a tile go to a block of an exchange, on the host or on the device."""
+    if by_device:
+        slot.work(graph).add_copy(target, values, label="keep")
+    else:
+        slot.record_out(graph, target, values)
+
+
+class DividedPlanes:
+    """Planes of this rank from `low` to `high`, which go through devices in smaller tiles.
+
+    As `PlaneTile`.
+    """
+
+    def __init__(self, graph: StepGraph, passes: StreamedPasses, low: int, high: int) -> None:
+        self._graph, self._passes, self.low, self.high = graph, passes, low, high
+        self._host, self.device = passes.fields, passes.devices[0]
+
+    def record_through(
+        self,
+        product: PointProduct | None,
+        inputs: int,
+        outputs: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        for piece in self._pieces():
+            self._record_to_rows(inputs, piece)
+            for tile in self._row_tiles(piece):
+                tile.record_in(inputs)
+                tile.record_through(product, inputs, outputs)
+                tile.record_out(outputs)
+            self._record_from_rows(outputs, piece, exchanges, closing)
+
+    def record_from_points(
+        self,
+        points: Array | PointOperation,
+        fields: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        for piece in self._pieces():
+            own = self._at_home(points, fields, piece, fills=True)
+            for tile in self._row_tiles(piece):
+                tile.record_from_points(own, fields)
+                tile.record_out(fields)
+            self._record_from_rows(fields, piece, exchanges, closing)
+
+    def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
+        for piece in self._pieces():
+            self._record_to_rows(fields, piece)
+            own = self._staging(fields, piece) if callable(points) else points
+            for tile in self._row_tiles(piece):
+                tile.record_in(fields)
+                tile.record_to_points(own, fields, scale)
+            self._at_home(points, fields, piece, fills=False)
+
+    def _pieces(self) -> Iterator[Piece]:
+        return self._passes.pieces.of_range(self.low, self.high)
+
+    def _at_home(
+        self, points: Array | PointOperation, fields: int, piece: Piece, fills: bool
+    ) -> Any:
+        """Return the points of a piece on the host, which an operation of these fills, or uses."""
+        if not callable(points):
+            return points
+        staging = self._staging(fields, piece)
+        own = staging.of_planes(piece.low, piece.high)
+        operation, accessed = points(own, piece.low)
+        home = self._host.home
+        self._graph.on(home).add(
+            operation,
+            reads=[] if fills else [own],
+            # Operations may overwrite their points, and what they access is up to them.
+            writes=[own, *accessed],
+            label="load" if fills else "store",
+            category="pack",
+        )
+        return staging
+
+    def _staging(self, fields: int, piece: Piece) -> StagedPoints:
+        return self._passes.staged_points(fields, piece)
+
+    def _record_to_rows(self, fields: int, piece: Piece) -> None:
+        """Record packed planes -> columns along y -> rows of modes on the ranks of their points."""
+        for tile in self._line_tiles(piece):
+            tile.record_in(fields)
+            tile.record_transform(fields, forward=False)
+            tile.record_points_out(fields)
+        self._passes.pieces.record_exchange(self._on_home(), fields, piece, forward=False)
+
+    def _record_from_rows(
+        self,
+        fields: int,
+        piece: Piece,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        self._passes.pieces.record_exchange(self._on_home(), fields, piece, forward=True)
+        for tile in self._line_tiles(piece):
+            tile.record_points_in(fields)
+            tile.record_transform(fields, forward=True)
+            tile.record_out(fields, exchanges[0].targets)
+        exchanges[0].targets.record_written(self._graph, piece.high)
+        if piece.is_last and closing is not None:
+            exchanges[0].targets.record_close(closing, "transpose")
+
+    def _on_home(self) -> StepGraph:
+        return self._graph.on(self._host.home)
+
+    def _line_tiles(self, piece: Piece) -> Iterator[LineTile]:
+        """Yield the tiles of a piece that go along y, each in the slot whose turn it is."""
+        shape, all_kx = self._host.shape, self._passes.pieces.geometry.columns_along_y.row
+        width = shape.kx or all_kx
+        for low in range(piece.low, piece.high, shape.planes):
+            high = min(low + shape.planes, piece.high)
+            for first in range(0, all_kx, width):
+                part = slice(first, min(first + width, all_kx))
+                yield LineTile(self._graph, self._passes, piece, low, high, part)
+
+    def _row_tiles(self, piece: Piece) -> Iterator[RowTile]:
+        """Yield the tiles of a piece that go along x, each in the slot whose turn it is."""
+        shape, all_rows = self._host.shape, self._passes.pieces.geometry.plane_points[0]
+        step = shape.rows or all_rows
+        for low in range(piece.low, piece.high, shape.planes):
+            high = min(low + shape.planes, piece.high)
+            for first in range(0, all_rows, step):
+                part = slice(first, min(first + step, all_rows))
+                yield RowTile(self._graph, self._passes, piece, low, high, part)
+
+
+class LineTile:
+    """Some planes of a piece and some of their kx, in a slot: the modes, and columns along y."""
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        passes: StreamedPasses,
+        piece: Piece,
+        low: int,
+        high: int,
+        kx: slice,
+    ) -> None:
+        self._graph, self._pieces, self._piece = graph, passes.pieces, piece
+        slot = self._slot = passes.next_slot()
+        needs, shape = passes.fields.needs, passes.fields.shape
+        width = shape.kx or 0
+        self._low, self._high, self._kx, self._dtype = low, high, kx, needs.dtype
+        self._modes = PackedPart(graph, slot, passes, 0, low, high, shape.planes, width, kx)
+        g = passes.pieces.geometry
+        self._blocks = g.columns_along_y.alike(shape.planes, width)
+        self._ny = g.shape[1]
+        size = shape.planes * self._ny * width
+        self._columns = slot.place((needs.fields, size), needs.dtype)
+
+    def record_in(self, fields: int) -> None:
+        """Record copies of modes from the host."""
+        self._modes.record_in(fields)
+
+    def record_out(self, fields: int, targets: PackTargets) -> None:
+        """Record copies of modes to where an exchange takes them."""
+        self._modes.record_out(fields, targets, by_device=False)
+
+    def record_transform(self, fields: int, forward: bool) -> None:
+        """Record the transform between modes and columns along y."""
+        worker = self._slot.worker
+        line = worker.line
+        assert line is not None
+        planes, width = self._high - self._low, self._kx.stop - self._kx.start
+        size = fields, planes, self._ny, width
+        if line.tiled:
+            work: Any = np.broadcast_to(np.zeros((), self._dtype), size)
+        else:
+            held = self._blocks.planes, self._ny, self._blocks.row
+            work = self._slot.place((fields, *held), self._dtype)[:, :planes, :, :width]
+        modes, columns = self._modes.array[:fields], self._columns[:fields]
+        line.record_between(
+            self._slot.work(self._graph),
+            (modes, worker.mode_tables, [modes], 0),
+            (columns, worker.column_tables, [columns], 0),
+            forward,
+            work,
+        )
+
+    def record_points_out(self, fields: int) -> None:
+        """Record copies of columns along y to where they are exchanged."""
+        for in_slot, on_host in self._pairs(fields):
+            self._slot.record_out(self._graph, on_host, in_slot)
+
+    def record_points_in(self, fields: int) -> None:
+        """Record copies of columns along y that have been exchanged."""
+        for in_slot, on_host in self._pairs(fields):
+            self._slot.record_in(self._graph, in_slot, on_host)
+
+    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
+        """Yield parts of blocks in the slot and on the host: (fields, blocks, rows, kx)."""
+        pieces, part, held = self._pieces, self._pieces.geometry.part, self._blocks.planes
+        low, high = self._low - self._piece.low, self._high - self._piece.low
+        width, kx = self._kx.stop - self._kx.start, pieces.geometry.columns_along_y.row
+        runs = list(self._blocks.packed_runs(None, part))
+        start, size = self._blocks.packed_blocks()[part]
+        runs += [(start, size, 1)] if size else []
+        there = pieces.column_runs(self._piece.slot, fields)
+        for run, (array, run_on_host) in zip(runs, there, strict=True):
+            in_slot = planes_of_run(self._columns[:fields], run, held, 0, high - low)
+            on_host = planes_of_run(array, run_on_host, pieces.planes, low, high)
+            rows = (*in_slot.shape[:2], -1)
+            yield (
+                in_slot.reshape(*rows, self._blocks.row)[..., :width],
+                on_host.reshape(*rows, kx)[..., self._kx],
+            )
+
+
+class RowTile:
+    """Some planes of a piece and some rows of their points, in a slot, as `rows_of_tile`."""
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        passes: StreamedPasses,
+        piece: Piece,
+        low: int,
+        high: int,
+        rows: slice,
+    ) -> None:
+        self._graph, self._pieces, self._piece = graph, passes.pieces, piece
+        slot = self._slot = passes.next_slot()
+        self._fields, self._low, self._high, self._rows = passes.fields, low, high, rows
+        self._held = cast(RowGeometry, slot.worker.planes.geometry)
+        needs = passes.fields.needs
+        size = self._held.planes * self._held.plane_points[0] * self._held.x_row
+        self._modes = slot.place((needs.fields, size), needs.dtype)
+        # Units of rows, which a pass takes as planes.
+        self._units = (high - low) * (rows.stop - rows.start) // self._held.plane_points[0]
+        self._all_rows = passes.pieces.geometry.plane_points[0]
+
+    def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
+        """Record the way to physical space, the product there, and the way back."""
+        if product is not None:
+            place = self._low * self._all_rows + self._rows.start
+            product = replace(product, maxima=product.maxima[place:])
+        sources, targets = ([self._packed(count)] for count in (inputs, outputs))
+        work, planes = self._slot.work(self._graph), self._slot.worker.planes
+        planes.record_through(work, sources, targets, product, 0, self._units)
+
+    def record_from_points(self, points: Any, fields: int) -> None:
+        """Record copies of points from the host, and the way to modes."""
+        place, on_host = self._points(points, fields)
+        self._slot.record_in(self._graph, place, on_host)
+        own, work = self._in_units(place), self._slot.work(self._graph)
+        self._slot.worker.planes.record_forward(work, [self._packed(fields)], own, 0, self._units)
+
+    def record_to_points(self, points: Any, fields: int, scale: float) -> None:
+        """Record the way to points, times a constant, and their copies to the host."""
+        place, on_host = self._points(points, fields)
+        own, work = self._in_units(place), self._slot.work(self._graph)
+        self._slot.worker.planes.record_backward(
+            work, [self._packed(fields)], own, 0, self._units, scale
+        )
+        self._slot.record_out(self._graph, on_host, place)
+
+    def record_in(self, fields: int) -> None:
+        """Record copies of rows of modes from the host."""
+        for in_slot, on_host in self._pairs(fields):
+            self._slot.record_in(self._graph, in_slot, on_host)
+
+    def record_out(self, fields: int) -> None:
+        """Record copies of rows of modes to the host."""
+        for in_slot, on_host in self._pairs(fields):
+            self._slot.record_out(self._graph, on_host, in_slot)
+
+    def _packed(self, fields: int) -> PackedPlanes:
+        return self._slot.worker.planes.packed(0, self._modes[:fields])
+
+    def _points(self, points: Any, fields: int) -> tuple[Array, Array]:
+        """Return the places of the tile's points, in the slot and on the host."""
+        on_host = points[:, self._low : self._high, self._rows]
+        place = self._slot.place(on_host.shape, on_host.dtype)
+        return place, on_host
+
+    def _in_units(self, place: Array) -> Array:
+        unit = self._held.plane_points[0]
+        return place.reshape(len(place), self._units, unit, place.shape[-1])
+
+    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
+        """Yield parts of blocks, in the slot and on the host: (fields, blocks, planes, ...)."""
+        pieces, rows, units = self._pieces, self._pieces.geometry.rows, self._units
+        low, high = self._low - self._piece.low, self._high - self._piece.low
+        held, on_host = self._held, pieces.rows[self._piece.slot][:fields]
+        runs = zip(held.packed_runs(), rows.packed_runs(pieces.planes), strict=True)
+        for run, run_on_host in runs:
+            in_slot = planes_of_run(self._modes[:fields], run, held.planes, 0, units)
+            there = planes_of_run(on_host, run_on_host, pieces.planes, low, high)
+            kx = run[1] // held.row
+            there = there.reshape(*there.shape[:2], high - low, self._all_rows * kx)
+            part = slice(self._rows.start * kx, self._rows.stop * kx)
+            yield in_slot.reshape(*there.shape[:3], -1), there[..., part]
+
+
+@dataclass(frozen=True)
+class StagedPoints:
+    """Points of a piece on the host, (fields, planes, rows, nx), that begin at plane `first`."""
+
+    array: Array
+    first: int
+
+    def of_planes(self, low: int, high: int) -> Array:
+        """Return the points of planes of this rank."""
+        return self.array[:, low - self.first : high - self.first]
+
+    def __getitem__(self, part: tuple[slice, ...]) -> Array:
+        fields, planes, *rest = part
+        of_piece = self.of_planes(planes.start, planes.stop)
+        return of_piece[(fields, slice(None), *rest)]

@@ -1,0 +1,187 @@
+"""Particles from Python: those of a simulation, and the paths that a run has written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slipstream import particle_statistics
+from slipstream.case.output_tables import plain_name
+from slipstream.errors import InputError
+from slipstream.io.run_folder import RunFolder
+from slipstream.io.stored_arrays import StoredArrays, errors_of_store
+from slipstream.known_attributes import KnownAttributes
+from slipstream.printable_text import one_line, shown
+
+if TYPE_CHECKING:
+    from slipstream.interactive.spectral_flow import Flow
+
+_PREFIX, _STORE = "particles_", ".zarr"
+
+
+class Particles(Mapping[str, "ParticleView"], KnownAttributes):
+    """The sets of particles of a flow, by name."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._names = [one.name for one in getattr(flow.case, "particles", ())]
+
+    def __getitem__(self, name: str) -> ParticleView:
+        if name not in self._names:
+            names = ", ".join(self._names) or "none"
+            raise InputError(f"particles: there are no {shown(name)}; there are: {names}")
+        return ParticleView(self._flow, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<particles: {', '.join(self._names) or 'none'}>"
+
+
+class ParticleView(KnownAttributes):
+    """The particles of one set, as they are when something is asked for.
+
+    Arrays are of all particles by identity, on the host, the same on all ranks.
+    """
+
+    def __init__(self, flow: Flow, name: str) -> None:
+        self._flow, self._name = flow, name
+
+    @property
+    def positions(self) -> np.ndarray:
+        """Positions, shape (particles, 3): x, y and z, not taken back into the box. Collective.
+
+        Setting them lets the particles begin there, with the velocity of the fluid; all ranks must
+        set the same.
+        """
+        return self._flow._read_particles(self._name, "position")
+
+    @positions.setter
+    def positions(self, places: Any) -> None:
+        self._flow._place_particles(self._name, places)
+
+    @property
+    def velocities(self) -> np.ndarray:
+        """Velocities of the particles, shape (particles, 3). Collective."""
+        return self._flow._read_particles(self._name, "velocity")
+
+    def evaluate(self, expression: str) -> np.ndarray:
+        """Return a field or an expression at the particles. Collective.
+
+        >>> gradients = sim.particles["tracers"].evaluate("grad(velocity)")
+
+        Parameters
+        ----------
+        expression : str
+            As for `Flow.evaluate`: a real scalar, vector or tensor.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (particles,), and (3,) or (3, 3) besides for a vector or tensor. "velocity" is
+            that of the fluid.
+
+        Raises
+        ------
+        InputError
+            If the expression is not accepted, or complex.
+        """
+        if not isinstance(expression, str) or not expression.strip():
+            raise InputError(f"evaluate: {shown(expression)} is not accepted; accepted: text")
+        return self._flow._read_particles(self._name, f"({expression})")
+
+    def __repr__(self) -> str:
+        return f"<particles {self._name!r}>"
+
+
+class StoredParticles(Mapping[str, "Paths"], KnownAttributes):
+    """The paths that a run has written, by the names of the sets."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        own = (one for one in folder.outputs(_STORE) if one.startswith(_PREFIX) and "/" not in one)
+        self._names = [one.removesuffix(_STORE).removeprefix(_PREFIX) for one in own]
+
+    def __getitem__(self, name: str) -> Paths:
+        if name not in self._names:
+            there = ", ".join(map(one_line, self._names)) or "none"
+            raise InputError(
+                f"{self._folder.path}: there are no particles {shown(name)}; there are: {there}"
+            )
+        path = self._folder.path / f"{_PREFIX}{name}{_STORE}"
+        with errors_of_store(path):
+            return Paths(StoredArrays(path))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<paths of particles: {', '.join(map(one_line, self)) or 'none'}>"
+
+
+class Paths(KnownAttributes):
+    """The paths of one set of particles, as they were when this was made.
+
+    Arrays have the shape (times, particles, ...), particles by identity.
+    """
+
+    def __init__(self, stored: StoredArrays) -> None:
+        self._stored = stored
+
+    @cached_property
+    def times(self) -> np.ndarray:
+        """The times of the samples."""
+        return np.asarray(self._stored.times)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """Positions, not taken back into the periodic box: shape (times, particles, 3)."""
+        return self["position"]
+
+    @cached_property
+    def velocities(self) -> np.ndarray:
+        """Velocities of the particles: shape (times, particles, 3)."""
+        return self["velocity"]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return what was recorded: ``paths["grad(velocity)"]``."""
+        names = [one for one in self._stored.shapes if one != "time"]
+        array = name if name in names else plain_name(name)
+        if array not in names:
+            raise InputError(
+                f"there is no {shown(name)} along the paths; there are: {', '.join(names)}"
+            )
+        return np.asarray(self._stored.read(array))[: len(self.times)]
+
+    def accelerations(self) -> np.ndarray:
+        """Return accelerations; see `slipstream.particle_statistics.acceleration`."""
+        return particle_statistics.acceleration(self.times, self.velocities)
+
+    def pair_dispersion(self) -> np.ndarray:
+        """Return mean square distances of pairs; see `particle_statistics.pair_dispersion`."""
+        return particle_statistics.pair_dispersion(self.positions)
+
+    def structure_function(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return lags and values; see `particle_statistics.structure_function`."""
+        return particle_statistics.structure_function(self.times, self.velocities)
+
+    def autocorrelation(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return lags and values; see `particle_statistics.autocorrelation`."""
+        return particle_statistics.autocorrelation(self.times, self.velocities)
+
+    def __repr__(self) -> str:
+        number = self._stored.shapes["position"][1]
+        return f"<paths of {number} particles at {len(self.times)} times>"

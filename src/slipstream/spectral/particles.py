@@ -1,0 +1,751 @@
+"""Particles that a flow carries: tracers, and heavy ones with Stokes drag and gravity.
+
+At the start of each step the modes of the velocity are divided by a function of each wavenumber,
+which makes them, exactly, those of the coefficients of cubic B-splines. They go to the points, and
+ranks exchange a halo of planes. One kernel then interpolates the velocity at each particle and
+moves it. These are nodes of the recorded step, beside those of the flow.
+
+The velocity of the fluid along a path is taken as linear in time, through its values at this step
+and the one before, and the equations of a particle are solved exactly with it: for tracers that is
+the second-order method of Adams and Bashforth, for steps of any size. Drag may be as stiff as it
+likes. The first step is one of Euler.
+
+A rank has the particles between its planes. They may leave these for as long as the halo suffices;
+then all that are outside go to the ranks that have their planes. Each particle is computed alone,
+so their order in memory changes no bit. Positions are in double precision and not taken back into
+the periodic box.
+
+Cubic splines at the kept modes: Yeung and Pope, J. Comput. Phys. 79, 373 (1988). Exact integration
+of drag: Ireland et al., Int. J. Multiphase Flow 54, 31 (2013).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.case.particle_tables import ParticleSet, array_of
+from slipstream.collective import on_every_rank, sum_over_ranks
+from slipstream.decomposition import Box, PaddedBox, split
+from slipstream.device import Device, Operation, RowLaunch
+from slipstream.errors import InputError, RunError
+from slipstream.exchange import GridTransports, HaloExchange, HaloPlan, Transport
+from slipstream.fft.slab_engine import (
+    ColumnTile,
+    ColumnUpdate,
+    TileUpdate,
+    record_columns,
+    record_to_points,
+)
+from slipstream.field import Field
+from slipstream.io.checkpoint import PARTICLES, Checkpoint
+from slipstream.schedule import CommittedStep, StepGraph, commit
+from slipstream.spectral.evaluation import Evaluation
+from slipstream.spectral.expressions import quantity_of
+from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
+
+# Planes of the halo: particles may be two less outside of a rank's planes.
+_HALO = 4
+# As in particles.hpp.
+_PER_ROW = 256
+# Steps after which particles are put into the order of their cells, for the cache.
+_SORT_INTERVAL = 32
+# Particles whose first places are drawn together.
+_DRAWN_TOGETHER = 1 << 16
+
+
+def velocity_of(problem: SpectralProblem) -> slice:
+    """Return where the velocity is in the state: the field of that name, or the first vector."""
+    vectors = [part for part in field_parts(problem.model) if part.is_vector]
+    own = [part for part in vectors if part.name == "velocity"] or vectors
+    if not own:
+        raise InputError("particles: the model has no vector that could carry them")
+    return slice(own[0].first, own[0].first + 3)
+
+
+def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> None:
+    """Refuse what cannot be computed, or recorded."""
+    if not sets:
+        return
+    velocity_of(problem)
+    boxes, shape = problem.geometry.physical_boxes, problem.geometry.shape
+    if any(box.size and box.shape[1:] != tuple(shape[1:]) for box in boxes):
+        raise InputError(
+            "run.decomposition: pencils have no particles; accepted with [[particles]]: slabs, of"
+            f" at most {shape[0]} ranks"
+        )
+    if len(boxes) > 1 and shape[0] < _HALO:
+        raise InputError(
+            f"particles: {shape[0]} planes on {len(boxes)} ranks; accepted: {_HALO} or more points"
+            " along z, or one rank"
+        )
+    for number, one in enumerate(sets, 1):
+        for text in one.record:
+            where = f"particles[{number}].record"
+            if quantity_of(text, problem, where).is_complex:
+                raise InputError(f"{where}: {text!r} is complex; accepted: its real or imag")
+
+
+def bytes_of_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> int:
+    """Return the bytes of splines, and of particles if all ranks have as many."""
+    if not sets:
+        return 0
+    geometry, ranks = problem.geometry, len(problem.geometry.physical_boxes)
+    planes, ny, nx = geometry.physical_box.shape
+    halo = 2 * _HALO if ranks > 1 else 0
+    splines = 3 * (planes + halo) * ny * nx * problem.real_dtype.itemsize
+    rows = (13 if one.kind == "inertial" else 10 for one in sets)  # with values that are sampled
+    return splines + sum(
+        8 * row * math.ceil(1.3 * one.number / ranks) for row, one in zip(rows, sets, strict=True)
+    )
+
+
+def spline_factors(points: int, length: float, wavenumbers: np.ndarray) -> np.ndarray:
+    """Return by what modes along an axis become those of cubic B-spline coefficients."""
+    return np.asarray(3 / (2 + np.cos(wavenumbers * length / points)))
+
+
+class Splines:
+    """The coefficients of three cubic splines at this rank's planes, and those in its halo."""
+
+    def __init__(self, flow: SpectralStep, transport: Transport | None) -> None:
+        problem, device = flow.problem, flow.device
+        geometry = problem.geometry
+        self._flow, self._several = flow, transport is not None
+        waves, sizes = flow.wavenumbers, zip(geometry.shape, problem.lengths, strict=True)
+        z, y, x = (
+            spline_factors(n, length, own)
+            for (n, length), own in zip(sizes, (waves.z, waves.y, waves.x), strict=True)
+        )
+        self._factors = device.array(np.concatenate([x, y, z]), problem.real_dtype)
+        nz, ny, nx = geometry.shape
+        # The points of a plane as one axis.
+        boxes = [
+            Box((0, box.start[0], 0), (3, box.stop[0], ny * nx if box.size else 0))
+            for box in geometry.physical_boxes
+        ]
+        width = _HALO if self._several else 0
+        layouts = [PaddedBox(box, (0, width, 0), is_dense=True) for box in boxes]
+        self._own, rank = layouts[geometry.rank], geometry.rank
+        empty = device.empty if transport is None else transport.empty
+        self.array = empty(self._own.shape, problem.real_dtype)
+        device.run(device.fill(self.array, 0))
+        planes = geometry.planes
+        self._interior = self.array[:, width : width + planes].reshape(3, planes, ny, nx)
+        self._halo = None
+        if transport is not None:
+            plan = HaloPlan.make(boxes, (3, nz, ny * nx), (0, width, 0), rank)
+            self._halo = HaloExchange(
+                device, plan, layouts, [self.array], transport, alternating=False
+            )
+        per_length = [n / length for n, length in zip(geometry.shape, problem.lengths, strict=True)]
+        first = geometry.physical_box.start[0]
+        # What kernels take of the splines, after the memory for their arguments.
+        self.arguments: tuple[Any, ...] = (
+            self.array,
+            math.prod(self._own.shape[1:]),
+            *geometry.shape,
+            first,
+            planes,
+            *per_length,
+        )
+        self.constants = {
+            "REAL": flow.real,
+            "WRAPS": 0 if self._several else 1,
+            "HALO": width,
+        }
+        self._between: CommittedStep | None = None
+
+    def record(self, graph: StepGraph, source: Array) -> None:
+        """Record that the splines become those through three spectral fields. Collective.
+
+        They pass through the stage, which nothing else uses at the start of a step.
+        """
+        flow = self._flow
+        target = flow.stage[:3]
+        record_columns(graph, flow.passes, target, [self._filter(source, target)])
+        record_to_points(graph, flow.passes, self._interior, 3)
+        if self._halo is not None:
+            self._halo.record(graph, 0, "particles: halo")
+
+    def set(self, fields: Array) -> None:
+        """Make them those through up to three spectral fields, between steps. Collective."""
+        flow, device = self._flow, self._flow.device
+        own = flow.working[:3]
+        device.synchronize()
+        for place in range(3):
+            device.run(device.copy(own[place], fields[min(place, len(fields) - 1)]))
+        if self._between is None:
+            graph = StepGraph(flow.passes.devices[0])
+            self.record(graph, own)
+            self._between = commit(graph, "serial")
+        flow.is_ahead = False
+        self._between.run()
+        device.synchronize()
+
+    def _filter(self, source: Array, target: Array) -> ColumnUpdate:
+        flow = self._flow
+        (nz, all_y, nx), row = flow.problem.geometry.spectral_box.shape, flow.problem.geometry.row
+
+        def update(tile: ColumnTile) -> TileUpdate:
+            before, after = tile.part(source), tile.part(target)
+            height, item = tile.high - tile.low, before.itemsize
+            kernel = tile.device.kernel(
+                "particles.hpp", "filter_modes", REAL=flow.real, PREFILTER=1
+            )
+            operation = kernel.bind(
+                RowLaunch(3 * nz * height, nx),
+                before,
+                after,
+                self._factors,
+                3,
+                nz,
+                height,
+                nx,
+                row,
+                before.strides[0] // item,
+                after.strides[0] // item,
+                before.strides[1] // item,
+                tile.low,
+                all_y,
+            )
+            return TileUpdate(operation, [before], [after], [])
+
+        return update
+
+
+class ParticleState:
+    """The particles of one set on this rank.
+
+    Attributes
+    ----------
+    state : array, shape (6 or 9, capacity)
+        Position, driving velocity of the step before and, of inertial ones, velocity; x first.
+    identity : array of int64
+        The number of each particle.
+    count : int
+        How many there are here.
+    """
+
+    def __init__(self, settings: ParticleSet, device: Device) -> None:
+        self.settings, self._device = settings, device
+        self.is_inertial = settings.kind == "inertial"
+        self.rows = 9 if self.is_inertial else 6
+        self.count, self.capacity = 0, 0
+        self.state: Array = device.empty((self.rows, 0), np.float64)
+        self.identity: Array = device.empty((0,), np.int64)
+        # How many there are; how many are so far outside that they have to go to other ranks.
+        self.counts = device.zeros((2,), np.int64)
+        self.numbers = device.zeros((9,), np.float64)
+        # The size of the last step; none before the first, and where the flow has been set.
+        self.last_step: float | None = None
+        self._numbers_of: tuple[float, float | None] | None = None
+
+    def fill(self, identity: Array, state: Array, spare: float) -> bool:
+        """Have these particles, here or on the host; return whether memory is new."""
+        device, count = self._device, len(identity)
+        grows = count > self.capacity or not self.capacity
+        if grows:
+            self.capacity = max(_PER_ROW, math.ceil(count * (1 + spare)))
+            self.state = device.zeros((self.rows, self.capacity), np.float64)
+            self.identity = device.zeros((self.capacity,), np.int64)
+        if count:
+            for target, source in zip(self.state, state, strict=True):
+                device.run(device.copy(target[:count], source))
+            device.run(device.copy(self.identity[:count], identity))
+        self.count = count
+        device.run(device.copy(self.counts, np.array([count, 0])))
+        device.synchronize()
+        return grows
+
+    def set_step(self, step: float) -> None:
+        """Set what the next step, of this size, multiplies by."""
+        if self._numbers_of != (step, self.last_step):
+            one = self.settings
+            numbers = step_numbers(step, self.last_step, one.response_time)
+            drift = [(one.response_time or 0.0) * g for g in one.gravity]
+            self._device.synchronize()
+            self._device.run(self._device.copy(self.numbers, np.array([*numbers, *drift])))
+            self._device.synchronize()
+            self._numbers_of = step, self.last_step
+        self.last_step = step
+
+
+def step_numbers(
+    step: float, before: float | None, response_time: float | None
+) -> tuple[float, float, float, float, float, float]:
+    """Return what a step multiplies velocity, driving velocity and that of before by.
+
+    The first three are for the position, the others for the velocity. The driving velocity N is
+    linear in time: N + (t / before) (N - N'), and dv/dt = (N - v) / response_time is exact.
+    """
+    ratio = step / before if before else 0.0
+    if response_time is None:
+        return 0.0, step * (1 + ratio / 2), -step * ratio / 2, 0.0, 1.0, 0.0
+    z = step / response_time
+    decay = math.exp(-z)
+    # Integrals of the exponential: (1 - exp(-z)) / z, and what is left of it to next orders.
+    first, second, third = (_tail(z, order) for order in (1, 2, 3))
+    own, slope = z * second, ratio * z * third
+    return (
+        step * first,
+        step * (own + slope),
+        -step * slope,
+        decay,
+        z * first + ratio * z * second,
+        -ratio * z * second,
+    )
+
+
+def _tail(z: float, order: int) -> float:
+    """Return sum_n (-z)^n / (n + order)!: of order 1 that is (1 - exp(-z)) / z."""
+    if z < 1:
+        return math.fsum((-z) ** n / math.factorial(n + order) for n in range(20))
+    found = math.exp(-z)
+    for lower in range(order):
+        found = (1 / math.factorial(lower) - found) / z
+    return found
+
+
+class Particles:
+    """All sets of particles of a simulation, on this rank. Methods are collective."""
+
+    def __init__(
+        self,
+        sets: Sequence[ParticleSet],
+        flow: SpectralStep,
+        transport: Transport | GridTransports | None,
+        comm: Comm,
+    ) -> None:
+        self._comm = comm
+        self.sets = [ParticleState(one, flow.device) for one in sets]
+        self.attach(flow, transport)
+        self._steps = 0
+
+    def attach(self, flow: SpectralStep, transport: Transport | GridTransports | None) -> None:
+        """Be carried by a step from now on, of the same fields as before."""
+        if isinstance(transport, GridTransports):
+            raise InputError("run.decomposition: pencils have no particles; accepted: slab")
+        self._flow = flow
+        self._splines = Splines(flow, transport)
+        nz = flow.problem.geometry.shape[0]
+        self._rank = flow.problem.geometry.rank
+        self._ranks = len(flow.problem.geometry.physical_boxes)
+        self._owner = np.zeros(nz, np.int64)
+        for rank, box in enumerate(flow.problem.geometry.physical_boxes):
+            self._owner[box.start[0] : box.stop[0]] = rank
+
+    @property
+    def _lengths(self) -> np.ndarray:
+        return np.array(self._flow.problem.lengths[::-1])
+
+    @property
+    def _spare(self) -> float:
+        """How much more memory there is than for the particles that are here."""
+        return 0.3 if self._ranks > 1 else 0.0
+
+    # -- in a step ---------------------------------------------------------------------------
+
+    def record(self, graph: StepGraph) -> None:
+        """Record a step of all particles, at the beginning of one of the flow."""
+        flow = self._flow
+        self._splines.record(graph, flow.read_state()[velocity_of(flow.problem)])
+        for one in self.sets:
+            self._record_set(graph, one)
+
+    def _record_set(self, graph: StepGraph, one: ParticleState) -> None:
+        device, splines = self._flow.device, self._splines
+        kernel = device.kernel(
+            "particles.hpp",
+            "advance_particles",
+            INERTIAL=int(one.is_inertial),
+            **splines.constants,
+        )
+        rows = -(-one.capacity // _PER_ROW)
+        field = math.prod(self._flow.problem.geometry.physical_box.shape)
+        for number, (low, high) in enumerate(split(rows, device.lanes)):
+            if low == high:
+                continue
+            first, last = low * _PER_ROW, min(high * _PER_ROW, one.capacity)
+            operation = kernel.bind(
+                RowLaunch(high - low, _PER_ROW),
+                one.state,
+                one.capacity,
+                first,
+                high - low,
+                last,
+                one.numbers,
+                one.counts,
+                *splines.arguments,
+            )
+            item = splines.array.itemsize
+            per_field = min(64 * (last - first), field)
+            graph.add(
+                operation,
+                reads=[splines.array, one.numbers],
+                writes=[one.state[:, first:last]],
+                label="particles",
+                category="compute",
+                lane=graph.lane_of_batch(number, device)[1],
+                moves=(
+                    3 * per_field * item + 8 * one.rows * (last - first),
+                    8 * one.rows * (last - first),
+                ),
+            )
+
+    def set_step_size(self, step: float) -> None:
+        """Set the size of the next step. Does not communicate."""
+        for one in self.sets:
+            one.set_step(step)
+
+    def after_step(self) -> bool:
+        """Send particles to others where the halo does not suffice for the next step.
+
+        Returns whether memory has grown, so that the step is to be recorded anew.
+        """
+        self._steps += 1
+        grows = False
+        if self._ranks > 1:
+            device = self._flow.device
+            far = np.array([float(device.to_host(one.counts)[1]) for one in self.sets])
+            for one, count in zip(self.sets, sum_over_ranks(self._comm, far), strict=True):
+                if count:
+                    grows |= self._send_home(one)
+        if self._steps % _SORT_INTERVAL == 0:
+            for one in self.sets:
+                self._sort(one)
+        return self._any(grows)
+
+    def _any(self, grows: bool) -> bool:
+        return bool(sum_over_ranks(self._comm, np.array([float(grows)]))[0])
+
+    def forget_steps(self) -> None:
+        """Begin anew with a step of Euler, since the flow has become another one."""
+        for one in self.sets:
+            one.last_step = None
+
+    def _sort(self, one: ParticleState) -> None:
+        """Put particles into the order of the rows of points that they are at."""
+        module, problem = self._flow.device.array_module, self._flow.problem
+        self._flow.device.synchronize()
+        nz, ny, _ = problem.geometry.shape
+        lz, ly, _ = problem.lengths
+        x, y, z = one.state[:3, : one.count]
+        line = module.floor(z * (nz / lz)) % nz * ny + module.floor(y * (ny / ly)) % ny
+        # Of cells, only eight along x, so that those of a row stay together.
+        order = module.argsort(line * 8 + module.floor(x * (8 / problem.lengths[2])) % 8)
+        one.state[:, : one.count] = one.state[:, : one.count][:, order]
+        one.identity[: one.count] = one.identity[: one.count][order]
+        self._flow.device.synchronize()
+
+    # -- between ranks -----------------------------------------------------------------------
+
+    def _exchange(
+        self, destination: np.ndarray, identity: np.ndarray, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Send particles of the host to ranks; return those that come, by rank. Collective."""
+        if self._comm is None:
+            return identity, values
+        order = np.argsort(destination, kind="stable")
+        ends = np.searchsorted(destination[order], np.arange(self._ranks + 1))
+        parts: list[Any] = [None] * self._ranks
+        for rank, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+            if low < high:
+                own = order[low:high]
+                parts[rank] = identity[own], np.ascontiguousarray(values[:, own])
+        came = [one for one in self._comm.alltoall(parts) if one is not None]
+        if not came:
+            return identity[:0], values[:, :0]
+        return (
+            np.concatenate([one for one, _ in came]),
+            np.concatenate([one for _, one in came], axis=1),
+        )
+
+    def _homes(self, z: np.ndarray) -> np.ndarray:
+        """Return the ranks that have the planes at positions along z."""
+        nz, length = self._flow.problem.geometry.shape[0], self._flow.problem.lengths[0]
+        if not np.isfinite(z).all():
+            raise RunError(
+                "particles: positions are not finite any more; use a smaller time.step, if the flow"
+                " has blown up"
+            )
+        plane = (np.floor(z * (nz / length)) % nz).astype(np.int64)
+        return np.asarray(self._owner[np.minimum(plane, nz - 1)])
+
+    def _send_home(self, one: ParticleState) -> bool:
+        """Send particles to the ranks that have their planes; return whether memory has grown."""
+        device, module = self._flow.device, self._flow.device.array_module
+        device.synchronize()
+        homes = on_every_rank(
+            self._comm, lambda: self._homes(device.to_host(one.state[2, : one.count]))
+        )
+        leaving = np.flatnonzero(homes != self._rank)
+        places = module.asarray(leaving)
+        values = device.to_host(module.ascontiguousarray(one.state[:, : one.count][:, places]))
+        identity = device.to_host(one.identity[: one.count][places])
+        identity, values = self._exchange(homes[leaving], identity, values)
+        stay = module.asarray(np.flatnonzero(homes == self._rank))
+        return one.fill(
+            module.concatenate([one.identity[: one.count][stay], module.asarray(identity)]),
+            module.concatenate(
+                [one.state[:, : one.count][:, stay], module.asarray(values)], axis=1
+            ),
+            self._spare,
+        )
+
+    def _place(self, one: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
+        """Take particles of the host, which go to the ranks that have their planes."""
+        homes = on_every_rank(self._comm, lambda: self._homes(state[2]))
+        grows = one.fill(*self._exchange(homes, identity, state), self._spare)
+        self._sort(one)
+        return grows
+
+    def _range(self, one: ParticleState, rank: int | None = None) -> tuple[int, int]:
+        """Return the identities that a rank writes, and reads."""
+        own = self._rank if rank is None else rank
+        return split(one.settings.number, self._ranks)[own]
+
+    def by_identity(self, one: ParticleState, values: Array) -> np.ndarray:
+        """Return values [row, particle here] of the identities of `_range`, in their order."""
+        device = self._flow.device
+        identity = device.to_host(one.identity[: one.count])
+        starts = np.array([low for low, _ in split(one.settings.number, self._ranks)])
+        owner = np.searchsorted(starts, identity, side="right") - 1
+        values = device.to_host(values)
+        low, high = self._range(one)
+        identity, values = self._exchange(owner, identity, values)
+        result = np.empty((len(values), high - low), values.dtype)
+        result[:, identity - low] = values
+        return result
+
+    # -- states ------------------------------------------------------------------------------
+
+    def begin(self) -> list[str]:
+        """Place all particles as the case says; return warnings.
+
+        The step is to be recorded anew.
+        """
+        for one in self.sets:
+            self._begin(one)
+        return []
+
+    def _begin(self, one: ParticleState) -> None:
+        low, high = self._range(one)
+        self._set_places(one, first_places(one.settings, low, high, self._lengths))
+
+    def set_places(self, one: ParticleState, places: np.ndarray) -> bool:
+        """Let particles begin at places [particle, 3], with the fluid's velocity.
+
+        Returns whether memory has grown.
+        """
+        low, high = self._range(one)
+        return self._set_places(one, places[low:high].T)
+
+    def _set_places(self, one: ParticleState, places: np.ndarray) -> bool:
+        low, high = self._range(one)
+        state = np.zeros((one.rows, high - low))
+        state[:3] = places
+        grows = self._place(one, np.arange(low, high), state)
+        one.last_step = None
+        if one.is_inertial:
+            device = self._flow.device
+            for row, source in zip(one.state[6:], self._of_fluid(one), strict=True):
+                device.run(device.copy(row[: one.count], source))
+            device.synchronize()
+        return self._any(grows)
+
+    def read(self, checkpoint: Checkpoint) -> list[str]:
+        """Take particles from a state; return warnings of sets that it lacks.
+
+        The step is to be recorded anew.
+        """
+        warnings = []
+        for one in self.sets:
+            stem = f"{PARTICLES}{one.settings.name}"
+            name = f"{stem}.state"
+            if name not in checkpoint.arrays:
+                warnings.append(
+                    f"{checkpoint.path} has no particles {one.settings.name!r}: they begin at the"
+                    " places that the case gives"
+                )
+                self._begin(one)
+                continue
+
+            def stored(one: ParticleState = one, name: str = name, stem: str = stem) -> Any:
+                shape = one.settings.number, one.rows
+                if checkpoint.shapes[name] != shape:
+                    raise InputError(
+                        f"particles: {checkpoint.path} has {checkpoint.shapes[name][0]} particles"
+                        f" {one.settings.name!r} with {checkpoint.shapes[name][1]} numbers each,"
+                        f" the case {shape[0]} with {shape[1]}; accepted: the same number and kind,"
+                        " or another name"
+                    )
+                low, high = self._range(one)
+                values = checkpoint.read(name, (low, 0), (high - low, one.rows))
+                return np.ascontiguousarray(values.T), float(checkpoint.read(f"{stem}.step")[0])
+
+            state, last = on_every_rank(self._comm, stored)
+            low, high = self._range(one)
+            self._place(one, np.arange(low, high), state)
+            one.last_step = last if last > 0 else None
+        return warnings
+
+    def checkpoint(self) -> Iterator[Field]:
+        """Yield the particles by identity, as part of a state."""
+        for one in self.sets:
+            stem = f"{PARTICLES}{one.settings.name}"
+            values = self.by_identity(one, one.state[:, : one.count])
+            shape = one.settings.number, one.rows
+            yield _field(f"{stem}.state", values.T, self._range(one)[0], shape)
+            step = np.array([one.last_step or 0.0]) if self._rank == 0 else np.zeros(0)
+            yield _field(f"{stem}.step", step, 0, (1,))
+
+    def kept(self) -> list[Any]:
+        """Return all particles of a single rank, to be pickled."""
+        device = self._flow.device
+        device.synchronize()
+        return [
+            (
+                np.array(device.to_host(one.identity[: one.count])),
+                np.array(device.to_host(one.state[:, : one.count])),
+                one.last_step,
+            )
+            for one in self.sets
+        ]
+
+    def restore(self, kept: Sequence[Any]) -> bool:
+        """Take over what others have kept on the same ranks; return whether memory has grown."""
+        grows = False
+        for one, (identity, state, last_step) in zip(self.sets, kept, strict=True):
+            grows |= one.fill(identity, state, self._spare)
+            one.last_step = last_step
+        return self._any(grows)
+
+    # -- results -----------------------------------------------------------------------------
+
+    def set_of(self, name: str) -> ParticleState:
+        """Return the particles of a name."""
+        for one in self.sets:
+            if one.settings.name == name:
+                return one
+        names = ", ".join(one.settings.name for one in self.sets) or "none"
+        raise InputError(f"particles: there are no {name!r}; there are: {names}")
+
+    def whole(self, name: str, of: str, time: float) -> np.ndarray:
+        """Return something at all particles by identity, on all ranks: [particle, ...]."""
+        own = next(iter(self._recorded(self.set_of(name), [of], time)))[1]
+        return own if self._comm is None else np.concatenate(self._comm.allgather(own))
+
+    def _recorded(
+        self, one: ParticleState, wanted: Sequence[str], time: float
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield positions, velocities and expressions at the particles of `_range`."""
+        for text in wanted:
+            shape: tuple[int, ...] = (3,)
+            if text == "position":
+                values = one.state[:3, : one.count]
+            elif text == "velocity":
+                values = one.state[6:, : one.count] if one.is_inertial else self._of_fluid(one)
+            else:
+                values = self._evaluated(one, text, time)
+                shape = self._evaluation(text).shape
+            yield text, self.by_identity(one, values).T.reshape(-1, *shape)
+
+    def _evaluated(self, one: ParticleState, expression: str, time: float) -> Array:
+        """Return an expression at the particles that are here: [component, particle]."""
+        evaluation = self._evaluation(expression)
+        device, found = self._flow.device, []
+        total = len(evaluation.quantity.forms)
+        for low in range(0, total, 3):
+            fields = evaluation.stored_modes(slice(low, low + 3), time)
+            self._splines.set(fields)
+            del fields
+            found.append(self._interpolated(one)[: min(3, total - low)])
+        device.synchronize()
+        whole: Array = device.array_module.concatenate(found)
+        return whole
+
+    def _of_fluid(self, one: ParticleState) -> Array:
+        """Return the velocity of the fluid at the particles that are here."""
+        self._splines.set(self._flow.read_state()[velocity_of(self._flow.problem)])
+        return self._interpolated(one)
+
+    def _interpolated(self, one: ParticleState) -> Array:
+        device, rows = self._flow.device, -(-one.count // _PER_ROW)
+        values = device.zeros((3, one.capacity), np.float64)
+        if rows:
+            kernel = device.kernel(
+                "particles.hpp", "values_at_particles", **self._splines.constants
+            )
+            launch = RowLaunch(rows, _PER_ROW)
+            arguments = one.state, one.capacity, values, rows, one.count
+            operation: Operation = kernel.bind(launch, *arguments, *self._splines.arguments)
+            device.run(operation)
+            device.synchronize()
+        return values[:, : one.count]
+
+    @cached_property
+    def _evaluations(self) -> dict[str, Evaluation]:
+        return {}
+
+    def _evaluation(self, expression: str) -> Evaluation:
+        if expression not in self._evaluations:
+            found = Evaluation(self._flow, expression, "particles")
+            if found.is_complex:
+                raise InputError(f"particles: {expression} is complex; accepted: its real or imag")
+            self._evaluations[expression] = found
+        return self._evaluations[expression]
+
+    def sample(self, name: str, time: float) -> Iterator[Field]:
+        """Yield what is recorded of a set, by identity."""
+        one = self.set_of(name)
+        low, number = self._range(one)[0], one.settings.number
+        texts = {"position": "position, not taken back into the box", "velocity": "own velocity"}
+        wanted = [*texts, *(f"({text})" for text in one.settings.record)]
+        for text, values in self._recorded(one, wanted, time):
+            name = text if text in texts else array_of(text)
+            long_name = texts.get(text, f"{text[1:-1]} at the particles")
+            yield _field(name, values, low, (number, *values.shape[1:]), long_name)
+
+
+def _field(
+    name: str, data: np.ndarray, low: int, shape: tuple[int, ...], long_name: str = ""
+) -> Field:
+    dims: tuple[str, ...] = ("particle", "component")
+    if len(shape) == 3:
+        dims = "particle", "row", "column"
+    if name.startswith(PARTICLES):
+        dims = tuple(f"{name}.{axis}" for axis in range(len(shape)))
+    attributes: Mapping[str, object] = {"long_name": long_name or name, "units": "1"}
+    offset = (low if data.size else 0, *(0,) * (len(shape) - 1))
+    return Field(
+        name, dims[: len(shape)], shape, offset, np.ascontiguousarray(data), {}, attributes
+    )
+
+
+def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray) -> np.ndarray:
+    """Return where particles of some identities begin: uniform in the box, or in pairs."""
+    pairs = settings.separation is not None
+    first, last = (low // 2, -(-high // 2)) if pairs else (low, high)
+    places = np.empty((3, last - first))
+    directions = np.empty((3, last - first))
+    for block in range(first // _DRAWN_TOGETHER, -(-last // _DRAWN_TOGETHER)):
+        start = block * _DRAWN_TOGETHER
+        random = np.random.default_rng([settings.seed, block])
+        own = slice(max(start, first) - start, min(start + _DRAWN_TOGETHER, last) - start)
+        part = slice(start + own.start - first, start + own.stop - first)
+        places[:, part] = random.random((3, _DRAWN_TOGETHER))[:, own]
+        if pairs:
+            directions[:, part] = random.standard_normal((3, _DRAWN_TOGETHER))[:, own]
+    places *= lengths[:, None]
+    if not pairs:
+        return places
+    directions *= (settings.separation or 0.0) / np.linalg.norm(directions, axis=0)
+    both = np.stack([places, places + directions], axis=2).reshape(3, -1)
+    return both[:, low - 2 * first : high - 2 * first]

@@ -1,0 +1,111 @@
+"""Particles on any number of ranks: the numbers of one rank, through migration and states."""
+
+import numpy as np
+import pytest
+
+from first_rank import on_first_rank
+from flows import RANDOM
+from slipstream.case import parse_case
+from slipstream.collective import own
+from slipstream.errors import InputError
+from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
+from slipstream.simulation import make_simulation
+
+# Those that fall cross several planes in a step.
+SETS = """
+[[particles]]
+number = 301
+record = ["vorticity"]
+[[particles]]
+name = "falling"
+number = 40
+kind = "inertial"
+response_time = 0.5
+gravity = [0.0, 3.0, -20.0]
+separation = 0.2
+"""
+STEPS, STEP = 12, 0.05
+
+
+def made(comm, device, *settings):
+    case = parse_case(RANDOM + SETS, settings)
+    simulation = make_simulation(case, own(comm, "particles"), device)
+    simulation.prepare()
+    return simulation
+
+
+def advanced(simulation, steps):
+    for _ in range(steps):
+        simulation.advance(STEP)
+    return simulation
+
+
+def everything(simulation):
+    """Return all numbers of all particles, the same on all ranks."""
+    return {
+        (name, of): simulation.particles.whole(name, of, simulation.time)
+        for name, several in {
+            "tracers": ("position", "(vorticity)"),
+            "falling": ("position", "velocity"),
+        }.items()
+        for of in several
+    }
+
+
+@pytest.mark.several_ranks
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("points", ["16", "[16, 12, 10]"])
+def test_paths_do_not_depend_on_the_number_of_ranks(comm, device, points, precision):
+    settings = (f"grid.points={points}", f"numerics.precision={precision}")
+    expected = on_first_rank(
+        comm, lambda: everything(advanced(made(None, device, *settings), STEPS))
+    )
+    simulation = made(comm, device, *settings)
+    before = simulation.particles.whole("falling", "position", 0.0)
+    found = everything(advanced(simulation, STEPS))
+    length = 2 * np.pi
+    assert (before[:, 2] - found["falling", "position"][:, 2]).min() > length / 4
+    tolerance = {"float64": 1e-11, "float32": 1e-4}[precision]
+    for key, values in found.items():
+        assert np.abs(values - expected[key]).max() <= tolerance * np.abs(expected[key]).max(), key
+
+
+def test_schedules_and_transports_give_the_same_bits(comm, device):
+    def found(*settings):
+        return everything(advanced(made(comm, device, *settings), STEPS))
+
+    transports = ("mpi", "auto") if comm is not None else ("auto",)
+    first, *others = [
+        found(f"run.schedule={schedule}", f"run.transport={transport}")
+        for schedule in ("serial", "overlap")
+        for transport in transports
+    ]
+    for other in others:
+        assert all((other[key] == first[key]).all() for key in first)
+
+
+def test_states_go_on_with_the_same_bits(comm, device, shared_folder):
+    whole = everything(advanced(made(comm, device), STEPS))
+    half = advanced(made(comm, device), STEPS // 2)
+    folder = shared_folder / "half"
+    state = write_checkpoint(
+        folder,
+        half.checkpoint(),
+        half.comm,
+        step=half.step,
+        time=half.time,
+        case=half.case.to_toml(),
+    )
+    assert state.is_dir()
+    later = make_simulation(half.case, half.comm, device)
+    later.resumed = open_checkpoint(folder, half.comm)
+    later.prepare()
+    found = everything(advanced(later, STEPS - STEPS // 2))
+    for key, values in found.items():
+        assert (values == whole[key]).all(), key
+
+
+@pytest.mark.several_ranks
+def test_pencils_are_refused(comm, device):
+    with pytest.raises(InputError, match="pencil"):
+        made(comm, device, "run.decomposition=pencil")

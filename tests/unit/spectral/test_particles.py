@@ -1,0 +1,299 @@
+"""Particles against exact solutions: of flows whose paths are known, and of drag and gravity."""
+
+import numpy as np
+import pytest
+
+from slipstream import particle_statistics
+from slipstream.case import make_case, parse_case
+from slipstream.case.particle_tables import ParticleSet
+from slipstream.errors import InputError
+from slipstream.simulation import make_simulation
+from slipstream.spectral.particles import first_places, spline_factors, step_numbers
+
+BOX = np.full(3, 2 * np.pi)
+
+
+def prepared(device, particles, points=16, step=0.05, viscosity=0.0, initial="abc", **tables):
+    """Return a simulation in its initial state; `particles` is a table or several."""
+    several = particles if isinstance(particles, list) else [particles]
+    given = initial if isinstance(initial, dict) else {"flow": initial}
+    settings = {
+        "grid": {"points": points},
+        "equation": {"viscosity": viscosity},
+        "initial": given,
+        "time": {"end": 10.0, "step": step},
+        "particles": several,
+    }
+    simulation = make_simulation(make_case("spectral", **settings, **tables), None, device)
+    simulation.prepare()
+    return simulation
+
+
+def advanced(simulation, time, step):
+    for _ in range(round(time / step)):
+        simulation.advance(step)
+    return simulation
+
+
+def positions(simulation, name="tracers"):
+    return simulation.particles.whole(name, "position", simulation.time)
+
+
+def followed(velocity, places, time, steps=400):
+    """Return where a flow takes places, by a method of fourth order in small steps."""
+    h = time / steps
+    x = places.copy()
+    for _ in range(steps):
+        a = velocity(x)
+        b = velocity(x + h / 2 * a)
+        c = velocity(x + h / 2 * b)
+        x = x + h / 6 * (a + 2 * b + 2 * c + velocity(x + h * c))
+    return x
+
+
+def abc(x):
+    x, y, z = x
+    return np.stack([np.sin(z) + np.cos(y), np.sin(x) + np.cos(z), np.sin(y) + np.cos(x)])
+
+
+def test_tracers_follow_the_abc_flow_to_second_order(device):
+    """A steady flow: without viscosity it stays, and its paths are chaotic."""
+    exact = followed(abc, first_places(ParticleSet(number=100), 0, 100, BOX), 1.0).T
+    errors = [
+        np.abs(
+            positions(advanced(prepared(device, {"number": 100}, points=32, step=step), 1.0, step))
+            - exact
+        ).max()
+        for step in (0.05, 0.025)
+    ]
+    assert errors[1] < 1e-3 and 3.7 < errors[0] / errors[1] < 4.3
+
+
+def test_tracers_stay_on_the_streamlines_of_a_plane_vortex(device):
+    """The Taylor-Green vortex in a plane decays, and its streamlines stay what they are."""
+    simulation = prepared(
+        device,
+        {"number": 100},
+        points=[32, 32, 1],
+        viscosity=0.1,
+        initial={
+            "flow": "formula",
+            "fields": {"velocity": ["sin(x)*cos(y)", "-cos(x)*sin(y)", "0"]},
+        },
+    )
+
+    def stream(places):
+        return np.sin(places[:, 0]) * np.sin(places[:, 1])
+
+    before = positions(simulation)
+    after = positions(advanced(simulation, 2.0, 0.05))
+    assert np.abs(after - before)[:, :2].max() > 1 and (after[:, 2] == before[:, 2]).all()
+    assert np.abs(stream(after) - stream(before)).max() < 2e-3
+    # At the time t they are where a steady flow has them at (1 - exp(-2 nu t)) / (2 nu).
+    steady = followed(
+        lambda x: np.stack([np.sin(x[0]) * np.cos(x[1]), -np.cos(x[0]) * np.sin(x[1]), 0 * x[2]]),
+        before.T,
+        (1 - np.exp(-0.4)) / 0.2,
+    )
+    assert np.abs(after - steady.T).max() < 5e-3
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_splines_interpolate_to_fourth_order(device, precision):
+    """At grid points they are exact; elsewhere they differ little from the Fourier series."""
+    errors = []
+    for points in (16, 32):
+        simulation = prepared(
+            device,
+            {"number": 1000},
+            points=points,
+            initial={"flow": "formula", "fields": {"velocity": ["0", "0", "sin(3*x)*cos(2*y)"]}},
+            numerics={"precision": precision},
+        )
+        x, y, _ = positions(simulation).T
+        found = simulation.particles.whole("tracers", "(velocity_z)", 0.0)
+        errors.append(np.abs(found - np.sin(3 * x) * np.cos(2 * y)).max())
+        nodes = np.zeros((1000, 3))
+        nodes[:, 0] = 2 * np.pi / points * np.arange(1000)
+        simulation.place_particles("tracers", nodes)
+        found = simulation.particles.whole("tracers", "(velocity_z)", 0.0)
+        accuracy = {"float64": 1e-11, "float32": 1e-4}[precision]
+        assert np.abs(found - np.sin(3 * nodes[:, 0])).max() < accuracy
+    assert errors[1] < 1e-3 and 14 < errors[0] / errors[1] < 22
+
+
+def test_gradients_at_particles_are_those_of_the_flow(device):
+    simulation = prepared(device, {"number": 200}, points=32)
+    x, y, z = positions(simulation).T
+    found = simulation.particles.whole("tracers", "(grad(velocity))", 0.0)
+    # d_i u_j or d_j u_i: the only entries of each kind.
+    ones = sorted([found[:, 0, 2], found[:, 2, 0]], key=lambda one: np.abs(one + np.sin(x)).max())
+    assert np.abs(ones[0] + np.sin(x)).max() < 1e-3
+    assert np.abs(ones[1] - np.cos(z)).max() < 1e-3
+    assert np.abs(np.trace(found, axis1=1, axis2=2)).max() < 1e-11
+
+
+def at_rest(device, **particles):
+    zero = {"flow": "formula", "fields": {"velocity": ["0", "0", "0"]}}
+    table = {"number": 10, "kind": "inertial", **particles}
+    return prepared(device, table, points=8, initial=zero)
+
+
+@pytest.mark.parametrize("response_time", [1e-4, 0.3, 1e4])
+def test_settling_in_still_fluid_is_exact(device, response_time):
+    """dv/dt = g - v / tau: steps much longer than tau are as good."""
+    gravity = np.array([0.5, 0.0, -2.0])
+    simulation = at_rest(device, response_time=response_time, gravity=list(gravity))
+    before = positions(simulation)
+    advanced(simulation, 1.0, 0.05)
+    tau, decay = response_time, np.exp(-1 / response_time)
+    lasting = -np.expm1(-1 / response_time)
+    speed = tau * lasting if tau < 100 else 1 - 1 / (2 * tau)
+    way = tau * (1 - tau * lasting) if tau < 100 else 0.5 - 1 / (6 * tau)
+    velocity = simulation.particles.whole("tracers", "velocity", 1.0)
+    assert decay >= 0
+    np.testing.assert_allclose(velocity, np.tile(gravity * speed, (10, 1)), rtol=1e-7, atol=1e-15)
+    np.testing.assert_allclose(
+        positions(simulation) - before, np.tile(gravity * way, (10, 1)), rtol=1e-6, atol=1e-12
+    )
+
+
+def test_particles_of_no_inertia_are_tracers_and_heavy_ones_go_straight(device):
+    sets = [
+        {"number": 50},
+        {"name": "light", "number": 50, "kind": "inertial", "response_time": 1e-7},
+        {"name": "heavy", "number": 50, "kind": "inertial", "response_time": 1e7},
+    ]
+    simulation = prepared(device, sets)
+    before = positions(simulation)
+    start = simulation.particles.whole("heavy", "velocity", 0.0)
+    advanced(simulation, 1.0, 0.05)
+    assert np.abs(positions(simulation) - positions(simulation, "light")).max() < 1e-5
+    assert np.abs(before + start - positions(simulation, "heavy")).max() < 1e-5
+
+
+@pytest.mark.parametrize("response_time", [None, 0.02, 0.3, 50.0])
+def test_a_step_is_exact_for_a_velocity_that_is_linear_in_time(response_time):
+    """Steps of different sizes: integrals by the midpoint rule in very many parts."""
+    before, step, slope, last, own = 0.03, 0.05, 1.7, 0.4, -0.2
+    n, earlier = last, last - slope * before
+    a, b, c, d, e, f = step_numbers(step, before, response_time)
+    times = (np.arange(100000) + 0.5) * step / 100000
+    driving = n + slope * times
+    if response_time is None:
+        moved = a * own + b * n + c * earlier
+        assert moved == pytest.approx(driving.mean() * step, rel=1e-12)
+        return
+    kernel = np.exp((times - step) / response_time)
+    velocity = own * np.exp(-step / response_time)
+    velocity += (driving * kernel).sum() / response_time * step / 100000
+    way = own * response_time * -np.expm1(-step / response_time)
+    way += (driving * -np.expm1((times - step) / response_time)).sum() * step / 100000
+    assert d * own + e * n + f * earlier == pytest.approx(velocity, rel=1e-7)
+    assert a * own + b * n + c * earlier == pytest.approx(way, rel=1e-7)
+
+
+def test_schedules_give_the_same_bits(device):
+    sets = [
+        {"number": 300},
+        {"name": "h", "number": 7, "kind": "inertial", "response_time": 0.2},
+    ]
+    found = [
+        advanced(prepared(device, sets, run={"schedule": schedule}), 2.0, 0.05)
+        for schedule in ("serial", "overlap")
+    ]
+    for name in ("tracers", "h"):
+        one, other = (positions(simulation, name) for simulation in found)
+        assert (one == other).all()
+
+
+def test_places_depend_on_seed_and_identity_alone():
+    whole = first_places(ParticleSet(number=150000, seed=3), 0, 150000, BOX)
+    part = first_places(ParticleSet(number=150000, seed=3), 60000, 140001, BOX)
+    assert (whole[:, 60000:140001] == part).all()
+    assert (whole >= 0).all() and (whole < 2 * np.pi).all()
+    assert np.abs(whole.mean(axis=1) - np.pi).max() < 0.02
+    pairs = ParticleSet(number=150000, separation=0.25)
+    whole = first_places(pairs, 0, 150000, BOX)
+    assert (first_places(pairs, 3, 140001, BOX) == whole[:, 3:140001]).all()
+    distances = np.linalg.norm(whole[:, 1::2] - whole[:, ::2], axis=0)
+    np.testing.assert_allclose(distances, 0.25)
+
+
+def test_spline_factors_undo_the_b_spline():
+    values = np.random.default_rng(0).random(12)
+    modes = np.fft.rfft(values) * spline_factors(12, 3.0, 2 * np.pi / 3.0 * np.arange(7))
+    c = np.fft.irfft(modes, 12)
+    np.testing.assert_allclose((np.roll(c, 1) + 4 * c + np.roll(c, -1)) / 6, values)
+
+
+CASE = """
+solver = "spectral"
+grid.points = 8
+equation.viscosity = 0.1
+initial.flow = "taylor-green"
+time.end = 1
+"""
+
+
+def test_cases_with_particles_are_written_and_read():
+    text = (
+        CASE + '[[particles]]\nnumber = 4\nrecord = ["pressure"]\n[[particles]]\n'
+        'name = "b"\nnumber = 6\n'
+    )
+    case = parse_case(text)
+    assert [one.number for one in case.particles] == [4, 6]
+    assert parse_case(case.to_toml()) == case
+    assert "particles" not in parse_case(CASE).to_toml()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ("number = 0", "particles[1].number"),
+        ('number = 2\nkind = "inertial"', "response_time"),
+        ("number = 2\nresponse_time = 0.1", "response_time"),
+        ("number = 2\ngravity = [0, 0, 1]", "gravity"),
+        ("number = 3\nseparation = 0.1", "separation"),
+        ('number = 2\nrecord = "pressure"', "particles[1].record"),
+        ('number = 2\nrecord = ["position"]', "position"),
+        ("number = 2\n[[particles]]\nnumber = 2", "two sets"),
+        ('number = 2\n[run]\nresidency = "host"', "run.residency"),
+        ('number = 2\n[run]\ndecomposition = "pencil"', "run.decomposition"),
+    ],
+)
+def test_what_does_not_combine_is_refused(settings, named):
+    with pytest.raises(InputError) as error:
+        parse_case(f"{CASE}[[particles]]\n{settings}\n")
+    assert named in str(error.value) and "\n" not in str(error.value)
+
+
+def test_unknown_names_and_places_are_refused(device):
+    with pytest.raises(InputError, match=r"particles\[1\].record: 'vortcity'"):
+        prepared(device, {"number": 2, "record": ["vortcity"]})
+    simulation = prepared(device, {"number": 2}, points=8)
+    with pytest.raises(InputError, match="there are: tracers"):
+        positions(simulation, "others")
+    with pytest.raises(InputError, match=r"shape \(2, 3\)"):
+        simulation.place_particles("tracers", np.zeros((3, 3)))
+
+
+def test_statistics_of_paths_that_are_known():
+    times = 0.01 * np.arange(400)
+    phases = np.random.default_rng(1).random((1, 500, 1)) * 2 * np.pi
+    waves = np.cos(times[:, None, None] * 2 + phases + np.array([0.0, 1.0, 2.0]))
+    accelerations = particle_statistics.acceleration(times, waves)
+    variance, flatness = particle_statistics.acceleration_moments(accelerations)
+    assert variance == pytest.approx(2.0, rel=0.1)
+    assert flatness == pytest.approx(1.5, rel=0.1)  # of a sine
+    lags, values = particle_statistics.structure_function(times, waves)
+    np.testing.assert_allclose(values[:150], 1 - np.cos(2 * lags[:150]), atol=0.1)
+    lags, values = particle_statistics.autocorrelation(times, waves)
+    np.testing.assert_allclose(values[:150], np.cos(2 * lags[:150]), atol=0.15)
+    places = np.zeros((5, 4, 3))
+    places[:, 1, 0], places[:, 3, 2] = np.arange(5), 2.0
+    np.testing.assert_allclose(
+        particle_statistics.pair_dispersion(places), (np.arange(5) ** 2 + 4) / 2
+    )
+    with pytest.raises(InputError, match="equidistant"):
+        particle_statistics.acceleration(np.array([0, 1, 3.0]), waves[:3])
