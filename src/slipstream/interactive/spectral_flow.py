@@ -376,6 +376,19 @@ class Flow(InteractiveSimulation):
         key = f"fields[{name!r}]"
         self._spectral.warn(self._spectral.set_points(self._parts()[name], values, key))
 
+    def _at_own_points(self, view: FieldView, values: Any) -> Any:
+        from slipstream.spectral.resampling import is_other_resolution, resampled, text_of
+
+        lead, grid = view.global_shape[:-3], view.global_shape[-3:]
+        shape = tuple(values.shape[len(lead) :])
+        if tuple(values.shape[: len(lead)]) != lead or not is_other_resolution(shape, grid):
+            return values
+        host = np.asarray(self.device.to_host(values)).reshape(-1, *shape)
+        box = self._layout().boxes[self.rank]
+        parts = [resampled(functools.partial(_planes, one), shape, grid, box) for one in host]
+        self._spectral.warn([text_of(f"fields[{view.name!r}]: the array", shape, grid)])
+        return np.stack(parts).reshape(view.shape)
+
     def _set_initial(self) -> None:
         for name, given in self._given.items():
             view = self.fields[name]
@@ -688,6 +701,10 @@ class ModesView(KnownAttributes):
 # Of adaptive steps, where none is given.
 _COURANT = 0.8
 _AT_REST = {"flow": "formula", "fields": {}}
+
+
+def _planes(values: np.ndarray, low: int, high: int) -> np.ndarray:
+    return values[low:high]
 
 
 def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Array:

@@ -585,10 +585,6 @@ class SpectralSimulation(Simulation):
         if self.particles.set_places(one, values):
             self._record()
 
-    @property
-    def path_kinds(self) -> Sequence[str]:
-        return [one.store for one in self.case.particles]
-
     def paths(self, kind: str) -> Iterator[Field]:
         yield from self.particles.sample(kind.removeprefix("particles_"), self.time)
 
