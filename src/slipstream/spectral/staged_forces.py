@@ -4,8 +4,9 @@ Both need sums over modes of the stage, over all ranks, so that a step is run su
 (`SpectralStep.record_parts`), and the sums are made in between.
 
 Constant power: f = a u in some shells, with a so that <u . f> is what is asked for, at every
-substage (Machiels, Phys. Rev. Lett. 79, 3411, 1997). With a power P_i for each component the force is the solenoidal part of (a_1 u_1, a_2 u_2,
-a_3 u_3), where a is the solution of M a = P, M_ij = <u_i (e_j u_j without its gradient)_i>.
+substage (Machiels, Phys. Rev. Lett. 79, 3411, 1997). With a power P_i for each component the force
+is the solenoidal part of (a_1 u_1, a_2 u_2, a_3 u_3), where a is the solution of M a = P, and
+M_ij = <u_i (e_j u_j without its gradient)_i>.
 
 Constant energy: the force L u in a shell, with L so that the energy of the shell stays r^2 / 2.
 With v = u exp(-int L dt) the equation v' = (|v| / r) N(r v / |v|) has no L any more, and the same
