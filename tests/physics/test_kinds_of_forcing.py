@@ -113,6 +113,14 @@ def test_a_scalar_gets_its_power(device, power):
     assert after - before == pytest.approx(0.1, rel=1e-6)  # a method of the fourth order
 
 
+def test_a_component_may_get_no_power(device):
+    simulation = start(device, POWERED, "equation.viscosity=0.05")
+    simulation.warnings()
+    assert simulation.diagnostics()["injection"] == pytest.approx(0.08, rel=1e-12)
+    simulation.advance(0.01)
+    assert not [one for one in simulation.warnings() if "too little" in one]
+
+
 def test_constant_power_needs_a_flow(device):
     simulation = start(
         device,

@@ -173,7 +173,9 @@ class ConstantPowerForce:
         if scale > 0:
             factors = np.linalg.lstsq(work / scale, powers / scale, rcond=1e-10)[0]
         got = work @ factors
-        self._take(float(got.sum()), bool(np.allclose(got, powers, rtol=1e-6, atol=0)))
+        self._take(
+            float(got.sum()), bool(np.allclose(got, powers, rtol=0, atol=1e-6 * powers.max()))
+        )
         for part in self._band.parts:
             each = part.module.asarray(factors)[:, None, None, None]
             force = part.inside * each * part.of(fields)
