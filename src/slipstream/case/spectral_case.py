@@ -673,6 +673,10 @@ class SpectralCase(Case):
             )
         return self
 
+    @property
+    def path_kinds(self) -> tuple[str, ...]:
+        return tuple(one.store for one in self.particles)
+
     def interval(self, kind: str) -> float | None:
         own = {one.store: one.interval for one in self.particles}
         return own[kind] if kind in own else super().interval(kind)
