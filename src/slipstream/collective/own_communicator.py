@@ -304,7 +304,11 @@ class OwnCommunicator(MPI.Intracomm):
 
         It is freed some time after this.
         """
-        made = lend(self.part(number), f"part of {self.size} ranks")
+        self.meet()
+        # Plain: what is lent duplicates it, which `_kept` communicators do not allow.
+        part = MPI.Intracomm(MPI.Intracomm.Split(self, number))
+        self._handles.append(part)
+        made = lend(part, f"part of {self.size} ranks")
         made.owner = self
         return made
 
