@@ -18,6 +18,7 @@ import tempfile
 import time as clock
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rich import box
@@ -284,7 +285,9 @@ def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
         return (clock.perf_counter() - began) / _PROBE
 
     per_byte = on_first_rank(comm, probe)
-    for kind, make in (("fields", simulation.fields), ("checkpoint", simulation.checkpoint)):
+    paths = {kind: partial(simulation.paths, kind) for kind in simulation.case.path_kinds}
+    kinds = {"fields": simulation.fields, "checkpoint": simulation.checkpoint, **paths}
+    for kind, make in kinds.items():
         began, size, files = clock.perf_counter(), 0, 0
         for one in make():
             size += one.data.nbytes
@@ -334,7 +337,7 @@ def _sizes(
     """
     sizes, files = {}, {}
     for kind, count in counts.items():
-        places = [folder / name for name in _NAMES.get(kind, ())]
+        places = [folder / name for name in _NAMES.get(kind, (f"{kind}.zarr",))]
         if count:
             sizes[kind] = sum(sum(_sizes_in(place).values()) for place in places) / count
             files[kind] = sum(_repeated(_sizes_in(place)) for place in places) / count

@@ -53,7 +53,7 @@ class Band:
         """Return this rank's sum of squares of some fields over each shell of the band."""
         total = np.zeros(max((part.shells for part in self.parts), default=0))
         for part in self.parts:
-            square = 0
+            square: Any = 0
             for field in fields:
                 mode = part.of(field)
                 square = square + mode.real**2 + mode.imag**2
@@ -89,13 +89,13 @@ class _Part:
         inside = (number >= low) & (number <= high) if shells else square > 0
         self.shells = high - low + 1
         self.places = tuple(device.array(place) for place in np.ix_(*places))
-        self.shell = device.array(np.where(inside, number - low if shells else 0, 0))
+        self.shell: Any = device.array(np.where(inside, number - low if shells else 0, 0))
         self.inside = device.array(inside)
         self.weight = device.array(inside * waves.multiplicity[places[2]])
         self.wavevector = [device.array(one) for one in (kx, ky[:, None], kz[:, None, None])]
         self.square = device.array(np.where(square > 0, square, 1.0))
 
-    def of(self, field: Array) -> Array:
+    def of(self, field: Array) -> Any:
         """Return these modes of a field, in double precision."""
         return self._flow.modes_of(field)[self.places].astype(complex)
 
@@ -140,16 +140,16 @@ class ConstantPowerForce:
 
     def _set_each(self, fields: Array, powers: np.ndarray) -> None:
         size = len(fields)
-        work = np.zeros((size, size))
+        own = np.zeros((size, size))
         for part in self._band.parts:
             modes = [part.of(field) for field in fields]
             for i, j in np.ndindex(size, size):
                 share = float(i == j) - part.wavevector[i] * part.wavevector[j] / part.square
                 product = modes[i].real * modes[j].real + modes[i].imag * modes[j].imag
-                work[i, j] += float((part.weight * share * product).sum())
-        work = sum_over_ranks(self._comm, work)
+                own[i, j] += float((part.weight * share * product).sum())
+        work: np.ndarray = sum_over_ranks(self._comm, own)
         scale = float(np.abs(work).max())
-        factors = np.zeros(size)
+        factors: np.ndarray = np.zeros(size)
         if scale > 0:
             factors = np.linalg.lstsq(work / scale, powers / scale, rcond=1e-10)[0]
         got = work @ factors

@@ -7,6 +7,8 @@ from slipstream import particle_statistics
 from slipstream.case import make_case, parse_case
 from slipstream.case.particle_tables import ParticleSet
 from slipstream.errors import InputError
+from slipstream.forecast.noted_steps import note_spectral
+from slipstream.running.output_writer import counts_until
 from slipstream.simulation import make_simulation
 from slipstream.spectral.particles import first_places, spline_factors, step_numbers
 
@@ -266,6 +268,17 @@ def test_what_does_not_combine_is_refused(settings, named):
     with pytest.raises(InputError) as error:
         parse_case(f"{CASE}[[particles]]\n{settings}\n")
     assert named in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_is_said_before_a_run_counts_paths_and_forecasts_refuse_particles():
+    text = (
+        f"{CASE}[[particles]]\nnumber = 2\ninterval = 0.25\n[[particles]]\nname = 'b'\nnumber = 2\n"
+    )
+    case = parse_case(text)
+    counts = counts_until(case, 1.0)
+    assert counts["particles_tracers"] == 5 and counts["particles_b"] == 1
+    with pytest.raises(InputError, match="particles: forecasts"):
+        note_spectral(case, None, 1)
 
 
 def test_unknown_names_and_places_are_refused(device):
