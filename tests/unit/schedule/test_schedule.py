@@ -255,6 +255,7 @@ class CapturingDevice(HostDevice):
     """A CPU whose steps are committed as those of a GPU."""
 
     kind = "cuda"
+    has_graphs = True
 
     def stream(self, urgent=False):
         return CapturingStream()

@@ -33,6 +33,8 @@ class AsGpu(HostDevice):
 class SameGpu(AsGpu):
     """Objects that all mean one GPU, as those of CUDA with the same ordinal."""
 
+    has_graphs = True
+
     def __eq__(self, other):
         return isinstance(other, SameGpu)
 
