@@ -120,11 +120,10 @@ def measured(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -
 
     seconds(2)
     found: list[float] = []
-    shortest = seconds(1)
+    longest = seconds(1)
     while len(found) < FEWEST or (len(found) < ROUNDS and not is_over()):
-        # On a machine that is busy, one step may take as long as many.
-        longest = max(shortest, *found[-1:]) if found else shortest
         found.append(seconds(max(1, int(SECONDS / (count * longest)))))
+        longest = max(longest, found[-1])  # a busy machine has single steps that take long
     return found
 
 

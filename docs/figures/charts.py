@@ -49,25 +49,30 @@ def headlines(folder: Path) -> Chart:
 
 
 def turbulence(folder: Path) -> Chart:
-    """Draw the time of a step on some GPUs, each with the date of its record."""
-    bars = {
-        "512³, 1 GPU": ("headlines-1-h200", "DNS 512³, 1 GPU: step"),
-        "512³, 2 GPUs": ("headlines-2-h200", "DNS 512³, 2 GPUs: step"),
-        "512³, 4 GPUs": ("dns-512-r4-h200", "seconds per step"),
-        "1024³, 1 GPU": ("dns-1024-r1-h200", "seconds per step"),
-        "1024³, 2 GPUs": ("headlines-2-h200", "DNS 1024³, 2 GPUs: step"),
-        "1024³, 4 GPUs": ("dns-1024-r4-h200", "seconds per step"),
+    """Draw the time of a step against the number of GPUs."""
+    lines = {
+        "512³": ("dns-512-r1-h200", "dns-512-r2-h200", "dns-512-r4-h200"),
+        "1024³": ("dns-1024-r1-h200", "dns-1024-r4-h200"),
     }
-    figure, axes = plt.subplots(figsize=(7, 2.8))
-    draw_bars(axes, bars, COLOURS["turbulence"])
-    axes.set(xlabel="ms per step")
+    figure, axes = plt.subplots(figsize=(6, 3.6))
+    for points, names in lines.items():
+        check_one_version(*names)
+        ranks = [record(name)["result"]["ranks"] for name in names]
+        times = [1e3 * record(name)["result"]["seconds per step"] for name in names]
+        axes.plot(ranks, times, "o-", color=COLOURS["turbulence"])
+        axes.plot(ranks, times[0] / np.array(ranks), ":", color=GREY)
+        axes.annotate(f" {points}", (ranks[-1], times[-1]), va="center")
+        axes.annotate(" ideal", (ranks[-1], times[0] / ranks[-1]), va="center", color=GREY)
+    axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="ms per step", xlim=(0.9, 5.5))
+    axes.set_xticks([1, 2, 4], ["1", "2", "4"])
+    axes.minorticks_off()
+    axes.set_yticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
     return save(
         figure,
         folder,
         "turbulence",
-        "A second-order step of Navier-Stokes in double precision, 16 transforms. Records of"
-        " different dates are of different versions, so do not read scaling from them.",
-        *dict.fromkeys(name for name, _ in bars.values()),
+        "A second-order step of Navier-Stokes in double precision, 16 transforms.",
+        *(name for names in lines.values() for name in names),
     )
 
 
@@ -90,6 +95,13 @@ def transforms(folder: Path) -> Chart:
         "Forward transforms of 1024³ points in slabs, double precision unless single is stated.",
         *(name for name, _ in bars.values()),
     )
+
+
+def check_one_version(*names: str) -> None:
+    """Refuse to join figures of different versions by a line."""
+    commits = {record(name)["commit"] for name in names}
+    if len(commits) > 1:
+        raise ValueError(f"{names} are of different versions")
 
 
 def draw_bars(axes: plt.Axes, bars: dict[str, tuple[str, str]], colour: str) -> None:
@@ -115,6 +127,7 @@ def draw_bars(axes: plt.Axes, bars: dict[str, tuple[str, str]], colour: str) -> 
 def rock(folder: Path) -> Chart:
     """Draw updates of pores per second against the number of GPUs."""
     names = [f"lattice-645-r{ranks}-h200" for ranks in (1, 2, 4)]
+    check_one_version(*names)
     ranks = [record(name)["result"]["ranks"] for name in names]
     rates = [record(name)["result"]["rows"][0]["MLUPS"] / 1e3 for name in names]
     figure, axes = plt.subplots(figsize=(6, 3.2))
@@ -172,6 +185,7 @@ def processors(folder: Path) -> Chart:
     """Draw transforms on two cores as multiples of FFTW's measured plans."""
     sizes = (64, 96, 128, 192, 256)
     names = [f"fft-{size}-2cores" for size in sizes]
+    check_one_version(*names)
     figure, axes = plt.subplots(figsize=(6, 3))
     comparisons = [record(name)["result"]["comparison"] for name in names]
     ratios = [one["slipstream"]["pair / plain pair"] for one in comparisons]

@@ -11,6 +11,7 @@ from slipstream.collective import sum_over_ranks
 from slipstream.equations import Model, Scalar, laplacian
 from slipstream.errors import RunError
 from slipstream.report.solver_texts import result_texts
+from slipstream.spectral.cfl import stable_courant
 
 N = 16
 RANDOM = {"velocity": ["5*sin(2*y)", "5*sin(z + 1)", "5*cos(x + y)"]}
@@ -136,6 +137,40 @@ def test_a_fixed_step_has_a_courant_number_and_is_warned_of_if_it_is_large(comm,
     )
     most, when = result_texts(sim.solver, 1.0, 1)["largest Courant number"]
     assert float(most) >= float(f"{10 * expected:.3g}") and when.startswith("at t = ")
+    # Of N points, the waves of up to N/3 are kept.
+    limit = math.sqrt(8) / (2 * math.pi * ((N - 1) // 3) / N)
+    assert when.endswith(f"stable with rk4 up to about {limit:.2g}")
+
+
+@pytest.mark.one_rank
+@pytest.mark.parametrize("integrator", ["rk3", "jst4", "etdrk4", "rk2"])
+def test_waves_are_stable_up_to_the_courant_number_that_is_told(device, integrator):
+    """A wave that a uniform wind carries keeps its energy below the limit, and grows above it."""
+
+    def growth(courant):
+        sim = Turbulence(
+            points=[N, 1, 1],
+            viscosity=0,
+            scalars=1,
+            step=courant * 2 * math.pi / N,
+            comm=None,
+            integrator=integrator,
+            device=device,
+            initial={"velocity": ["1", "0", "0"], "scalar": f"cos({(N - 1) // 3}*x)"},
+        )
+        limit = stable_courant(sim.solver.problem)
+        before = sim.diagnostics["scalar_energy"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sim.step(20)
+        return sim.diagnostics["scalar_energy"] / before, limit
+
+    if integrator == "rk2":
+        assert growth(0.3)[1] == 0 and growth(0.3)[0] > 1
+        return
+    _, limit = growth(0.1)
+    assert growth(0.98 * limit)[0] <= 1 + 1e-12
+    assert growth(1.04 * limit)[0] > 1.5
 
 
 def test_adaptive_steps_have_the_courant_number_that_was_asked_for(comm, device):

@@ -10,7 +10,10 @@ import zarr
 from field_values import coordinates, formulas, largest_error
 from flows import modes_of, points_of, start
 from numpy_calculus import Calculus
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
+from slipstream.interactive.loading import load
+from slipstream.spectral.resampling import resampled
 
 FORMULAS = {
     "velocity": ["sin(y + z)", "cos(x) + 0.5*sin(2*z)", "sin(x - 2*y)"],
@@ -96,6 +99,55 @@ def test_vectors_of_a_file_lose_their_gradient_part(device, tmp_path, precision)
     modes *= np.logical_and.outer(np.logical_and.outer(inside[0], inside[1]), inside[2])
     error = np.abs(points_of(simulation) - box.points(modes)).max()
     assert error <= (5e-6 if precision == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("points", [(6, 10, 8), (24, 40, 32)])
+def test_points_of_another_resolution_keep_the_modes_of_both_grids(tmp_path, points):
+    """Of waves that both grids hold all is kept; of one beyond the coarser grid, nothing."""
+
+    def waves(shape, highest):
+        z, y, x = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in shape), indexing="ij")
+        found = 0.3 + np.sin(x + y) * np.cos(z) + 0.5 * np.cos(2 * y - x)
+        return found + 0.1 * np.sin(highest * y)
+
+    highest = 3 if points[0] < 12 else 17
+    np.savez(tmp_path / "scalar.npz", scalar=waves(points, highest))
+    settings = ("grid.points=[16, 20, 12]", "equation.scalars=1", "initial.flow=file")
+    simulation = start("cpu", *settings, f"initial.path={tmp_path / 'scalar.npz'}")
+    (field,) = (one.data for one in simulation.fields() if one.name == "scalar")
+    expected = waves((12, 20, 16), highest if highest == 3 else 0)
+    np.testing.assert_allclose(field, expected, rtol=0, atol=1e-13)
+    said = simulation.warnings()
+    assert any("taken to the 16 x 20 x 12 of the grid by its modes" in one for one in said)
+    sim = load(simulation.case, comm=None, device="cpu")
+    with pytest.warns(RuntimeWarning, match=r"fields\['scalar'\]: the array has .* by its modes"):
+        sim.fields["scalar"][...] = 2 * waves(points, highest)
+    sim.fields["scalar"] /= 2
+    np.testing.assert_allclose(sim.fields["scalar"], expected, rtol=0, atol=1e-13)
+
+
+def test_each_rank_gets_the_bits_of_the_whole():
+    values = np.random.default_rng(1).random((6, 10, 8))
+    grid = (12, 20, 16)
+
+    def part(box):
+        return resampled(lambda low, high: values[low:high], values.shape, grid, box)
+
+    everything = part(Box((0, 0, 0), grid))
+    for start_of, stop in (
+        ((3, 0, 0), (7, 20, 16)),
+        ((0, 5, 4), (12, 9, 16)),
+        ((2, 2, 2), (2, 2, 2)),
+    ):
+        box = Box(start_of, stop)
+        np.testing.assert_array_equal(part(box), everything[box.slices()])
+    back = resampled(
+        lambda low, high: everything[low:high], grid, values.shape, Box((0,) * 3, values.shape)
+    )
+    modes = np.fft.fftn(values)
+    for axis, n in enumerate(values.shape):  # which have no direction
+        modes[(slice(None),) * axis + (n // 2,)] = 0
+    np.testing.assert_allclose(back, np.fft.ifftn(modes).real, rtol=0, atol=1e-14)
 
 
 UNFIT = [

@@ -13,6 +13,8 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 BAND = 'forcing={ kind = "linear", rate = 0.3, shells = [1, 1] }'
 HELD = 'forcing={ kind = "constant-energy", shells = [1, 2] }'
 POWERED = 'forcing={ kind = "linear", injection = [0.05, 0.03, 0.0], shells = [1, 2] }'
+# In the first of its intervals, in which the force is linear in time.
+DRAWN = 'forcing={ kind = "random", amplitude = 1.0, correlation_time = 2.0 }'
 ABC = ("initial.flow=abc", "equation.viscosity=0.05")
 
 
@@ -100,6 +102,17 @@ def test_each_component_gets_its_power(device, precision, shells):
         simulation.advance(0.01)
 
 
+@pytest.mark.parametrize("power", ["0.1", "[0.1]"])
+def test_a_scalar_gets_its_power(device, power):
+    settings = ("equation.scalars=1", "equation.diffusivity=0", "initial.flow=formula")
+    initial = 'initial.fields={ velocity = ["0", "0", "0"], scalar = "1 + cos(x)" }'
+    force = f'forcing={{ kind = "linear", injection = {power}, field = "scalar" }}'
+    simulation = start(device, *settings, initial, force)
+    before = simulation.diagnostics()["scalar_energy"]
+    after = advance(simulation, 10, 0.1).diagnostics()["scalar_energy"]
+    assert after - before == pytest.approx(0.1, rel=1e-6)  # a method of the fourth order
+
+
 def test_constant_power_needs_a_flow(device):
     simulation = start(
         device,
@@ -168,6 +181,7 @@ def test_magnetic_and_kinetic_shells_keep_theirs(device):
         (POWERED, ("time.integrator=rk3",), 3),
         (POWERED, ("time.integrator=etdrk4",), 4),
         (BAND, ("time.integrator=rk3",), 3),
+        (DRAWN, ("time.integrator=rk3",), 2),
     ],
 )
 def test_forces_have_the_order_of_the_integrator(device, force, numerics, order):
@@ -302,6 +316,34 @@ def test_forces_add_up(device):
     # Two tables with the same seed are independent.
     assert np.abs(both - after(other)).max() > 0.01e-3
     assert np.abs(both).max() > 0.01e-3
+
+
+def test_a_function_is_the_force_that_its_formula_is(device):
+    def after(forcing):
+        sim = Turbulence(
+            points=12,
+            viscosity=0.1,
+            step=0.1,
+            initial="abc",
+            forcing=forcing,
+            device=device,
+            comm=None,
+        )
+        sim.step(2)
+        return sim.fields["velocity"].gather()
+
+    formula = ["sin(y - 2*t)", "0", "0.2*cos(x)"]
+    wave = after({"kind": "formula", "formula": formula})
+    found = after(lambda x, y, z, t: (np.sin(y - 2 * t), 0, 0.2 * np.cos(x)))
+    np.testing.assert_allclose(found, wave, atol=1e-14)
+    steady = after({"kind": "formula", "formula": ["sin(y)", "0", "0"], "injection": 0.1})
+    found = after({"formula": lambda x, y, z: (np.sin(y), 0, 0), "injection": 0.1})
+    np.testing.assert_allclose(found, steady, atol=1e-14)
+
+
+def test_a_function_of_another_program_is_asked_for(device):
+    with pytest.raises(InputError, match=r"forcing\.formula: 'python:gone' was given by a Python"):
+        start(device, 'forcing={ kind = "formula", formula = "python:gone" }')
 
 
 def test_a_setting_of_one_of_several_forces_changes(device):

@@ -232,6 +232,11 @@ class Case(Table):
             inputs["equation.model"] = Path(model.rpartition(":")[0])
         return inputs
 
+    @property
+    def path_kinds(self) -> tuple[str, ...]:
+        """The kinds of output that are paths of particles."""
+        return ()
+
     def interval(self, kind: str) -> float | None:
         """Return the interval of some output; None if there is none."""
         return self.output.interval(kind)

@@ -204,7 +204,7 @@ class SpectralInitial(Initial):
     path: Annotated[str, Field(min_length=1)] | None = Key(
         None,
         'of "file": a run\'s folder, zarr folder, HDF5 or .npz file, with arrays velocity_x, ... at'
-        " the points of this grid",
+        " the points of this grid, or at more or fewer in the same proportions",
         example="runs/earlier",
     )
     time: Annotated[int, Field(ge=0)] | None = Key(
@@ -672,6 +672,10 @@ class SpectralCase(Case):
                 " slab"
             )
         return self
+
+    @property
+    def path_kinds(self) -> tuple[str, ...]:
+        return tuple(one.store for one in self.particles)
 
     def interval(self, kind: str) -> float | None:
         own = {one.store: one.interval for one in self.particles}

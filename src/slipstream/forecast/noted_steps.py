@@ -48,6 +48,11 @@ def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCou
 
 def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 0) -> NotedSteps:
     """Return a step that follows another, of one rank; raises what `spectral_counts` does."""
+    if case.particles:
+        raise InputError(
+            "particles: forecasts leave them out; accepted: a case without (--set particles=[]), to"
+            " whose step they add a transform of three fields and their interpolation"
+        )
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
     device = noting_device(machine, ranks)
     described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))

@@ -389,7 +389,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     def _as_part(self, values: Any) -> Array:
         """Return this rank's part as an array of the device, or of the host."""
         simulation = self._simulation
-        array = self._as_array(values)
+        array = simulation._at_own_points(self, self._as_array(values))
         if array.ndim and tuple(array.shape) != self.shape:
             whose = "" if simulation.ranks == 1 else f" on rank {simulation.rank} of the"
             hint = ""

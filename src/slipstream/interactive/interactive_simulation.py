@@ -734,6 +734,10 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Set a field at this rank's points. Collective."""
         raise InputError(f"fields[{name!r}] can be read only")
 
+    def _at_own_points(self, view: FieldView, values: Any) -> Any:
+        """Return values to set at this rank's points, where they are a whole field of others."""
+        return values
+
     def _field_dtype(self, name: str) -> np.dtype:
         """Return the type of a field's values."""
         precision = self.solver.case.numerics.precision  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import functools
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -49,6 +49,10 @@ _KEYS = argument_keys(
     SpectralCase,
     ("grid", "time.step", "time.cfl", "time.max_step", "time.integrator", "numerics"),
 )
+
+
+_Force: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
+ForcesGiven: TypeAlias = _Force | Sequence[_Force] | None
 
 
 class Flow(InteractiveSimulation):
@@ -95,9 +99,11 @@ class Flow(InteractiveSimulation):
         a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
         by field, an array of this rank's part, a function of x, y and z (arrays that broadcast to
         this rank's part), or formulas as text. By default all fields are zero.
-    forcing : str, mapping or list of these, optional
-        The kind, such as "abc", or the table ``forcing`` of a case:
-        ``{"kind": "abc", "amplitude": 0.1}``; several of them add up.
+    forcing : str, mapping, callable or list of these, optional
+        The kind, such as "abc"; the table ``forcing`` of a case, such as
+        ``{"kind": "abc", "amplitude": 0.1}``; or a function of x, y, z and t, or of x, y and z,
+        that returns the components at this rank's points. In a table a function may be the
+        formula. Several of them add up.
     particles : int, mapping or sequence of mapping
         The number of tracers that the flow carries, or tables as ``[[particles]]`` of a case:
         ``{"number": 1000, "kind": "inertial", "response_time": 0.1}``.
@@ -137,7 +143,7 @@ class Flow(InteractiveSimulation):
         plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
-        forcing: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+        forcing: ForcesGiven = None,
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -313,7 +319,7 @@ class Flow(InteractiveSimulation):
 
         It is ``time_step * (max(|u|/dx + |v|/dy + |w|/dz) + w)``, with the velocity at the start of
         the step before, or as it was set since, and the largest frequency w of the model's waves.
-        A fixed step is warned of above 1.
+        A fixed step is warned of above 1, or above the limit of stability if that is less.
         """
         step = self._ready().step_size()
         return self._spectral.courant_of(step)
@@ -369,6 +375,19 @@ class Flow(InteractiveSimulation):
         values = values if name in self._vectors() else values[None]
         key = f"fields[{name!r}]"
         self._spectral.warn(self._spectral.set_points(self._parts()[name], values, key))
+
+    def _at_own_points(self, view: FieldView, values: Any) -> Any:
+        from slipstream.spectral.resampling import is_other_resolution, resampled, text_of
+
+        lead, grid = view.global_shape[:-3], view.global_shape[-3:]
+        shape = tuple(values.shape[len(lead) :])
+        if tuple(values.shape[: len(lead)]) != lead or not is_other_resolution(shape, grid):
+            return values
+        host = np.asarray(self.device.to_host(values)).reshape(-1, *shape)
+        box = self._layout().boxes[self.rank]
+        parts = [resampled(functools.partial(_planes, one), shape, grid, box) for one in host]
+        self._spectral.warn([text_of(f"fields[{view.name!r}]: the array", shape, grid)])
+        return np.stack(parts).reshape(view.shape)
 
     def _set_initial(self) -> None:
         for name, given in self._given.items():
@@ -584,7 +603,7 @@ class Turbulence(Flow):
         plane: str = "2D3C",
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
-        forcing: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+        forcing: ForcesGiven = None,
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -684,6 +703,10 @@ _COURANT = 0.8
 _AT_REST = {"flow": "formula", "fields": {}}
 
 
+def _planes(values: np.ndarray, low: int, high: int) -> np.ndarray:
+    return values[low:high]
+
+
 def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Array:
     """Return this rank's part of a field from an array, or from a function of x, y and z."""
     if callable(given):
@@ -752,7 +775,11 @@ def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 def _forcing_tables(forcing: Any) -> Any:
     """Return the table ``forcing`` of a case, or several."""
     is_list = isinstance(forcing, list | tuple)
-    if is_list and all(isinstance(one, str | Mapping) for one in forcing) and forcing:
+    if (
+        is_list
+        and all(isinstance(one, str | Mapping) or callable(one) for one in forcing)
+        and forcing
+    ):
         tables = [_forcing_table(one) for one in forcing]
         return tables if len(tables) > 1 else tables[0]
     return _forcing_table(forcing)
@@ -761,12 +788,19 @@ def _forcing_tables(forcing: Any) -> Any:
 def _forcing_table(forcing: Any) -> dict[str, Any]:
     if isinstance(forcing, str):
         return {"kind": forcing}
+    if callable(forcing):
+        forcing = {"kind": "formula", "formula": forcing}
     formula = forcing.get("formula") if isinstance(forcing, Mapping) else forcing
     parts = formula if isinstance(formula, list | tuple) else [formula]
-    if any(map(callable, parts)):
+    if callable(formula):
+        from slipstream.spectral.given_functions import name_of
+
+        forcing = {"kind": "formula", **forcing, "formula": name_of(formula)}
+    elif any(map(callable, parts)):
         raise InputError(
-            "forcing: a function is not accepted; accepted: formulas of x, y, z and t as text, such"
-            " as {'kind': 'formula', 'formula': ['sin(y)', '0', '0']}"
+            "forcing: functions of single components are not accepted; accepted: one function of"
+            " x, y, z and t that returns all, or formulas as text, such as"
+            " {'kind': 'formula', 'formula': ['sin(y)', '0', '0']}"
         )
     if not isinstance(forcing, Mapping):
         raise InputError(

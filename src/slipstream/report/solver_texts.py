@@ -375,6 +375,15 @@ _LATTICE: Mapping[str, _Text] = {
     "ranks": _balance,
 }
 
+
+def _courant(fact: Fact, case: Case) -> tuple[str, str]:
+    limit, method = fact.get("limit"), fact.get("method")
+    text = f"what the flow carries is stable with {method} up to about {limit:.2g}"
+    if not limit:
+        text = f"without damping, what the flow carries grows slowly with {method}"
+    return f"{fact.value:.3g}", f"at t = {fact.get('time'):.4g}; {text}"
+
+
 # -- by name ---------------------------------------------------------------------------------------
 
 
@@ -394,7 +403,7 @@ _RESULTS: Mapping[str, _Row] = {
         "integral scale {integral_scale:.3g} over rms velocity {rms_velocity:.3g}",
     ),
     "Taylor Reynolds number": _taylor,
-    "largest Courant number": ("{0:.3g}", "at t = {time:.4g}"),
+    "largest Courant number": _courant,
     "least kmax_eta": lambda fact, case: (
         below(fact.value, 1),
         f"at t = {fact.get('time'):.4g}; below 1 the smallest eddies are not resolved",

@@ -104,7 +104,7 @@ class OutputWriter:
         self.counts: dict[str, int] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
         # Which all ranks write, each its part.
-        self._paths = simulation.path_kinds
+        self._paths = case.path_kinds
         self._shared = [FIELDS_NAME, *(f"{kind}.zarr" for kind in self._paths)]
         start = simulation.time if earlier is None else earlier.time
         self._due = {
@@ -513,8 +513,8 @@ class OutputWriter:
 def counts_until(case: Case, length: float) -> dict[str, int]:
     """Return how many of each kind of output are written in a run of this length."""
     output, counts = case.output, {}
-    for kind in ("diagnostics", "spectra", "checkpoint", *STATISTICS, "fields"):
-        interval = output.interval(kind)
+    for kind in ("diagnostics", "spectra", "checkpoint", *STATISTICS, "fields", *case.path_kinds):
+        interval = case.interval(kind)
         counts[kind] = _how_often(interval, length)
         if interval is None and kind in ("spectra", *STATISTICS):
             counts[kind] = 0

@@ -18,6 +18,7 @@ import tempfile
 import time as clock
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rich import box
@@ -32,6 +33,7 @@ from slipstream.case.common_tables import Case
 from slipstream.collective import largest, on_first_rank, together
 from slipstream.device.private_cache import CODE_SUFFIXES, cache_folder
 from slipstream.errors import SlipstreamError
+from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.output_folder import claim_folder
 from slipstream.io.run_folder import OUTPUTS_NAME
@@ -284,7 +286,10 @@ def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
         return (clock.perf_counter() - began) / _PROBE
 
     per_byte = on_first_rank(comm, probe)
-    for kind, make in (("fields", simulation.fields), ("checkpoint", simulation.checkpoint)):
+    paths = {kind: partial(simulation.paths, kind) for kind in simulation.case.path_kinds}
+    kinds: dict[str, Callable[[], Iterator[Field]]]
+    kinds = {"fields": simulation.fields, "checkpoint": simulation.checkpoint, **paths}
+    for kind, make in kinds.items():
         began, size, files = clock.perf_counter(), 0, 0
         for one in make():
             size += one.data.nbytes
@@ -334,7 +339,7 @@ def _sizes(
     """
     sizes, files = {}, {}
     for kind, count in counts.items():
-        places = [folder / name for name in _NAMES.get(kind, ())]
+        places = [folder / name for name in _NAMES.get(kind, (f"{kind}.zarr",))]
         if count:
             sizes[kind] = sum(sum(_sizes_in(place).values()) for place in places) / count
             files[kind] = sum(_repeated(_sizes_in(place)) for place in places) / count

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time as clock
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -373,13 +373,8 @@ class Simulation(ABC):
         """Yield one kind of `STATISTICS`: small arrays, whole on every rank. Collective."""
         return iter(())
 
-    @property
-    def path_kinds(self) -> Sequence[str]:
-        """The kinds of output that are paths of particles, with an interval of the case each."""
-        return ()
-
     def paths(self, kind: str) -> Iterator[Field]:
-        """Yield positions, and what else is recorded, of particles by identity. Collective."""
+        """Yield what is recorded of a kind of paths, by identity. Collective."""
         return iter(())
 
     @abstractmethod

@@ -24,8 +24,12 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 # What a GPU has found is read as a whole up to this size: to make a maximum there takes longer.
 _BYTES_TO_READ = 1 << 16
-# The Courant number above which a fixed step is warned of.
+# The largest Courant number above which a fixed step is warned of.
 LARGEST = 1.0
+# By the number of substages, the largest frequency times the step at which waves do not grow. All
+# methods here take linear terms to the order of that number: the factor of a step is the beginning
+# of the series of exp(i y), which with two substages is larger than 1 for any y.
+_LARGEST_PHASES = {2: 0.0, 3: math.sqrt(3), 4: math.sqrt(8)}
 
 
 def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOperator) -> None:
@@ -60,12 +64,33 @@ def step_size(rate: float, time: SpectralTime) -> float:
     return min(step, time.max_step or math.inf)
 
 
-def too_large(courant: float, time: SpectralTime, now: float) -> list[str]:
-    """Return the warning of a fixed step with so large a Courant number at this time, if any."""
-    if not (time.step is not None and courant > LARGEST):
+def stable_courant(problem: SpectralProblem) -> float:
+    """Return the Courant number up to which waves that are carried do not grow, undamped.
+
+    A velocity u carries a wave of wavenumber k with the frequency k u: the Courant number times
+    the largest k dx that is kept. It is 0 for methods of two substages, with which such waves grow,
+    slowly, for any step.
+    """
+    geometry = problem.geometry
+    phases = [
+        2 * math.pi * float(np.abs(modes.wavenumbers()).max(initial=0.0)) / n
+        for modes, n in zip(geometry.modes, geometry.shape, strict=True)
+    ]
+    largest = max(phases)
+    return _LARGEST_PHASES[problem.method.substages] / largest if largest > 0 else math.inf
+
+
+def warned_courant(problem: SpectralProblem) -> float:
+    """Return the Courant number above which a fixed step is warned of."""
+    return min(LARGEST, stable_courant(problem) or LARGEST)
+
+
+def too_large(courant: float, most: float, time: SpectralTime, now: float) -> list[str]:
+    """Return the warning of a fixed step with a Courant number above `most` at a time, if any."""
+    if not (time.step is not None and courant > most):
         return []
     return [
-        f"time.step: {time.step:g} has a Courant number above {LARGEST:g}, where a flow may blow up"
+        f"time.step: {time.step:g} has a Courant number above {most:.3g}, where a flow may blow up"
         f" or lose its waves; a smaller step, or time.cfl in its place: {courant:.3g} at"
         f" t = {now:.4g}"
     ]

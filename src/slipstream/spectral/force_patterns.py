@@ -19,6 +19,7 @@ from slipstream.equations import Lowered
 from slipstream.equations.fourier_forms import COORDINATES, TIME, expanded
 from slipstream.spectral.formula_checks import check_periodic
 from slipstream.spectral.formula_parser import evaluator
+from slipstream.spectral.given_functions import GivenFunction
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_problem import FieldParts
 
@@ -39,10 +40,19 @@ class ForcePattern:
     is_solenoidal: bool = False
     # The number of the case's table of forcing, from 0; -1 for a source of the equations.
     table: int = -1
+    # In place of shapes, a function that a Python program gives.
+    given: GivenFunction | None = None
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a function of the coordinates."""
+        return self.shapes is not None or self.given is not None
 
     @cached_property
     def functions(self) -> list[Callable[..., Any]]:
         """The shapes as functions, see `evaluator`: made once, since some are called every step."""
+        if self.given is not None:
+            return [self.given.component(number) for number in range(len(self.components))]
         return [evaluator(shape) for shape in self.shapes or ()]
 
 

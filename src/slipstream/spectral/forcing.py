@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import sympy
 
 from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import Forcing as ForcingTable
-from slipstream.collective import sum_over_ranks
+from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.equations import Lowered
 from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import TIME
@@ -37,6 +37,7 @@ from slipstream.spectral.formula_checks import (
     check_resolved,
 )
 from slipstream.spectral.formula_parser import parsed_components
+from slipstream.spectral.given_functions import GivenFunction, is_name
 from slipstream.spectral.initial_conditions.initial_flows import abc, taylor_green
 from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.linear_forces import rate_name
@@ -179,6 +180,8 @@ def _patterns_of_table(
                 f" {field.size}, or one"
             )
         return [ForcePattern(components, None, is_solenoidal=is_solenoidal, table=number)]
+    if is_name(settings.formula):
+        return _patterns_of_function(number, settings, key, field, model, method)
     of_kind = f"{key}.{settings.kind}"
     formulas = kind.formulas(settings, unit_wavenumbers(lengths))
     expressions = [sympy.Integer(0)] * len(model.components)
@@ -193,6 +196,29 @@ def _patterns_of_table(
             "leave out one of them"
         )
     return patterns_of(expressions, [components], model.vectors, method, number)
+
+
+def _patterns_of_function(
+    number: int,
+    settings: ForcingTable,
+    key: str,
+    field: FieldParts,
+    model: Lowered,
+    method: RungeKutta,
+) -> list[ForcePattern]:
+    components = tuple(range(field.first, field.first + field.size))
+    dropped = [place for place, one in enumerate(components) if one in model.dropped]
+    given = GivenFunction(str(settings.formula), f"{key}.formula", field.size, dropped)
+    if settings.injection is not None and given.has_time:
+        raise InputError(
+            f"{key}.injection: the strength cannot follow from a rate where the function has t; "
+            "leave out one of them"
+        )
+    # What depends on time is another one at each of the integrator's nodes.
+    nodes: list[int | None] = [*sorted(set(method.nodes))] if given.has_time else [None]
+    is_solenoidal = field.first in model.vectors
+    pattern = ForcePattern(components, None, is_solenoidal=is_solenoidal, table=number, given=given)
+    return [replace(pattern, node=node) for node in nodes]
 
 
 def forced_fields(tables: Tables, fields: Sequence[FieldParts], model: Lowered) -> list[FieldParts]:
@@ -253,8 +279,9 @@ class Forcing:
         self._patterns = list(zip((*forces, *sources), places, strict=True))
         self._factors = [array_function([TIME], pattern.factor) for pattern, _ in self._patterns]
         self._make_tables(forces, comm)
+        on_every_rank(comm, self._try_functions)
         for pattern, place in self._patterns:
-            if pattern.shapes is not None and pattern.node is None:
+            if pattern.is_function and pattern.node is None:
                 self._evaluate(pattern, place, 0.0)
         self.warnings = self._project(comm)
         for drawn in self._random.values():
@@ -282,13 +309,22 @@ class Forcing:
                 made = drawn(settings, pattern.table, key, flow, place)
                 self._random[pattern.table] = made
             elif settings.kind == "linear":
-                powered = ConstantPowerForce(settings, key, flow, place, comm)
+                removes = pattern.is_solenoidal
+                powered = ConstantPowerForce(settings, key, flow, place, comm, removes)
                 self._powered[pattern.table] = powered
         numbers = [n for n, one in enumerate(tables) if one.kind == "constant-energy"]
         self._energetic = {
             number: ConstantEnergyForce(tables[number], key_of(tables, number), held, flow, comm)
             for number, held in zip(numbers, flow.problem.held, strict=True)
         }
+
+    def _try_functions(self) -> None:
+        """Refuse functions of Python programs that do not give numbers. Does not communicate."""
+        device = self._flow.device
+        z, y, x = (device.array(axis[:1]) for axis in self._flow.problem.point_lines)
+        for pattern, _ in self._patterns:
+            for function in pattern.functions if pattern.given is not None else ():
+                function(x[None, None, :], y[None, :, None], z[:, None, None], device.array_module)
 
     def _project(self, comm: Comm) -> list[str]:
         """Return warnings of what the projection takes from formulas in the case. Collective."""

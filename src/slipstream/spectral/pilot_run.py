@@ -80,6 +80,7 @@ def run_pilot(simulation: SpectralSimulation, seconds: float) -> Pilot | None:
         "output.scalars=[]",
         "output.averages=[]",
         "output.movies=[]",
+        "particles=[]",
     ]
     if case.time.max_step is not None:
         # So that what bounds the steps of the case is seen here too.

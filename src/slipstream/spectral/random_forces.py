@@ -148,7 +148,7 @@ class OrnsteinUhlenbeckForce(RandomForce):
 
     def _begin(self) -> None:
         # Coefficients of mean square 1: those of the present state, and of the step before.
-        self.now: np.ndarray | None = None
+        self.now: Any = None
         self.before: np.ndarray | None = None
         self._places: tuple[Array, ...] = ()
 

@@ -159,8 +159,12 @@ class SpectralSimulation(Simulation):
         """Why the bits of the state depend on the number of ranks; empty if they do not."""
         if self.problem.wire is not None:
             return "what ranks exchange is rounded"
-        if any(one.power is not None or one.kind == "constant-energy" for one in self.case.forcing):
-            return "the force follows from a sum over ranks (forcing.injection)"
+        for number, settings in enumerate(self.case.forcing):
+            key = key_of(self.case.forcing, number)
+            if settings.injection is not None:
+                return f"the force follows from a sum over ranks ({key}.injection)"
+            if settings.kind == "constant-energy":
+                return f"the force follows from a sum over ranks ({key}.kind)"
         return ""
 
     @property
@@ -191,9 +195,10 @@ class SpectralSimulation(Simulation):
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
         first = [] if self._particles is None else [self._particles.record]
-        steps = [self.flow.record_step(first=first)]
         if self.problem.is_staged:
             steps = self.flow.record_parts(first)
+        else:
+            steps = [self.flow.record_step(first=first)]
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
@@ -234,9 +239,10 @@ class SpectralSimulation(Simulation):
             warnings += told
             self.step, self.time = checkpoint.step, checkpoint.time
             warnings += self._dropped(folder, stored)
-            if self._forcing:
+            forcing = self._forcing
+            if forcing:
                 warnings += on_every_rank(
-                    self.comm, lambda: self._forcing.begin(self.step, checkpoint, folder)
+                    self.comm, lambda: forcing.begin(self.step, checkpoint, folder)
                 )
         elif initial is not None:
             warnings += initial.warnings + initial.set(self.flow, self.comm)
@@ -361,8 +367,9 @@ class SpectralSimulation(Simulation):
             self.courant = None
             return
         self.courant, most = self.courant_of(time.step), self._largest_courant[0]
-        if most <= cfl.LARGEST:
-            self._warnings += cfl.too_large(self.courant, time, self._measured_at)
+        warned = cfl.warned_courant(self.problem)
+        if most <= warned:
+            self._warnings += cfl.too_large(self.courant, warned, time, self._measured_at)
         if self.courant > most:
             self._largest_courant = self.courant, self._measured_at
 
@@ -484,7 +491,7 @@ class SpectralSimulation(Simulation):
             self._writers[part.start, part.stop] = PointWriter(self.flow, self.flow.stage[part])
         writer = self._writers[part.start, part.stop]
         warnings = set_values(self.flow, values, key, self.comm, part.start, writer)
-        self.note_change()
+        self._note_fields()
         return warnings
 
     def read_modes(self, part: slice) -> Array:
@@ -500,7 +507,7 @@ class SpectralSimulation(Simulation):
         warnings = self._made_real(target, part.start, key)
         warnings += fit(self.flow, target, part.start, key, self.comm)
         self.device.run(self.device.copy(self.flow.state[part], target))
-        self.note_change()
+        self._note_fields()
         return warnings
 
     def _made_real(self, fields: Array, first: int, key: str) -> list[str]:
@@ -578,10 +585,6 @@ class SpectralSimulation(Simulation):
         if self.particles.set_places(one, values):
             self._record()
 
-    @property
-    def path_kinds(self) -> Sequence[str]:
-        return [one.store for one in self.case.particles]
-
     def paths(self, kind: str) -> Iterator[Field]:
         yield from self.particles.sample(kind.removeprefix("particles_"), self.time)
 
@@ -592,6 +595,12 @@ class SpectralSimulation(Simulation):
     def _recall_all(self, remembered: Mapping[str, Any]) -> None:
         for name, value in remembered.items():
             setattr(self, name, value)
+
+    def _note_fields(self) -> None:
+        """Note that fields have been set: of a start, with which particles begin. Collective."""
+        self.note_change()
+        if self._particles is not None and self.step == 0:
+            self._particles.take_velocities()
 
     def note_change(self) -> None:
         """Note that the state, or a setting, is another one."""
@@ -732,7 +741,8 @@ class SpectralSimulation(Simulation):
                 found[title] = Fact(self._scales[name], "", **self._scales)
         if self.courant is not None:
             most, time = self._largest_courant
-            found["largest Courant number"] = Fact(most, time=time)
+            limit, method = cfl.stable_courant(self.problem), self.problem.method.name
+            found["largest Courant number"] = Fact(most, time=time, limit=limit, method=method)
         if self.problem.wire is not None:
             found["largest wire error"] = Fact(self._largest_wire_error, wire=self.problem.wire)
         least, time = self._least_resolved

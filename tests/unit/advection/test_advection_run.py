@@ -41,6 +41,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
         "case.toml",
         "diagnostics.csv",
         "diagnostics.zarr",
+        "steps.csv",
         "run.json",
         "run.log",
         "report.html",

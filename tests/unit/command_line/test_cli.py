@@ -67,6 +67,7 @@ def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
         "case.toml",
         "diagnostics.csv",
         "diagnostics.zarr",
+        "steps.csv",
         "run.json",
         "run.log",
         "report.html",

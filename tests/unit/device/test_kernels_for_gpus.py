@@ -202,7 +202,7 @@ def advection_kernels(real):
     """Return what advection asks for: on a CPU, on a GPU, and on both."""
     devices = {"cpu": NotingDevice(tiled=False), "gpu": NotingDevice(tiled=True)}
     for strategy in ("single", "gpu", "hybrid-overlap"):
-        Advection((8, 9, 10), strategy=strategy, dtype=real, devices=devices)
+        Advection((8, 9, 10), strategy=strategy, dtype=real, devices=devices).digest_sum()
     return set(devices["cpu"].noted) | set(devices["gpu"].noted)
 
 
@@ -229,6 +229,7 @@ def lattice_kernels(real):
         flow.fields()
         flow.site_values(0, 1)
         flow.speed_sums(subdomain.box)
+        flow.digest_sum()
         acceleration = Acceleration(flow, 3, None)
         flow.advance(PERIOD)
         acceleration.measure(1.0)

@@ -15,6 +15,14 @@ DEVICE = HostDevice(threads=1)
 # Products of small primes, with programs of their own and without; primes that are radices; and
 # lengths that are convolutions.
 LENGTHS = (*range(1, 18), 31, 32, 48, 61, 64, 96, 100, 128, 192, 240, 67, 134, 211)
+# Those with programs of their own in one precision, but one in both: precision changes their lanes,
+# not their radices.
+CASES = [
+    (n, real)
+    for n in LENGTHS
+    for real in ("float64", "float32")
+    if n not in vector_fft._FIXED or n == 64 or real == ("float64", "float32")[n // 16 % 4 == 0]
+]
 # Rows, columns, and axes before and between others.
 PLACES = (((2, 9), 2), ((11,), 0), ((2, 3, 8), 1), ((3, 2, 2, 5), 3), ((2, 1, 3, 2, 2), 5))
 ROUNDING = {"float64": 3e-16, "float32": 2e-7}
@@ -40,8 +48,7 @@ def assert_near(actual, expected, real):
     assert error < 8 * ROUNDING[real]
 
 
-@pytest.mark.parametrize("real", ROUNDING)
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize(("n", "real"), CASES)
 def test_transforms_are_those_of_numpy(n, real):
     complex_dtype = np.result_type(real, np.complex64)
     for others, axis in PLACES:

@@ -40,6 +40,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(
         "case.toml",
         "diagnostics.csv",
         "diagnostics.zarr",
+        "steps.csv",
         "run.json",
         "run.log",
         "report.html",

@@ -24,21 +24,25 @@ from slipstream.errors import InputError
 from slipstream.io.foreign_files import foreign_arrays, own_dataset
 from slipstream.io.image_formats import readable
 from slipstream.printable_text import shortened
+from slipstream.spectral.resampling import is_other_resolution, resampled, text_of
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 _FIELDS = "fields.zarr"
 
 
-def read_points(path: str, time: int | None, problem: SpectralProblem, comm: Comm) -> np.ndarray:
-    """Read this rank's points of the state; components that the file lacks are 0. Collective.
+def read_points(
+    path: str, time: int | None, problem: SpectralProblem, comm: Comm
+) -> tuple[np.ndarray, list[str]]:
+    """Read this rank's points of the state, and warnings. Collective.
 
-    `time` is the number of a snapshot, from 0; None is the last, or an array without any. What is
-    wrong on one rank raises on all.
+    Components that the file lacks are 0. `time` is the number of a snapshot, from 0; None is the
+    last, or an array without any. What is wrong on one rank raises on all.
     """
     return on_every_rank(comm, lambda: _read(Path(path), time, problem))
 
 
-def _read(path: Path, time: int | None, problem: SpectralProblem) -> np.ndarray:
+def _read(path: Path, time: int | None, problem: SpectralProblem) -> tuple[np.ndarray, list[str]]:
+    warnings: list[str] = []
     if not os.path.exists(path):  # which takes names of any length
         raise InputError(f"initial.path: {path}: no such file or folder")
     result = np.zeros((problem.size, *problem.geometry.physical_box.shape), problem.real_dtype)
@@ -51,25 +55,36 @@ def _read(path: Path, time: int | None, problem: SpectralProblem) -> np.ndarray:
             )
         for name, target in zip(names, result, strict=False):
             if name in arrays:
-                _read_component(f"{name} in {path}", arrays[name], time, problem, target)
-    return result
+                what = f"{name} in {path}"
+                warnings += _read_component(what, arrays[name], time, problem, target)
+    return result, warnings
 
 
 def _read_component(
     name: str, array: Any, time: int | None, problem: SpectralProblem, target: np.ndarray
-) -> None:
-    """Read this rank's points of an array into `target`."""
+) -> list[str]:
+    """Read this rank's points of an array into `target`; return warnings."""
     expected, shape = problem.geometry.shape, tuple(array.shape)
-    if len(shape) not in (3, 4) or shape[-3:] != expected:
+    is_other = is_other_resolution(shape[-3:], expected)
+    if len(shape) not in (3, 4) or not (is_other or shape[-3:] == expected):
         raise InputError(
             f"initial.path: {name} has shape {shape}; accepted: {expected}, the points of the grid "
-            "along z, y and x, or with a time axis before these"
+            "along z, y and x, more or fewer of them in the same proportions, or with a time axis "
+            "before these"
         )
     if np.dtype(array.dtype).kind not in "iuf":
         raise InputError(f"initial.path: {name} is of type {array.dtype}; accepted: real numbers")
     place = _snapshot(name, shape, time)
     planes, rows, _ = problem.geometry.physical_box.slices()
-    if target.size:
+    if is_other and target.size:
+        with np.errstate(over="ignore"):
+            target[...] = resampled(
+                lambda low, high: array[(*place, slice(low, high))],
+                shape[-3:],
+                expected,
+                problem.geometry.physical_box,
+            )
+    elif target.size:
         with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
             target[...] = array[(*place, planes)][:, rows]
     if not np.isfinite(target).all():
@@ -77,6 +92,7 @@ def _read_component(
             f"initial.path: {name} has values that are infinite or not a number (NaN); accepted: "
             f"numbers within the range of {target.dtype}"
         )
+    return [f"initial.path: {text_of(name, shape[-3:], expected)}"] if is_other else []
 
 
 def _snapshot(name: str, shape: tuple[int, ...], time: int | None) -> tuple[int, ...]:

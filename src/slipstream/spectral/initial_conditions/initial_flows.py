@@ -99,8 +99,8 @@ def _from_file(
     def set_state(flow: SpectralStep, comm: Comm) -> list[str]:
         from slipstream.spectral.initial_conditions.fields_from_files import read_points
 
-        values = read_points(settings.path, settings.time, problem, comm)
-        return set_values(flow, values, "initial.path", comm)
+        values, warnings = read_points(settings.path, settings.time, problem, comm)
+        return warnings + set_values(flow, values, "initial.path", comm)
 
     return InitialFlow(set_state)
 

@@ -63,8 +63,8 @@ def random_modes(
     counts = _modes_per_shell(near, waves.unit)
     strengths = np.zeros(counts.size)
     low, high = round(shells[0]), round(shells[1])
-    number = _number_of_modes(counts, low, high, waves)
-    strengths[low : high + 1] = amplitude * math.sqrt(components(waves) / 2 / max(1.0, number))
+    count = max(1.0, _number_of_modes(counts, low, high, waves))
+    strengths[low : high + 1] = amplitude * math.sqrt(components(waves) / 2 / count)
     kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
     for z, one in enumerate(kz):
