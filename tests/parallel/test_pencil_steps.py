@@ -125,6 +125,17 @@ def test_tiles_of_the_host_have_the_bits_of_slabs(
         assert many[key] == pytest.approx(few[key], rel=rounding, abs=rounding), key
 
 
+@pytest.mark.one_rank
+def test_tiles_smaller_than_a_plane_come_from_files_too(device, tmp_path):
+    settings = (*BOX, "grid.points=[12, 10, 4]")
+    disk = ("run.residency=disk", f'run.scratch="{tmp_path}"', "run.streaming={ tiles = 24 }")
+    streamed = advance(start(device, *settings, *disk), 1)
+    assert not streamed.flow.passes.fields.shape.has_whole_planes
+    if device.kind == "cpu":
+        expected = modes_of(advance(start(device, *settings), 1))
+        assert modes_of(streamed).tobytes() == expected.tobytes()
+
+
 def placed(comm, simulation, box, values):
     """Return the points of all ranks on the first one."""
     parts = [(box, values)] if comm is None else comm.gather((box, values))

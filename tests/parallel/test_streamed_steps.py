@@ -218,6 +218,16 @@ def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch, model, how):
     assert all(bytes_text(one) in description(streamed)["bus"] for one in crossed)
 
 
+@pytest.mark.one_rank
+def test_bytes_of_tiles_smaller_than_a_plane_are_foretold(device, monkeypatch):
+    options = "run.streaming={ tiles = 30 }"
+    streamed = start(device, *BOX, "run.residency=host", options)
+    assert not streamed.flow.passes.fields.shape.has_whole_planes
+    crossed = crossed_in_a_step(streamed, monkeypatch)
+    assert crossed == crossings(streamed.problem, "device", 0, 30)
+    assert all(bytes_text(one) in description(streamed)["bus"] for one in crossed)
+
+
 def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks, monkeypatch):
     if ranks > 6:
         return  # too few ky for each

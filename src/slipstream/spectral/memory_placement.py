@@ -184,12 +184,18 @@ class Placement:
             return {"device": Fact([self.device.name]), **found, "memory per device": memory}
         streaming = self.tiles.streaming
         all_ky = self.problem.geometry.columns_shape[1]
-        least = self._crossings(all_ky) if streaming.resident else None
+        # Planes in parts cross the bus more often, and no columns stay then.
+        count, _ = self.tiles.planned(self.limit)
+        is_whole = (
+            self.tiles.shape(count).has_whole_planes or self.problem.geometry.grid is not None
+        )
+        tiles = None if is_whole else count
+        least = self._crossings(all_ky) if streaming.resident and is_whole else None
         return {
             "device": Fact([self.device.name], count=len(self.devices)),
             "residency": Fact(self.residency, bytes=need, free=free, **self._together()),
             "memory per device": Fact([self.limit], "bytes", is_limit=True),
-            "bus": Fact(self._crossings(), "bytes", least=least, update=streaming.update),
+            "bus": Fact(self._crossings(0, tiles), "bytes", least=least, update=streaming.update),
         }
 
     def _together(self) -> dict[str, Any]:
