@@ -46,9 +46,9 @@ def shares(folder: str, count: int) -> list[tuple[str, ...]]:
     return [(*names[i :: 2 * count], *names[2 * count - 1 - i :: 2 * count]) for i in range(count)]
 
 
-# Their kernels are many, and a process mostly waits for one of its own to be compiled.
+# Kernels are many, and a process mostly waits for one of its own to be compiled.
 PHYSICS = shares("tests/physics", 6)
-PARALLEL = ("tests/parallel",)
+PARALLEL = shares("tests/parallel", 3)
 # Ranks that share a GPU and poll each other's messages are slow beside anything else.
 SHARED = tuple(
     f"tests/parallel/test_{name}.py"
@@ -74,8 +74,7 @@ SHARED = tuple(
 GROUPS = (
     ((1, ALONE, 140),),
     (
-        (2, PARALLEL, 280),
-        (1, PARALLEL, 280),
+        *((ranks, share, 280) for ranks in (2, 1) for share in PARALLEL),
         (1, SERIAL, 280),
         *((1, share, 280) for share in PHYSICS),
     ),

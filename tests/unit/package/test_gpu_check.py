@@ -54,11 +54,17 @@ def test_groups_end_within_ten_minutes():
     assert {ranks for group in gpu_check.GROUPS for ranks, _, _ in group} == {1, 2, 4}
 
 
-def test_every_file_of_physics_is_in_one_share():
-    files = sorted(
-        str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("tests/physics/test_*.py")
-    )
-    assert sorted(name for share in gpu_check.PHYSICS for name in share) == files
+@pytest.mark.parametrize(
+    ("folder", "shares"),
+    [("physics", gpu_check.PHYSICS), ("parallel", gpu_check.PARALLEL)],
+)
+def test_every_file_is_in_one_share(folder, shares):
+    files = REPOSITORY.glob(f"tests/{folder}/test_*.py")
+    names = sorted(str(path.relative_to(REPOSITORY)) for path in files)
+    assert names == sorted(name for share in shares for name in share)
+
+
+def test_a_folder_without_tests_has_empty_shares():
     assert gpu_check.shares("tests/no-such-folder", 2) == [(), ()]
 
 

@@ -19,22 +19,24 @@ print(made)
 
 def test_runs_at_the_same_time_have_folders_of_their_own(tmp_path):
     places = [str(REPOSITORY / name) for name in ("src", "tests", "tests/support")]
-    outside = {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(places)}
+    paths = os.pathsep.join([*places, environment()["PYTHONPATH"]])
+    outside = {"TMPDIR": str(tmp_path), "PYTHONPATH": paths}
     old = tmp_path / "slipstream-tests-of-last-week"
     old.mkdir()
     os.utime(old, (0, 0))
     variables = {k: v for k, v in environment().items() if k != conftest.FOLDER} | outside
-    made = [
+    runs = [
         subprocess.run(
             [sys.executable, "-c", BEGIN],
             env=variables,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
-            check=True,
-        ).stdout.strip()
+        )
         for _ in range(2)
     ]
+    assert [run.returncode for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
+    made = [run.stdout.strip() for run in runs]
     assert made[0] != made[1]
     assert not old.exists()
     assert all(one.startswith(str(tmp_path / "slipstream-tests-")) for one in made)
