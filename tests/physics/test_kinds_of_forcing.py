@@ -102,6 +102,17 @@ def test_each_component_gets_its_power(device, precision, shells):
         simulation.advance(0.01)
 
 
+@pytest.mark.parametrize("power", ["0.1", "[0.1]"])
+def test_a_scalar_gets_its_power(device, power):
+    settings = ("equation.scalars=1", "equation.diffusivity=0", "initial.flow=formula")
+    initial = 'initial.fields={ velocity = ["0", "0", "0"], scalar = "1 + cos(x)" }'
+    force = f'forcing={{ kind = "linear", injection = {power}, field = "scalar" }}'
+    simulation = start(device, *settings, initial, force)
+    before = simulation.diagnostics()["scalar_energy"]
+    after = advance(simulation, 10, 0.1).diagnostics()["scalar_energy"]
+    assert after - before == pytest.approx(0.1, rel=1e-6)  # a method of the fourth order
+
+
 def test_constant_power_needs_a_flow(device):
     simulation = start(
         device,

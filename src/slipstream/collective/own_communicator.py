@@ -304,7 +304,7 @@ class OwnCommunicator(MPI.Intracomm):
 
         It is freed some time after this.
         """
-        made = lend(self.part(number), f"part of {self.size} ranks")
+        made = lend(MPI.Intracomm(self.part(number)), f"part of {self.size} ranks")
         made.owner = self
         return made
 

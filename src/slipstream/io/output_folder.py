@@ -48,6 +48,7 @@ OUTPUT_NAMES = (
     RUN_LOG_NAME,
     "diagnostics.csv",
     "diagnostics.zarr",
+    "steps.csv",
     "spectra.zarr",
     *(f"{kind}.{ending}" for kind in STATISTICS for ending in ("zarr", "png")),
     "fields.zarr",

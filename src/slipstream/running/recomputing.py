@@ -25,8 +25,7 @@ from slipstream.errors import InputError, RunError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import CASE_NAME, STEPS_NAME, RunFolder
 from slipstream.io.run_record import Segment
-from slipstream.report.console import STEPPING
-from slipstream.report.number_text import counted, duration
+from slipstream.report.number_text import STEPPING, counted, duration
 from slipstream.running.time_loop import check_finite
 from slipstream.simulation.earlier_segments import table_differences
 from slipstream.simulation.simulation_base import Simulation

@@ -33,6 +33,7 @@ from slipstream.case.common_tables import Case
 from slipstream.collective import largest, on_first_rank, together
 from slipstream.device.private_cache import CODE_SUFFIXES, cache_folder
 from slipstream.errors import SlipstreamError
+from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.output_folder import claim_folder
 from slipstream.io.run_folder import OUTPUTS_NAME
@@ -286,6 +287,7 @@ def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
 
     per_byte = on_first_rank(comm, probe)
     paths = {kind: partial(simulation.paths, kind) for kind in simulation.case.path_kinds}
+    kinds: dict[str, Callable[[], Iterator[Field]]]
     kinds = {"fields": simulation.fields, "checkpoint": simulation.checkpoint, **paths}
     for kind, make in kinds.items():
         began, size, files = clock.perf_counter(), 0, 0

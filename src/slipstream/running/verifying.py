@@ -251,7 +251,7 @@ def _processor(device: str) -> str:
 
 def _other_software(segments: Sequence[Segment]) -> tuple[str, ...]:
     """Return what may be the reason of other bits, besides a defect."""
-    found = {}
+    found: dict[str, None] = {}
     for segment in segments:
         for name, there, here in (
             ("compiler", segment.compiler, compiler_name()),

@@ -309,7 +309,8 @@ class Forcing:
                 made = drawn(settings, pattern.table, key, flow, place)
                 self._random[pattern.table] = made
             elif settings.kind == "linear":
-                powered = ConstantPowerForce(settings, key, flow, place, comm)
+                removes = pattern.is_solenoidal
+                powered = ConstantPowerForce(settings, key, flow, place, comm, removes)
                 self._powered[pattern.table] = powered
         numbers = [n for n, one in enumerate(tables) if one.kind == "constant-energy"]
         self._energetic = {

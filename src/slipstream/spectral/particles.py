@@ -553,12 +553,17 @@ class Particles:
         state[:3] = places
         grows = self._place(one, np.arange(low, high), state)
         one.last_step = None
-        if one.is_inertial:
-            device = self._flow.device
-            for row, source in zip(one.state[6:], self._of_fluid(one), strict=True):
-                device.run(device.copy(row[: one.count], source))
-            device.synchronize()
+        self.take_velocities([one])
         return self._any(grows)
+
+    def take_velocities(self, sets: Sequence[ParticleState] | None = None) -> None:
+        """Give inertial particles the velocity of the fluid."""
+        device = self._flow.device
+        for one in self.sets if sets is None else sets:
+            if one.is_inertial:
+                for row, source in zip(one.state[6:], self._of_fluid(one), strict=True):
+                    device.run(device.copy(row[: one.count], source))
+                device.synchronize()
 
     def read(self, checkpoint: Checkpoint) -> list[str]:
         """Take particles from a state; return warnings of sets that it lacks.

@@ -491,7 +491,7 @@ class SpectralSimulation(Simulation):
             self._writers[part.start, part.stop] = PointWriter(self.flow, self.flow.stage[part])
         writer = self._writers[part.start, part.stop]
         warnings = set_values(self.flow, values, key, self.comm, part.start, writer)
-        self.note_change()
+        self._note_fields()
         return warnings
 
     def read_modes(self, part: slice) -> Array:
@@ -507,7 +507,7 @@ class SpectralSimulation(Simulation):
         warnings = self._made_real(target, part.start, key)
         warnings += fit(self.flow, target, part.start, key, self.comm)
         self.device.run(self.device.copy(self.flow.state[part], target))
-        self.note_change()
+        self._note_fields()
         return warnings
 
     def _made_real(self, fields: Array, first: int, key: str) -> list[str]:
@@ -595,6 +595,12 @@ class SpectralSimulation(Simulation):
     def _recall_all(self, remembered: Mapping[str, Any]) -> None:
         for name, value in remembered.items():
             setattr(self, name, value)
+
+    def _note_fields(self) -> None:
+        """Note that fields have been set: of a start, with which particles begin. Collective."""
+        self.note_change()
+        if self._particles is not None and self.step == 0:
+            self._particles.take_velocities()
 
     def note_change(self) -> None:
         """Note that the state, or a setting, is another one."""

@@ -4,15 +4,15 @@ Both need sums over modes of the stage, over all ranks, so that a step is run su
 (`SpectralStep.record_parts`), and the sums are made in between.
 
 Constant power: f = a u in some shells, with a so that <u . f> is what is asked for, at every
-substage. With a power P_i for each component the force is the solenoidal part of (a_1 u_1, a_2 u_2,
-a_3 u_3), where a is the solution of M a = P, M_ij = <u_i (e_j u_j without its gradient)_i>.
+substage (Machiels, Phys. Rev. Lett. 79, 3411, 1997). With a power P_i for each component the force
+is the solenoidal part of (a_1 u_1, a_2 u_2, a_3 u_3), where a is the solution of M a = P, and
+M_ij = <u_i (e_j u_j without its gradient)_i>.
 
 Constant energy: the force L u in a shell, with L so that the energy of the shell stays r^2 / 2.
 With v = u exp(-int L dt) the equation v' = (|v| / r) N(r v / |v|) has no L any more, and the same
 linear terms. A step of a Runge-Kutta method for v, whose stages are multiplied by r / |v|, and
 their rates by |v| / r, has the order of the method, and at its end u = r v / |v| has the energy to
-round-off. The work of the force is the logarithm of |v| (Machiels, Phys. Rev. Lett. 79, 3411, 1997,
-and Chen and Shan, Phys. Fluids A 4, 2659, 1992 have such forces, without the change of variable).
+round-off. The work of the force follows from the logarithm of |v| / r.
 """
 
 from __future__ import annotations
@@ -30,56 +30,51 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, HeldShells
 
 # Modes that are looked at together, where a force has all of them.
-_MODES_AT_ONCE = 1 << 21
+_MODES_AT_ONCE = 1 << 18
 
 
 class Band:
     """Modes of some shells of this rank, or all of it but the mean, in a few parts."""
 
     def __init__(self, flow: SpectralStep, shells: tuple[int, int] | None) -> None:
-        self._flow, waves, device = flow, flow.wavenumbers, flow.device
+        waves = flow.wavenumbers
         axes = [waves.z, waves.y, waves.x]
         reach = math.inf if shells is None else (shells[1] + 0.5) * waves.unit
         near = [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
         depth = max(1, _MODES_AT_ONCE // max(1, near[1].size * near[2].size))
-        self.parts: list[_Part] = []
+        self.parts: list[Part] = []
         for low in range(0, near[0].size, depth):
             places = [near[0][low : low + depth], *near[1:]]
             if all(one.size for one in places):
-                self.parts.append(_Part(flow, places, shells))
-        self._array = device.array_module
+                self.parts.append(Part(flow, places, shells))
 
     def squares(self, fields: Array) -> np.ndarray:
         """Return this rank's sum of squares of some fields over each shell of the band."""
         total = np.zeros(max((part.shells for part in self.parts), default=0))
         for part in self.parts:
-            square: Any = 0
-            for field in fields:
-                mode = part.of(field)
-                square = square + mode.real**2 + mode.imag**2
-            found = self._array.bincount(
-                part.shell.ravel(), (part.weight * square).ravel(), part.shells
-            )
-            total[: part.shells] += self._flow.device.to_host(found)
+            total += part.squares(part.of(fields))
         return total
 
     def scale(self, fields: Array, factors: np.ndarray) -> None:
         """Multiply each shell of some fields by a factor."""
-        device, module = self._flow.device, self._array
         for part in self.parts:
-            each = module.where(part.inside, device.array(factors)[part.shell], 1.0)
-            for field in fields:
-                scaled = each * part.of(field)
-                self._flow.modes_of(field)[part.places] = scaled.astype(field.dtype)
+            each = part.module.asarray(factors)[part.shell]
+            part.put(fields, part.module.where(part.inside, each, 1.0) * part.of(fields))
 
 
-class _Part:
-    """Some modes: indices that broadcast, and their shells, counted from the first of a band."""
+class Part:
+    """Some modes: indices that broadcast, and their shells, counted from the first of a band.
+
+    Those of a few shells are so few that a GPU would take longer to begin than the host to end:
+    they come to the host. There sums have an order of their own, too.
+    """
 
     def __init__(
         self, flow: SpectralStep, places: Sequence[np.ndarray], shells: tuple[int, int] | None
     ) -> None:
         self._flow, device, waves = flow, flow.device, flow.wavenumbers
+        self._is_on_host = shells is not None
+        self.module: Any = np if self._is_on_host else device.array_module
         low, high = shells or (0, 0)
         kz, ky, kx = (
             axis[place] for axis, place in zip((waves.z, waves.y, waves.x), places, strict=True)
@@ -88,16 +83,35 @@ class _Part:
         square = kz[:, None, None] ** 2 + ky[:, None] ** 2 + kx**2
         inside = (number >= low) & (number <= high) if shells else square > 0
         self.shells = high - low + 1
-        self.places = tuple(device.array(place) for place in np.ix_(*places))
-        self.shell: Any = device.array(np.where(inside, number - low if shells else 0, 0))
-        self.inside = device.array(inside)
-        self.weight = device.array(inside * waves.multiplicity[places[2]])
-        self.wavevector = [device.array(one) for one in (kx, ky[:, None], kz[:, None, None])]
-        self.square = device.array(np.where(square > 0, square, 1.0))
+        self._places = tuple(device.array(place) for place in np.ix_(*places))
+        self.shell = self._array(np.where(inside, number - low if shells else 0, 0))
+        self.inside = self._array(inside)
+        self.weight = self._array(inside * waves.multiplicity[places[2]])
+        directions = np.broadcast_arrays(kx, ky[:, None], kz[:, None, None])
+        length = np.sqrt(np.where(square > 0, square, 1.0))
+        # Unit vectors along the wavevectors.
+        self.along = self._array(np.stack(directions) / length)
 
-    def of(self, field: Array) -> Any:
-        """Return these modes of a field, in double precision."""
-        return self._flow.modes_of(field)[self.places].astype(complex)
+    def _array(self, values: np.ndarray) -> Any:
+        return values if self._is_on_host else self._flow.device.array(values)
+
+    def of(self, fields: Array) -> Any:
+        """Return these modes of some fields, in double precision."""
+        modes: Any = self._flow.modes_of(fields)[(slice(None), *self._places)]
+        return (self._flow.device.to_host(modes) if self._is_on_host else modes).astype(complex)
+
+    def put(self, fields: Array, modes: Any) -> None:
+        """Set these modes of some fields."""
+        modes = modes.astype(fields.dtype)
+        given = self._flow.device.array(modes) if self._is_on_host else modes
+        self._flow.modes_of(fields)[(slice(None), *self._places)] = given
+
+    def squares(self, modes: Any) -> np.ndarray:
+        """Return the sum of squares over each shell."""
+        square = self.weight * (modes.real**2 + modes.imag**2).sum(axis=0)
+        if not self._is_on_host:
+            return np.array([float(square.sum())])
+        return np.bincount(self.shell.ravel(), square.ravel(), self.shells)
 
 
 def shell_numbers(flow: SpectralStep, kz: Any, ky: Any, kx: Any) -> np.ndarray:
@@ -112,10 +126,17 @@ class ConstantPowerForce:
     """A field times a factor, so that its power is the same at every substage."""
 
     def __init__(
-        self, settings: ForcingTable, key: str, flow: SpectralStep, place: slice, comm: Comm
+        self,
+        settings: ForcingTable,
+        key: str,
+        flow: SpectralStep,
+        place: slice,
+        comm: Comm,
+        is_solenoidal: bool,
     ) -> None:
         self._flow, self._comm, self._target = flow, comm, flow.forcing[place]
         self._key, self._powers = key, settings.injection
+        self._is_solenoidal = is_solenoidal
         forced = flow.problem.forced[place]
         self._part = slice(forced[0], forced[0] + len(forced))
         self._band = Band(flow, settings.shells)
@@ -134,36 +155,31 @@ class ConstantPowerForce:
         factor = self._powers / squares[0] if squares[0] > 0 else 0.0
         self._take(self._powers, bool(squares[0] > 0))
         for part in self._band.parts:
-            for field, target in zip(fields, self._target, strict=True):
-                force = part.inside * factor * part.of(field)
-                self._flow.modes_of(target)[part.places] = force.astype(target.dtype)
+            part.put(self._target, part.inside * factor * part.of(fields))
 
     def _set_each(self, fields: Array, powers: np.ndarray) -> None:
-        size = len(fields)
-        own = np.zeros((size, size))
+        own = np.zeros((powers.size, powers.size))
         for part in self._band.parts:
-            modes = [part.of(field) for field in fields]
-            for i, j in np.ndindex(size, size):
-                share = float(i == j) - part.wavevector[i] * part.wavevector[j] / part.square
-                product = modes[i].real * modes[j].real + modes[i].imag * modes[j].imag
-                own[i, j] += float((part.weight * share * product).sum())
+            modes = part.of(fields)
+            lost = part.along * modes if self._is_solenoidal else 0 * modes
+            for i, j in np.ndindex(own.shape):
+                product = lost[i].real * lost[j].real + lost[i].imag * lost[j].imag
+                own[i, j] -= float((part.weight * product).sum())
+                if i == j:
+                    own[i, i] += float(part.squares(modes[i : i + 1]).sum())
         work: np.ndarray = sum_over_ranks(self._comm, own)
         scale = float(np.abs(work).max())
-        factors: np.ndarray = np.zeros(size)
+        factors: np.ndarray = np.zeros(powers.size)
         if scale > 0:
             factors = np.linalg.lstsq(work / scale, powers / scale, rcond=1e-10)[0]
         got = work @ factors
         self._take(float(got.sum()), bool(np.allclose(got, powers, rtol=1e-6, atol=0)))
         for part in self._band.parts:
-            amplified = [
-                part.inside * factor * part.of(field)
-                for factor, field in zip(factors, fields, strict=True)
-            ]
-            along = sum(k * one for k, one in zip(part.wavevector, amplified, strict=True))
-            along = along / part.square
-            for k, one, target in zip(part.wavevector, amplified, self._target, strict=True):
-                force = one - k * along
-                self._flow.modes_of(target)[part.places] = force.astype(target.dtype)
+            each = part.module.asarray(factors)[:, None, None, None]
+            force = part.inside * each * part.of(fields)
+            if self._is_solenoidal:
+                force = force - part.along * (part.along * force).sum(axis=0)
+            part.put(self._target, force)
 
     def _take(self, power: float, is_met: bool) -> None:
         self.power = power if is_met or isinstance(self._powers, tuple) else 0.0

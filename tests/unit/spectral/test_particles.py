@@ -135,6 +135,23 @@ def test_gradients_at_particles_are_those_of_the_flow(device):
     assert np.abs(np.trace(found, axis1=1, axis2=2)).max() < 1e-11
 
 
+def test_acceleration_along_paths_is_that_of_the_equations(device):
+    """Of a decaying flow it is -grad(p) + nu laplacian(u), interpolated to where a tracer is."""
+    step = 0.01
+    simulation = prepared(
+        device, {"number": 200}, step=step, viscosity=0.05, initial="taylor-green"
+    )
+    advanced(simulation, 0.5, step)
+    velocities = [simulation.particles.whole("tracers", "velocity", simulation.time)]
+    simulation.advance(step)
+    text = "(viscosity*laplacian(velocity) - grad(pressure))"
+    expected = simulation.particles.whole("tracers", text, simulation.time)
+    simulation.advance(step)
+    velocities.append(simulation.particles.whole("tracers", "velocity", simulation.time))
+    found = (velocities[1] - velocities[0]) / (2 * step)
+    assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
+
+
 def at_rest(device, **particles):
     zero = {"flow": "formula", "fields": {"velocity": ["0", "0", "0"]}}
     table = {"number": 10, "kind": "inertial", **particles}
@@ -172,6 +189,17 @@ def test_particles_of_no_inertia_are_tracers_and_heavy_ones_go_straight(device):
     advanced(simulation, 1.0, 0.05)
     assert np.abs(positions(simulation) - positions(simulation, "light")).max() < 1e-5
     assert np.abs(before + start - positions(simulation, "heavy")).max() < 1e-5
+
+
+def test_heavy_particles_begin_with_the_flow_that_is_set(device):
+    table = {"name": "heavy", "number": 9, "kind": "inertial", "response_time": 1.0}
+    simulation = prepared(device, table, points=8)
+    values = simulation.read_points(slice(0, 3))
+    values[...] = 0
+    values[1] = 1.5
+    simulation.set_points(slice(0, 3), values, "fields")
+    velocities = simulation.particles.whole("heavy", "velocity", 0.0)
+    np.testing.assert_allclose(velocities, np.tile([0, 1.5, 0], (9, 1)), atol=1e-12)
 
 
 @pytest.mark.parametrize("response_time", [None, 0.02, 0.3, 50.0])
