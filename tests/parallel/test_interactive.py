@@ -104,7 +104,7 @@ def test_what_is_refused_leaves_the_state_as_it_was(comm, device):
     wrong = {
         "gradient part": gradient[view.region],
         "finite number": infinite[view.region],
-        "shape": np.zeros((3, 4, 4, 4)),
+        "shape": np.zeros((3, 4, 5, 6)),
         "real numbers": before[view.region] * 1j,
         "there is no 'speed'": None,
     }

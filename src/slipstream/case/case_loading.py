@@ -8,7 +8,7 @@ import importlib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from slipstream import accepted
 from slipstream.argument_checks import nearest
 from slipstream.case.common_tables import Case
-from slipstream.case.declared_keys import is_key
+from slipstream.case.declared_keys import is_key, key_at
 from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shortened, shown
@@ -280,7 +280,8 @@ def validate_case(
         guess = nearest(solver, list(SOLVERS)) if isinstance(solver, str) else ""
         where = "--set" if "solver" in given else source
         raise InputError(f"{where}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
-    merged = _merge(data, given, SOLVERS[solver])
+    unset = [key for key, value in given.items() if value is None and is_key(SOLVERS[solver], key)]
+    merged = _merge(data, given, unset, SOLVERS[solver])
     _check_sizes(merged, source)
     model = SOLVERS[solver].suited_to(merged)
     try:
@@ -296,7 +297,14 @@ def validate_case(
 
 def changed_case(case: Case, changes: Mapping[str, Any], source: str = "case") -> Case:
     """Return a case with some keys changed, given as ``section.key``; see `load_case`."""
-    data = _merge(case.as_given(case.model_dump(exclude_unset=True)), dict(changes), type(case))
+    # None is a value where a key may have it, and no way to a default that is another.
+    unset = [
+        key
+        for key, value in changes.items()
+        if value is None and is_key(type(case), key) and key_at(type(case), key).default is None
+    ]
+    given = case.as_given(case.model_dump(exclude_unset=True))
+    data = _merge(given, dict(changes), unset, type(case))
     return validate_case(data, source=source)
 
 
@@ -328,10 +336,11 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> dict[str, Any]:
-    """Return `data` with the overrides, without keys that these displace, or that None unsets."""
+def _merge(
+    data: dict[str, Any], given: dict[str, Any], unset: Sequence[str], model: type[Case]
+) -> dict[str, Any]:
+    """Return `data` with the overrides, without keys that these displace, or that are unset."""
     merged: dict[str, Any] = _copied(data)
-    unset = [key for key, value in given.items() if value is None]
     displaced = [
         one
         for key, value in given.items()
@@ -343,7 +352,7 @@ def _merge(data: dict[str, Any], given: dict[str, Any], model: type[Case]) -> di
         for other in model.goes_with.get(key, ()):
             _removed(merged, other)
     for key, value in given.items():
-        if value is None and (key in removed or is_key(model, key)):
+        if key in unset:
             continue  # any other is refused as unknown
         *path, name = key.split(".")
         table = merged

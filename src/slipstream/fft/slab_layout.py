@@ -416,8 +416,12 @@ class RowGeometry(PlaneGeometry, PackedBlocks):
         PackedBlocks.__init__(self, planes, rows, kx)
         self.plane_points, self.flat = (rows, pencils.shape[2]), True
         self.x_row = self.x_modes.count
-        # Of its range only these blocks are asked for.
-        self._ranges = [KxRange(cast(Any, self), slice(None), slice(None))]
+
+    @property
+    def ranges(self) -> list[KxRange]:
+        """A range of all kx, of which only these blocks are asked for."""
+        # Not kept: a geometry that has itself would be left to the garbage collector.
+        return [KxRange(cast(Any, self), slice(None), slice(None))]
 
     plane_rows = PackedBlocks.packed_rows
 

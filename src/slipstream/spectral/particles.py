@@ -34,7 +34,7 @@ from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import Device, Operation, RowLaunch
 from slipstream.errors import InputError, RunError
-from slipstream.exchange import GridTransports, HaloExchange, HaloPlan, Transport
+from slipstream.exchange import GridTransports, Transport
 from slipstream.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
@@ -140,6 +140,8 @@ class Splines:
         self._interior = self.array[:, width : width + planes].reshape(3, planes, ny, nx)
         self._halo = None
         if transport is not None:
+            from slipstream.exchange import HaloExchange, HaloPlan  # one rank has none
+
             plan = HaloPlan.make(boxes, (3, nz, ny * nx), (0, width, 0), rank)
             self._halo = HaloExchange(
                 device, plan, layouts, [self.array], transport, alternating=False

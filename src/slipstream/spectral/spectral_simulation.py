@@ -268,7 +268,8 @@ class SpectralSimulation(Simulation):
             device.run(device.fill(state[field.first : field.first + field.size], 0))
 
         def put(component: int, where: tuple[slice, ...], values: np.ndarray) -> None:
-            device.run(device.copy(modes[component][where], values))
+            own = np.asarray(values, modes.dtype)  # a state may have another precision
+            device.run(device.copy(modes[component][where], own))
             device.synchronize()  # before the values are gone
 
         return read(put)

@@ -20,6 +20,7 @@ from pairwise import every_pair, every_value
 from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
+from slipstream.case.particle_tables import ParticleSet
 from slipstream.device import HostDevice, Kernel, gpu_fft_launch
 from slipstream.device.copy_bandwidth import large_copy
 from slipstream.device.lane_programs import HostCall
@@ -40,6 +41,7 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.fields_at_points import sum_kernel
+from slipstream.spectral.particles import Particles
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
@@ -148,7 +150,17 @@ def used_kernels(real, shape):
                 vector_sums(flow, 0)
                 vorticity(flow)
                 make_solenoidal(flow, flow.state[:3])
+            if (method, model) == every[0]:
+                ask_for_particles(flow)
     return set(devices[0].noted) | set(devices[1].noted)
+
+
+def ask_for_particles(flow):
+    """Ask for what steps of both kinds of particles, and their values, need on one rank."""
+    heavy = {"name": "heavy", "kind": "inertial", "response_time": 0.1}
+    particles = Particles([ParticleSet(number=4), ParticleSet(number=4, **heavy)], flow, None, None)
+    particles.record(StepGraph(flow.device))
+    particles.begin()
 
 
 def tiled_kernels(real, lengths):

@@ -108,7 +108,8 @@ def test_a_sample_too_large_to_be_read_is_like_a_smaller_one(monkeypatch, sample
     monkeypatch.setattr(module, "_WHOLE", 2**18)
     monkeypatch.setattr(module, "_EDGE", 1)
     part = lattice_counter(case, MACHINE)(12)
-    assert "smaller sample of their kind" in part.remark and not whole.remark
+    assert "smaller sample of their kind" in part.remark
+    assert "smaller sample of their kind" not in whole.remark
     assert part.memory_bytes == pytest.approx(whole.memory_bytes, rel=0.1)
     sent = [one.in_node_bytes + one.off_node_bytes for one in (whole, part)]
     # Bisection cuts twelve parts otherwise.

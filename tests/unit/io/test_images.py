@@ -282,7 +282,7 @@ MISTAKES = {
     "no dtype": (raw, {"shape": SHAPE}, "image.dtype is missing"),
     "unknown dtype": (raw, {**RAW, "dtype": "grey"}, "image.dtype is 'grey'; accepted"),
     "complex": (raw, {**RAW, "dtype": "complex64"}, "image.dtype is 'complex64'; accepted"),
-    "order twice": (raw, {**RAW, "dtype": ">u2"}, "image.byte_order tells"),
+    "order twice": (raw, {**RAW, "dtype": ">u2"}, "image.byte_order gives"),
     "byte order": (raw, {**RAW, "byte_order": "middle"}, "image.byte_order is 'middle'; accepted"),
     "pore": (raw, {**RAW, "pore": 0.5}, "image.pore is 0.5; accepted"),
     "no pore": (raw, {**RAW, "pore": ()}, r"image.pore is \(\); accepted"),
