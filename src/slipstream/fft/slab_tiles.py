@@ -32,6 +32,9 @@ from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, tile_coun
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlots, aligned
 
+# Bytes side by side that copy engines move at the speed of the bus.
+_RUN = 48 << 10
+
 
 @dataclass(frozen=True)
 class TileShape:
@@ -358,14 +361,11 @@ class SlabTiles:
         """Return numbers of tiles to try, larger ones when smaller ones do not fit."""
         g, needs = self.geometry, self.needs
         size = needs.fields * g.field_size * needs.dtype.itemsize
-        fewest = None
-        if isinstance(self.home, FileHome):
-            # What lies side by side of the ky of a tile.
-            row = max(one.geometry.row for one in g.ranges) * needs.dtype.itemsize
-            fewest = self._ky * row // self.home.run_bytes
-        return list(
-            tile_counts(size, self._with_whole_rows, self._most, self.streaming.tiles, fewest)
-        )
+        # What lies side by side are the ky of a tile.
+        run = self.home.run_bytes if isinstance(self.home, FileHome) else _RUN
+        in_long_runs = self._ky * self._row * needs.dtype.itemsize // run
+        asked = self.streaming.tiles
+        return list(tile_counts(size, self._with_whole_rows, self._most, asked, in_long_runs))
 
     @property
     def _with_whole_rows(self) -> int:

@@ -93,18 +93,18 @@ def fewest_tiles(
 
 
 def tile_counts(
-    size: int, longest: int, most: int, asked: int | None, fewest: int | None = None
+    size: int, longest: int, most: int, asked: int | None, in_long_runs: int
 ) -> Iterator[int]:
     """Yield numbers of tiles to try for so many bytes, more of them when fewer do not fit.
 
     There cannot be more than `most`, and beyond `longest` tiles are of another kind. A number that
-    the user has asked for is the only one. The `fewest` are by default those of a size that keeps
-    the bus busy.
+    the user has asked for is the only one. The fewest are those of a size that keeps the bus busy,
+    but no more than are copied `in_long_runs`.
     """
     if asked is not None:
         yield min(asked, most)
         return
-    count = max(_FEWEST, -(-size // _TILE) if fewest is None else fewest)
+    count = max(_FEWEST, min(-(-size // _TILE), in_long_runs))
     for last in sorted({longest, most}):
         while count < last:
             yield count
