@@ -232,7 +232,9 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
     if ranks > 6:
         return  # too few ky for each
     settings = (*BOX, *MODELS["mhd"], *streaming(comm, device))
-    streamed = start(device, *settings, "run.streaming={ tiles = 6, resident = false }", comm=comm)
+    tiles = max(1, 6 // ranks)  # of whole rows of modes
+    none_stay = f"run.streaming={{ tiles = {tiles}, resident = false }}"
+    streamed = start(device, *settings, none_stay, comm=comm)
     none = largest(comm, streamed.flow.passes.device_bytes)
     expected = modes_of(advance(streamed, 3))
     # On a CPU the fields themselves are in the same memory.
@@ -240,14 +242,13 @@ def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks,
     fields = largest(comm, fields)
     kept = []
     for memory in (none, none + fields + (24 << 10), none + fields + (1 << 24)):
-        some = start(
-            device, *settings, "run.streaming={ tiles = 6 }", f"run.memory={memory}", comm=comm
-        )
+        some_stay = f"run.streaming={{ tiles = {tiles} }}", f"run.memory={memory}"
+        some = start(device, *settings, *some_stay, comm=comm)
         passes = some.flow.passes
         assert passes.device_bytes <= memory
         kept.append(passes.resident.ky)
         crossed = crossed_in_a_step(some, monkeypatch)
-        assert crossed == crossings(some.problem, "device", passes.resident.ky)
+        assert crossed == crossings(some.problem, "device", passes.resident.ky, passes.tiles)
         assert modes_of(advance(some, 3)).tobytes() == expected.tobytes()
     assert 0 == kept[0] < kept[1] <= kept[2] == some.problem.geometry.columns_shape[1]
 

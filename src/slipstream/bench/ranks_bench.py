@@ -92,7 +92,9 @@ def main() -> None:
         "ranks": ranks,
         "seconds": recorded - imported,
         "seconds of imports": imported - began,
-        "Python files": sum(bool(getattr(one, "__file__", None)) for one in sys.modules.values()),
+        "Python files": sum(
+            bool(getattr(one, "__file__", None)) for one in [*sys.modules.values()]
+        ),
         "bytes": peak,
         "nodes": len(graph.nodes),
     }
