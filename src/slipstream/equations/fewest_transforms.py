@@ -33,6 +33,8 @@ from slipstream.equations.fourier_forms import (
 )
 
 Rows = list[list[sympy.Expr]]
+# Entries of a column that are searched for common factors.
+_TRIED = 12
 
 
 def dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix]:
@@ -55,16 +57,16 @@ def scaled_dependencies(
     if found is not None:
         return scales, *found
     scales = [_common_factor([row[column] for row in rows]) for column in range(len(scales))]
-    scaled = [
-        [sympy.cancel(entry / scale) for entry, scale in zip(row, scales, strict=True)]
-        for row in rows
-    ]
+    # Not simplified: the field of rational functions does that, and sooner.
+    scaled = [[entry / scale for entry, scale in zip(row, scales, strict=True)] for row in rows]
     return scales, *dependencies(scaled)
 
 
 def _common_factor(entries: Sequence[sympy.Expr]) -> sympy.Expr:
-    """Return the parameters that all entries have as factors."""
-    above = [sympy.fraction(sympy.together(entry))[0] for entry in entries if entry != 0]
+    """Return the parameters that all entries have as factors, or the first of them do."""
+    # Entries are of wavevectors in no special direction: what some have in common, all have.
+    some = itertools.islice((entry for entry in entries if entry != 0), _TRIED)
+    above = [sympy.fraction(sympy.together(entry))[0] for entry in some]
     common = sympy.gcd_list(above) if above else sympy.Integer(1)
     return common.as_coeff_Mul()[1]
 
