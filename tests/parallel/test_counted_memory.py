@@ -75,7 +75,9 @@ def test_points_of_advection_take_what_is_said_before(comm, device, strategy, pr
     assert sum(problem.memory(rank).values()) == found - beside
 
 
-@pytest.mark.parametrize(("encoding", "most"), [("wide", 1.05), ("compact", 1.05), ("strips", 1.1)])
+@pytest.mark.parametrize(
+    ("encoding", "most"), [("wide", 1.05), ("compact", 1.05), ("strips", 1.15)]
+)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_flow_through_pores_takes_about_what_is_said_before(comm, encoding, most, precision):
     """Only the pores determine how many links are exceptions, and how many strips there are."""

@@ -90,8 +90,9 @@ ORDERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 ENCODINGS = {
     "wide": Encoding("WIDE", bytes_per_link=4.0),
     "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.25),
-    # Made from wide links; the steps that use them have a kernel of their own.
-    "strips": Encoding("WIDE", bytes_per_link=2.0, bytes_beside=4.0, only_layout="stream"),
+    # Made from wide links; the steps that use them have a kernel of their own. The narrower the
+    # vectors of the processor, the more strips there are: this is for vectors of 32 bytes.
+    "strips": Encoding("WIDE", bytes_per_link=2.3, bytes_beside=4.0, only_layout="stream"),
 }
 PRECISIONS = {
     "float64": Precision("float64", "float64"),
