@@ -92,7 +92,7 @@ ENCODINGS = {
     "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.25),
     # Made from wide links; the steps that use them have a kernel of their own. The narrower the
     # vectors of the processor, the more strips there are: this is for vectors of 32 bytes.
-    "strips": Encoding("WIDE", bytes_per_link=2.3, bytes_beside=4.0, only_layout="stream"),
+    "strips": Encoding("WIDE", bytes_per_link=2.4, bytes_beside=4.0, only_layout="stream"),
 }
 PRECISIONS = {
     "float64": Precision("float64", "float64"),
