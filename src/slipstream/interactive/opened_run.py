@@ -28,10 +28,11 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
+from slipstream.interactive.named_stores import NamedStores
 from slipstream.interactive.particle_views import StoredParticles
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
-from slipstream.io.stored_arrays import StoredArrays, errors_of_store
+from slipstream.io.stored_arrays import StoredArrays
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import html_table, one_line, printable, shown
 from slipstream.running.resuming import resume_run, tables_at
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from slipstream.equations import Model
     from slipstream.running.recomputing import Recomputation
 
-_STORE = ".zarr"
 # Most bytes of a picture in a notebook.
 _MOST_PICTURE = 4 << 20
 
@@ -538,32 +538,13 @@ def _is_of_array(case: Case) -> bool:
     return getattr(getattr(case, "image", None), "path", None) == ARRAY
 
 
-class Stores(Mapping[str, Any], KnownAttributes):
+class Stores(NamedStores[Any]):
     """The zarr stores of a run, by name; each opens as an ``xarray.Dataset``."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        own = (one for one in folder.outputs(_STORE) if "/" not in one)
-        self._names = [one.removesuffix(_STORE) for one in own]
+    _prefix, _lacking = "", "is no store"
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            there = ", ".join(map(one_line, self._names)) or "none"
-            raise InputError(
-                f"{self._folder.path}: there is no store {shown(name)}; there are: {there}"
-            )
-        path = self._folder.path / f"{name}{_STORE}"
-        with errors_of_store(path):
-            return _dataset(path)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    def _open(self, path: Path) -> Any:
+        return _dataset(path)
 
     def __repr__(self) -> str:
         return f"<stores: {', '.join(map(one_line, self))}>"

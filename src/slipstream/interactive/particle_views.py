@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,15 +12,13 @@ import numpy as np
 from slipstream import particle_statistics
 from slipstream.case.output_tables import plain_name
 from slipstream.errors import InputError
-from slipstream.io.run_folder import RunFolder
-from slipstream.io.stored_arrays import StoredArrays, errors_of_store
+from slipstream.interactive.named_stores import NamedStores
+from slipstream.io.stored_arrays import StoredArrays
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import one_line, shown
 
 if TYPE_CHECKING:
     from slipstream.interactive.spectral_flow import Flow
-
-_PREFIX, _STORE = "particles_", ".zarr"
 
 
 class Particles(Mapping[str, "ParticleView"], KnownAttributes):
@@ -101,32 +100,13 @@ class ParticleView(KnownAttributes):
         return f"<particles {self._name!r}>"
 
 
-class StoredParticles(Mapping[str, "Paths"], KnownAttributes):
+class StoredParticles(NamedStores["Paths"]):
     """The paths that a run has written, by the names of the sets."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        own = (one for one in folder.outputs(_STORE) if one.startswith(_PREFIX) and "/" not in one)
-        self._names = [one.removesuffix(_STORE).removeprefix(_PREFIX) for one in own]
+    _prefix, _lacking = "particles_", "are no particles"
 
-    def __getitem__(self, name: str) -> Paths:
-        if name not in self._names:
-            there = ", ".join(map(one_line, self._names)) or "none"
-            raise InputError(
-                f"{self._folder.path}: there are no particles {shown(name)}; there are: {there}"
-            )
-        path = self._folder.path / f"{_PREFIX}{name}{_STORE}"
-        with errors_of_store(path):
-            return Paths(StoredArrays(path))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    def _open(self, path: Path) -> Paths:
+        return Paths(StoredArrays(path))
 
     def __repr__(self) -> str:
         return f"<paths of particles: {', '.join(map(one_line, self)) or 'none'}>"
