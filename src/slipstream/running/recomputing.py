@@ -203,7 +203,6 @@ def recomputation(
     *,
     time: float | None = None,
     step: int | None = None,
-    origin: Origin | None = None,
 ) -> Recomputation:
     """Return how the state of a run at a time, or after a step, is computed again; only reads.
 
@@ -213,8 +212,6 @@ def recomputation(
         Of the run, which may be under way.
     time, step : float, int
         One of them. A time between two steps is reached by a shorter step.
-    origin : Origin, optional
-        One of `origins`; by default the nearest that serves.
 
     Raises
     ------
@@ -240,18 +237,7 @@ def recomputation(
             f"time is {time:.12g}, between two steps, which cannot be shortened; accepted:"
             f" multiples of {size:.12g}, or step={step}"
         )
-    end = step + (remaining > 0)
-    chosen, changes = history.way_to(step, end, origin)
-    return Recomputation(
-        Path(str(folder.path)),
-        chosen,
-        step,
-        time if remaining else None,
-        end - chosen.step,
-        history.seconds(chosen.step, end),
-        table,
-        changes,
-    )
+    return history.plan(step, time if remaining else None)
 
 
 class History:
@@ -285,8 +271,21 @@ class History:
             found.append(Origin(said.step, said.time, place, case))
         return sorted(found, key=lambda one: (one.step, one.path is not None))
 
-    def way_to(
-        self, step: int, end: int, wanted: Origin | None = None
+    def plan(
+        self, step: int, time: float | None = None, wanted: Origin | None = None
+    ) -> Recomputation:
+        """Return how the state after a step, or at a time after it, is computed again.
+
+        It begins at the nearest origin that leads there, or at the one that is wanted.
+        """
+        end = step + (time is not None)
+        origin, changes = self._way_to(step, end, wanted)
+        steps, seconds = end - origin.step, self.seconds(origin.step, end)
+        path = Path(str(self._folder.path))
+        return Recomputation(path, origin, step, time, steps, seconds, self.table, changes)
+
+    def _way_to(
+        self, step: int, end: int, wanted: Origin | None
     ) -> tuple[Origin, tuple[tuple[int, Mapping[str, Any]], ...]]:
         """Return the nearest origin that leads to a step, and the changes of settings after it.
 

@@ -120,10 +120,10 @@ def _parts(folder: RunFolder, since: float | None, until: float | None) -> list[
         raise InputError(f"{folder.path}: no state before step {first} is left")
     chosen = [origins[step] for step in sorted(origins) if step >= begins]
     ends = [*(one.step for one in chosen[1:]), last]
-    return [_part(folder, history, *pair) for pair in zip(chosen, ends, strict=True)]
+    return [_part(history, *pair) for pair in zip(chosen, ends, strict=True)]
 
 
-def _part(folder: RunFolder, history: History, origin: Origin, end: int) -> _Part:
+def _part(history: History, origin: Origin, end: int) -> _Part:
     within = [
         one
         for number, one in enumerate(history.segments)
@@ -133,12 +133,9 @@ def _part(folder: RunFolder, history: History, origin: Origin, end: int) -> _Par
     ]
     segments = tuple(within) or (history.segment_at(origin.step),)
     try:
-        _, changes = history.way_to(end, end, origin)
+        plan = history.plan(end, wanted=origin)
     except InputError as error:
         return _Part(origin, end, None, segments, error.text().partition("again: ")[2])
-    path, seconds = Path(str(folder.path)), history.seconds(origin.step, end)
-    steps = end - origin.step
-    plan = Recomputation(path, origin, end, None, steps, seconds, history.table, changes)
     return _Part(origin, end, plan, segments)
 
 
