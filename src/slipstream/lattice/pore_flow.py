@@ -416,28 +416,11 @@ class PoreFlow:
     def digest_sum(self) -> np.ndarray:
         """Return this rank's part of the digest of all populations (`device/state_digest.py`)."""
         self.synchronize()
-        sites, sums = self.sites, empty_sums(self.device)
-        (_, height, width), (_, rows, columns) = sites.box_shape, self.subdomain.shape
+        sums, (_, rows, columns) = empty_sums(self.device), self.subdomain.shape
         z, y, x = self.subdomain.box.start
-        if len(sites.rows):
-            self._run(
-                "macroscopic_fields.hpp",
-                "digest_of_sites",
-                RowLaunch(len(sites.rows), width, reduces=True),
-                self._arrays[0],
-                sites.voxels,
-                sites.first,
-                sites.rows,
-                len(sites.rows),
-                width,
-                height,
-                sites.stored,
-                (z * rows + y) * columns + x,
-                columns,
-                rows * columns,
-                self.unit,
-                sums,
-            )
+        if len(self.sites.rows):
+            first = (z * rows + y) * columns + x
+            self._run_over_rows("digest_of_sites", first, columns, rows * columns, self.unit, sums)
         return total_of(self.device, sums)
 
     def driving_force(self) -> np.ndarray:
@@ -476,14 +459,19 @@ class PoreFlow:
     def speed_sums(self, part: Box) -> np.ndarray:
         """Return sums of the speed and the velocity (z, y, x) at pores of a part of the box."""
         self.synchronize()
-        sites, (_, height, width) = self.sites, self.sites.box_shape
-        by_row = self.device.zeros((len(sites.rows), 4), np.float64)
+        by_row = self.device.zeros((len(self.sites.rows), 4), np.float64)
         if not by_row.size:
             return np.zeros(4)
         ends = (end for pair in zip(part.start, part.stop, strict=True) for end in pair)
+        self._run_over_rows("sum_speeds", *ends, *self.fluid.numbers(self.unit)[2:], by_row)
+        return sum_of_rows(self.device, by_row)
+
+    def _run_over_rows(self, name: str, *arguments: Any) -> None:
+        """Run a kernel that takes the populations of all rows of the box."""
+        sites, (_, height, width) = self.sites, self.sites.box_shape
         self._run(
             "macroscopic_fields.hpp",
-            "sum_speeds",
+            name,
             RowLaunch(len(sites.rows), width, reduces=True),
             self._arrays[0],
             sites.voxels,
@@ -493,11 +481,8 @@ class PoreFlow:
             width,
             height,
             sites.stored,
-            *ends,
-            *self.fluid.numbers(self.unit)[2:],
-            by_row,
+            *arguments,
         )
-        return sum_of_rows(self.device, by_row)
 
     def _fields(self, low: int, high: int) -> Array:
         sites, (_, height, width) = self.sites, self.sites.box_shape
