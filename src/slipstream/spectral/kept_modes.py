@@ -117,6 +117,12 @@ class Wavenumbers:
         """How many modes of a complex transform each kx stands for: 1 for kx = 0, else 2."""
         return np.where(self.x == 0, 1.0, 2.0)
 
+    def near(self, last: float, of_all_ranks: bool = False) -> list[np.ndarray]:
+        """Return indices of modes along z, y and x, which reach as far as shells up to one do."""
+        axes = self.all_axes if of_all_ranks else (self.z, self.y, self.x)
+        reach = (last + 0.5) * self.unit
+        return [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
+
     @cached_property
     def shell_count(self) -> int:
         """Number of shells over all ranks."""

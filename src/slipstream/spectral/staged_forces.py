@@ -37,10 +37,7 @@ class Band:
     """Modes of some shells of this rank, or all of it but the mean, in a few parts."""
 
     def __init__(self, flow: SpectralStep, shells: tuple[int, int] | None) -> None:
-        waves = flow.wavenumbers
-        axes = [waves.z, waves.y, waves.x]
-        reach = math.inf if shells is None else (shells[1] + 0.5) * waves.unit
-        near = [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
+        near = flow.wavenumbers.near(math.inf if shells is None else shells[1])
         depth = max(1, _MODES_AT_ONCE // max(1, near[1].size * near[2].size))
         self.parts: list[Part] = []
         for low in range(0, near[0].size, depth):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,16 +56,12 @@ def random_modes(
     Returned are their indices along z, y and x in this rank's modes, and their coefficients. The
     amplitude is the root mean square of a component; in a plane there are two.
     """
-    reach = (shells[1] + 0.5) * waves.unit
-    axes = waves.z, waves.y, waves.x
-    places = [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
-    near = [axis[np.abs(axis) <= reach] for axis in waves.all_axes]
-    counts = _modes_per_shell(near, waves.unit)
-    strengths = np.zeros(counts.size)
+    places, near = waves.near(shells[1]), waves.near(shells[1], of_all_ranks=True)
     low, high = round(shells[0]), round(shells[1])
-    count = max(1.0, _number_of_modes(counts, low, high, waves))
+    shell_count, count = _number_of_modes(waves, near, low, high)
+    strengths = np.zeros(shell_count)
     strengths[low : high + 1] = amplitude * math.sqrt(components(waves) / 2 / count)
-    kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
+    kz, ky, kx = _at(waves, places)
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
     for z, one in enumerate(kz):
         # Numbers below 3 are those of initial flows.
@@ -169,15 +165,9 @@ class ShellModes:
     def of(cls, waves: Wavenumbers, shells: tuple[int, int], start: Sequence[int]) -> ShellModes:
         """Make those of a first to a last shell; `start` is where this rank's modes begin."""
         low, high = shells
-        reach = (high + 0.5) * waves.unit
-        axes = waves.z, waves.y, waves.x
-        near = [np.flatnonzero(np.abs(axis) <= reach) for axis in waves.all_axes]
-        places = [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
-        counts = _modes_per_shell(
-            [axis[n] for axis, n in zip(waves.all_axes, near, strict=True)], waves.unit
-        )
-        number = _number_of_modes(counts, low, high, waves)
-        kz, ky, kx = (axis[place] for axis, place in zip(axes, places, strict=True))
+        places, near = waves.near(high), waves.near(high, of_all_ranks=True)
+        _, number = _number_of_modes(waves, near, low, high)
+        kz, ky, kx = _at(waves, places)
         basis = Basis.of(waves, kz[:, None, None], ky[:, None], kx)
         inside = (basis.shells >= low) & (basis.shells <= high)
         return cls(
@@ -189,15 +179,25 @@ class ShellModes:
         )
 
 
-def _number_of_modes(counts: np.ndarray, low: int, high: int, waves: Wavenumbers) -> float:
-    """Return how many modes some shells have; refuse shells without any."""
+def _at(waves: Wavenumbers, places: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the wavenumbers along z, y and x at some indices of this rank's modes."""
+    axes = waves.z, waves.y, waves.x
+    return (axis[place] for axis, place in zip(axes, places, strict=True))
+
+
+def _number_of_modes(
+    waves: Wavenumbers, near: list[np.ndarray], low: int, high: int
+) -> tuple[int, float]:
+    """Return the number of shells near modes fill, and of modes in some; refuse those without."""
+    axes = [axis[place] for axis, place in zip(waves.all_axes, near, strict=True)]
+    counts = _modes_per_shell(axes, waves.unit)
     number = float(counts[low : high + 1].sum())
     if not number:
         raise InputError(
             f"forcing.shells: the grid keeps no mode of shells {low} to {high}; accepted: from "
             f"1 to {round(waves.largest / waves.unit)}"
         )
-    return number
+    return counts.size, number
 
 
 def _modes_per_shell(axes: list[np.ndarray], unit: float) -> np.ndarray:
