@@ -528,14 +528,10 @@ class Particles:
 
     # -- states ------------------------------------------------------------------------------
 
-    def begin(self) -> list[str]:
-        """Place all particles as the case says; return warnings.
-
-        The step is to be recorded anew.
-        """
+    def begin(self) -> None:
+        """Place all particles as the case says; the step is to be recorded after that."""
         for one in self.sets:
             self._begin(one)
-        return []
 
     def _begin(self, one: ParticleState) -> None:
         low, high = self._range(one)

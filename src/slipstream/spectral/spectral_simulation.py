@@ -188,7 +188,8 @@ class SpectralSimulation(Simulation):
         self._particles = None
         if self.case.particles:
             self._particles = Particles(self.case.particles, self.flow, self._transport, self.comm)
-        self._record()
+        else:
+            self._record()
 
     def _record(self) -> None:
         """Record the step."""
@@ -249,11 +250,11 @@ class SpectralSimulation(Simulation):
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
         if self._particles is not None:
-            restored = self.restored
-            warnings += (
-                self._particles.begin() if restored is None else self._particles.read(restored)
-            )
-            self._record()  # with their memory
+            if self.restored is None:
+                self._particles.begin()
+            else:
+                warnings += self._particles.read(self.restored)
+            self._record()  # with their memory, which is known only now
         self._warnings += warnings
         self._is_measured = False
 
