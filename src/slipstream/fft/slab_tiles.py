@@ -75,8 +75,8 @@ class TileNeeds:
     reals: int  # real ones
     constants: int  # bytes of other arrays, on every device
     between: int = 0  # fields that are transformed together between steps
-    # The points of a transform are in a user's arrays: bytes of a plane, and the batches of some
-    # planes on a device.
+    # Bytes of a plane of points that leave tiles, or come: those of a transform are in a user's
+    # arrays, of which this gives the batches of some planes on a device.
     plane_bytes: int = 0
     given: Callable[[Device, int], PlaneBatches] | None = None
 

@@ -379,23 +379,29 @@ class RowTile:
 
     def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
         """Record the way to physical space, the product there, and the way back."""
+        stored: Any = None
         if product is not None:
             place = self._low * self._all_rows + self._rows.start
             product = replace(product, maxima=product.maxima[place:])
+            if product.stored:
+                stored = self._points(product.points)
+                product = replace(product, points=self._in_units(stored[0]))
         sources, targets = ([self._packed(count)] for count in (inputs, outputs))
         work, planes = self._slot.work(self._graph), self._slot.worker.planes
         planes.record_through(work, sources, targets, product, 0, self._units)
+        if stored is not None:
+            self._slot.record_out(self._graph, *stored[::-1])
 
     def record_from_points(self, points: Any, fields: int) -> None:
         """Record copies of points from the host, and the way to modes."""
-        place, on_host = self._points(points, fields)
+        place, on_host = self._points(points)
         self._slot.record_in(self._graph, place, on_host)
         own, work = self._in_units(place), self._slot.work(self._graph)
         self._slot.worker.planes.record_forward(work, [self._packed(fields)], own, 0, self._units)
 
     def record_to_points(self, points: Any, fields: int, scale: float) -> None:
         """Record the way to points, times a constant, and their copies to the host."""
-        place, on_host = self._points(points, fields)
+        place, on_host = self._points(points)
         own, work = self._in_units(place), self._slot.work(self._graph)
         self._slot.worker.planes.record_backward(
             work, [self._packed(fields)], own, 0, self._units, scale
@@ -415,7 +421,7 @@ class RowTile:
     def _packed(self, fields: int) -> PackedPlanes:
         return self._slot.worker.planes.packed(0, self._modes[:fields])
 
-    def _points(self, points: Any, fields: int) -> tuple[Array, Array]:
+    def _points(self, points: Any) -> tuple[Array, Array]:
         """Return the places of the tile's points, in the slot and on the host."""
         on_host = points[:, self._low : self._high, self._rows]
         place = self._slot.place(on_host.shape, on_host.dtype)
