@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from slipstream.array_types import Array
+from slipstream.outofcore.tile_slots import Slot
 
 
 def padded_row(count: int) -> int:
@@ -32,7 +33,18 @@ def has_padding(points: Array, modes: Array) -> bool:
     return around[0] <= own[0] and end <= around[1]
 
 
-def whole_rows(points: Any) -> Any:
+def placed_points(slot: Slot[Any], shape: tuple[int, ...], dtype: np.dtype, padded: bool) -> Array:
+    """Return the place in a slot for some points, perhaps in padded rows."""
+    *outer, nx = shape
+    return slot.place((*outer, padded_row(nx) if padded else nx), dtype)[..., :nx]
+
+
+def crossing(target: Any, source: Any, padded: bool) -> tuple[Any, Any]:
+    """Return what is copied of points that lie in rows which are `padded`, or not."""
+    return (_whole_rows(target), _whole_rows(source)) if padded else (target, source)
+
+
+def _whole_rows(points: Any) -> Any:
     """Return an array of real points with the padding of its rows, on whichever device it is."""
     stored = (*points.shape[:-1], padded_row(points.shape[-1]))
     if isinstance(points, np.ndarray):
