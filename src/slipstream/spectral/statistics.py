@@ -27,7 +27,7 @@ from slipstream.fft.slab_engine import (
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.schedule import StepGraph, commit
-from slipstream.spectral.fields_at_points import sum_over_points
+from slipstream.spectral.fields_at_points import Binning, PointSums
 from slipstream.spectral.kept_modes import shells_of, smallest_wavenumber
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import vorticity
@@ -281,30 +281,9 @@ def _powers_of_differences(
     flow: SpectralStep, size: int, axis: int, distance: float, comm: Comm
 ) -> np.ndarray:
     """Return means of |difference|^1 ... |difference|^ORDERS, and of difference^3, by component."""
-
-    def sums(points: Any, module: Any) -> Any:
-        return module.stack([_power_sums(component, module) for component in points])
-
     differences = _multiplied(flow, slice(size), lambda k: np.expm1(1j * k * distance), axis)
-    values = sum_over_points(flow, differences, sums, (size, ORDERS + 1), comm)
-    return values / math.prod(flow.problem.geometry.shape)
-
-
-def _power_sums(values: Any, module: Any) -> Any:
-    values = values.ravel()
-    size, square = module.absolute(values), values * values
-    cube, dot = size * square, module.vdot
-    return module.stack(
-        [
-            size.sum(),
-            square.sum(),
-            cube.sum(),
-            dot(square, square),
-            dot(square, cube),
-            dot(cube, cube),
-            dot(values, square),
-        ]
-    )
+    sums = flow.once(("powers", size), lambda: PointSums(flow, differences))
+    return sums.read(flow, comm)[0] / math.prod(flow.problem.geometry.shape)
 
 
 def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
@@ -348,18 +327,18 @@ def _densities(
 ) -> Iterator[Field]:
     modes = flow.modes_of(spectral)
     mean, sigma = box_means(flow, modes, comm), np.sqrt(variances(flow, modes, comm))
-    # A constant field is at its mean whatever the scale.
-    over = np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
-
-    def sums(points: Any, module: Any) -> Any:
-        each = zip(points, mean, over, strict=True)
-        return module.stack([_counts_and_powers((p - m) * o, module) for p, m, o in each])
-
-    values = sum_over_points(flow, spectral, sums, (len(names), _BINS + 3), comm)
-    values /= math.prod(flow.problem.geometry.shape)
+    # A constant field is in the bin of its mean whatever the scale.
+    over = np.divide(1.0, sigma, out=np.ones_like(sigma), where=sigma > 0)
+    middle = _BINS / 2 + np.where(sigma > 0, 0.0, 0.5)
+    per_bin = over * _BINS_TO_ONE
+    binning = Binning(mean - middle / per_bin, per_bin, (_BINS,))
+    sums = flow.once(("pdf", kind, names[0]), lambda: PointSums(flow, spectral, _BINS))
+    powers, counts = sums.read(flow, comm, mean, over * (sigma > 0), binning)
+    points = math.prod(flow.problem.geometry.shape)
+    powers, counts = powers / points, counts / points
     axis = {"value": (np.arange(_BINS) + 0.5) / _BINS_TO_ONE - _FARTHEST}
     for place, (name, text) in enumerate(zip(names, texts, strict=True)):
-        density, (square, cube, fourth) = values[place, :_BINS], values[place, _BINS:]
+        density, (square, fourth, cube) = counts[place], powers[place, [1, 3, 6]]
         yield whole_field(
             f"{name}_pdf",
             f"probability density of {text}, in root mean squares from its mean",
@@ -376,18 +355,6 @@ def _densities(
         for word, number in moments.items():
             long = "root mean square distance from the mean" if word == "rms" else word
             yield whole_field(f"{name}_{word}", f"{long} of {text}", number, {})
-
-
-def _counts_and_powers(values: Any, module: Any) -> Any:
-    """Return how many values are in each bin, and sums of their second, third and fourth powers."""
-    values = values.ravel()
-    # Not-a-number, of a flow that has blown up, counts in the first bin.
-    with np.errstate(invalid="ignore"):
-        bins = module.floor(values * _BINS_TO_ONE).astype(np.int64) + _FARTHEST * _BINS_TO_ONE
-    counts = module.bincount(module.clip(bins, 0, _BINS - 1), minlength=_BINS)
-    square, dot = values * values, module.vdot
-    powers = module.stack([square.sum(), dot(values, square), dot(square, square)])
-    return module.concatenate([counts.astype(np.float64), powers])
 
 
 # By the name in `slipstream.accepted`: functions of the step, its fields and the ranks, which yield
