@@ -1,4 +1,4 @@
-"""Statistics of a state, by the names of their kinds: transfer, anisotropy, differences, densities.
+"""Statistics of a state, by kind: transfer, anisotropy, correlations, differences, densities.
 
 Those of modes are sums over shells and other bins (`spectrum`). Those of points are summed chunk by
 chunk on the device, when the backward transform has made a chunk of planes, so that no field of
@@ -208,6 +208,43 @@ def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
         )
 
 
+def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
+    """Yield two-point correlations of all fields along x, y and z. Collective.
+
+    <u'(x) u'(x + r)>, where u' is the distance from the mean over the box, at separations of 0 to
+    half of the box; of vectors along the separation, and across it, the mean of both components
+    there. They are sums of the spectrum over the wavenumber along the axis times cos(k r).
+    """
+    state, shape = flow.modes_of(flow.read_state()), flow.problem.geometry.shape
+    components = sum(part.size for part in parts)
+    for axis, name in enumerate(AXES):
+        size, length = shape[2 - axis], flow.problem.lengths[2 - axis]
+        if size == 1:
+            continue
+        units = [length / (2 * math.pi) if one == axis else 0.0 for one in range(3)]
+        bins = Bins("rint(fabs(x * a + y * b + z * c))", size // 2 + 1, *units)
+        each = [state[place : place + 1] for place in range(components)]
+        spectra = np.array([sums_in_bins(flow, one, one, bins, comm) for one in each])
+        spectra[:, 0] -= box_means(flow, state[:components], comm) ** 2
+        places = np.arange(size // 2 + 1)
+        values = spectra @ np.cos(2 * math.pi / size * np.outer(places, places))
+        separation = {f"separation_{name}": places * (length / size)}
+        for part in parts:
+            own = values[part.first : part.first + part.size]
+            kinds = {"correlation": own[0]}
+            if part.is_vector:
+                across = (own.sum(axis=0) - own[axis]) / 2
+                kinds = {"longitudinal": own[axis], "transverse": across}
+            for kind, found in kinds.items():
+                text = "" if kind == "correlation" else f"{kind} "
+                yield whole_field(
+                    f"{part.name}_{kind}_{name}",
+                    f"{text}two-point correlation of {part.name} along {name} (non-dimensional)",
+                    found,
+                    separation,
+                )
+
+
 # -- of points -------------------------------------------------------------------------------------
 
 
@@ -362,6 +399,7 @@ def _densities(
 STATISTICS: dict[str, Callable[[SpectralStep, list[FieldParts], Comm], Iterator[Field]]] = {
     "transfer": transfer,
     "anisotropic": anisotropic,
+    "correlation": correlation,
     "structure": structure,
     "pdf": pdf,
 }
