@@ -179,6 +179,7 @@ FORCINGS: Names = {
 STATISTICS: Names = {
     "transfer": "energy transfer to shells of wavenumbers, and flux through them",
     "anisotropic": "spectra of wavenumbers across z and along it",
+    "correlation": "two-point correlations",
     "structure": "structure functions",
     "pdf": "probability densities and moments",
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 
-from slipstream.accepted import FORCINGS
+from slipstream.accepted import FORCINGS, STATISTICS
 from slipstream.argument_checks import nearest, plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
@@ -20,6 +20,7 @@ from slipstream.case.spectral_case import FLOW_KEYS
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 from slipstream.errors import InputError
+from slipstream.field import Field
 from slipstream.interactive.field_views import FieldView
 from slipstream.interactive.interactive_simulation import (
     NO_END,
@@ -362,6 +363,33 @@ class Flow(InteractiveSimulation):
             return waves, first.spectrum(self.comm, self.solver.time)
         second = self._evaluation(other)
         return waves, first.cospectrum(second, self.comm, self.solver.time)
+
+    @collective
+    def statistics(self, kind: str) -> dict[str, Field]:
+        """Return one kind of statistics of the state, by name: the same on all ranks. Collective.
+
+        >>> sim.statistics("structure")["velocity_longitudinal_x"].data[1]
+
+        Parameters
+        ----------
+        kind : {"transfer", "anisotropic", "correlation", "structure", "pdf"}
+            What ``output.KIND_interval`` of a case writes into ``KIND.zarr``.
+
+        Returns
+        -------
+        dict of str to Field
+            Small arrays: `data`, `dims` and `coordinates`; `to_xarray` makes an
+            `xarray.DataArray`.
+
+        Raises
+        ------
+        InputError
+            If the kind is none of these.
+        """
+        if kind not in STATISTICS:
+            raise InputError(f"statistics: {shown(kind)}; accepted: {', '.join(STATISTICS)}")
+        self._ready_flow()
+        return {field.name: field for field in self._spectral.statistics(kind)}
 
     def _reduced(self, view: FieldView, how: str) -> Any:
         # Plane by plane, without a whole field in memory.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,7 @@ class SpectralStep:
         self.is_ahead = False
         # What is evaluated from the state, which follows if the equations change.
         self.evaluations: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._kept: dict[Hashable, Any] = {}
 
     def restate(self, problem: SpectralProblem) -> None:
         """Go on with other parameters of the same model: recorded graphs find them in tables."""
@@ -140,6 +141,12 @@ class SpectralStep:
         """The wavenumbers along z, y and x in double precision, on the device."""
         waves, array = self.wavenumbers, self.device.array
         return tuple(array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))  # type: ignore[return-value]
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what has been made under this name, of this step's fields, or make it."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
     def modes_of(self, array: Array) -> Array:
         """Return the kept modes of a spectral array, without the padding of its rows."""
