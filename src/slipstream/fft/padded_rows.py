@@ -41,10 +41,10 @@ def placed_points(slot: Slot[Any], shape: tuple[int, ...], dtype: np.dtype, padd
 
 def crossing(target: Any, source: Any, padded: bool) -> tuple[Any, Any]:
     """Return what is copied of points that lie in rows which are `padded`, or not."""
-    return (_whole_rows(target), _whole_rows(source)) if padded else (target, source)
+    return (whole_rows(target), whole_rows(source)) if padded else (target, source)
 
 
-def _whole_rows(points: Any) -> Any:
+def whole_rows(points: Any) -> Any:
     """Return an array of real points with the padding of its rows, on whichever device it is."""
     stored = (*points.shape[:-1], padded_row(points.shape[-1]))
     if isinstance(points, np.ndarray):
