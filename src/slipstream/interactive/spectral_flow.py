@@ -80,8 +80,9 @@ class Flow(InteractiveSimulation):
         Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
-        Runge-Kutta method.
+    integrator : str
+        Runge-Kutta method. One of "rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4",
+        "ars222" or "ars233".
     precision : {"float64", "float32"}
         Precision of the fields.
     dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
@@ -582,8 +583,9 @@ class Turbulence(Flow):
         Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
-        Runge-Kutta method.
+    integrator : str
+        Runge-Kutta method. One of "rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4",
+        "ars222" or "ars233".
     precision : {"float64", "float32"}
         Precision of the fields.
     dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}

@@ -36,6 +36,7 @@ from slipstream.fft.slab_engine import (
 from slipstream.schedule import StepGraph
 from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.kernel_tables import KernelTables
+from slipstream.spectral.runge_kutta_tableaux import RESOLVENT
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 
@@ -346,6 +347,7 @@ class SpectralStep:
             "RATE_TO_STAGE": place.get(own.rate_to_stage, -1),
             "START_TO_RESULT": place.get(own.start_to_result, -1),
             "RATE_TO_RESULT": place.get(own.rate_to_result, -1),
+            "START_TO_CARRIED": place.get(own.start_to_carried, -1),
             "CARRY_RATE": place.get(own.carry_rate, -1),
             "BEGINS_CARRIED": own.begins_carried,
         }
@@ -497,10 +499,15 @@ class SpectralStep:
             part = array[number * count : (number + 1) * count]
             durations = dict.fromkeys(fraction for fraction, _, _ in propagator)
             for place, duration in enumerate(durations):
-                weights = [0.0] * 4
+                weights = [0.0] * RESOLVENT
                 for fraction, phi, weight in propagator:
-                    weights[phi] += weight * (fraction == duration)
-                kernel = self.model_kernel("propagators.hpp", "fill_propagator", ADDS=place > 0)
+                    weights[phi % RESOLVENT] += weight * (fraction == duration)
+                kernel = self.model_kernel(
+                    "propagators.hpp",
+                    "fill_propagator",
+                    ADDS=place > 0,
+                    IMPLICIT=self.problem.method.is_implicit,
+                )
                 sizes = nz, ny, nx, row, field
                 arrays = part, tables.wavenumbers, tables.parameters
                 launch = RowLaunch(nz * ny, nx)
