@@ -132,6 +132,8 @@ INTEGRATORS: Names = {
     "jst4": "Jameson, Schmidt and Turkel's, as in GHOST: second order, four substages",
     "etdrk2": "exponential time differencing of second order, all linear terms exact",
     "etdrk4": "exponential time differencing of fourth order, all linear terms exact",
+    "ars222": "implicit-explicit of second order, all linear terms implicit",
+    "ars233": "implicit-explicit of third order, all linear terms implicit",
 }
 EXACT_TERMS: Names = {
     "decay": "terms that only damp a mode, with integrating_factor",
@@ -179,6 +181,7 @@ FORCINGS: Names = {
 STATISTICS: Names = {
     "transfer": "energy transfer to shells of wavenumbers, and flux through them",
     "anisotropic": "spectra of wavenumbers across z and along it",
+    "correlation": "two-point correlations",
     "structure": "structure functions",
     "pdf": "probability densities and moments",
 }
@@ -207,8 +210,8 @@ PARTICLES: Names = {
 }
 INTERPOLATIONS: Names = {
     "spline": "cubic splines, for which the velocity is transformed once more",
-    "lagrange": "cubic polynomials, from the velocity that the step has at its points: half the"
-    " time, and errors seven times as large",
+    "lagrange": "cubic polynomials, from the velocity that the step has at its points: without a"
+    " transform, and with errors up to nine times as large",
 }
 PICTURE_FORMATS: Names = {
     "png": "PNG",

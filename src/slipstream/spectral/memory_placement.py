@@ -349,7 +349,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
         reals=reals,
         constants=2 * 8 * g.planes * g.shape[1] + tables,
         between=problem.stage_size,
-        plane_bytes=len(problem.stored) * real * math.prod(g.plane_points),
+        stored=len(problem.stored),
     )
 
 

@@ -1,11 +1,11 @@
 """Particles that a flow carries: tracers, and heavy ones with Stokes drag and gravity.
 
-A step interpolates the velocity of its start at each particle. By polynomials of Lagrange it does so
-from the points that the first product of the step has anyway, and stores. By cubic splines the modes
-of the velocity are divided by a function of each wavenumber, which makes them, exactly, those of the
-coefficients of B-splines; these go to the points before the step. Ranks exchange a halo, and one
-kernel interpolates and moves the particles. These are nodes of the recorded step, beside those of
-the flow.
+A step interpolates the velocity of its start at each particle. Polynomials of Lagrange take it
+from the points that the first product of the step has anyway, and stores. For cubic splines the
+modes of the velocity are divided by a function of each wavenumber, which makes them, exactly, those
+of the coefficients of B-splines; these go to the points before the step. Ranks exchange a halo, and
+one kernel interpolates and moves the particles. These are nodes of the recorded step, beside those
+of the flow.
 
 The velocity of the fluid along a path is taken as linear in time, through its values at this step
 and the one before, and the equations of a particle are solved exactly with it: for tracers that is
@@ -745,9 +745,7 @@ class Particles:
         interpolant = self._interpolant(one)
         values = device.zeros((3, one.capacity), np.float64)
         if rows:
-            kernel = device.kernel(
-                "particles.hpp", "values_at_particles", **interpolant.constants
-            )
+            kernel = device.kernel("particles.hpp", "values_at_particles", **interpolant.constants)
             launch = RowLaunch(rows, 4 * _PER_ROW)
             arguments = one.state, one.capacity, values, rows, one.count
             operation: Operation = kernel.bind(launch, *arguments, *interpolant.arguments)

@@ -156,12 +156,13 @@ def test_a_step_moves_particles_by_the_velocity_it_begins_with(
         device = HostDevice(**device_of)
     initial = {"flow": "random", "peak_wavenumber": 2, "amplitude": 1.0}
     simulation = prepared(device, table, points, initial=initial, **tables)
-    for number in range(3):
+    earlier = None
+    for _ in range(3):
         before = positions(simulation)
         velocity = simulation.particles.whole("tracers", "(velocity)", simulation.time)
         simulation.advance(0.05)
         moved = positions(simulation) - before
-        expected = 0.05 * velocity if not number else 0.05 * (1.5 * velocity - 0.5 * earlier)
+        expected = 0.05 * (velocity if earlier is None else 1.5 * velocity - 0.5 * earlier)
         assert np.abs(moved - expected).max() < 1e-12 and np.abs(moved).max() > 0.01
         earlier = velocity
 
