@@ -303,7 +303,9 @@ class PointSums:
     def __init__(self, flow: SpectralStep, spectral: Any, bins: int = 0) -> None:
         device, count = flow.device, len(spectral)
         # The recorded step has no reference to what holds it: dropped simulations end at once.
-        powers, tables = self._powers, self._tables = {}, {}  # by the first plane
+        powers: dict[int, Any] = {}  # by the first plane
+        tables: dict[int, Any] = {}
+        self._powers, self._tables = powers, tables
         edges = self._edges = device.zeros((4, count), np.float64)
 
         def add(points: Any, plane: int) -> tuple[Operation, list[Any]]:

@@ -320,7 +320,8 @@ def _powers_of_differences(
     """Return means of |difference|^1 ... |difference|^ORDERS, and of difference^3, by component."""
     differences = _multiplied(flow, slice(size), lambda k: np.expm1(1j * k * distance), axis)
     sums = flow.once(("powers", size), lambda: PointSums(flow, differences))
-    return sums.read(flow, comm)[0] / math.prod(flow.problem.geometry.shape)
+    means: np.ndarray = sums.read(flow, comm)[0] / math.prod(flow.problem.geometry.shape)
+    return means
 
 
 def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
