@@ -41,6 +41,7 @@ from slipstream.case.common_tables import (
     Time,
 )
 from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
+from slipstream.case.output_tables import DensitiesOutput
 from slipstream.case.particle_tables import ParticleSet, check_names
 from slipstream.case.table import (
     Key,
@@ -545,6 +546,9 @@ class SpectralOutput(Output):
     pdf_interval: Positive | None = Key(
         None, "time between probability densities (default: not written)", example=1.0
     )
+    densities: Annotated[tuple[DensitiesOutput, ...], BeforeValidator(as_tuple)] = Key(
+        (), "densities of one expression or two over chosen bins, and conditional means"
+    )
     cospectra: Annotated[Unchecked[tuple[tuple[str, str], ...]], BeforeValidator(as_tuples)] = Key(
         (),
         "pairs of names or expressions, whose co-spectra are written with the spectra",
@@ -626,6 +630,7 @@ class SpectralCase(Case):
         "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
         "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
         "output.averages": [{"of": "velocity", "interval": 0.1, "since": 2.0, "profile": "z"}],
+        "output.densities": [{"of": ["q_criterion", "r_invariant"], "range": [[-9, 9], [-9, 9]]}],
         "output.movies": [{"of": "vorticity_magnitude", "interval": 0.1, "plane": _PLANE}],
     }
 
