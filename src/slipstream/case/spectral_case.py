@@ -66,6 +66,7 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "random": {"amplitude": 1.0, "seed": 0, "peak_wavenumber": 4.0},
     "orszag-tang": {"amplitude": 1.0},
     "orszag-tang-3d": {"amplitude": 1.0},
+    "lamb-dipole": {"amplitude": 1.0, "radius": None},
     "quantum-taylor-green": {"amplitude": 1.0},
     "solitons": {"speed": 0.5},
     "wave": {"wavevector": ..., "amplitude": 1.0, "branch": 0},
@@ -167,7 +168,8 @@ class SpectralInitial(Initial):
         ' "random": root'
         " mean square of a component, so that the energy is 3/2 of its square (in a plane its"
         ' square); of "wave": root mean square of all components together, so that the energy is'
-        " half its square",
+        " half its square; of"
+        ' "lamb-dipole": its speed along x',
         example=1.0,
     )
     wavenumber: Annotated[int, Field(gt=0)] | None = Key(
@@ -178,6 +180,11 @@ class SpectralInitial(Initial):
         'of "taylor-green" where the model is "mhd": magnetic field, with the energy of the'
         " velocity",
         example="none",
+    )
+    radius: Positive | None = Key(
+        None,
+        'of "lamb-dipole": its radius (default: an eighth of the shorter side)',
+        example=0.5,
     )
     coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] | None = Key(
         None, 'of "abc": A, B and C', example=[1, 1, 1]
