@@ -436,7 +436,7 @@ class SpectralStreaming(Table):
     tiles: Annotated[int, Field(ge=1)] | None = Key(
         None,
         "number of tiles into which a pass cuts a rank's planes or columns (default: as few as"
-        " memory allows, of 128 MiB at most)",
+        " memory allows, of about 128 MiB, or more where rows would be short)",
         example=16,
     )
     tiles_per_exchange: Annotated[int, Field(ge=1)] | None = Key(
