@@ -349,10 +349,10 @@ class PlanePass:
                 continue
             inward, outward = (batch.points(count, low, high) for count in (inputs, outputs))
             self._to_points(batch, sources, inward, low, high)
-            for place, number in enumerate(product.stored if product else ()):
-                target = product.points[place, low:high]
-                batch.graph.add_copy(target, inward[number], label="keep points")
             if product is not None:
+                for place, number in enumerate(product.stored):
+                    target = product.points[place, low:high]
+                    batch.graph.add_copy(target, inward[number], label="keep points")
                 function = self.product_operation(product)
                 batch.apply(function, product.outputs, low, high, "product", "compute")
             self._from_points(batch, targets, outward, low, high, is_last)
