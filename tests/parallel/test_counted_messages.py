@@ -159,8 +159,8 @@ def test_a_spectral_step_sends_what_is_noted_for_it(comm, sent, name):
     check_totals(noted, sent)
     assert sent
     if name in ("hd, rk4", "mhd, rk4", "pencils, rk4", "together"):
-        # All fields go to a rank in one message, twice in each substage; ranks may have no modes. On
-        # a process grid it has the same planes or the same kx.
+        # All fields go to a rank in one message, twice in each substage; ranks may have no modes.
+        # On a process grid it has the same planes or the same kx.
         substages = int(case.time.integrator.removeprefix("rk"))
         to_each = Counter[int]()
         for (peer, _), count in sent.items():

@@ -118,7 +118,8 @@ class Shares:
     Blocks begin at the elements `starts`, by rank; by default they lie one after the other in
     arrays of all planes of `rows`. As many fields as lie `together` are side by side: blocks are
     [z][y][field][kx]. In a run of ranks kx are as many, and one operation moves them. What is
-    accessed there are so many `views`, by run; by default one.
+    accessed there are so many `views`, by run; by default one. Their modes follow each other in a
+    row, unless `places` says where those of each run begin.
     """
 
     def __init__(
@@ -128,16 +129,22 @@ class Shares:
         starts: Sequence[int] | None = None,
         together: int = 0,
         views: Sequence[int] | None = None,
+        places: Sequence[int] | None = None,
     ) -> None:
         self._together, beside = together, max(1, together)
         if starts is None:
             starts = [beside * start for start, _ in rows.packed_blocks()]
         self.runs = []
         first = rank = 0
-        for kx, ranks in itertools.groupby(rows.part_counts.tolist()):
+        counts = enumerate(rows.part_counts.tolist())
+        for (kx, _), ranks in itertools.groupby(
+            counts, lambda one: (one[1], one[0] if places else 0)
+        ):
             count = len(list(ranks))
             offset = np.array(starts[rank : rank + count], np.int64)
             tables = RowTables(device, (offset, np.full_like(offset, beside * kx)))
+            if places is not None:
+                first = places[len(self.runs)]
             if kx:
                 self.runs.append((tables, first, count, kx))
             first, rank = first + count * kx, rank + count

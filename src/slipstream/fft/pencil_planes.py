@@ -90,12 +90,18 @@ class PencilPieces(Pieces):
         self.buffer_bytes = sum(arrays.values())
         self._exchanges: dict[tuple[int, int, int, bool], PackTargets] = {}
 
-    def column_runs(self, slot: int, fields: int) -> Iterator[tuple[Array, tuple[int, int, int]]]:
-        """Yield arrays and runs of blocks in them: columns along y for other ranks, and its own."""
+    def column_runs(
+        self, slot: int, fields: int, kx: int = 0
+    ) -> Iterator[tuple[Array, tuple[int, int, int]]]:
+        """Yield arrays and runs of blocks in them: columns along y for other ranks, and its own.
+
+        They are those of a range of kx.
+        """
         g, part = self.geometry, self.geometry.part
-        for run in g.columns_along_y.packed_runs(self.planes, part):
+        for run in g.columns_along_y[kx].packed_runs(self.planes, part):
             yield self.columns[slot][:fields], run
-        start, size = g.rows.packed_blocks(self.planes)[part]
+        # Blocks of rows are those of ranks, or of the ranges of the only one.
+        start, size = g.rows.packed_blocks(self.planes)[part + kx]
         if size:
             yield self.rows[slot][:fields], (start, size, 1)
 
@@ -190,7 +196,7 @@ class PieceExchange:
         self.targets, self._leaving, self._arriving = targets, leaving, arriving
         self._held, geometry = exchanges.planes, exchanges.geometry
         fields, self._own = len(leaving), geometry.part
-        self.columns = self._columns(exchanges.device, geometry.columns_along_y, fields, forward)
+        self.columns = self._columns(exchanges.device, geometry.columns_along_y[0], fields, forward)
         self.rows = self._rows(exchanges.device, geometry.rows, fields, not forward)
 
     def _columns(
