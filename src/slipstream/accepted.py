@@ -156,6 +156,7 @@ INITIAL_FLOWS: Names = {
     "random": "random modes in every vector",
     "orszag-tang": 'of "mhd": the vortex of Orszag and Tang',
     "orszag-tang-3d": 'of "mhd": the same in three dimensions',
+    "lamb-dipole": 'of "hd2d" and "mhd2d": a pair of vortices that moves along x',
     "quantum-taylor-green": 'of "gpe": vortex lines, arranged as in the Taylor-Green flow',
     "solitons": 'of "gpe": two dark solitons',
     "wave": "a plane wave of the model's linear part",

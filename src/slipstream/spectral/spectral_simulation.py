@@ -67,6 +67,7 @@ from slipstream.spectral.turbulence_scales import LARGE, SMALL, VectorSums, kolm
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
     from slipstream.spectral.evaluation import Evaluation
+    from slipstream.spectral.joint_densities import JointDensity
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
@@ -929,6 +930,14 @@ class SpectralSimulation(Simulation):
         geometry = self.problem.geometry
         lines = dict(zip("zyx", self.problem.point_lines, strict=True))
         return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
+
+    def density(
+        self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
+    ) -> JointDensity:
+        """Return what makes the density of points over values, and conditional means."""
+        from slipstream.spectral.joint_densities import JointDensity
+
+        return JointDensity(self, of, means, bins, where)
 
     def point_values(self, of: Any, where: str) -> PointValues:
         """Return what makes the values of a name or an expression in the language of equations."""
