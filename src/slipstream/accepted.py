@@ -209,6 +209,11 @@ PARTICLES: Names = {
     "tracer": "with the velocity of the fluid",
     "inertial": "heavy and small: with Stokes drag, and gravity",
 }
+INTERPOLATIONS: Names = {
+    "spline": "cubic splines, for which the velocity is transformed once more",
+    "lagrange": "cubic polynomials, from the velocity that the step has at its points: without a"
+    " transform, and with errors up to nine times as large",
+}
 PICTURE_FORMATS: Names = {
     "png": "PNG",
     "pdf": "PDF",

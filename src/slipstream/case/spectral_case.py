@@ -672,22 +672,6 @@ class SpectralCase(Case):
         check_names(sets)
         return sets
 
-    @model_validator(mode="after")
-    def _particles_are_on_the_device(self) -> Self:
-        if not self.particles:
-            return self
-        if self.run.residency != "device":
-            raise ValueError(
-                f"run.residency = {self.run.residency!r} has no particles; accepted with"
-                " [[particles]]: 'device'"
-            )
-        if self.run.decomposition == "pencil":
-            raise ValueError(
-                "run.decomposition = 'pencil' has no particles; accepted with [[particles]]: auto,"
-                " slab"
-            )
-        return self
-
     @property
     def path_kinds(self) -> tuple[str, ...]:
         return tuple(one.store for one in self.particles)

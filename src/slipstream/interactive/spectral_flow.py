@@ -433,13 +433,13 @@ class Flow(InteractiveSimulation):
         from slipstream.interactive.output_methods import validated
 
         self._ready_flow()
-        several = [list(one) if isinstance(one, list | tuple) else [one] for one in (of, means)]
-        texts = [[str(getattr(one, "text", one)) for one in group] for group in several]
+        of, means = (list(one) if isinstance(one, list | tuple) else [one] for one in (of, means))
+        texts = [[str(getattr(one, "text", one)) for one in group] for group in (of, means)]
         given = {"of": texts[0], "means": texts[1], "bins": plain_value(bins)}
         # Where none is given it follows from the state.
         given["range"] = [[0.0, 1.0]] * len(texts[0]) if range is None else plain_value(range)
         settings = validated(DensitiesOutput, given, "density")
-        density = self._spectral.density(*several, settings.bins_each, "density")
+        density = self._spectral.density(of, means, settings.bins_each, "density")
         return density.fields(None if range is None else settings.range)
 
     def _reduced(self, view: FieldView, how: str) -> Any:

@@ -188,7 +188,8 @@ class SpectralSimulation(Simulation):
         )
         self._particles = None
         if self.case.particles:
-            self._particles = Particles(self.case.particles, self.flow, self._transport, self.comm)
+            transport = self.placement.transport_of_all(self._transport)
+            self._particles = Particles(self.case.particles, self.flow, transport, self.comm)
         else:
             self._record()
 
@@ -196,11 +197,7 @@ class SpectralSimulation(Simulation):
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
-        first = [] if self._particles is None else [self._particles.record]
-        if self.problem.is_staged:
-            steps = self.flow.record_parts(first)
-        else:
-            steps = [self.flow.record_step(first=first)]
+        steps = self.flow.record_parts() if self.problem.is_staged else [self.flow.record_step()]
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
@@ -464,7 +461,8 @@ class SpectralSimulation(Simulation):
             raise
         self.device = self.placement.home
         if self._particles is not None:
-            self._particles.attach(self.flow, self._transport)
+            transport = self.placement.transport_of_all(self._transport)
+            self._particles.attach(self.flow, transport)
         self._record()
 
     # -- fields, between steps ---------------------------------------------------------------
