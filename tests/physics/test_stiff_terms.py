@@ -30,8 +30,17 @@ WAVES = {
 }
 
 
-@pytest.mark.parametrize("integrator", ["rk4", "rk2", "jst3", "etdrk2", "etdrk4"])
-@pytest.mark.parametrize("name", WAVES)
+# Propagators depend on the waves, and substages on the integrator: not every pair is shown.
+@pytest.mark.parametrize(
+    ("name", "integrator"),
+    [
+        ("inertia-gravity", "rk4"),
+        ("inertia-gravity", "jst3"),
+        ("inertia-gravity", "etdrk2"),
+        ("Alfven", "rk2"),
+        ("Alfven", "etdrk4"),
+    ],
+)
 def test_waves_have_their_frequencies_at_ten_times_the_explicit_step(name, integrator, device):
     settings, wavevector, omega = WAVES[name]
     given = (
