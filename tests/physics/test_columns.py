@@ -25,9 +25,12 @@ def random_case(draw, model, precision):
     if draw.random() < 0.3:
         points[draw.randrange(3)] = 1
     equation = {"model": model, "viscosity": draw.choice((0.0, 0.02, 0.1))}
-    extra = {"hd": "scalars", "boussinesq": "buoyancy_frequency", "mhd": "mean_field"}[model]
-    equation[extra] = 1 if model == "hd" else draw.choice((0.0, 1.5))
-    equation["resistivity" if model == "mhd" else "diffusivity"] = draw.choice((0.0, 0.05))
+    extra, diffusivity = draw.choice((0.0, 1.5)), draw.choice((0.0, 0.05))
+    equation |= {
+        "hd": {},
+        "boussinesq": {"buoyancy_frequency": extra, "diffusivity": diffusivity},
+        "mhd": {"mean_field": extra, "resistivity": diffusivity},
+    }[model]
     if draw.random() < 0.3:
         equation |= {"viscosity_power": 2, "rotation": 0.7}
     case = {
@@ -51,6 +54,8 @@ def random_case(draw, model, precision):
             "pictures": False,
         },
     }
+    if model == "hd":
+        case["scalars"] = {"diffusivity": diffusivity, "mean_gradient": [0, 0, extra]}
     if draw.random() < 0.5:
         case["forcing"] = {"kind": "random", "shells": [1, 1], "injection": 0.3}
     return case

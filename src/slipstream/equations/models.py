@@ -9,19 +9,19 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sympy
 
+from slipstream.equations.carried_scalars import CarriedScalar, with_scalars
 from slipstream.equations.flat_axes import EVERY_AXIS_VARIES, FlatAxes
 from slipstream.equations.fourier_forms import WAVENUMBERS
 from slipstream.equations.lowering import Lowered, lower
 from slipstream.equations.model_definition import Model
 from slipstream.equations.plane_models import (
-    Count,
     NotNegative,
     Positive,
     Power,
@@ -35,7 +35,6 @@ from slipstream.equations.plane_models import (
 from slipstream.equations.vector_calculus import (
     Quantity,
     Scalar,
-    Unknown,
     Vector,
     abs2,
     cross,
@@ -50,19 +49,10 @@ from slipstream.equations.wavenumber_functions import laplacian, spectral
 from slipstream.errors import InputError, SlipstreamError
 
 
-def _scalars(u: Vector, count: int, diffusivity: Any, power: int) -> dict[Unknown, Quantity]:
-    """Return equations of scalars that a flow carries along."""
-    names = ["scalar"] if count == 1 else [f"scalar_{i + 1}" for i in range(count)]
-    carried = [Scalar(name) for name in names]
-    return {s: -div(u * s) + damping(s, diffusivity, power) for s in carried}
-
-
 def hd(
     viscosity: NotNegative,
     viscosity_power: Power = 1,
     rotation: float = 0.0,
-    scalars: Count = 0,
-    diffusivity: NotNegative = 0.0,
     drag: NotNegative = 0.0,
     hypoviscosity: NotNegative = 0.0,
     hypoviscosity_power: Power = 1,
@@ -77,10 +67,6 @@ def hd(
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
         Angular velocity of the frame about z.
-    scalars
-        Number of scalars that the flow carries along.
-    diffusivity
-        Diffusivity of the scalars.
     drag
         Linear drag, -drag velocity.
     hypoviscosity
@@ -92,7 +78,7 @@ def hd(
     momentum = -div(outer(u, u)) + damping(u, viscosity, viscosity_power)
     momentum = momentum + friction(u, drag, hypoviscosity, hypoviscosity_power)
     momentum = momentum - 2 * rotation * cross(z_hat, u)
-    return Model({u: momentum, **_scalars(u, scalars, diffusivity, viscosity_power)})
+    return Model({u: momentum})
 
 
 def boussinesq(
@@ -119,12 +105,15 @@ def boussinesq(
     """
     u, b = Vector("velocity", solenoidal=True), Scalar("buoyancy")
     N, power = buoyancy_frequency, viscosity_power
+    flux = {"buoyancy_flux": N * b * dot(u, z_hat)} if N != 0 else {}
     momentum = -div(outer(u, u)) - N * b * z_hat + damping(u, viscosity, power)
     return Model(
         {
             u: momentum - 2 * rotation * cross(z_hat, u),
             b: -div(u * b) + N * dot(u, z_hat) + damping(b, diffusivity, power),
-        }
+        },
+        means=flux,
+        gains=dict.fromkeys(flux, b),
     )
 
 
@@ -376,14 +365,26 @@ def parameters_of(function: Callable[..., Model]) -> dict[str, tuple[Any, Any]]:
     return result
 
 
-def lowered(name: str, values: Mapping[str, Any], flat: FlatAxes = EVERY_AXIS_VARIES) -> Lowered:
-    """Return a lowered model; parameters that are floats and not 0 stay symbols."""
+def lowered(
+    name: str,
+    values: Mapping[str, Any],
+    flat: FlatAxes = EVERY_AXIS_VARIES,
+    scalars: Sequence[CarriedScalar] = (),
+) -> Lowered:
+    """Return a lowered model with scalars; parameters that are floats and not 0 stay symbols."""
     for key, value in values.items():
         if not isinstance(value, int | float):
             raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")
     is_open = {key: isinstance(value, float) and value != 0 for key, value in values.items()}
     fixed = tuple((k, None if is_open[k] else int(v)) for k, v in sorted(values.items()))
-    return _lowered(find(name), name, fixed, flat)
+    for scalar in scalars:
+        for key in scalar.numbers:
+            if key in values:
+                raise InputError(
+                    f"scalars: the equation has a parameter {key!r}; accepted: another name than"
+                    f" {scalar.name!r}"
+                )
+    return _lowered(find(name), name, fixed, flat, tuple(one.structure for one in scalars))
 
 
 @functools.cache
@@ -392,6 +393,7 @@ def _lowered(
     name: str,
     values: tuple[tuple[str, int | None], ...],
     flat: FlatAxes,
+    scalars: tuple[CarriedScalar, ...],
 ) -> Lowered:
     for key, _ in values:
         if key in map(str, WAVENUMBERS):
@@ -408,4 +410,4 @@ def _lowered(
         ) from error
     if not isinstance(model, Model):
         raise InputError(f"equation.model: {name} returns {type(model).__name__}; expected a Model")
-    return lower(model, flat)
+    return lower(with_scalars(model, scalars, name), flat)

@@ -28,7 +28,6 @@ from slipstream.equations.wavenumber_functions import laplacian, spectral
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Power = Annotated[int, Field(ge=1, le=8)]
-Count = Annotated[int, Field(ge=0, le=8)]
 
 
 def damping(quantity: Quantity, coefficient: Any, power: int) -> Quantity:

@@ -32,6 +32,7 @@ from slipstream.interactive.particle_views import Particles
 from slipstream.interactive.settings import (
     ForcingSettings,
     Parameters,
+    ScalarSettings,
     Setting,
     tables_of,
 )
@@ -104,6 +105,10 @@ class Flow(InteractiveSimulation):
         ``{"kind": "abc", "amplitude": 0.1}``; or a function of x, y, z and t, or of x, y and z,
         that returns the components at this rank's points. In a table a function may be the
         formula. Several of them add up.
+    scalars : int, mapping or sequence of mapping
+        The number of passive scalars that the flow carries along, or tables as ``[[scalars]]`` of a
+        case: ``{"name": "temperature", "diffusivity": 0.01, "mean_gradient": [0, 0, 1]}``. By
+        number they are "scalar", or "scalar_1", "scalar_2" ..., without diffusion.
     particles : int, mapping or sequence of mapping
         The number of tracers that the flow carries, or tables as ``[[particles]]`` of a case:
         ``{"number": 1000, "kind": "inertial", "response_time": 0.1}``.
@@ -144,6 +149,7 @@ class Flow(InteractiveSimulation):
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: ForcesGiven = None,
+        scalars: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -171,6 +177,7 @@ class Flow(InteractiveSimulation):
         }
         if forcing is not None:
             tables["forcing"] = _forcing_tables(forcing)
+        tables["scalars"] = _scalar_tables(scalars)
         tables["particles"] = _particle_tables(particles)
         try:
             case = validate_case(tables, source=type(self).__name__)
@@ -221,6 +228,11 @@ class Flow(InteractiveSimulation):
     @forcing.setter
     def forcing(self, value: Any) -> None:
         raise InputError("forcing: set one of its numbers, such as sim.forcing.amplitude = 0.2")
+
+    @property
+    def scalars(self) -> ScalarSettings:
+        """The passive scalars by name: ``sim.scalars["temperature"].diffusivity = 0.02``."""
+        return ScalarSettings(self)
 
     @property
     def parameters(self) -> Parameters:
@@ -536,10 +548,6 @@ class Turbulence(Flow):
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation : float
         Angular velocity of the frame about z.
-    scalars : int
-        Number of scalars that the flow carries along.
-    diffusivity : float
-        Diffusivity of the scalars.
     drag : float
         Linear drag, -drag velocity.
     hypoviscosity : float
@@ -569,7 +577,7 @@ class Turbulence(Flow):
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
-    initial, forcing, particles, device, comm, title, run, output, time
+    initial, forcing, scalars, particles, device, comm, title, run, output, time
         See `Flow`.
 
     Raises
@@ -586,8 +594,6 @@ class Turbulence(Flow):
         viscosity: float,
         viscosity_power: int = 1,
         rotation: float = 0.0,
-        scalars: int = 0,
-        diffusivity: float = 0.0,
         drag: float = 0.0,
         hypoviscosity: float = 0.0,
         hypoviscosity_power: int = 1,
@@ -604,6 +610,7 @@ class Turbulence(Flow):
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: ForcesGiven = None,
+        scalars: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -618,15 +625,9 @@ class Turbulence(Flow):
     viscosity = Setting[float](SpectralCase, "equation.viscosity")
     viscosity_power = Setting[int](SpectralCase, "equation.viscosity_power")
     rotation = Setting[float](SpectralCase, "equation.rotation")
-    diffusivity = Setting[float](SpectralCase, "equation.diffusivity")
     drag = Setting[float](SpectralCase, "equation.drag")
     hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
     hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
-
-    @property
-    def scalars(self) -> int:
-        """Number of scalars that the flow carries along."""
-        return int(self.parameters["scalars"])
 
 
 class Modes(Mapping[str, Any], KnownAttributes):
@@ -817,17 +818,29 @@ def _meant(parameters: Mapping[str, Any]) -> str:
     return f"; did you mean the argument {near[0]!r}?" if near else ""
 
 
+def _scalar_tables(scalars: Any) -> Any:
+    """Return the tables of passive scalars, which may be a number of them."""
+    if isinstance(scalars, int) and not isinstance(scalars, bool) and 0 <= scalars <= 8:
+        names = ["scalar"] if scalars == 1 else [f"scalar_{i + 1}" for i in range(scalars)]
+        return [{"name": name} for name in names]
+    return _several_tables("scalars", scalars, 'a number from 0 to 8, {"name": "temperature"}')
+
+
 def _particle_tables(particles: Any) -> Any:
     """Return the tables of sets of particles, of which one may be a number."""
     if isinstance(particles, int) and not isinstance(particles, bool):
         return [{"number": particles}]
-    several = [particles] if isinstance(particles, Mapping) else particles
+    return _several_tables("particles", particles, 'a number of tracers, {"number": 1000}')
+
+
+def _several_tables(name: str, given: Any, accepted: str) -> list[Any]:
+    several = [given] if isinstance(given, Mapping) else given
     if not isinstance(several, Sequence) or isinstance(several, str):
         raise InputError(
-            f"particles: {shown(particles)} is not accepted; accepted: a number of tracers, a table"
-            ' such as {"number": 1000}, or a list of these'
+            f"{name}: {shown(given)} is not accepted; accepted: {accepted} or another such table,"
+            " or a list of these"
         )
-    return [plain_value(table_of("particles", one)) for one in several]
+    return [plain_value(table_of(name, one)) for one in several]
 
 
 def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
