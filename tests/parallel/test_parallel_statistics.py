@@ -5,6 +5,7 @@ import pytest
 
 from first_rank import on_first_rank
 from flows import advance, start
+from slipstream.accepted import STATISTICS
 
 pytestmark = pytest.mark.several_ranks
 
@@ -19,7 +20,7 @@ MODELS = {
 }
 
 
-KINDS = ("transfer", "anisotropic", "structure", "pdf")
+KINDS = tuple(STATISTICS)
 
 
 def advanced(device, model, comm):

@@ -188,6 +188,7 @@ def test_magnetic_and_kinetic_shells_keep_theirs(device):
         (POWERED, ("time.integrator=rk2",), 2),
         (POWERED, ("time.integrator=rk3",), 3),
         (POWERED, ("time.integrator=etdrk4",), 4),
+        (POWERED, ("time.integrator=ars233",), 3),
         (BAND, ("time.integrator=rk3",), 3),
         (DRAWN, ("time.integrator=rk3",), 2),
     ],

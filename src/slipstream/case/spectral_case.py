@@ -539,6 +539,9 @@ class SpectralOutput(Output):
         "time between spectra of wavenumbers across and along z (default: not written)",
         example=1.0,
     )
+    correlation_interval: Positive | None = Key(
+        None, "time between two-point correlations (default: not written)", example=1.0
+    )
     structure_interval: Positive | None = Key(
         None, "time between structure functions (default: not written)", example=1.0
     )

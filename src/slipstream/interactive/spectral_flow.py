@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 
-from slipstream.accepted import FORCINGS
+from slipstream.accepted import FORCINGS, STATISTICS
 from slipstream.argument_checks import nearest, plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
@@ -20,6 +20,7 @@ from slipstream.case.spectral_case import FLOW_KEYS
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 from slipstream.errors import InputError
+from slipstream.field import Field
 from slipstream.interactive.field_views import FieldView
 from slipstream.interactive.interactive_simulation import (
     NO_END,
@@ -80,8 +81,9 @@ class Flow(InteractiveSimulation):
         Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
-        Runge-Kutta method.
+    integrator : str
+        Runge-Kutta method. One of "rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4",
+        "ars222" or "ars233".
     precision : {"float64", "float32"}
         Precision of the fields.
     dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
@@ -375,6 +377,33 @@ class Flow(InteractiveSimulation):
         second = self._evaluation(other)
         return waves, first.cospectrum(second, self.comm, self.solver.time)
 
+    @collective
+    def statistics(self, kind: str) -> dict[str, Field]:
+        """Return one kind of statistics of the state, by name: the same on all ranks. Collective.
+
+        >>> sim.statistics("structure")["velocity_longitudinal_x"].data[1]
+
+        Parameters
+        ----------
+        kind : {"transfer", "anisotropic", "correlation", "structure", "pdf"}
+            What ``output.KIND_interval`` of a case writes into ``KIND.zarr``.
+
+        Returns
+        -------
+        dict of str to Field
+            Small arrays: `data`, `dims` and `coordinates`; `to_xarray` makes an
+            `xarray.DataArray`.
+
+        Raises
+        ------
+        InputError
+            If the kind is none of these.
+        """
+        if kind not in STATISTICS:
+            raise InputError(f"statistics: {shown(kind)}; accepted: {', '.join(STATISTICS)}")
+        self._ready_flow()
+        return {field.name: field for field in self._spectral.statistics(kind)}
+
     def _reduced(self, view: FieldView, how: str) -> Any:
         # Plane by plane, without a whole field in memory.
         return self._evaluation(view.name).reduce(how, self.comm, self.solver.time)
@@ -562,8 +591,9 @@ class Turbulence(Flow):
         Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
-        Runge-Kutta method.
+    integrator : str
+        Runge-Kutta method. One of "rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4",
+        "ars222" or "ars233".
     precision : {"float64", "float32"}
         Precision of the fields.
     dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}

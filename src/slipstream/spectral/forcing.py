@@ -128,6 +128,11 @@ def _check_held(tables: Tables, problem: SpectralProblem) -> None:
                 f"{key}.kind: 'constant-energy' with numerics.dealiasing = 'phase-shift'; accepted"
                 " with it: 2/3, 2/3 sphere, 1/2, none"
             )
+        if problem.method.is_implicit:
+            raise InputError(
+                f"{key}.kind: 'constant-energy' with time.integrator = {problem.method.name!r},"
+                " which is exact for no linear terms; accepted with it: the others"
+            )
         own = set(range(one.first, one.first + one.size))
         if any((row in own) != (column in own) for row, column in problem.coupled):
             raise InputError(
