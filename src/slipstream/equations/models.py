@@ -18,10 +18,11 @@ import sympy
 
 from slipstream.equations.carried_scalars import CarriedScalar, with_scalars
 from slipstream.equations.flat_axes import EVERY_AXIS_VARIES, FlatAxes
-from slipstream.equations.fourier_forms import WAVENUMBERS
+from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
 from slipstream.equations.lowering import Lowered, lower
 from slipstream.equations.model_definition import Model
 from slipstream.equations.plane_models import (
+    Direction,
     NotNegative,
     Positive,
     Power,
@@ -43,21 +44,38 @@ from slipstream.equations.vector_calculus import (
     dot,
     grad,
     outer,
+    x_hat,
+    y_hat,
     z_hat,
 )
 from slipstream.equations.wavenumber_functions import laplacian, spectral
 from slipstream.errors import InputError, SlipstreamError
 
 
+def _vector(given: Any) -> Quantity:
+    """Return the vector of three components, or of a number along z."""
+    if not isinstance(given, tuple | list):
+        return given * z_hat
+    parts = [one * hat for one, hat in zip(given, (x_hat, y_hat, z_hat), strict=True)]
+    return parts[0] + parts[1] + parts[2]
+
+
+def _coriolis(rotation: Any, u: Quantity) -> Quantity:
+    """Return twice the rotation times the velocity, less which the momentum has."""
+    if isinstance(rotation, tuple | list):
+        return 2 * cross(_vector(rotation), u)
+    return 2 * rotation * cross(z_hat, u)
+
+
 def hd(
     viscosity: NotNegative,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
+    rotation: Direction = 0.0,
     drag: NotNegative = 0.0,
     hypoviscosity: NotNegative = 0.0,
     hypoviscosity_power: Power = 1,
 ) -> Model:
-    """Incompressible Navier-Stokes equations, on demand in a frame that rotates about z.
+    """Incompressible Navier-Stokes equations, on demand in a frame that rotates.
 
     Parameters
     ----------
@@ -66,7 +84,7 @@ def hd(
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     drag
         Linear drag, -drag velocity.
     hypoviscosity
@@ -77,7 +95,7 @@ def hd(
     u = Vector("velocity", solenoidal=True)
     momentum = -div(outer(u, u)) + damping(u, viscosity, viscosity_power)
     momentum = momentum + friction(u, drag, hypoviscosity, hypoviscosity_power)
-    momentum = momentum - 2 * rotation * cross(z_hat, u)
+    momentum = momentum - _coriolis(rotation, u)
     return Model({u: momentum})
 
 
@@ -86,7 +104,7 @@ def boussinesq(
     diffusivity: NotNegative,
     buoyancy_frequency: NotNegative,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
+    rotation: Direction = 0.0,
 ) -> Model:
     """Stably stratified flow; buoyancy has the unit of a velocity, so that energies add up.
 
@@ -101,7 +119,7 @@ def boussinesq(
     viscosity_power
         2 and more: hyperviscosity, and as high a power of the diffusion.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     """
     u, b = Vector("velocity", solenoidal=True), Scalar("buoyancy")
     N, power = buoyancy_frequency, viscosity_power
@@ -109,7 +127,7 @@ def boussinesq(
     momentum = -div(outer(u, u)) - N * b * z_hat + damping(u, viscosity, power)
     return Model(
         {
-            u: momentum - 2 * rotation * cross(z_hat, u),
+            u: momentum - _coriolis(rotation, u),
             b: -div(u * b) + N * dot(u, z_hat) + damping(b, diffusivity, power),
         },
         means=flux,
@@ -121,10 +139,10 @@ def mhd(
     viscosity: NotNegative,
     resistivity: NotNegative,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
-    mean_field: float = 0.0,
+    rotation: Direction = 0.0,
+    mean_field: Direction = 0.0,
 ) -> Model:
-    """Incompressible magnetohydrodynamics, fields in units of velocity; a mean field is along z.
+    """Incompressible magnetohydrodynamics, fields in units of velocity.
 
     Parameters
     ----------
@@ -135,19 +153,19 @@ def mhd(
     viscosity_power
         2 and more: hyperviscosity, and as high a power of the resistivity.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     mean_field
-        Uniform magnetic field along z, as an Alfven velocity.
+        Uniform magnetic field, as an Alfven velocity: a number along z, or [x, y, z].
     """
     u, b = Vector("velocity", solenoidal=True), Vector("magnetic", solenoidal=True)
-    power, B = viscosity_power, mean_field * z_hat
+    power, B = viscosity_power, _vector(mean_field)
     return Model(
         {
             u: -div(outer(u, u))
             + cross(curl(b), b)
             + cross(curl(b), B)
             + damping(u, viscosity, power)
-            - 2 * rotation * cross(z_hat, u),
+            - _coriolis(rotation, u),
             b: curl(cross(u, b)) + curl(cross(u, B)) + damping(b, resistivity, power),
         }
     )
@@ -181,7 +199,7 @@ def lans_alpha(
     viscosity: NotNegative,
     width: Positive,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
+    rotation: Direction = 0.0,
 ) -> Model:
     """Lagrangian-averaged Navier-Stokes equations, alpha model: Camassa-Holm with viscosity.
 
@@ -197,11 +215,11 @@ def lans_alpha(
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     """
     u = Vector("velocity", solenoidal=True)
     v = u - width**2 * laplacian(u)
-    bent = _smoothed(cross(u, curl(v) + 2 * rotation * z_hat), width)
+    bent = _smoothed(cross(u, curl(v) + 2 * _vector(rotation)), width)
     energy = {"alpha_energy": dot(u, v) / 2}
     return Model({u: bent + damping(u, viscosity, viscosity_power)}, means=energy)
 
@@ -210,7 +228,7 @@ def leray_alpha(
     viscosity: NotNegative,
     width: Positive,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
+    rotation: Direction = 0.0,
 ) -> Model:
     """Leray's regularised Navier-Stokes equations: a smoothed velocity carries the velocity.
 
@@ -223,10 +241,10 @@ def leray_alpha(
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     """
     v = Vector("velocity", solenoidal=True)
-    carried = -div(outer(_smoothed(v, width), v)) - 2 * rotation * cross(z_hat, v)
+    carried = -div(outer(_smoothed(v, width), v)) - _coriolis(rotation, v)
     return Model({v: carried + damping(v, viscosity, viscosity_power)})
 
 
@@ -373,10 +391,12 @@ def lowered(
 ) -> Lowered:
     """Return a lowered model with scalars; parameters that are floats and not 0 stay symbols."""
     for key, value in values.items():
-        if not isinstance(value, int | float):
-            raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")
-    is_open = {key: isinstance(value, float) and value != 0 for key, value in values.items()}
-    fixed = tuple((k, None if is_open[k] else int(v)) for k, v in sorted(values.items()))
+        parts = value if isinstance(value, tuple) and len(value) == 3 else (value,)
+        if not all(isinstance(one, int | float) for one in parts):
+            raise InputError(
+                f"equation.{key}: {value!r} is no number; parameters are numbers, or three of them"
+            )
+    fixed = tuple((key, _fixed(value)) for key, value in sorted(values.items()))
     for scalar in scalars:
         for key in scalar.numbers:
             if key in values:
@@ -387,18 +407,44 @@ def lowered(
     return _lowered(find(name), name, fixed, flat, tuple(one.structure for one in scalars))
 
 
+# A parameter as equations are made with it: None where it is a symbol, else its value.
+Fixed = int | None | tuple[int | None, ...]
+
+
+def _fixed(value: Any) -> Fixed:
+    if isinstance(value, tuple):
+        return tuple(None if one != 0 else 0 for one in value)
+    return None if isinstance(value, float) and value != 0 else int(value)
+
+
+def _argument(key: str, value: Fixed) -> Any:
+    if isinstance(value, tuple):
+        names = component_names(key, 1)
+        return tuple(_argument(name, one) for name, one in zip(names, value, strict=True))
+    return sympy.Symbol(key, real=True) if value is None else value
+
+
+def numbers_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with each vector as its components, by the names of their symbols."""
+    found: dict[str, Any] = {}
+    for key, value in parameters.items():
+        is_vector = isinstance(value, tuple)
+        found |= zip(component_names(key, 1), value, strict=True) if is_vector else [(key, value)]
+    return found
+
+
 @functools.cache
 def _lowered(
     function: Callable[..., Model],
     name: str,
-    values: tuple[tuple[str, int | None], ...],
+    values: tuple[tuple[str, Fixed], ...],
     flat: FlatAxes,
     scalars: tuple[CarriedScalar, ...],
 ) -> Lowered:
     for key, _ in values:
         if key in map(str, WAVENUMBERS):
             raise InputError(f"equation.model: {name} has parameter {key!r}, a wavenumber's name")
-    arguments = {k: sympy.Symbol(k, real=True) if v is None else v for k, v in values}
+    arguments = {key: _argument(key, value) for key, value in values}
     try:
         model = function(**arguments)
     except SlipstreamError:

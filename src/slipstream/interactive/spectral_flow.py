@@ -123,7 +123,7 @@ class Flow(InteractiveSimulation):
         Title of the run, shown in its output.
     run, output, time : mapping, optional
         Further keys of the tables of the same names in a case.
-    **parameters : float
+    **parameters : float or sequence of 3 float
         Parameters of the model, such as the viscosity.
 
     Raises
@@ -159,7 +159,7 @@ class Flow(InteractiveSimulation):
         run: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
         time: Mapping[str, Any] | None = None,
-        **parameters: float,
+        **parameters: float | Sequence[float],
     ) -> None:
         # SymPy takes a while to import: imported late.
         from slipstream.equations import models
@@ -575,8 +575,8 @@ class Turbulence(Flow):
         Kinematic viscosity: one over the Reynolds number of a flow of velocity and length 1.
     viscosity_power : int
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
-    rotation : float
-        Angular velocity of the frame about z.
+    rotation : float or sequence of 3 float
+        Angular velocity of the frame: a number about z, or [x, y, z].
     drag : float
         Linear drag, -drag velocity.
     hypoviscosity : float
@@ -623,7 +623,7 @@ class Turbulence(Flow):
         points: int | Sequence[int],
         viscosity: float,
         viscosity_power: int = 1,
-        rotation: float = 0.0,
+        rotation: float | Sequence[float] = 0.0,
         drag: float = 0.0,
         hypoviscosity: float = 0.0,
         hypoviscosity_power: int = 1,
@@ -654,7 +654,7 @@ class Turbulence(Flow):
 
     viscosity = Setting[float](SpectralCase, "equation.viscosity")
     viscosity_power = Setting[int](SpectralCase, "equation.viscosity_power")
-    rotation = Setting[float](SpectralCase, "equation.rotation")
+    rotation = Setting[float | tuple[float, float, float]](SpectralCase, "equation.rotation")
     drag = Setting[float](SpectralCase, "equation.drag")
     hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
     hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")

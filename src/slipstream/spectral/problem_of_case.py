@@ -51,7 +51,9 @@ def problem_of_case(
         for one in case.scalars
     ]
     model = models.lowered(case.equation.model, parameters, _flat_axes(case), scalars)
-    parameters = parameters | {key: n for one in scalars for key, n in one.numbers.items()}
+    parameters = models.numbers_of(parameters) | {
+        key: n for one in scalars for key, n in one.numbers.items()
+    }
     if model.plane_vectors and nz != 1:
         raise InputError(
             f"grid.points: {list(case.grid.points_xyz)}; the model {case.equation.model} is"
