@@ -156,6 +156,7 @@ INITIAL_FLOWS: Names = {
     "random": "random modes in every vector",
     "orszag-tang": 'of "mhd": the vortex of Orszag and Tang',
     "orszag-tang-3d": 'of "mhd": the same in three dimensions',
+    "lamb-dipole": 'of "hd2d" and "mhd2d": a pair of vortices that moves along x',
     "quantum-taylor-green": 'of "gpe": vortex lines, arranged as in the Taylor-Green flow',
     "solitons": 'of "gpe": two dark solitons',
     "wave": "a plane wave of the model's linear part",
@@ -207,6 +208,11 @@ REDUCTIONS: Names = {
 PARTICLES: Names = {
     "tracer": "with the velocity of the fluid",
     "inertial": "heavy and small: with Stokes drag, and gravity",
+}
+INTERPOLATIONS: Names = {
+    "spline": "cubic splines, for which the velocity is transformed once more",
+    "lagrange": "cubic polynomials, from the velocity that the step has at its points: without a"
+    " transform, and with errors up to nine times as large",
 }
 PICTURE_FORMATS: Names = {
     "png": "PNG",

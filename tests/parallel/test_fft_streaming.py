@@ -16,6 +16,7 @@ from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.outofcore.host_device_copy import COPIES
+from slipstream.outofcore.tile_slots import Slot
 from slipstream.schedule import POLICIES
 
 SHAPE = (12, 10, 9)
@@ -284,15 +285,25 @@ def test_slabs_have_the_bits_of_those_on_a_cpu(comm, device, layout):
             assert (found.tobytes(), there.backward(found.copy()).tobytes()) == expected
 
 
-def test_a_device_may_be_smaller_than_a_plane(comm, device):
+def test_a_device_may_be_smaller_than_a_plane(comm, device, monkeypatch):
     shape = (4, 96, 80)
     small = plan_on_host(comm, device, shape, streaming={"tiles": 5000}).streamed
     if device.kind == "cpu":
         assert small.device_bytes < 96 * 80 * 8
     fft = plan_on_host(comm, device, shape, memory=largest(comm, small.device_bytes))
-    assert not fft.streamed.slabs.passes.fields.shape.has_whole_planes
+    slabs = fft.streamed.slabs
+    assert not slabs.passes.fields.shape.has_whole_planes
+    crossed = {"record_in": 0, "record_out": 0}
+    for name, record in [(name, getattr(Slot, name)) for name in crossed]:
+
+        def counted(self, graph, target, source, name=name, record=record):
+            crossed[name] += source.nbytes
+            record(self, graph, target, source)
+
+        monkeypatch.setattr(Slot, name, counted)
     oracle = Oracle(shape, "float64")
     oracle.assert_modes(fft, fft.forward(oracle.input(fft)))
+    assert tuple(crossed.values()) == slabs.bus_bytes
     oracle.assert_points(fft, fft.backward(oracle.output(fft)))
 
 

@@ -41,6 +41,7 @@ from slipstream.case.common_tables import (
     Time,
 )
 from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
+from slipstream.case.output_tables import DensitiesOutput
 from slipstream.case.particle_tables import ParticleSet
 from slipstream.case.particle_tables import check_names as check_names_of_sets
 from slipstream.case.scalar_tables import PassiveScalar
@@ -68,6 +69,7 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "random": {"amplitude": 1.0, "seed": 0, "peak_wavenumber": 4.0},
     "orszag-tang": {"amplitude": 1.0},
     "orszag-tang-3d": {"amplitude": 1.0},
+    "lamb-dipole": {"amplitude": 1.0, "radius": None},
     "quantum-taylor-green": {"amplitude": 1.0},
     "solitons": {"speed": 0.5},
     "wave": {"wavevector": ..., "amplitude": 1.0, "branch": 0},
@@ -169,7 +171,8 @@ class SpectralInitial(Initial):
         ' "random": root'
         " mean square of a component, so that the energy is 3/2 of its square (in a plane its"
         ' square); of "wave": root mean square of all components together, so that the energy is'
-        " half its square",
+        " half its square; of"
+        ' "lamb-dipole": its speed along x',
         example=1.0,
     )
     wavenumber: Annotated[int, Field(gt=0)] | None = Key(
@@ -180,6 +183,11 @@ class SpectralInitial(Initial):
         'of "taylor-green" where the model is "mhd": magnetic field, with the energy of the'
         " velocity",
         example="none",
+    )
+    radius: Positive | None = Key(
+        None,
+        'of "lamb-dipole": its radius (default: an eighth of the shorter side)',
+        example=0.5,
     )
     coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] | None = Key(
         None, 'of "abc": A, B and C', example=[1, 1, 1]
@@ -431,7 +439,7 @@ class SpectralStreaming(Table):
     tiles: Annotated[int, Field(ge=1)] | None = Key(
         None,
         "number of tiles into which a pass cuts a rank's planes or columns (default: as few as"
-        " memory allows, of 128 MiB at most)",
+        " memory allows, of about 128 MiB, or more where rows would be short)",
         example=16,
     )
     tiles_per_exchange: Annotated[int, Field(ge=1)] | None = Key(
@@ -548,6 +556,9 @@ class SpectralOutput(Output):
     pdf_interval: Positive | None = Key(
         None, "time between probability densities (default: not written)", example=1.0
     )
+    densities: Annotated[tuple[DensitiesOutput, ...], BeforeValidator(as_tuple)] = Key(
+        (), "densities of one expression or two over chosen bins, and conditional means"
+    )
     cospectra: Annotated[Unchecked[tuple[tuple[str, str], ...]], BeforeValidator(as_tuples)] = Key(
         (),
         "pairs of names or expressions, whose co-spectra are written with the spectra",
@@ -629,6 +640,7 @@ class SpectralCase(Case):
         "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
         "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
         "output.averages": [{"of": "velocity", "interval": 0.1, "since": 2.0, "profile": "z"}],
+        "output.densities": [{"of": ["q_criterion", "r_invariant"], "range": [[-9, 9], [-9, 9]]}],
         "output.movies": [{"of": "vorticity_magnitude", "interval": 0.1, "plane": _PLANE}],
     }
 
@@ -671,22 +683,6 @@ class SpectralCase(Case):
     def _sets_have_names(cls, sets: tuple[ParticleSet, ...]) -> tuple[ParticleSet, ...]:
         check_names_of_sets(sets)
         return sets
-
-    @model_validator(mode="after")
-    def _particles_are_on_the_device(self) -> Self:
-        if not self.particles:
-            return self
-        if self.run.residency != "device":
-            raise ValueError(
-                f"run.residency = {self.run.residency!r} has no particles; accepted with"
-                " [[particles]]: 'device'"
-            )
-        if self.run.decomposition == "pencil":
-            raise ValueError(
-                "run.decomposition = 'pencil' has no particles; accepted with [[particles]]: auto,"
-                " slab"
-            )
-        return self
 
     @property
     def path_kinds(self) -> tuple[str, ...]:

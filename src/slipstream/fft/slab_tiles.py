@@ -34,6 +34,8 @@ from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlo
 
 # Bytes side by side that copy engines move at the speed of the bus.
 _RUN = 48 << 10
+# Tiles of planes that a pass has, if they have at least so many bytes.
+_PLANE_TILES, _PLANE_TILE = 32, 16 << 20
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class TileNeeds:
     given: bool = False
     real: bool = True
     exchanges_on_device: bool = False  # as it does whole planes only
+    stored: int = 0  # inputs whose points leave for the host
 
     @property
     def fields(self) -> int:
@@ -130,8 +133,9 @@ class TileNeeds:
         """Yield the bytes of the tiles of a pass over planes."""
         size, planes = self.dtype.itemsize, shape.planes
         if shape.kx is None or shape.rows is None:
-            ny = self.geometry.plane_points[0] if self.given else 0
-            packed = aligned(self.fields * planes * ny * self.row_bytes(padded=True))
+            ny = self.geometry.plane_points[0]
+            points = self.fields if self.given else self.stored
+            packed = aligned(points * planes * ny * self.row_bytes(padded=True))
             for one in (of_kx.geometry for of_kx in self.geometry.ranges):
                 packed += aligned(self.fields * one.packed_size(planes) * size)
             yield packed
@@ -393,7 +397,7 @@ class SlabTiles:
         of_planes, of_ky = max(1, -(-planes // count)), max(1, -(-ky // count))
         row, is_pencil = self._row, isinstance(self.geometry, PencilGeometry)
         if not self.needs.divides_planes or (count <= self._with_whole_rows and not is_pencil):
-            return TileShape(of_planes, of_ky, row)
+            return TileShape(max(1, -(-planes // self._of_planes(count))), of_ky, row)
         g = self.needs.pencils
         # Parts of a plane, and of a ky, if there are more tiles than these.
         parts, of_row = -(-count // max(1, planes)), -(-count // max(1, ky))
@@ -407,6 +411,17 @@ class SlabTiles:
             max(1, -(-max(one.row for one in g.columns_along_y) // parts)),
             max(1, min(rows, max(unit, pairs))),
         )
+
+    def _of_planes(self, count: int) -> int:
+        """Return into how many tiles of whole planes a pass is cut that has `count` of columns.
+
+        Planes lie together, so that more and smaller tiles cross as fast, and a pass waits for less
+        at its beginning and its end.
+        """
+        if self.streaming.tiles or self.needs.exchanges_on_device:
+            return count
+        size = self.needs.fields * self.geometry.field_size * self.needs.dtype.itemsize
+        return max(count, min(_PLANE_TILES, size // _PLANE_TILE))
 
     @property
     def _row(self) -> int:

@@ -410,8 +410,12 @@ class StreamedSlabs(Part):
             return self._fields * points, self._fields * modes * item
         if self.by_device or not self._transport:  # from a device goes what arrives there
             leaving = columns
-        inward = points + columns * item
-        return self._fields * inward, self._fields * (leaving + modes) * item
+        between = 0
+        if not self.passes.fields.shape.has_whole_planes:
+            # Rows of modes leave after one transform of a plane, and come back for the other.
+            between = g.planes * g.shape[1] * g.x_modes.count
+        inward = points + (columns + between) * item
+        return self._fields * inward, self._fields * (leaving + between + modes) * item
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record planes -> columns; arrays (fields, ...) on the host."""

@@ -96,7 +96,8 @@ def file_in_run(simulation: InteractiveSimulation, path: Path) -> Path:
         on_every_rank(simulation.comm, lambda: _check_folder(path))
         return path
     output = simulation.case.output
-    taken = {one.stem for one in (*output.fields, *output.averages)}
+    densities = getattr(output, "densities", ())
+    taken = {one.stem for one in (*output.fields, *output.averages, *densities)}
     taken |= {one.file_name for one in output.movies} | {one.column for one in output.scalars}
     if {path.name, path.stem} & taken:
         raise InputError(f"file {str(path)!r}: the case writes one of this name; accepted: others")
@@ -173,7 +174,7 @@ class Averaging(Callback):
             if not self.samples:
                 raise InputError("write: there are no samples yet; accepted: after some time")
             given = {"of": "x", "interval": 1.0, "file": path.name}
-            _validated(AveragesOutput, given, "write")
+            validated(AveragesOutput, given, "write")
             self._averages.write_now(file_in_run(simulation, path))
             simulation._tell()
 
@@ -259,7 +260,7 @@ class OutputMethods:
             given = _points_asked(plane, line, points, box, stride)
             given |= {"file": path.name, "precision": precision, "format": format}
             given["of"] = {name: _text(one) for name, one in quantities.items()}
-            settings = _validated(FieldsOutput, given, "output")
+            settings = validated(FieldsOutput, given, "output")
             occasions = None
             if not (every is None and steps is None and times is None):
                 occasions = checked_occasions(every, steps, times, solver.time, solver.step)
@@ -284,6 +285,7 @@ class OutputMethods:
         times: Any = None,
         batch: float | None = None,
         profile: str | None = None,
+        phases: int = 1,
         plane: Place | None = None,
         line: Place | None = None,
         points: Any = None,
@@ -313,6 +315,9 @@ class OutputMethods:
         profile : {"x", "y", "z"}, optional
             Only along this axis: each sample is the mean over the other two; not with plane, line,
             points, box and stride.
+        phases : int
+            Phase averages of a flow with the period phases * interval: samples that are so many
+            apart are averaged together.
         plane : (axis, position), optional
             Only the plane of points across an axis that is nearest to a position.
         line : (axis, (a, b)), optional
@@ -343,13 +348,16 @@ class OutputMethods:
             occasions = checked_occasions(every, steps, times, solver.time, solver.step)
             if every is None and batch is None:
                 raise InputError("average: batch is needed with steps and times; accepted: a time")
+            if every is None and plain_value(phases) != 1:
+                raise InputError("average: phases need every; accepted: the time between samples")
             # Where steps or times say when, any interval that suits the batch.
             half = float(plain_value(batch)) / 2 if is_finite(plain_value(batch)) else 1.0
             given = _points_asked(plane, line, points, box, stride)
             given |= {"batch": plain_value(batch), "profile": profile}
+            given["phases"] = plain_value(phases)
             given["interval"] = half if every is None else plain_value(every)
             given["of"] = {name: _text(one) for name, one in quantities.items()}
-            settings = _validated(AveragesOutput, given, "average")
+            settings = validated(AveragesOutput, given, "average")
             check_agreement(simulation.comm, {"average": (settings, every, steps, times)})
             averages = ChosenAverages(solver, settings, "average", quantities)
         averaging = Averaging(simulation, averages, occasions)
@@ -426,7 +434,7 @@ class OutputMethods:
                 "size": plain_value(size),
                 "format": format,
             }
-            settings = _validated(MovieOutput, given, "movie")
+            settings = validated(MovieOutput, given, "movie")
             check_agreement(simulation.comm, {"movie": (settings, every, steps, times)})
             make = functools.partial(ChosenMovie, solver, settings, "movie", of)
             writing = _Writing(simulation, path, make, occasions)
@@ -472,7 +480,8 @@ def _place(given: Place | None) -> dict[str, Any] | None:
     return {"axis": given[0], "position": plain_value(given[1])}
 
 
-def _validated(kind: type[Settings], given: dict[str, Any], where: str) -> Settings:
+def validated(kind: type[Settings], given: dict[str, Any], where: str) -> Settings:
+    """Return the table of a case that arguments stand for, or refuse them by their names."""
     try:
         return kind.model_validate({k: v for k, v in given.items() if v is not None})
     except ValidationError as error:

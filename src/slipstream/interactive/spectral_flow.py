@@ -404,6 +404,56 @@ class Flow(InteractiveSimulation):
         self._ready_flow()
         return {field.name: field for field in self._spectral.statistics(kind)}
 
+    @collective
+    def density(
+        self,
+        of: Any,
+        range: Any = None,
+        bins: int | Sequence[int] = 100,
+        means: Any = (),
+    ) -> dict[str, Field]:
+        """Return the density of points over values, and means of others by bins. Collective.
+
+        >>> found = sim.density(["q_criterion", "r_invariant"], means="abs2(strain)")
+        >>> found["density"].data, found["abs2_strain_mean"].data
+
+        Parameters
+        ----------
+        of : str or Quantity, or sequence of one or two
+            A real scalar, or two for a joint density: names of fields, or expressions.
+        range : sequence of 2 float, or two of these, optional
+            First and last edge of the bins of each. What lies beyond is not counted. By default
+            the least and the largest value of the state.
+        bins : int or sequence of 2 int
+            How many bins there are of each: 1000 at most.
+        means : str or Quantity, or sequence
+            Scalars of which the mean over the points in each bin is wanted.
+
+        Returns
+        -------
+        dict of str to Field
+            ``"density"``, whose integral over the bins is the share of points in them, and
+            ``"NAME_mean"`` of each of the means, not-a-number where there are no points. The same
+            on all ranks, in double precision; the coordinates are the middles of the bins.
+
+        Raises
+        ------
+        InputError
+            If anything is not accepted.
+        """
+        from slipstream.case.output_tables import DensitiesOutput
+        from slipstream.interactive.output_methods import validated
+
+        self._ready_flow()
+        of, means = (list(one) if isinstance(one, list | tuple) else [one] for one in (of, means))
+        texts = [[str(getattr(one, "text", one)) for one in group] for group in (of, means)]
+        given = {"of": texts[0], "means": texts[1], "bins": plain_value(bins)}
+        # Where none is given it follows from the state.
+        given["range"] = [[0.0, 1.0]] * len(texts[0]) if range is None else plain_value(range)
+        settings = validated(DensitiesOutput, given, "density")
+        density = self._spectral.density(of, means, settings.bins_each, "density")
+        return density.fields(None if range is None else settings.range)
+
     def _reduced(self, view: FieldView, how: str) -> Any:
         # Plane by plane, without a whole field in memory.
         return self._evaluation(view.name).reduce(how, self.comm, self.solver.time)

@@ -378,8 +378,10 @@ def bind_bins(
     """
     device, size = flow.device, math.prod(values.shape[1:])
     variables, (first, *rest) = len(bins), bins
-    others, copies = len(values) // sets - variables, max(1, min(_COPIES, size // _SEGMENT))
-    length, all_bins = -(-size // copies), math.prod(bins)
+    others, all_bins = len(values) // sets - variables, math.prod(bins)
+    # Adding up the copies takes less time than counting.
+    copies = max(1, min(_COPIES, size // max(_SEGMENT, all_bins)))
+    length = -(-size // copies)
     table = device.zeros((copies, sets, 1 + others, all_bins), np.int64)
     operation = point_kernel(flow, "sums_in_bins_of_values", values.dtype).bind(
         RowLaunch(copies * sets, length),

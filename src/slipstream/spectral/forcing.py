@@ -220,7 +220,7 @@ def _patterns_of_function(
             "leave out one of them"
         )
     # What depends on time is another one at each of the integrator's nodes.
-    nodes: list[int | None] = [*sorted(set(method.nodes))] if given.has_time else [None]
+    nodes: list[float | None] = [*sorted(set(method.nodes))] if given.has_time else [None]
     is_solenoidal = field.first in model.vectors
     pattern = ForcePattern(components, None, is_solenoidal=is_solenoidal, table=number, given=given)
     return [replace(pattern, node=node) for node in nodes]

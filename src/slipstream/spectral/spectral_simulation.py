@@ -68,6 +68,7 @@ from slipstream.spectral.turbulence_scales import LARGE, SMALL, VectorSums, kolm
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
     from slipstream.spectral.evaluation import Evaluation
+    from slipstream.spectral.joint_densities import JointDensity
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
@@ -193,7 +194,8 @@ class SpectralSimulation(Simulation):
         )
         self._particles = None
         if self.case.particles:
-            self._particles = Particles(self.case.particles, self.flow, self._transport, self.comm)
+            transport = self.placement.transport_of_all(self._transport)
+            self._particles = Particles(self.case.particles, self.flow, transport, self.comm)
         else:
             self._record()
 
@@ -201,11 +203,7 @@ class SpectralSimulation(Simulation):
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
-        first = [] if self._particles is None else [self._particles.record]
-        if self.problem.is_staged:
-            steps = self.flow.record_parts(first)
-        else:
-            steps = [self.flow.record_step(first=first)]
+        steps = self.flow.record_parts() if self.problem.is_staged else [self.flow.record_step()]
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
@@ -474,7 +472,8 @@ class SpectralSimulation(Simulation):
             raise
         self.device = self.placement.home
         if self._particles is not None:
-            self._particles.attach(self.flow, self._transport)
+            transport = self.placement.transport_of_all(self._transport)
+            self._particles.attach(self.flow, transport)
         self._record()
 
     # -- fields, between steps ---------------------------------------------------------------
@@ -946,6 +945,14 @@ class SpectralSimulation(Simulation):
         geometry = self.problem.geometry
         lines = dict(zip("zyx", self.problem.point_lines, strict=True))
         return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
+
+    def density(
+        self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
+    ) -> JointDensity:
+        """Return what makes the density of points over values, and conditional means."""
+        from slipstream.spectral.joint_densities import JointDensity
+
+        return JointDensity(self, of, means, bins, where)
 
     def point_values(self, of: Any, where: str) -> PointValues:
         """Return what makes the values of a name or an expression in the language of equations."""
