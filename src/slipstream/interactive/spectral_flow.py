@@ -107,6 +107,10 @@ class Flow(InteractiveSimulation):
     particles : int, mapping or sequence of mapping
         The number of tracers that the flow carries, or tables as ``[[particles]]`` of a case:
         ``{"number": 1000, "kind": "inertial", "response_time": 0.1}``.
+    bodies : mapping or sequence of mapping
+        Solid bodies in the box, tables as ``[[bodies]]`` of a case:
+        ``{"shape": "sphere", "radius": 0.5}``. The formula may be a function of x, y, z and t, or
+        of x, y and z, that returns the signed distance from the surface, negative inside.
     device : {"auto", "cpu", "cuda", "hip"} or Device
         Device that computes.
     comm : mpi4py.MPI.Comm, None or "world"
@@ -145,6 +149,7 @@ class Flow(InteractiveSimulation):
         initial: str | Mapping[str, Any] | None = None,
         forcing: ForcesGiven = None,
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+        bodies: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -172,6 +177,7 @@ class Flow(InteractiveSimulation):
         if forcing is not None:
             tables["forcing"] = _forcing_tables(forcing)
         tables["particles"] = _particle_tables(particles)
+        tables["bodies"] = _body_tables(bodies)
         try:
             case = validate_case(tables, source=type(self).__name__)
         except InputError as error:
@@ -569,7 +575,7 @@ class Turbulence(Flow):
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
-    initial, forcing, particles, device, comm, title, run, output, time
+    initial, forcing, particles, bodies, device, comm, title, run, output, time
         See `Flow`.
 
     Raises
@@ -605,6 +611,7 @@ class Turbulence(Flow):
         initial: str | Mapping[str, Any] | None = None,
         forcing: ForcesGiven = None,
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+        bodies: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -828,6 +835,25 @@ def _particle_tables(particles: Any) -> Any:
             ' such as {"number": 1000}, or a list of these'
         )
     return [plain_value(table_of("particles", one)) for one in several]
+
+
+def _body_tables(bodies: Any) -> Any:
+    """Return the tables of bodies, of which formulas may be functions."""
+    several = [bodies] if isinstance(bodies, Mapping) else bodies
+    if not isinstance(several, Sequence) or isinstance(several, str):
+        raise InputError(
+            f"bodies: {shown(bodies)} is not accepted; accepted: a table such as"
+            ' {"shape": "sphere", "radius": 0.5}, or a list of these'
+        )
+    tables = []
+    for one in several:
+        table = table_of("bodies", one)
+        if callable(table.get("formula")):
+            from slipstream.spectral.given_functions import name_of
+
+            table["formula"] = name_of(table["formula"])
+        tables.append(plain_value(table))
+    return tables
 
 
 def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class EnergyBudget:
 
     def recall(self, row: Mapping[str, float]) -> None:
         """Take over the diagnostics before the next ones, as another budget has returned them."""
-        gain = row.get("driving", 0.0) + row.get("injection", 0.0)
+        gain = sum(row.get(name, 0.0) for name in ("driving", "injection", "bodies_power"))
         dissipation = row["dissipation"]
         self._previous = row["time"], row["energy"], dissipation, dissipation - gain
         self._residual = row.get("budget_residual", math.nan)
@@ -52,10 +52,11 @@ class EnergyBudget:
         vectors: Mapping[str, VectorSums],
         power: float | None = None,
         motion: VectorSums | None = None,
+        bodies: float | None = None,
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
 
-        `motion` are the sums of the velocity, of which scales of turbulence are told.
+        `power` is that of forces, `bodies` that of bodies, if there are any. `motion` are the sums of the velocity, of which scales of turbulence are told.
 
         The residual compares the change of energy since the call before with what was lost and
         gained in between, by the trapezoidal rule; not-a-number at first. Two calls at one time
@@ -72,6 +73,8 @@ class EnergyBudget:
             result["driving"] = driving
         if power is not None:
             result["injection"] = power
+        if bodies is not None:
+            result["bodies_power"] = bodies
         for prefix, field in vectors_of(self._fields):
             sums = vectors[field.name]
             result[f"{prefix}enstrophy"] = sums.enstrophy
@@ -87,7 +90,7 @@ class EnergyBudget:
             if self._viscosity is not None:
                 flow = self._viscosity, self._largest, self._is_plane
                 result |= small_scales(motion, *flow)
-        gain = driving + (power or 0.0)
+        gain = driving + (power or 0.0) + (bodies or 0.0)
         result["budget_residual"] = self._balance(time, energy, dissipation, gain)
         return result
 

@@ -152,13 +152,14 @@ class SpectralStep:
         compute: bool = True,
         begins: bool = True,
         first: Sequence[Callable[[StepGraph], None]] = (),
+        last: Sequence[Callable[[StepGraph], None]] = (),
     ) -> StepGraph:
         """Return the graph of one time step.
 
         Without `compute` it has transforms and exchanges alone, for benchmarks. Unless it `begins`
         with the state, it begins with the planes, where the step before has left what goes to
-        physical space; run that only if `is_ahead`. What `first` records comes before all; it may
-        use the stage.
+        physical space; run that only if `is_ahead`. What `first` records comes before all, and
+        what `last` does after all; both may use the stage.
         """
         graph = self.new_graph()
         for record in first:
@@ -167,13 +168,19 @@ class SpectralStep:
             self.record_inputs(graph, self.passes)
         for substage in range(self.problem.method.substages):
             self._record_substage(graph, substage, compute)
+        for record in last:
+            record(graph)
         return graph
 
-    def record_parts(self, first: Sequence[Callable[[StepGraph], None]] = ()) -> list[StepGraph]:
+    def record_parts(
+        self,
+        first: Sequence[Callable[[StepGraph], None]] = (),
+        last: Sequence[Callable[[StepGraph], None]] = (),
+    ) -> list[StepGraph]:
         """Return the graphs of the substages of a step, between which the stage may be changed.
 
         Of that `read_stage` has what a substage begins with. The first begins with the state; for
-        `first` see `record_step`.
+        `first` and `last` see `record_step`.
         """
         graphs = []
         for substage in range(self.problem.method.substages):
@@ -184,6 +191,8 @@ class SpectralStep:
                 self.record_inputs(graph, self.passes)
             self._record_substage(graph, substage)
             graphs.append(graph)
+        for record in last:
+            record(graphs[-1])
         return graphs
 
     def _record_substage(self, graph: StepGraph, substage: int, compute: bool = True) -> None:

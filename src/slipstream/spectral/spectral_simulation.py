@@ -26,6 +26,7 @@ from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.spectral import cfl
+from slipstream.spectral.bodies import Bodies, bytes_of_bodies, check_bodies
 from slipstream.spectral.diagnostic_labels import drawn_curls, labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
@@ -123,6 +124,7 @@ class SpectralSimulation(Simulation):
             *check_coefficients(self.problem),
         ]
         check_particles(case.particles, self.problem)
+        self._early_warnings += check_bodies(case, self.problem)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
         self.transport = self.placement.transport
@@ -175,7 +177,8 @@ class SpectralSimulation(Simulation):
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need where fields are. Collective."""
         particles = bytes_of_particles(self.case.particles, self.problem)
-        taken = ranks_per_device(self.comm, self.placement.home) * particles
+        bodies = bytes_of_bodies(self.case.bodies, self.problem)
+        taken = ranks_per_device(self.comm, self.placement.home) * (particles + bodies)
         return [(self.placement.home, self.placement.memory() + taken)]
 
     def _allocate(self) -> None:
@@ -185,21 +188,31 @@ class SpectralSimulation(Simulation):
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
         )
+        self._bodies = self._made_bodies()
         self._particles = None
         if self.case.particles:
             self._particles = Particles(self.case.particles, self.flow, self._transport, self.comm)
         else:
             self._record()
 
+    def _made_bodies(self) -> Bodies | None:
+        """Return the bodies of the case, and know their columns. Collective."""
+        if not self.case.bodies:
+            return None
+        bodies = Bodies(self.case, self.flow, self.comm)
+        self.needs_earlier = self.needs_earlier | {"injection", *bodies.labels()}
+        return bodies
+
     def _record(self) -> None:
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
         first = [] if self._particles is None else [self._particles.record]
+        last = [] if self._bodies is None else [self._bodies.record]
         if self.problem.is_staged:
-            steps = self.flow.record_parts(first)
+            steps = self.flow.record_parts(first, last)
         else:
-            steps = [self.flow.record_step(first=first)]
+            steps = [self.flow.record_step(first=first, last=last)]
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
@@ -391,6 +404,8 @@ class SpectralSimulation(Simulation):
         self.flow.set_step_size(step_size, factors)
         if self._particles is not None:
             self._particles.set_step_size(step_size)
+        if self._bodies is not None:
+            self._bodies.set_step(self.time, step_size)
         steps = self._steps[self.flow.is_ahead]
         for substage, step in enumerate(steps):
             if forcing and is_staged:
@@ -401,6 +416,8 @@ class SpectralSimulation(Simulation):
         if forcing:
             forcing.after(self.step, step_size)
             self._warnings += forcing.new_warnings()
+        if self._bodies is not None:
+            self._warnings += self._bodies.new_warnings()
         self.flow.is_ahead = self.flow.goes_ahead
         self._measured_at = self.time
         self.step += 1
@@ -440,6 +457,8 @@ class SpectralSimulation(Simulation):
             self.flow.restate(problem)
         else:
             self._replace_step(problem)
+        if self._bodies is not None:
+            self._bodies.restate(self.case)
         self.problem, self._linear, self._fields = problem, linear, now.fields
         self._forces, self._sources = now.forces, now.sources
         set_coefficients(self.flow)
@@ -464,6 +483,7 @@ class SpectralSimulation(Simulation):
         self.device = self.placement.home
         if self._particles is not None:
             self._particles.attach(self.flow, self._transport)
+        self._bodies = self._made_bodies()
         self._record()
 
     # -- fields, between steps ---------------------------------------------------------------
@@ -541,12 +561,16 @@ class SpectralSimulation(Simulation):
         self._recall_all(other._remembered())
         if self._particles is not None and other._particles is not None:
             self._restore_particles(other._particles.kept())
+        if self._bodies is not None and other._bodies is not None:
+            self._bodies.restore(other._bodies.kept())
 
     def kept(self) -> dict[str, Any]:
         """Return the state, and what the next steps follow from."""
         kept = {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
         if self._particles is not None:
             kept["particles"] = self._particles.kept()
+        if self._bodies is not None:
+            kept["bodies"] = self._bodies.kept()
         return kept
 
     def restore(self, kept: Mapping[str, Any]) -> None:
@@ -557,6 +581,8 @@ class SpectralSimulation(Simulation):
         self._recall_all(kept["remembered"])
         if self._particles is not None:
             self._restore_particles(kept["particles"])
+        if self._bodies is not None:
+            self._bodies.restore(kept["bodies"])
 
     def _restore_particles(self, kept: Sequence[Any]) -> None:
         if self.particles.restore(kept):
@@ -614,6 +640,8 @@ class SpectralSimulation(Simulation):
             self._forcing.forget_work()
         if self._particles is not None:
             self._particles.forget_steps()
+        if self._bodies is not None:
+            self._bodies.forget()
 
     @property
     def _force_state(self) -> dict[str, Any] | None:
@@ -647,13 +675,17 @@ class SpectralSimulation(Simulation):
             motion, flat = vectors[velocity.name], self._flat_axis
             if flat:
                 motion = self._vector_sums(velocity, AXES.index(flat))
-        found = self._budget.update(self.time, squares, vectors, self._power(squares), motion)
+        power, of_bodies, columns = self._power(squares), None, {}
+        if self._bodies is not None:
+            columns, of_bodies, held = self._bodies.measured()
+            power = None if power is None else power + held
+        found = self._budget.update(self.time, squares, vectors, power, motion, of_bodies)
         names = (*LARGE, *SMALL[bool(self._flat_axis)])
         self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))
         if self.problem.wire is not None:
             found["wire_error"] = self._wire_error()
-        return found | means
+        return found | columns | means
 
     @property
     def _velocity(self) -> FieldParts | None:
@@ -787,7 +819,8 @@ class SpectralSimulation(Simulation):
             for name, (first, second, _) in self._pairs.items()
         }
         own = self._fields, self._is_forced, self.problem.has_driving, bool(self._flat_axis)
-        return labels_of(*own, list(self.problem.model.plane_vectors)) | means | pairs
+        found = labels_of(*own, list(self.problem.model.plane_vectors)) | means | pairs
+        return found if self._bodies is None else found | self._bodies.labels()
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
