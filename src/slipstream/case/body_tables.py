@@ -74,7 +74,7 @@ class Body(Table):
     )
     width: Positive | None = Key(
         None,
-        "width of the layer in which the mask falls from 0.88 to 0.12 (default: twice the largest"
+        "width of the layer in which the mask falls from 0.88 to 0.12 (default: 1.5 times the largest"
         " spacing of points)",
         example=0.1,
     )

@@ -142,7 +142,7 @@ def _spacings(problem: SpectralProblem) -> list[float]:
 
 
 def _width(body: Body, problem: SpectralProblem) -> float:
-    return body.width if body.width is not None else 2 * max(_spacings(problem))
+    return body.width if body.width is not None else 1.5 * max(_spacings(problem))
 
 
 def _diffusivity(problem: SpectralProblem, component: int) -> float | None:
