@@ -66,9 +66,7 @@ class Body(Table):
         'velocity of its center; an "image" or a "formula" stays where it is, and has a surface of'
         " that velocity",
     )
-    rotation: _Three = Key(
-        (0.0, 0.0, 0.0), "angular velocity about its center, around x, y and z"
-    )
+    rotation: _Three = Key((0.0, 0.0, 0.0), "angular velocity about its center, around x, y and z")
     values: dict[str, float] = Key(
         {}, "by field, what a scalar is in the body", example={"temperature": 1.0}
     )

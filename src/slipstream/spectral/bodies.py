@@ -458,7 +458,9 @@ class Bodies:
         if any(body.rotation) and body.shape != "sphere":
             half = np.where(through, _FAR, np.linalg.norm(half[~through]))
         own[25:28] = _FAR if stays else half + _REACHES * width
-        for place, (component, eta) in enumerate(zip(self._fields, self._etas[number], strict=True)):
+        for place, (component, eta) in enumerate(
+            zip(self._fields, self._etas[number], strict=True)
+        ):
             value = self._value_of(body, component)
             own[_PARTS + 2 * place] = 0.0 if value is None else value
             own[_PARTS + 2 * place + 1] = 0.0 if value is None else 1 / eta
@@ -579,4 +581,3 @@ def turned(angles: np.ndarray) -> np.ndarray:
         np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * (cross @ cross)
     )
     return found
-

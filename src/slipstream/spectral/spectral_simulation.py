@@ -358,7 +358,7 @@ class SpectralSimulation(Simulation):
     def _nothing_happens(self) -> list[str]:
         """Return the warning that no field has any value, and none will get one. Collective."""
         moves = self._rate > self._linear.explicit_rate or math.isnan(self._rate)
-        if moves or self._forcing or any(self.problem.uniform):
+        if moves or self._forcing or self._bodies or any(self.problem.uniform):
             return []
         squares = sum_over_ranks(self.comm, component_sums(self.flow))
         if squares[0, : len(self.problem.model.unknowns)].any():

@@ -62,7 +62,9 @@ SHAPES = {
     ),
     "box": (
         {"size": [1.0, 2.0, 3.0], "rotation": [20.0, 0.0, 10.0]},
-        lambda: rounded_box(np.einsum("ij,jzyx->izyx", TILTED, nearest([np.pi] * 3)), [0.5, 1.0, 1.5]),
+        lambda: rounded_box(
+            np.einsum("ij,jzyx->izyx", TILTED, nearest([np.pi] * 3)), [0.5, 1.0, 1.5]
+        ),
         [np.pi] * 3,
     ),
     "formula": (
@@ -129,7 +131,9 @@ def test_momentum_changes_by_the_forces_on_the_bodies(device, precision, tmp_pat
 def test_the_mean_flow_is_kept_and_its_power_counts(device):
     velocity = [0.3, 0.0, 0.1]
     sim = made(
-        device, {"shape": "sphere", "radius": 1.0}, forcing={"kind": "mean-flow", "velocity": velocity}
+        device,
+        {"shape": "sphere", "radius": 1.0},
+        forcing={"kind": "mean-flow", "velocity": velocity},
     )
     sim.step(3)
     before = sim.diagnostics
@@ -162,23 +166,24 @@ def test_a_scalar_takes_the_value_of_the_body(device):
 def test_flow_between_walls_is_that_of_poiseuille(device):
     """Walls are boxes as long as the grid's; the error falls as the square of their width."""
     errors = []
-    for n in (24, 48):
+    for n in (16, 32):
         wall = {"shape": "box", "size": [1.0, 0.5, 1.0], "center": [0.5, 0.0, 0.5]}
+        step = 0.25 / n**2
         sim = ss.Turbulence(
             points=[4, n, 4],
-            length=1.0,
+            length=[4 / n, 1.0, 4 / n],
             viscosity=1.0,
-            step=0.25 / n**2,
+            step=step,
             integrator="rk2",
             forcing={"kind": "formula", "formula": ["1", "0", "0"]},
             bodies={**wall, "width": 2 / n},
             device=device,
             comm=None,
         )
-        sim.run(until=0.12)
+        sim.step(round(0.12 / step))
         flow = 0.5**3 / 12  # of half the box, per length along z
         errors.append(abs(float(sim.fields["velocity"][...][0].mean()) / flow - 1))
-    assert errors[1] < 0.02 and errors[0] / errors[1] > 3
+    assert errors[1] < 0.06 and errors[0] / errors[1] > 3
 
 
 def test_cylinders_have_the_drag_of_sangani_and_acrivos(device):
@@ -197,7 +202,7 @@ def test_cylinders_have_the_drag_of_sangani_and_acrivos(device):
             device=device,
             comm=None,
         )
-        sim.run(until=0.08)
+        sim.step(round(0.08 / (0.5 * eta)))
         found.append(sim.diagnostics["body_force_x"] / 0.01)
     errors = np.array(found) / 51.53 - 1
     assert abs(errors[1]) < 0.08 and 2.5 < errors[0] / errors[1] < 4.5
@@ -206,7 +211,7 @@ def test_cylinders_have_the_drag_of_sangani_and_acrivos(device):
 
 
 def test_steps_longer_than_eta_are_warned_of(device):
-    with pytest.warns(UserWarning, match="surface recedes by about"):
+    with pytest.warns(RuntimeWarning, match="surface recedes by about"):
         made(device, {"shape": "sphere", "radius": 1.0, "eta": 1e-3}).step()
 
 
