@@ -65,6 +65,7 @@ def main(folder: Path) -> None:
         ax.set_xticks(sizes, sizes)
         ax.minorticks_off()
         ax.legend(title="solid fraction", fontsize=7)
+    axes[0].set_yticks([0.03, 0.1, 0.3], ["0.03", "0.1", "0.3"])
     axes[0].set_ylabel("relative error of the drag")
     figure.savefig(folder / "bodies.png", dpi=130)
 

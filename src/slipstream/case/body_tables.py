@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -58,7 +58,7 @@ class Body(Table):
     )
     formula: str | None = Key(
         None,
-        'of "formula": signed distance from the surface, negative inside, of x, y, z and the time t',
+        'of "formula": distance from the surface, negative inside, of x, y, z and the time t',
         example="sqrt((x-3)**2 + (y-3)**2) - 1 - 0.2*sin(t)",
     )
     velocity: _Three = Key(
@@ -72,8 +72,8 @@ class Body(Table):
     )
     width: Positive | None = Key(
         None,
-        "width of the layer in which the mask falls from 0.88 to 0.12 (default: 1.5 times the largest"
-        " spacing of points)",
+        "width of the layer in which the mask falls from 0.88 to 0.12 (default: 1.5 times the"
+        " largest spacing of points)",
         example=0.1,
     )
     eta: Positive | None = Key(

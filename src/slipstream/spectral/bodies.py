@@ -55,8 +55,8 @@ from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
 # Widths over sqrt(diffusivity eta) with which the surface is in its place: of a hyperbolic tangent,
 # and of an error function (Hester, Vasil and Burns).
 _OPTIMAL, _OPTIMAL_ERF = 2.64822828, 3.11346786
-# As in bodies.hpp: numbers of the box; of each body before those of its fields. Further away than so
-# many widths there is no mask in double precision.
+# As in bodies.hpp: numbers of the box; of each body before those of its fields. Further away than
+# so many widths there is no mask in double precision.
 _HEADER, _PARTS, _REACHES = 8, 28, 9.0
 _FAR = 1e300
 _KINDS = {"sphere": 0, "cylinder": 1, "box": 2, "image": 3, "formula": 3}
@@ -550,7 +550,7 @@ class Bodies:
     def labels(self) -> dict[str, str]:
         """Return the long names of columns."""
         found = {
-            "bodies_power": "energy that bodies add per time, over the volume; mean of the last step"
+            "bodies_power": "energy per volume that bodies add per time; mean of the last step"
         }
         for body in self._bodies:
             for axis in AXES:

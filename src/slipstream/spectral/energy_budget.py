@@ -56,7 +56,8 @@ class EnergyBudget:
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
 
-        `power` is that of forces, `bodies` that of bodies, if there are any. `motion` are the sums of the velocity, of which scales of turbulence are told.
+        `power` is that of forces, `bodies` that of bodies, if there are any.
+        `motion` are the sums of the velocity, of which scales of turbulence are told.
 
         The residual compares the change of energy since the call before with what was lost and
         gained in between, by the trapezoidal rule; not-a-number at first. Two calls at one time

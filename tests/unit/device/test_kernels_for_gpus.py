@@ -39,10 +39,10 @@ from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.pressure_blocks import PressureGrids
 from slipstream.schedule import StepGraph
+from slipstream.spectral.bodies import Bodies
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.fields_at_points import sum_kernel
-from slipstream.spectral.bodies import Bodies
 from slipstream.spectral.particles import Particles
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS

@@ -183,7 +183,7 @@ def test_flow_between_walls_is_that_of_poiseuille(device):
         sim.step(round(0.12 / step))
         flow = 0.5**3 / 12  # of half the box, per length along z
         errors.append(abs(float(sim.fields["velocity"][...][0].mean()) / flow - 1))
-    assert errors[1] < 0.06 and errors[0] / errors[1] > 3
+    assert errors[1] < 0.08 and errors[0] / errors[1] > 3
 
 
 def test_cylinders_have_the_drag_of_sangani_and_acrivos(device):
