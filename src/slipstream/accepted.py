@@ -132,6 +132,8 @@ INTEGRATORS: Names = {
     "jst4": "Jameson, Schmidt and Turkel's, as in GHOST: second order, four substages",
     "etdrk2": "exponential time differencing of second order, all linear terms exact",
     "etdrk4": "exponential time differencing of fourth order, all linear terms exact",
+    "ars222": "implicit-explicit of second order, all linear terms implicit",
+    "ars233": "implicit-explicit of third order, all linear terms implicit",
 }
 EXACT_TERMS: Names = {
     "decay": "terms that only damp a mode, with integrating_factor",
@@ -154,6 +156,7 @@ INITIAL_FLOWS: Names = {
     "random": "random modes in every vector",
     "orszag-tang": 'of "mhd": the vortex of Orszag and Tang',
     "orszag-tang-3d": 'of "mhd": the same in three dimensions',
+    "lamb-dipole": 'of "hd2d" and "mhd2d": a pair of vortices that moves along x',
     "quantum-taylor-green": 'of "gpe": vortex lines, arranged as in the Taylor-Green flow',
     "solitons": 'of "gpe": two dark solitons',
     "wave": "a plane wave of the model's linear part",
@@ -180,6 +183,7 @@ FORCINGS: Names = {
 STATISTICS: Names = {
     "transfer": "energy transfer to shells of wavenumbers, and flux through them",
     "anisotropic": "spectra of wavenumbers across z and along it",
+    "correlation": "two-point correlations",
     "structure": "structure functions",
     "pdf": "probability densities and moments",
 }

@@ -12,6 +12,7 @@ from flows import (
     start,
 )
 from slipstream.device import cuda_device_count, open_device
+from slipstream.device.device_choice import home_of
 from slipstream.errors import InputError
 from slipstream.exchange import open_matching_device
 
@@ -53,6 +54,18 @@ def test_strided_copies_reach_exactly_their_elements(device, part, pinned):
     target = device.array(before)
     device.run(device.copy(target[part], source[part]))
     np.testing.assert_array_equal(device.to_host(target), expected)
+
+
+def test_large_memory_of_the_host_is_zero_and_pinned(device):
+    count = (64 << 20) // 8 + 5
+    for _ in range(3):
+        on_host = home_of(device).zeros((count,), "float64")
+        assert not on_host.any() and device.is_pinned(on_host) and device.is_pinned(on_host[5:])
+        on_host[...] = np.arange(count)
+        target = device.array(on_host)
+        back = device.pinned((count,), "float64")
+        device.run(device.copy(back, target))
+        assert np.array_equal(back, on_host)
 
 
 def test_streams_run_in_order_and_wait_for_events(device):

@@ -112,7 +112,8 @@ def test_blocks_of_other_ranks_go_to_their_files(comm, device, shared_folder):
 def test_any_transform_of_files_equals_numpy(comm, device, ranks, transports, data):
     case = data.draw(transforms(ranks))
     exchange = data.draw(st.sampled_from(["host", "device"]))
-    case["streaming"] = {"tiles": data.draw(st.integers(1, 5)), "exchange": exchange}
+    tiles = data.draw(st.one_of(st.integers(1, 5), st.just(60)))
+    case["streaming"] = {"tiles": tiles, "exchange": exchange}
     usual = usual_transports(transports, device, exchange)
     case["transport"] = data.draw(st.sampled_from(["auto", *usual]))
     together(comm, check, comm, device, residency="disk", **case)

@@ -143,7 +143,7 @@ def test_a_fixed_step_has_a_courant_number_and_is_warned_of_if_it_is_large(comm,
 
 
 @pytest.mark.one_rank
-@pytest.mark.parametrize("integrator", ["rk3", "jst4", "etdrk4", "rk2"])
+@pytest.mark.parametrize("integrator", ["rk3", "jst4", "etdrk4", "ars233", "rk2"])
 def test_waves_are_stable_up_to_the_courant_number_that_is_told(device, integrator):
     """A wave that a uniform wind carries keeps its energy below the limit, and grows above it."""
 

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from fft_cases import alike, bricks, plan_on_host, together, transforms, usual_transports
 from fft_oracle import Oracle, check
 from pairwise import every_pair
+from slipstream.collective import largest
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.outofcore.host_device_copy import COPIES
+from slipstream.outofcore.tile_slots import Slot
 from slipstream.schedule import POLICIES
 
 SHAPE = (12, 10, 9)
@@ -24,7 +26,7 @@ def streaming(kinds=COPIES):
     """Return a strategy for everything that streaming lets one choose."""
     return st.fixed_dictionaries(
         {
-            "tiles": st.one_of(st.none(), st.integers(1, 6)),
+            "tiles": st.one_of(st.none(), st.integers(1, 6), st.sampled_from([20, 60, 400])),
             "tiles_per_exchange": st.one_of(st.none(), st.integers(1, 6)),
             "streams": st.sampled_from([0, 0, 1, 2, 5]),
             "copies": st.sampled_from(kinds),
@@ -273,6 +275,7 @@ def test_slabs_have_the_bits_of_those_on_a_cpu(comm, device, layout):
         for streaming in (
             {},
             {"tiles": 3},
+            {"tiles": 60},
             {"exchange": "device", "tiles": 5, "tiles_per_exchange": 2},
         ):
             there = DistributedFFT(
@@ -280,6 +283,28 @@ def test_slabs_have_the_bits_of_those_on_a_cpu(comm, device, layout):
             )
             found = there.forward(points.copy())
             assert (found.tobytes(), there.backward(found.copy()).tobytes()) == expected
+
+
+def test_a_device_may_be_smaller_than_a_plane(comm, device, monkeypatch):
+    shape = (4, 96, 80)
+    small = plan_on_host(comm, device, shape, streaming={"tiles": 5000}).streamed
+    if device.kind == "cpu":
+        assert small.device_bytes < 96 * 80 * 8
+    fft = plan_on_host(comm, device, shape, memory=largest(comm, small.device_bytes))
+    slabs = fft.streamed.slabs
+    assert not slabs.passes.fields.shape.has_whole_planes
+    crossed = {"record_in": 0, "record_out": 0}
+    for name, record in [(name, getattr(Slot, name)) for name in crossed]:
+
+        def counted(self, graph, target, source, name=name, record=record):
+            crossed[name] += source.nbytes
+            record(self, graph, target, source)
+
+        monkeypatch.setattr(Slot, name, counted)
+    oracle = Oracle(shape, "float64")
+    oracle.assert_modes(fft, fft.forward(oracle.input(fft)))
+    assert tuple(crossed.values()) == slabs.bus_bytes
+    oracle.assert_points(fft, fft.backward(oracle.output(fft)))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])

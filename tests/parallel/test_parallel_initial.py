@@ -19,6 +19,7 @@ GPE = ("equation={ model = 'gpe', healing_length = 0.2 }", "numerics.dealiasing=
 FLOWS = {
     "taylor-green": (*MHD, "initial.magnetic=alternative", "grid.points=[10, 12, 7]"),
     "orszag-tang-3d": (*MHD, "grid.points=[10, 12, 7]"),
+    "lamb-dipole": ("equation.model=hd2d", "grid.points=[20, 18, 1]", "initial.radius=2.0"),
     "quantum-taylor-green": (*GPE, "initial.amplitude=2.0"),
     "solitons": (*GPE, "initial.speed=-0.3"),
     "wave": (*MHD, "initial.wavevector=[1, -2, 1]", "initial.branch=3", "grid.points=[10, 12, 5]"),

@@ -150,7 +150,7 @@ def test_case_with_a_model_of_ones_own_is_sent_between_ranks(comm, device, model
     assert [str(one) for one in simulation.problem.model.components][3] == "a"
 
 
-@pytest.mark.parametrize("integrator", ["rk4", "etdrk4"])
+@pytest.mark.parametrize("integrator", ["rk4", "etdrk4", "ars233"])
 def test_coupled_linear_terms_are_exact_on_any_ranks_and_wherever_fields_are(
     comm, device, integrator, shared_folder
 ):

@@ -5,6 +5,7 @@ import pytest
 
 from first_rank import on_first_rank
 from flows import advance, start
+from slipstream.accepted import STATISTICS
 
 pytestmark = pytest.mark.several_ranks
 
@@ -20,7 +21,7 @@ MODELS = {
 }
 
 
-KINDS = ("transfer", "anisotropic", "structure", "pdf")
+KINDS = tuple(STATISTICS)
 
 
 def advanced(device, model, comm):
@@ -61,3 +62,21 @@ def check(comm, name, field, values, size):
         assert len(set(everyone)) == 1
     scale = max(np.abs(np.nan_to_num(values)).max(), 1e-3)
     np.testing.assert_allclose(actual, values, rtol=0, atol=1e-11 * scale, err_msg=name)
+
+
+def test_joint_densities_are_the_same_on_any_ranks(comm, device):
+    of, means = ["velocity_x", "2*velocity_y*velocity_z"], ["vorticity_z**2", "velocity_y"]
+
+    def found(own):
+        simulation = advanced(device, "scalar", own)
+        density = simulation.density(of, means, (5, 4), "density")
+        limits = density.limits()
+        return limits, density.read(limits)
+
+    limits, expected = on_first_rank(comm, lambda: found(None))
+    own, arrays = found(comm)
+    np.testing.assert_allclose(own, limits, rtol=1e-10)
+    # The largest and the least value may be in other bins than alone, but for rounding.
+    assert np.abs(arrays[0] - expected[0]).max() <= 1e-9 * expected[0].max()
+    for one, other in zip(arrays[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)

@@ -9,6 +9,7 @@ from flows import advance, leave_state, make_case, modes_of, own_part, start
 from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest
 from slipstream.errors import InputError
+from slipstream.fft import slab_tiles
 from slipstream.outofcore.tile_slots import Slot, TileDevice
 from slipstream.report.solver_texts import description, step_description
 from slipstream.spectral import memory_placement
@@ -149,6 +150,17 @@ def test_no_way_to_stream_changes_a_bit(comm, device, streamed_by_default, optio
     chosen = (f"run.streaming={options}", f"run.schedule={schedule}")
     actual = modes_of(advance(start(device, *settings, *chosen, comm=comm), 2))
     assert actual.tobytes() == expected.tobytes()
+
+
+def test_tiles_of_planes_may_be_smaller_than_those_of_columns(
+    comm, device, streamed_by_default, monkeypatch
+):
+    settings, expected = streamed_by_default
+    monkeypatch.setattr(slab_tiles, "_PLANE_TILE", 256)
+    simulation = start(device, *settings, comm=comm)
+    shape = simulation.flow.passes.fields.shape
+    assert shape.has_whole_planes and shape.planes == 1
+    assert modes_of(advance(simulation, 2)).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(

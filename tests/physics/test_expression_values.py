@@ -63,6 +63,12 @@ EXPRESSIONS = {
     "strain": lambda c, u, b: (c.grad(u) + c.grad(u).swapaxes(0, 1)) / 2,
     "q_criterion": lambda c, u, b: -np.einsum("ij...,ji...", c.grad(u), c.grad(u)) / 2,
     "r_invariant": lambda c, u, b: -np.linalg.det(np.moveaxis(c.grad(u), (0, 1), (-2, -1))),
+    "r_strain": lambda c, u, b: (
+        -np.linalg.det(np.moveaxis((c.grad(u) + c.grad(u).swapaxes(0, 1)) / 2, (0, 1), (-2, -1)))
+    ),
+    "enstrophy_production": lambda c, u, b: np.einsum(
+        "i...,ij...,j...", c.curl(u), c.grad(u), c.curl(u)
+    ),
     "vorticity[2] - velocity[1]": lambda c, u, b: c.curl(u)[2] - u[1],
     "dot(velocity, grad(velocity).T) + grad(velocity)[0, 2] * x_hat": lambda c, u, b: (
         np.einsum("i...,ji...->j...", u, c.grad(u)) + c.grad(u)[0, 2] * c.x_hat
@@ -96,6 +102,14 @@ def test_values_are_those_of_numpys_calculus(magnetic, known, text):
     found = evaluate(magnetic.flow, text, time=3.0)
     assert found.shape == np.shape(expected)
     assert relative_error(found, expected) < TOLERANCE["float64"]
+
+
+def test_means_of_invariants_are_those_of_betchov(magnetic):
+    """In a box Q and R have no mean, and vortices are stretched as strain makes strain (1956)."""
+    names = ("q_criterion", "r_invariant", "enstrophy_production", "r_strain")
+    q, r, stretching, strain = (Evaluation(magnetic.flow, name).reduce("mean") for name in names)
+    assert abs(stretching) > 1e-3
+    assert max(abs(q), abs(r), abs(stretching - 4 * strain)) <= 1e-12 * abs(stretching)
 
 
 def test_pressure_balances_the_gradient_of_all_that_moves_the_fluid(magnetic, known):

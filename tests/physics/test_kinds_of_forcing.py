@@ -177,6 +177,8 @@ def test_magnetic_and_kinetic_shells_keep_theirs(device):
 
 # -- order in time --------------------------------------------------------------------------------
 
+SWINGING = 'forcing={ kind = "formula", formula = ["sin(y + 3*t)*cos(2*t)", "0", "cos(x)"] }'
+
 
 @pytest.mark.parametrize(
     ("force", "numerics", "order"),
@@ -188,6 +190,8 @@ def test_magnetic_and_kinetic_shells_keep_theirs(device):
         (POWERED, ("time.integrator=rk2",), 2),
         (POWERED, ("time.integrator=rk3",), 3),
         (POWERED, ("time.integrator=etdrk4",), 4),
+        (POWERED, ("time.integrator=ars233",), 3),
+        (SWINGING, ("time.integrator=ars233",), 3),
         (BAND, ("time.integrator=rk3",), 3),
         (DRAWN, ("time.integrator=rk3",), 2),
     ],

@@ -7,15 +7,17 @@ import pytest
 import xarray
 from rich.console import Console
 
+import slipstream as ss
 from flows import advance, make_case, modes_of, start
 from numpy_calculus import AXES, Calculus
+from slipstream.accepted import STATISTICS
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.report.statistics_pictures import statistics_pictures
 from slipstream.running.run_case import run_case
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
-KINDS = ("transfer", "anisotropic", "structure", "pdf")
+KINDS = tuple(STATISTICS)
 BOX = ("grid.points=[12, 10, 15]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 LENGTHS = (2 * math.pi, 7.0, 5.0)
 MHD = ("equation.model=mhd", "equation.resistivity=0.01", "equation.mean_field=0.7")
@@ -190,6 +192,51 @@ def test_single_wave_is_at_its_place_across_and_along_z(device):
     assert field.data.sum() == pytest.approx(25 / 4, rel=1e-14)
 
 
+# -- correlations ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [SCALAR, ("grid.points=[12, 10, 1]",)], ids=["3", "2"])
+def test_correlations_are_means_over_points_moved_along(device, settings):
+    simulation = start(device, *BOX, *settings)
+    simulation.flow.modes_of(simulation.flow.state)[0, 0, 0, 0] += 3.0
+    simulation.flow.state[3:] += simulation.flow.state[:1]
+    values = points(simulation)
+    found = statistics(simulation, "correlation")
+    for axis, name in enumerate("xyz"):
+        size = values["velocity_x"].shape[2 - axis]
+        if size == 1:
+            continue
+
+        def moved(one, axis=axis, size=size):
+            one = one - one.mean()
+            return np.array(
+                [(one * np.roll(one, -r, 2 - axis)).mean() for r in range(size // 2 + 1)]
+            )
+
+        own = {one: moved(values[f"velocity_{one}"]) for one in "xyz"}
+        expected = {
+            "velocity_longitudinal": own[name],
+            "velocity_transverse": sum(own[one] for one in "xyz" if one != name) / 2,
+        }
+        if "scalar" in values:
+            expected["scalar_correlation"] = moved(values["scalar"])
+        for stem, one in expected.items():
+            field = found.pop(f"{stem}_{name}")
+            assert len(field.coordinates[f"separation_{name}"]) == size // 2 + 1
+            np.testing.assert_allclose(field.data, one, rtol=0, atol=1e-13)
+    assert not found
+
+
+def test_second_order_differences_follow_from_correlations(device):
+    simulation = start(device, *BOX)
+    both = [data(simulation, kind) for kind in ("correlation", "structure")]
+    correlation, structure = (one["velocity_longitudinal_x"] for one in both)
+    steps = [1, 2, 4]
+    np.testing.assert_allclose(
+        structure[1, :3], 2 * (correlation[0] - correlation[steps]), rtol=1e-12
+    )
+
+
 # -- structure functions ---------------------------------------------------------------------
 
 
@@ -303,6 +350,25 @@ def test_what_lies_far_out_is_counted_in_the_outermost_bin(device):
     density = data(simulation, "pdf")["scalar_pdf"]
     assert density[-1] == pytest.approx(10 * far / own.size, rel=1e-12)
     assert density.sum() == pytest.approx(10, rel=1e-14)
+
+
+def test_python_has_statistics_of_the_present_state(device):
+    flow = ss.Turbulence(points=8, viscosity=0.1, initial="abc", device=device)
+    for kind in KINDS:
+        first = flow.statistics(kind)
+        flow.step(1)
+        flow.fields["velocity"] *= 2.0
+        second = flow.statistics(kind)
+        assert first.keys() == second.keys()
+        assert first.keys() == {one.name for one in flow.solver.statistics(kind)}
+    name = "velocity_longitudinal_x"
+    before = flow.statistics("structure")[name].data
+    flow.fields["velocity"] *= 2.0
+    factors = 2.0 ** np.arange(1, 7)[:, None]
+    after = flow.statistics("structure")[name].data
+    np.testing.assert_allclose(after, factors * before, rtol=1e-12, atol=1e-14)
+    with pytest.raises(InputError, match="accepted: transfer"):
+        flow.statistics("spectra")
 
 
 # -- runs ------------------------------------------------------------------------------------

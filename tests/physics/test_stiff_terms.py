@@ -58,7 +58,10 @@ def test_waves_have_their_frequencies_at_ten_times_the_explicit_step(name, integ
         assert error <= 1e-11 * max(np.abs(own).max() for own in before.values()), name_of
 
 
-@pytest.mark.parametrize(("integrator", "order"), [("etdrk2", 2), ("etdrk4", 4), ("rk4", 4)])
+@pytest.mark.parametrize(
+    ("integrator", "order"),
+    [("etdrk2", 2), ("etdrk4", 4), ("rk4", 4), ("ars222", 2), ("ars233", 3)],
+)
 def test_orders_with_coupled_stiff_terms(integrator, order, device):
     def after(steps, integrator, linear):
         simulation = start(
@@ -74,6 +77,48 @@ def test_orders_with_coupled_stiff_terms(integrator, order, device):
     exact = after(192, "rk4", "decay")
     coarse, fine = (np.abs(after(n, integrator, "all") - exact).max() for n in (12, 24))
     assert math.log2(coarse / fine) == pytest.approx(order, abs=0.25)
+
+
+@pytest.mark.parametrize(("integrator", "order"), [("ars222", 2), ("ars233", 3)])
+@pytest.mark.parametrize("name", WAVES)
+def test_implicit_waves_have_the_factor_of_the_method(name, integrator, order, device):
+    """A step multiplies a wave exp(-i omega t) by the method's rational function of -i omega dt."""
+    settings, wavevector, omega = WAVES[name]
+    given = (*settings, "grid.points=12", "equation.viscosity=0", "initial.flow=wave")
+    given += (f"initial.wavevector={list(wavevector)}", "initial.amplitude=1e-7")
+    at = (slice(None), *wavevector[::-1])
+    fastest = LinearOperator(start(device, *given).problem).wave_rate
+    found = {}
+    for step in (0.02 / omega, 0.04 / omega, 30 / fastest):
+        simulation = start(device, *given, f"time.integrator={integrator}")
+        before = modes_of(simulation)[at]
+        after = modes_of(advance(simulation, 3, step))[at]
+        # Solved with a matrix of the method's tableau for a single mode.
+        gamma = 1 - math.sqrt(0.5) if order == 2 else (3 + math.sqrt(3)) / 6
+        z = -1j * omega * step
+        if order == 2:
+            second = 1 / (1 - gamma * z)
+            factor = (1 + (1 - gamma) * z * second) / (1 - gamma * z)
+        else:
+            second = 1 / (1 - gamma * z)
+            third = (1 + (1 - 2 * gamma) * z * second) / (1 - gamma * z)
+            factor = 1 + z * (second + third) / 2
+        np.testing.assert_allclose(
+            after, factor**3 * before, rtol=0, atol=1e-11 * abs(before).max()
+        )
+        assert abs(factor) <= 1
+        found[step] = abs(factor - np.exp(z))
+    small, large = list(found.values())[:2]
+    assert math.log2(large / small) == pytest.approx(order + 1, abs=0.1)
+
+
+@pytest.mark.parametrize(("integrator", "left"), [("ars222", 0.0), ("ars233", 1 - math.sqrt(3))])
+def test_implicit_steps_of_any_size_damp_what_is_viscous(device, integrator, left):
+    settings = "grid.points=8", "equation.viscosity=1e9", "initial.flow=abc"
+    simulation = start(device, *settings, f"time.integrator={integrator}")
+    before = modes_of(simulation)
+    after = modes_of(advance(simulation, 1, 1.0))
+    np.testing.assert_allclose(after, left * before, rtol=0, atol=1e-8)
 
 
 def test_soliton_of_korteweg_and_de_vries_takes_few_steps(device, tmp_path):

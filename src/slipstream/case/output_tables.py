@@ -1,4 +1,4 @@
-"""``[[output.fields]]``, ``scalars``, ``averages`` and ``movies``: output that users choose.
+"""``[[output.fields]]``, ``scalars``, ``averages``, ``densities``, ``movies``: chosen output.
 
 Checks here need no simulation; those of names, expressions and places do.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -34,6 +34,8 @@ from slipstream.case.table import (
 from slipstream.errors import InputError
 
 AXES = ("x", "y", "z")
+# Bins of a variable.
+MOST_BINS = 1000
 # What a file or an array may be called.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
@@ -329,6 +331,98 @@ class AveragesOutput(FieldsOutput):
         return json.dumps(how, sort_keys=True)
 
 
+class DensitiesOutput(_Recurring):
+    """``[[output.densities]]``: the density of one expression or two, and conditional means.
+
+    Without `interval` and `times` that of the last state is written.
+    """
+
+    of: Unchecked[str | tuple[str, ...]] = Key(
+        ...,
+        "a real scalar, or two for a joint density: names of fields, or expressions",
+        example=["q_criterion", "r_invariant"],
+    )
+    range: Annotated[Unchecked[tuple[tuple[float, float], ...]], BeforeValidator(as_tuples)] = Key(
+        ...,
+        "[low, high] of the bins, of two variables a list of two; what lies beyond is not counted",
+        example=[[-10.0, 10.0], [-20.0, 20.0]],
+    )
+    bins: Unchecked[int | tuple[int, int]] = Key(
+        100, "how many bins there are, or [first, second] of two variables"
+    )
+    means: Unchecked[str | tuple[str, ...]] = Key(
+        (),
+        "scalars whose means are written too: of the points in each bin",
+        example=["abs2(strain)"],
+    )
+    file: PlainName | None = Key(
+        None,
+        "name of the zarr store within the folder outputs of the run (default: made from the"
+        " names)",
+        example="invariants.zarr",
+    )
+
+    @field_validator("of", "means")
+    @classmethod
+    def _texts(cls, given: Any) -> Any:
+        several = (given,) if isinstance(given, str) else given
+        is_list = isinstance(several, list | tuple)
+        if not is_list or not all(isinstance(one, str) and one.strip() for one in several):
+            raise ValueError("accepted: a name or expression as text, or a list of these")
+        return tuple(several)
+
+    @field_validator("range")
+    @classmethod
+    def _in_order(cls, ranges: Any) -> Any:
+        given = (ranges,) if _numbers(ranges, 2) else ranges
+        if not isinstance(given, tuple) or not all(
+            _numbers(one, 2) and one[0] < one[1] for one in given
+        ):
+            raise ValueError(
+                "accepted: a list of two numbers, the first less than the second, or two such lists"
+            )
+        return given
+
+    @field_validator("bins")
+    @classmethod
+    def _whole(cls, bins: Any) -> Any:
+        given = tuple(bins) if isinstance(bins, list | tuple) else (bins,)
+        is_whole = all(isinstance(n, int) and not isinstance(n, bool) for n in given)
+        if len(given) not in (1, 2) or not is_whole or not all(1 <= n <= MOST_BINS for n in given):
+            raise ValueError(f"accepted: a whole number from 1 to {MOST_BINS}, or two")
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(self.of) not in (1, 2):
+            raise ValueError(f"of has {len(self.of)} expressions; accepted: one or two")
+        if len(self.range) != len(self.of):
+            raise ValueError(
+                f"range has {len(self.range)} pairs and of {len(self.of)} expressions; accepted:"
+                " one pair for each"
+            )
+        if len(self.bins_each) != len(self.of):
+            raise ValueError(f"bins are of {len(self.bins_each)} variables; accepted: one number")
+        if self.file is not None and "." in self.file and not self.file.endswith(".zarr"):
+            raise ValueError(f"file {self.file!r}; accepted: names that end with .zarr")
+        return self
+
+    @property
+    def bins_each(self) -> tuple[int, ...]:
+        """How many bins there are of each variable."""
+        given: Any = self.bins if isinstance(self.bins, tuple) else (self.bins,)
+        return tuple(given) * (len(self.of) if len(given) == 1 else 1)
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its ending."""
+        if self.file is not None:
+            return self.file.removesuffix(".zarr")
+        return "-".join([*map(plain_name, self.of), "density"])
+
+    kind: ClassVar[str] = "zarr"
+
+
 class ScalarsOutput(_Recurring):
     """``[[output.scalars]]``: an expression, reduced to a number.
 
@@ -424,12 +518,14 @@ def check_names(
     scalars: Sequence[ScalarsOutput],
     movies: Sequence[MovieOutput],
     averages: Sequence[AveragesOutput] = (),
+    densities: Sequence[DensitiesOutput] = (),
 ) -> None:
     """Refuse two outputs that would be written into one file, or one column."""
     taken: dict[str, str] = {}
     named = [
         *((f"fields[{n}].file", one.stem) for n, one in enumerate(fields, 1)),
         *((f"averages[{n}].file", one.stem) for n, one in enumerate(averages, 1)),
+        *((f"densities[{n}].file", one.stem) for n, one in enumerate(densities, 1)),
         *((f"movies[{n}].file", one.file_name) for n, one in enumerate(movies, 1)),
         *((f"scalars[{n}].name", one.column) for n, one in enumerate(scalars, 1)),
     ]

@@ -42,6 +42,7 @@ from slipstream.case.common_tables import (
     Time,
 )
 from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
+from slipstream.case.output_tables import DensitiesOutput
 from slipstream.case.particle_tables import ParticleSet, check_names
 from slipstream.case.table import (
     Key,
@@ -66,6 +67,7 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "random": {"amplitude": 1.0, "seed": 0, "peak_wavenumber": 4.0},
     "orszag-tang": {"amplitude": 1.0},
     "orszag-tang-3d": {"amplitude": 1.0},
+    "lamb-dipole": {"amplitude": 1.0, "radius": None},
     "quantum-taylor-green": {"amplitude": 1.0},
     "solitons": {"speed": 0.5},
     "wave": {"wavevector": ..., "amplitude": 1.0, "branch": 0},
@@ -168,7 +170,8 @@ class SpectralInitial(Initial):
         ' "random": root'
         " mean square of a component, so that the energy is 3/2 of its square (in a plane its"
         ' square); of "wave": root mean square of all components together, so that the energy is'
-        " half its square",
+        " half its square; of"
+        ' "lamb-dipole": its speed along x',
         example=1.0,
     )
     wavenumber: Annotated[int, Field(gt=0)] | None = Key(
@@ -179,6 +182,11 @@ class SpectralInitial(Initial):
         'of "taylor-green" where the model is "mhd": magnetic field, with the energy of the'
         " velocity",
         example="none",
+    )
+    radius: Positive | None = Key(
+        None,
+        'of "lamb-dipole": its radius (default: an eighth of the shorter side)',
+        example=0.5,
     )
     coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] | None = Key(
         None, 'of "abc": A, B and C', example=[1, 1, 1]
@@ -435,7 +443,7 @@ class SpectralStreaming(Table):
     tiles: Annotated[int, Field(ge=1)] | None = Key(
         None,
         "number of tiles into which a pass cuts a rank's planes or columns (default: as few as"
-        " memory allows, of 128 MiB at most)",
+        " memory allows, of about 128 MiB, or more where rows would be short)",
         example=16,
     )
     tiles_per_exchange: Annotated[int, Field(ge=1)] | None = Key(
@@ -543,11 +551,17 @@ class SpectralOutput(Output):
         "time between spectra of wavenumbers across and along z (default: not written)",
         example=1.0,
     )
+    correlation_interval: Positive | None = Key(
+        None, "time between two-point correlations (default: not written)", example=1.0
+    )
     structure_interval: Positive | None = Key(
         None, "time between structure functions (default: not written)", example=1.0
     )
     pdf_interval: Positive | None = Key(
         None, "time between probability densities (default: not written)", example=1.0
+    )
+    densities: Annotated[tuple[DensitiesOutput, ...], BeforeValidator(as_tuple)] = Key(
+        (), "densities of one expression or two over chosen bins, and conditional means"
     )
     cospectra: Annotated[Unchecked[tuple[tuple[str, str], ...]], BeforeValidator(as_tuples)] = Key(
         (),
@@ -630,6 +644,7 @@ class SpectralCase(Case):
         "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
         "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
         "output.averages": [{"of": "velocity", "interval": 0.1, "since": 2.0, "profile": "z"}],
+        "output.densities": [{"of": ["q_criterion", "r_invariant"], "range": [[-9, 9], [-9, 9]]}],
         "output.movies": [{"of": "vorticity_magnitude", "interval": 0.1, "plane": _PLANE}],
     }
 

@@ -29,6 +29,7 @@ from slipstream.device.device_interface import (
     Span,
     Stream,
 )
+from slipstream.device.mapped_files import new_memory
 from slipstream.device.memory_meter import note
 from slipstream.device.nvrtc_processes import NVIDIA, GpuVendor
 from slipstream.errors import InputError
@@ -143,6 +144,8 @@ class CudaDevice(Device):
     # The host has nothing else to do, and messages through it advance only when polled.
     pause = 0.0
     row_bytes = 128
+    # Whether memory that is pinned has the same address for the GPU.
+    pins_any_memory = True
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
@@ -207,10 +210,20 @@ class CudaDevice(Device):
         with self.context:
             if size < _POOLED:
                 memory = cupy.cuda.alloc_pinned_memory(size)
+            elif self.pins_any_memory:  # the runtime would clear page after page by one thread
+                memory = new_memory(size)
+                self.pin(memory)
             else:  # that of large arrays goes back to the system when they do
                 memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size), 0)
         array: np.ndarray = np.frombuffer(memory, dtype, count).reshape(shape)
         return note(array)
+
+    def pinned_zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return an array of zeros on the host that is pinned."""
+        array = self.pinned(shape, dtype)
+        if array.nbytes < _POOLED or not self.pins_any_memory:
+            array[...] = 0
+        return array
 
     def pin(self, memory: np.ndarray) -> None:
         runtime, address = cupy.cuda.runtime, address_of(memory)

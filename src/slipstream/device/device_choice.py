@@ -17,6 +17,7 @@ import numpy as np
 from slipstream.accepted import DEVICES
 from slipstream.device.cpu_device import HostDevice, lane_count
 from slipstream.device.device_interface import Device
+from slipstream.device.mapped_files import touch
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.mpi_launch import how_to_install
@@ -187,7 +188,11 @@ class PinnedHost(HostDevice):
 
     pinned = empty
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return self._device.pinned_zeros(shape, dtype)
+
     def pin(self, memory: np.ndarray) -> None:
+        touch(memory)
         self._device.pin(memory)
 
     def holds(self, array: object) -> bool:

@@ -50,6 +50,7 @@ class HipDevice(CudaDevice):
     kind = "hip"
     vendor = AMD
     stream_class = HipStream
+    pins_any_memory = False
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)

@@ -8,7 +8,7 @@ pass that gathers or scatters rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,8 @@ class RowsOfShares(MovedRows):
     """Rows of which ranks have shares.
 
     Blocks [z][y][kx] of the ranks lie one after the other, each of `rows` rows of all planes that
-    are held; in `runs` of them kx are as many. One operation moves a run.
+    are held; in `runs` of them kx are as many. One operation moves a run. Their modes follow each
+    other in a row, unless `places` says where those of each run begin.
     """
 
     def __init__(
@@ -125,13 +126,14 @@ class RowsOfShares(MovedRows):
         held: int,
         runs: list[tuple[int, int, int]],
         of_gpus: bool,
+        places: Sequence[int] | None = None,
     ) -> None:
         self.of_gpus = of_gpus
         self._mover = RowMover(device, complex_dtype)
         self._runs = []
         first = 0
-        for start, size, count in runs:
-            kx = size // rows
+        for number, (start, size, count) in enumerate(runs):
+            kx, first = size // rows, first if places is None else places[number]
             offset = start + held * size * np.arange(count, dtype=np.int64)
             tables = RowTables(device, (offset, np.full_like(offset, kx)))
             self._runs.append((tables, first, count, kx))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from slipstream.array_types import Array
+from slipstream.outofcore.tile_slots import Slot
 
 
 def padded_row(count: int) -> int:
@@ -30,6 +31,17 @@ def has_padding(points: Array, modes: Array) -> bool:
     own, around = (byte_bounds(np.asarray(one)) for one in (points, modes))
     end = own[1] + (row - points.shape[-1]) * points.itemsize
     return around[0] <= own[0] and end <= around[1]
+
+
+def placed_points(slot: Slot[Any], shape: tuple[int, ...], dtype: np.dtype, padded: bool) -> Array:
+    """Return the place in a slot for some points, perhaps in padded rows."""
+    *outer, nx = shape
+    return slot.place((*outer, padded_row(nx) if padded else nx), dtype)[..., :nx]
+
+
+def crossing(target: Any, source: Any, padded: bool) -> tuple[Any, Any]:
+    """Return what is copied of points that lie in rows which are `padded`, or not."""
+    return (whole_rows(target), whole_rows(source)) if padded else (target, source)
 
 
 def whole_rows(points: Any) -> Any:

@@ -77,18 +77,25 @@ class PencilPieces:
     def column_rows(self, slot: int) -> tuple[np.ndarray, np.ndarray]:
         """Return tables of the rows of columns along y; see `PackedBlocks.packed_rows`."""
         g, part = self.geometry, self.geometry.part
-        starts = [start for start, _ in g.columns_along_y.packed_blocks(self.planes)]
+        columns = g.columns_along_y[0]
+        starts = [start for start, _ in columns.packed_blocks(self.planes)]
         distance = address_of(self.rows[slot]) - address_of(self.columns[slot])
         own, _ = g.rows.packed_blocks(self.planes)[part]
         starts[part] = distance // self._dtype.itemsize + own
-        return g.columns_along_y.packed_rows(self.planes, dict(enumerate(starts)))
+        return columns.packed_rows(self.planes, dict(enumerate(starts)))
 
-    def column_runs(self, slot: int, fields: int) -> Iterator[tuple[Array, tuple[int, int, int]]]:
-        """Yield arrays and runs of blocks in them: columns along y for other ranks, and its own."""
+    def column_runs(
+        self, slot: int, fields: int, kx: int = 0
+    ) -> Iterator[tuple[Array, tuple[int, int, int]]]:
+        """Yield arrays and runs of blocks in them: columns along y for other ranks, and its own.
+
+        They are those of a range of kx.
+        """
         g, part = self.geometry, self.geometry.part
-        for run in g.columns_along_y.packed_runs(self.planes, part):
+        for run in g.columns_along_y[kx].packed_runs(self.planes, part):
             yield self.columns[slot][:fields], run
-        start, size = g.rows.packed_blocks(self.planes)[part]
+        # Blocks of rows are those of ranks, or of the ranges of the only one.
+        start, size = g.rows.packed_blocks(self.planes)[part + kx]
         if size:
             yield self.rows[slot][:fields], (start, size, 1)
 

@@ -305,8 +305,12 @@ class PencilGeometry(PlaneGeometry):
     array alone, with numbers of ranks among these. Before that, ranks with the same planes exchange
     rows by the plans of `across`. In between each has whole columns along y of its kx.
 
-    The attributes `columns_along_y` and `rows` are the packed layouts on both sides of this
-    exchange: blocks [z][y of receiver][kx of this rank], and [z][y of this rank][kx of sender].
+    The attributes `columns_along_y`, of each range of kx, and `rows` are the packed layouts on both
+    sides of this exchange: blocks [z][y of receiver][kx of this rank], and [z][y of this rank][kx
+    of sender].
+
+    Slabs are pencils too (`of_slabs`): each rank has all rows of its planes, sends none, and has a
+    block of rows for each of its ranges of kx.
     """
 
     def __init__(
@@ -336,16 +340,28 @@ class PencilGeometry(PlaneGeometry):
         # Of any rank, so that all choose the same chunks.
         self._widest_row = -(-self.widest_kx // row_alignment) * row_alignment
         self.plane_points = rows, shape[2]
-        self.columns_along_y = PackedBlocks(self.planes, high - low, split(shape[1], over, 2))
-        self.rows = RowGeometry(self, self.planes, rows)
+        self._divide_planes()
+
+    def _divide_planes(self) -> None:
+        parts = split(self.shape[1], self.over, 2)
+        self.columns_along_y = [
+            PackedBlocks(self.planes, one.geometry.modes[2].count, parts) for one in self._ranges
+        ]
+        self.rows = RowGeometry(self, self.planes, self.plane_points[0])
 
     @classmethod
     def of_slabs(cls, slabs: PlaneGeometry) -> PencilGeometry:
         """Return slabs as pencils of which each has all rows of its planes."""
         if isinstance(slabs, cls):
             return slabs
-        grid = slabs.ranks, 1
-        return cls(slabs.shape, slabs.modes, slabs.rank, grid, slabs.row_alignment)
+        result, numbers = cls.__new__(cls), (slabs.rank, slabs.ranks)
+        PlaneGeometry.__init__(
+            result, slabs.shape, slabs.modes, *numbers, slabs.row_alignment, slabs.workers
+        )
+        result.grid, result.over, result.part = (slabs.workers, 1), 1, 0
+        result._ranges = list(slabs.ranges)
+        result._divide_planes()
+        return result
 
     @cached_property
     def block_size(self) -> int:
@@ -413,9 +429,22 @@ class RowGeometry(PlaneGeometry, PackedBlocks):
     def __init__(self, pencils: PencilGeometry, planes: int, rows: int) -> None:
         super().__init__(pencils.shape, pencils.modes, pencils.rank, pencils.ranks)
         kx = split(self.x_modes.count, pencils.over)
+        # Where the modes of the runs of blocks begin among all of a row.
+        self.places: list[int] | None = None
+        if pencils.over == 1:
+            stops = itertools.accumulate(one.geometry.modes[2].count for one in pencils.ranges)
+            kx = list(itertools.pairwise([0, *stops]))
+            self.places = [one.among_all.start for one in pencils.ranges]
         PackedBlocks.__init__(self, planes, rows, kx)
         self.plane_points, self.flat = (rows, pencils.shape[2]), True
         self.x_row = self.x_modes.count
+
+    def packed_runs(
+        self, planes: int | None = None, apart: int | None = None
+    ) -> list[tuple[int, int, int]]:
+        if self.places is None:
+            return super().packed_runs(planes, apart)
+        return [(*block, 1) for block in self.packed_blocks(planes)]
 
     @property
     def ranges(self) -> list[KxRange]:

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from slipstream.array_types import Array, Comm
+from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import split
@@ -23,7 +23,7 @@ from slipstream.errors import InputError
 from slipstream.fft.column_transforms import ColumnPass
 from slipstream.fft.line_transforms import LineTransform, RowsOfShares
 from slipstream.fft.pack_unpack import RowTables
-from slipstream.fft.padded_rows import padded_row
+from slipstream.fft.padded_rows import padded_row, placed_points
 from slipstream.fft.plane_transforms import PlaneBatches, PlanePass, PointProduct
 from slipstream.fft.slab_engine import PLANE_CHUNKS
 from slipstream.fft.slab_layout import PencilGeometry, PlaneGeometry, RowGeometry, SlabGeometry
@@ -34,6 +34,8 @@ from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlo
 
 # Bytes side by side that copy engines move at the speed of the bus.
 _RUN = 48 << 10
+# Tiles of planes that a pass has, if they have at least so many bytes.
+_PLANE_TILES, _PLANE_TILE = 32, 16 << 20
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,10 @@ class TileNeeds:
     reals: int  # real ones
     constants: int  # bytes of other arrays, on every device
     between: int = 0  # fields that are transformed together between steps
-    # The points of a transform are in a user's arrays: bytes of a plane, and the batches of some
-    # planes on a device.
-    plane_bytes: int = 0
-    given: Callable[[Device, int], PlaneBatches] | None = None
+    # The points of a transform are in a user's arrays, and may be complex.
+    given: bool = False
+    real: bool = True
+    exchanges_on_device: bool = False  # as it does whole planes only
 
     @property
     def fields(self) -> int:
@@ -93,9 +95,17 @@ class TileNeeds:
     @property
     def divides_planes(self) -> bool:
         """Whether there can be tiles with less than a plane."""
-        one = self.geometry
-        has_one_range = len(one.ranges) == 1 and isinstance(one, SlabGeometry | PencilGeometry)
-        return has_one_range and not one.flat and self.given is None
+        return not self.geometry.flat and not self.exchanges_on_device
+
+    @property
+    def point_dtype(self) -> np.dtype:
+        """The type of points."""
+        return np.zeros(0, self.dtype).real.dtype if self.real else self.dtype
+
+    def row_bytes(self, padded: bool) -> int:
+        """Return the bytes of a row of points."""
+        nx = self.geometry.plane_points[1]
+        return (padded_row(nx) if padded and self.real else nx) * self.point_dtype.itemsize
 
     def column_bytes(self, shape: TileShape) -> int:
         """Return the bytes of the columns of a tile, of all ranges."""
@@ -122,17 +132,18 @@ class TileNeeds:
         """Yield the bytes of the tiles of a pass over planes."""
         size, planes = self.dtype.itemsize, shape.planes
         if shape.kx is None or shape.rows is None:
-            packed = aligned(planes * self.plane_bytes)
+            ny = self.geometry.plane_points[0] if self.given else 0
+            packed = aligned(self.fields * planes * ny * self.row_bytes(padded=True))
             for one in (of_kx.geometry for of_kx in self.geometry.ranges):
                 packed += aligned(self.fields * one.packed_size(planes) * size)
             yield packed
             return
-        (_, ny, nx), (_, ky, kx) = self.geometry.shape, self.geometry.spectral_shape
+        ny, (_, ky, kx) = self.geometry.shape[1], self.geometry.spectral_shape
         # A library transforms columns along y in a place of their own.
         sides = ky, ny, *([] if self._line_along_y(device).tiled else [ny])
         yield sum(aligned(self.fields * planes * one * shape.kx * size) for one in sides)
         rows = self.fields * planes * shape.rows
-        yield aligned(rows * kx * size) + aligned(rows * nx * size // 2)
+        yield aligned(rows * kx * size) + aligned(rows * self.row_bytes(padded=self.given))
 
     def _line_along_y(self, device: Device) -> LineTransform:
         return LineTransform(device, "y", self.geometry.shape[1], self.dtype)
@@ -143,14 +154,15 @@ class TileNeeds:
 
     def batches(self, device: Device, shape: TileShape) -> PlaneBatches:
         """Return the batches of a tile's planes, or rows, which is in one lane of a device."""
-        if self.given:
-            return self.given(device, shape.planes)
         geometry: PlaneGeometry = self.geometry
         planes = shape.planes
         if shape.rows is not None:
             geometry = self.rows_of_tile(device, shape)
             planes = geometry.planes
-        return PlaneBatches.of_step(device, geometry, self.fields, self.dtype, planes, lanes=1)
+        what = device, geometry, self.fields, self.dtype
+        if self.given:
+            return PlaneBatches.of_user(*what, self.real, planes=planes, lanes=1)
+        return PlaneBatches.of_step(*what, planes, lanes=1)
 
     def rows_of_tile(self, device: Device, shape: TileShape) -> RowGeometry:
         """Return the rows of points of a tile as planes of the fewest that go together."""
@@ -192,8 +204,8 @@ class SlabWorker:
             self.line = LineTransform(device, "y", geometry.shape[1], dtype, True, self.scratch)
             geometry = rows = needs.rows_of_tile(device, shape)
             runs, of_gpus = rows.packed_runs(), self.line.of_gpus
-            lines = [RowsOfShares(device, dtype, rows.row, rows.planes, runs, of_gpus)]
-            self.mode_tables, self.column_tables = (
+            lines = [RowsOfShares(device, dtype, rows.row, rows.planes, runs, of_gpus, rows.places)]
+            self.column_tables, *self.mode_tables = (
                 RowTables(device, one) for one in self._tables_along_y()
             )
         self.planes = PlanePass(device, geometry, fields, dtype, batches, self.scratch, lines)
@@ -211,12 +223,12 @@ class SlabWorker:
         ]
 
     def _tables_along_y(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the tables of modes, and of points, of a tile of the pass along y."""
+        """Yield the tables of a tile that goes along y: of points, and of modes by range of kx."""
         g, shape = self._needs.pencils, self.shape
         size = shape.planes, shape.kx or 0
-        of_kx = g.ranges[0].geometry
-        yield of_kx.spread_ky(*of_kx.alike(*size).packed_rows())
-        yield g.columns_along_y.alike(*size).packed_rows()
+        yield g.columns_along_y[0].alike(*size).packed_rows()
+        for of_kx in (one.geometry for one in g.ranges):
+            yield of_kx.spread_ky(*of_kx.alike(*size).packed_rows())
 
     def plan(self, slot: Slot[SlabWorker]) -> None:
         g, needs, shape = self._needs.geometry, self._needs, self.shape
@@ -226,11 +238,12 @@ class SlabWorker:
             sizes = {self.planes.geometry.planes}
             self._plan_along_y(slot)
         for size in sizes:
-            if needs.given is None:
+            if not needs.given:
                 self.planes.plan(self._product, needs.inputs, needs.products, size)
                 continue
-            for padded in {False, needs.given(slot.device, size).real}:
-                self.planes.plan_points(placed_points(slot, needs, size, padded))
+            for padded in {False, needs.real}:
+                points = needs.fields, size, *self.planes.geometry.plane_points
+                self.planes.plan_points(placed_points(slot, points, needs.point_dtype, padded))
                 slot.clear()
         for columns, one in zip(self.columns, g.ranges, strict=True):
             _, all_ky, row = one.geometry.columns_shape
@@ -245,25 +258,18 @@ class SlabWorker:
 
     def _plan_along_y(self, slot: Slot[SlabWorker]) -> None:
         """Plan a library's transforms along y, if any."""
-        needs, shape, kx = self._needs, self.shape, self._needs.pencils.columns_along_y.row
+        needs, shape = self._needs, self.shape
         if self.line is None or shape.kx is None or self.line.tiled:
             return
         place = needs.fields, shape.planes, needs.geometry.shape[1], shape.kx
-        for fields, part in itertools.product({needs.inputs, needs.products}, _sizes(kx, shape.kx)):
+        widths = {
+            size for one in needs.pencils.columns_along_y for size in _sizes(one.row, shape.kx)
+        }
+        for fields, part in itertools.product({needs.inputs, needs.products}, widths):
             for planes in _sizes(needs.geometry.planes, shape.planes):
                 slot.clear()
                 self.line.plan(slot.place(place, needs.dtype)[:fields, :planes, :, :part])
         slot.clear()
-
-
-def placed_points(slot: Slot[SlabWorker], needs: TileNeeds, planes: int, padded: bool) -> Array:
-    """Return the place in a slot for some planes of a user's points, perhaps in padded rows."""
-    ny, nx = needs.geometry.plane_points
-    real = np.zeros(0, needs.dtype).real.dtype
-    is_real = needs.given is None or needs.given(slot.device, planes).real
-    dtype = real if is_real else needs.dtype
-    row = padded_row(nx) if padded else nx
-    return slot.place((needs.fields, planes, ny, row), dtype)[..., :nx]
 
 
 def _sizes(count: int, most: int) -> set[int]:
@@ -389,7 +395,7 @@ class SlabTiles:
         of_planes, of_ky = max(1, -(-planes // count)), max(1, -(-ky // count))
         row, is_pencil = self._row, isinstance(self.geometry, PencilGeometry)
         if not self.needs.divides_planes or (count <= self._with_whole_rows and not is_pencil):
-            return TileShape(of_planes, of_ky, row)
+            return TileShape(max(1, -(-planes // self._of_planes(count))), of_ky, row)
         g = self.needs.pencils
         # Parts of a plane, and of a ky, if there are more tiles than these.
         parts, of_row = -(-count // max(1, planes)), -(-count // max(1, ky))
@@ -400,9 +406,20 @@ class SlabTiles:
             of_planes,
             of_ky,
             max(1, -(-row // of_row)),
-            max(1, -(-g.columns_along_y.row // parts)),
+            max(1, -(-max(one.row for one in g.columns_along_y) // parts)),
             max(1, min(rows, max(unit, pairs))),
         )
+
+    def _of_planes(self, count: int) -> int:
+        """Return into how many tiles of whole planes a pass is cut that has `count` of columns.
+
+        Planes lie together, so that more and smaller tiles cross as fast, and a pass waits for less
+        at its beginning and its end.
+        """
+        if self.streaming.tiles or self.needs.exchanges_on_device:
+            return count
+        size = self.needs.fields * self.geometry.field_size * self.needs.dtype.itemsize
+        return max(count, min(_PLANE_TILES, size // _PLANE_TILE))
 
     @property
     def _row(self) -> int:

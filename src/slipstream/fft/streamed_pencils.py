@@ -18,6 +18,7 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.exchange import PackTargets
+from slipstream.fft.padded_rows import crossing, placed_points
 from slipstream.fft.pencil_planes import LEAST_BLOCK, Piece
 from slipstream.fft.plane_transforms import PackedPlanes, PointOperation, PointProduct
 from slipstream.fft.slab_layout import PencilGeometry, RowGeometry, planes_of_run
@@ -243,23 +244,25 @@ class DividedPlanes:
         for tile in self._line_tiles(piece):
             tile.record_points_in(fields)
             tile.record_transform(fields, forward=True)
-            tile.record_out(fields, exchanges[0].targets)
-        exchanges[0].targets.record_written(self._graph, piece.high)
-        if piece.is_last and closing is not None:
-            exchanges[0].targets.record_close(closing, "transpose")
+            tile.record_out(fields, exchanges[tile.number].targets)
+        for one in exchanges:
+            one.targets.record_written(self._graph, piece.high)
+            if piece.is_last and closing is not None:
+                one.targets.record_close(closing, "transpose")
 
     def _on_home(self) -> StepGraph:
         return self._graph.on(self._host.home)
 
     def _line_tiles(self, piece: Piece) -> Iterator[LineTile]:
         """Yield the tiles of a piece that go along y, each in the slot whose turn it is."""
-        shape, all_kx = self._host.shape, self._passes.pieces.geometry.columns_along_y.row
-        width = shape.kx or all_kx
+        shape, columns = self._host.shape, self._passes.pieces.geometry.columns_along_y
         for low in range(piece.low, piece.high, shape.planes):
             high = min(low + shape.planes, piece.high)
-            for first in range(0, all_kx, width):
-                part = slice(first, min(first + width, all_kx))
-                yield LineTile(self._graph, self._passes, piece, low, high, part)
+            for number, all_kx in enumerate(one.row for one in columns):
+                width = shape.kx or all_kx
+                for first in range(0, all_kx, width):
+                    part = slice(first, min(first + width, all_kx))
+                    yield LineTile(self._graph, self._passes, piece, low, high, number, part)
 
     def _row_tiles(self, piece: Piece) -> Iterator[RowTile]:
         """Yield the tiles of a piece that go along x, each in the slot whose turn it is."""
@@ -273,7 +276,10 @@ class DividedPlanes:
 
 
 class LineTile:
-    """Some planes of a piece and some of their kx, in a slot: the modes, and columns along y."""
+    """Some planes of a piece, in a slot: the modes, and columns along y.
+
+    It has some `kx` of range `number`.
+    """
 
     def __init__(
         self,
@@ -282,16 +288,18 @@ class LineTile:
         piece: Piece,
         low: int,
         high: int,
+        number: int,
         kx: slice,
     ) -> None:
         self._graph, self._pieces, self._piece = graph, passes.pieces, piece
+        self.number = number
         slot = self._slot = passes.next_slot()
         needs, shape = passes.fields.needs, passes.fields.shape
         width = shape.kx or 0
         self._low, self._high, self._kx, self._dtype = low, high, kx, needs.dtype
-        self._modes = PackedPart(graph, slot, passes, 0, low, high, shape.planes, width, kx)
+        self._modes = PackedPart(graph, slot, passes, number, low, high, shape.planes, width, kx)
         g = passes.pieces.geometry
-        self._blocks = g.columns_along_y.alike(shape.planes, width)
+        self._blocks = g.columns_along_y[number].alike(shape.planes, width)
         self._ny = g.shape[1]
         size = shape.planes * self._ny * width
         self._columns = slot.place((needs.fields, size), needs.dtype)
@@ -319,7 +327,7 @@ class LineTile:
         modes, columns = self._modes.array[:fields], self._columns[:fields]
         line.record_between(
             self._slot.work(self._graph),
-            (modes, worker.mode_tables, [modes], 0),
+            (modes, worker.mode_tables[self.number], [modes], 0),
             (columns, worker.column_tables, [columns], 0),
             forward,
             work,
@@ -339,11 +347,12 @@ class LineTile:
         """Yield parts of blocks in the slot and on the host: (fields, blocks, rows, kx)."""
         pieces, part, held = self._pieces, self._pieces.geometry.part, self._blocks.planes
         low, high = self._low - self._piece.low, self._high - self._piece.low
-        width, kx = self._kx.stop - self._kx.start, pieces.geometry.columns_along_y.row
+        width = self._kx.stop - self._kx.start
+        kx = pieces.geometry.columns_along_y[self.number].row
         runs = list(self._blocks.packed_runs(None, part))
         start, size = self._blocks.packed_blocks()[part]
         runs += [(start, size, 1)] if size else []
-        there = pieces.column_runs(self._piece.slot, fields)
+        there = pieces.column_runs(self._piece.slot, fields, self.number)
         for run, (array, run_on_host) in zip(runs, there, strict=True):
             in_slot = planes_of_run(self._columns[:fields], run, held, 0, high - low)
             on_host = planes_of_run(array, run_on_host, pieces.planes, low, high)
@@ -388,19 +397,19 @@ class RowTile:
 
     def record_from_points(self, points: Any, fields: int) -> None:
         """Record copies of points from the host, and the way to modes."""
-        place, on_host = self._points(points, fields)
-        self._slot.record_in(self._graph, place, on_host)
+        place, on_host = self._points(points)
+        self._slot.record_in(self._graph, *crossing(place, on_host, self._fields.padded))
         own, work = self._in_units(place), self._slot.work(self._graph)
         self._slot.worker.planes.record_forward(work, [self._packed(fields)], own, 0, self._units)
 
     def record_to_points(self, points: Any, fields: int, scale: float) -> None:
         """Record the way to points, times a constant, and their copies to the host."""
-        place, on_host = self._points(points, fields)
+        place, on_host = self._points(points)
         own, work = self._in_units(place), self._slot.work(self._graph)
         self._slot.worker.planes.record_backward(
             work, [self._packed(fields)], own, 0, self._units, scale
         )
-        self._slot.record_out(self._graph, on_host, place)
+        self._slot.record_out(self._graph, *crossing(on_host, place, self._fields.padded))
 
     def record_in(self, fields: int) -> None:
         """Record copies of rows of modes from the host."""
@@ -415,11 +424,10 @@ class RowTile:
     def _packed(self, fields: int) -> PackedPlanes:
         return self._slot.worker.planes.packed(0, self._modes[:fields])
 
-    def _points(self, points: Any, fields: int) -> tuple[Array, Array]:
+    def _points(self, points: Any) -> tuple[Array, Array]:
         """Return the places of the tile's points, in the slot and on the host."""
-        on_host = points[:, self._low : self._high, self._rows]
-        place = self._slot.place(on_host.shape, on_host.dtype)
-        return place, on_host
+        on_host, host = points[:, self._low : self._high, self._rows], self._fields
+        return placed_points(self._slot, on_host.shape, on_host.dtype, host.padded), on_host
 
     def _in_units(self, place: Array) -> Array:
         unit = self._held.plane_points[0]

@@ -12,9 +12,10 @@ on the host; that is the alternative here.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from slipstream.decomposition import Box
 from slipstream.device import Device, Operation, Stream, address_of
 from slipstream.errors import InputError
 from slipstream.exchange import ExchangePlan, PackTargets, Views
-from slipstream.fft.padded_rows import whole_rows
+from slipstream.fft.padded_rows import crossing, placed_points
 from slipstream.fft.pencil_planes import PencilPieces, Piece
 from slipstream.fft.plane_transforms import PointOperation, PointProduct
 from slipstream.fft.slab_engine import (
@@ -38,7 +39,7 @@ from slipstream.fft.slab_engine import (
     TileUpdate,
 )
 from slipstream.fft.slab_layout import SlabGeometry
-from slipstream.fft.slab_tiles import SlabTiles, SlabWorker, TileNeeds, TileShape, placed_points
+from slipstream.fft.slab_tiles import SlabTiles, SlabWorker, TileNeeds, TileShape
 from slipstream.fft.streamed_pencils import (
     DividedPlanes,
     PackedPart,
@@ -217,6 +218,12 @@ class OwnColumns:
             array = home.zeros((fields, nz, last - first, row), dtype)
             self.parts.append((slice(first, last), array))
 
+    def of_field(self, number: int) -> OwnColumns:
+        """Return those of one field."""
+        result = copy.copy(self)
+        result.parts = [(ky, part[number : number + 1]) for ky, part in self.parts]
+        return result
+
     def columns(self, low: int, high: int) -> Any:
         """Return the place of a tile: (fields, nz, ky, row); None if it stays on the device."""
         for ky, part in self.parts:
@@ -272,6 +279,10 @@ class StreamedColumnTile(ColumnTile):
         self._geometry = one.geometry
         nz, _, row = one.geometry.columns_shape
         is_whole = part.stop - part.start == row
+        kept = one.among_kept
+        if not is_whole:
+            first = kept.start or 0
+            kept = slice(first + part.start, first + part.stop)
         self._on_host = host.columns_of(kx, low, high)
         if not is_whole:
             self._on_host = self._on_host[..., part]
@@ -286,7 +297,7 @@ class StreamedColumnTile(ColumnTile):
             columns[:, :, : high - low],
             low,
             high,
-            one.among_kept if is_whole else part,
+            kept,
         )
         # Parts of fields in the slot: by field; their sources on the host, by the part's id; the
         # ids of parts that have their values.
@@ -404,7 +415,7 @@ class StreamedPlaneTile(PlaneTile):
             points = self._host.at_home(points, self.low, self._slot.device, fills=True)
         else:
             place, source = self._points(points)
-            self._slot.record_in(self._graph, *self._crossing(place, source))
+            self._slot.record_in(self._graph, *crossing(place, source, self._host.padded))
             points = place
         super().record_from_points(points, fields, exchanges, None)
         self._record_out(fields, exchanges, closing)
@@ -417,16 +428,12 @@ class StreamedPlaneTile(PlaneTile):
             return
         place, target = self._points(points)
         super().record_to_points(place, fields, scale)
-        self._slot.record_out(self._graph, *self._crossing(target, place))
+        self._slot.record_out(self._graph, *crossing(target, place, self._host.padded))
 
     def _points(self, points: Array) -> tuple[Array, Array]:
         """Return the places of the tile's points, in the slot and on the host."""
-        place = placed_points(self._slot, self._host.needs, self.high - self.low, self._host.padded)
-        return place, points[:, self.low : self.high]
-
-    def _crossing(self, target: Array, source: Array) -> tuple[Array, Array]:
-        """Return what crosses the bus for some points."""
-        return (whole_rows(target), whole_rows(source)) if self._host.padded else (target, source)
+        on_host = points[:, self.low : self.high]
+        return placed_points(self._slot, on_host.shape, on_host.dtype, self._host.padded), on_host
 
     def _record_in(self, fields: int) -> None:
         for one in self._in_slot:
@@ -468,15 +475,13 @@ class StreamedPasses:
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
         self.residents = self._keep(max(0, limit - self.device_bytes - others))
-        needs, apart, shape = tiles.needs, [], tiles.shape(self.tiles)
-        if self._adds_columns and not len(engine.columns[0]):
-            apart = [
-                OwnColumns(tiles.home, needs.fields, one.geometry, needs.dtype, shape.ky, stay.ky)
-                for one, stay in zip(self.geometry.ranges, self.residents, strict=True)
-            ]
+        needs, shape = tiles.needs, tiles.shape(self.tiles)
         self.fields = HostFields(
-            needs, engine.planes, engine.columns, self.residents, shape, tiles.home, apart=apart
+            needs, engine.planes, engine.columns, self.residents, shape, tiles.home
         )
+        if self._adds_columns and not len(engine.columns[0]):
+            apart = self.own_columns(needs.fields, self.residents)
+            self.fields = replace(self.fields, apart=apart)
         self._staging: dict[int, Array] = {}
         if not shape.has_whole_planes:
             planes = planes_of_piece(needs.pencils, shape.planes, needs.dtype.itemsize)
@@ -500,6 +505,14 @@ class StreamedPasses:
         ]
         self.device_bytes += max(one.tiles for one in kept) * size
         return kept
+
+    def own_columns(self, fields: int, resident: Sequence[ResidentColumns]) -> list[OwnColumns]:
+        """Return columns of the only rank, without those that are resident; of each range of kx."""
+        needs, ky, home = self.fields.needs, self.fields.shape.ky, self.fields.home
+        return [
+            OwnColumns(home, fields, one.geometry, needs.dtype, ky, stay.ky)
+            for one, stay in zip(self.geometry.ranges, resident, strict=True)
+        ]
 
     # -- tiles -------------------------------------------------------------------------------
 

@@ -26,8 +26,7 @@ from slipstream.fft.device_exchange import DeviceExchanges, DeviceTargets
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Link, Plan
 from slipstream.fft.layout_search import Boxes, with_fields
-from slipstream.fft.padded_rows import has_padding, padded_row
-from slipstream.fft.plane_transforms import PlaneBatches
+from slipstream.fft.padded_rows import has_padding
 from slipstream.fft.slab_engine import (
     SlabEngine,
     SlabExchange,
@@ -42,7 +41,7 @@ from slipstream.fft.slab_layout import (
     pencil_geometry,
 )
 from slipstream.fft.slab_tiles import SlabTiles, TileNeeds
-from slipstream.fft.streamed_slabs import ResidentColumns, StreamedPasses
+from slipstream.fft.streamed_slabs import OwnColumns, ResidentColumns, StreamedPasses
 from slipstream.fft.transform_parts import Part, Redistribution
 from slipstream.fft.truncation import Modes
 from slipstream.outofcore.file_arrays import FileHome
@@ -88,9 +87,14 @@ class TransformPasses(StreamedPasses):
     by_device: dict[tuple[int, int, bool], DeviceTargets] | None = None
 
     def of_field(
-        self, engine: SlabEngine, place: int, padded: bool, resident: Sequence[ResidentColumns]
+        self,
+        engine: SlabEngine,
+        place: int,
+        padded: bool,
+        resident: Sequence[ResidentColumns],
+        apart: Sequence[OwnColumns],
     ) -> TransformPasses:
-        """Return the passes of the field at a place of an engine's arrays."""
+        """Return the passes of the field at a place of an engine's arrays, or of columns apart."""
         result = copy.copy(self)
         result._host, result._place = engine, place
         result.fields = replace(
@@ -100,6 +104,7 @@ class TransformPasses(StreamedPasses):
             resident=resident,
             by_device=self.by_device is not None,
             padded=padded,
+            apart=[one.of_field(place) for one in apart],
         )
         return result
 
@@ -108,7 +113,7 @@ class TransformPasses(StreamedPasses):
     ) -> SlabExchange:
         if self.by_device is not None:
             return SlabExchange(self.by_device[self._place, kx, forward], self.fields.planes[kx])
-        own = range(self._place, self._place + 1)
+        own = fields if self.fields.apart else range(self._place, self._place + 1)
         return super().exchange(kx, own, forward, chunk, chunks)
 
 
@@ -312,13 +317,8 @@ class StreamedSlabs(Part):
     ) -> None:
         self._home, self._geometry, self._transport = home, geometry, transport
         self._fields, dtype, self._swapped = a.fields, a.complex_dtype, swapped
-        ny, nx = geometry.plane_points
         self._point_bytes = a.dtype.itemsize
-
-        def given(device: Device, planes: int) -> PlaneBatches:
-            return PlaneBatches.of_user(device, geometry, 1, dtype, a.real, planes=planes, lanes=1)
-
-        tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + nx)
+        tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + geometry.plane_points[1])
         if all(one.kind == "cpu" for one in devices):
             tables = 0
         needs = TileNeeds(
@@ -329,8 +329,9 @@ class StreamedSlabs(Part):
             spectral=1,
             reals=0,
             constants=tables,
-            plane_bytes=ny * (padded_row(nx) if a.real else nx) * a.dtype.itemsize,
-            given=given,
+            given=True,
+            real=a.real,
+            exchanges_on_device=transport is not None and streaming.from_device,
         )
         by_device = None
         if transport and streaming.from_device:
@@ -350,7 +351,7 @@ class StreamedSlabs(Part):
             store=True,
             works=False,
         )
-        self._own: Array | None = None
+        self._own: dict[bool, list[OwnColumns]] = {}
         passes = self.passes = TransformPasses(self._engine, tiles, comm, limit, 0)
         self.all_stays = passes.resident.tiles > 0
         self.all_stays &= passes.resident.ky == geometry.most_ky
@@ -409,8 +410,12 @@ class StreamedSlabs(Part):
             return self._fields * points, self._fields * modes * item
         if self.by_device or not self._transport:  # from a device goes what arrives there
             leaving = columns
-        inward = points + columns * item
-        return self._fields * inward, self._fields * (leaving + modes) * item
+        between = 0
+        if not self.passes.fields.shape.has_whole_planes:
+            # Rows of modes leave after one transform of a plane, and come back for the other.
+            between = g.planes * g.shape[1] * g.x_modes.count
+        inward = points + (columns + between) * item
+        return self._fields * inward, self._fields * (leaving + between + modes) * item
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record planes -> columns; arrays (fields, ...) on the host."""
@@ -479,34 +484,28 @@ class StreamedSlabs(Part):
         """
         fields, in_place = self._fields, np.may_share_memory(physical, spectral)
         padded, shares = has_padding(physical, spectral), fields > 1 and in_place
-        engine, places = self._engine, list(range(fields))
-        skips = False
-        if self._transport is None:
-            engine, skips = self._alone(physical, spectral, modes, forward, shares)
-            places = [place % max(1, len(engine.planes[0])) for place in places]
+        engine, places, skips = self._engine, list(range(fields)), False
+        apart: list[OwnColumns] = []
+        holds = not shares and self._holds_columns(physical, spectral, modes, forward)
+        if holds:
+            engine, skips = engine.with_memory(modes), self._geometry.shape[0] == 1
         resident = self._nothing if shares or skips else self.passes.residents
-        return [self.passes.of_field(engine, n, padded, resident) for n in places], shares, skips
+        if self._transport is None and not holds:
+            places = places if shares else [0] * fields
+            if shares not in self._own:
+                self._own[shares] = self.passes.own_columns(fields if shares else 1, resident)
+            apart = self._own[shares]
+        made = [self.passes.of_field(engine, n, padded, resident, apart) for n in places]
+        return made, shares, skips
 
-    def _alone(
-        self, physical: Array, spectral: Array, modes: Array, forward: bool, shares: bool
-    ) -> tuple[SlabEngine, bool]:
-        """Return an engine of one rank, whose working memory is that of the modes if they fit.
-
-        And whether there is nothing to do along z.
-        """
-        g, fields = self._geometry, self._fields
-        columns = [one.geometry.columns_shape for one in g.ranges]
-        if modes.shape == (fields, *columns[0]) and modes.flags.c_contiguous and not shares:
-            # Going back in place, planes of points follow those of modes through the memory of
-            # both: where they are longer, they would run into modes that have not been read yet.
-            in_place = np.may_share_memory(physical, spectral)
-            follows = in_place and physical.strides[1] <= spectral.strides[1]
-            skips = g.shape[0] == 1
-            if forward or skips or follows:
-                return self._engine.with_memory(modes), skips
-        count = fields if shares else 1
-        # Where all columns stay on the device, this memory is never touched.
-        empty = np.empty if self.all_stays and not shares else self._home.empty
-        if self._own is None or len(self._own) < count:
-            self._own = empty((count, sum(map(math.prod, columns))), modes.dtype)
-        return self._engine.with_memory(self._own), False
+    def _holds_columns(self, physical: Array, spectral: Array, modes: Array, forward: bool) -> bool:
+        """Return whether the only rank has its columns in the memory of the modes."""
+        g = self._geometry
+        columns = self._fields, *g.ranges[0].geometry.columns_shape
+        if self._transport or modes.shape != columns or not modes.flags.c_contiguous:
+            return False
+        # Going back in place, planes of points follow those of modes through the memory of both:
+        # where they are longer, they would run into modes that have not been read yet.
+        in_place = np.may_share_memory(physical, spectral)
+        follows = in_place and physical.strides[1] <= spectral.strides[1]
+        return forward or g.shape[0] == 1 or follows

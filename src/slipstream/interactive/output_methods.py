@@ -96,7 +96,8 @@ def file_in_run(simulation: InteractiveSimulation, path: Path) -> Path:
         on_every_rank(simulation.comm, lambda: _check_folder(path))
         return path
     output = simulation.case.output
-    taken = {one.stem for one in (*output.fields, *output.averages)}
+    densities = getattr(output, "densities", ())
+    taken = {one.stem for one in (*output.fields, *output.averages, *densities)}
     taken |= {one.file_name for one in output.movies} | {one.column for one in output.scalars}
     if {path.name, path.stem} & taken:
         raise InputError(f"file {str(path)!r}: the case writes one of this name; accepted: others")
@@ -173,7 +174,7 @@ class Averaging(Callback):
             if not self.samples:
                 raise InputError("write: there are no samples yet; accepted: after some time")
             given = {"of": "x", "interval": 1.0, "file": path.name}
-            _validated(AveragesOutput, given, "write")
+            validated(AveragesOutput, given, "write")
             self._averages.write_now(file_in_run(simulation, path))
             simulation._tell()
 
@@ -259,7 +260,7 @@ class OutputMethods:
             given = _points_asked(plane, line, points, box, stride)
             given |= {"file": path.name, "precision": precision, "format": format}
             given["of"] = {name: _text(one) for name, one in quantities.items()}
-            settings = _validated(FieldsOutput, given, "output")
+            settings = validated(FieldsOutput, given, "output")
             occasions = None
             if not (every is None and steps is None and times is None):
                 occasions = checked_occasions(every, steps, times, solver.time, solver.step)
@@ -349,7 +350,7 @@ class OutputMethods:
             given |= {"batch": plain_value(batch), "profile": profile}
             given["interval"] = half if every is None else plain_value(every)
             given["of"] = {name: _text(one) for name, one in quantities.items()}
-            settings = _validated(AveragesOutput, given, "average")
+            settings = validated(AveragesOutput, given, "average")
             check_agreement(simulation.comm, {"average": (settings, every, steps, times)})
             averages = ChosenAverages(solver, settings, "average", quantities)
         averaging = Averaging(simulation, averages, occasions)
@@ -426,7 +427,7 @@ class OutputMethods:
                 "size": plain_value(size),
                 "format": format,
             }
-            settings = _validated(MovieOutput, given, "movie")
+            settings = validated(MovieOutput, given, "movie")
             check_agreement(simulation.comm, {"movie": (settings, every, steps, times)})
             make = functools.partial(ChosenMovie, solver, settings, "movie", of)
             writing = _Writing(simulation, path, make, occasions)
@@ -472,7 +473,8 @@ def _place(given: Place | None) -> dict[str, Any] | None:
     return {"axis": given[0], "position": plain_value(given[1])}
 
 
-def _validated(kind: type[Settings], given: dict[str, Any], where: str) -> Settings:
+def validated(kind: type[Settings], given: dict[str, Any], where: str) -> Settings:
+    """Return the table of a case that arguments stand for, or refuse them by their names."""
     try:
         return kind.model_validate({k: v for k, v in given.items() if v is not None})
     except ValidationError as error:

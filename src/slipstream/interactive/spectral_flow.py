@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 
-from slipstream.accepted import FORCINGS
+from slipstream.accepted import FORCINGS, STATISTICS
 from slipstream.argument_checks import nearest, plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
@@ -20,6 +20,7 @@ from slipstream.case.spectral_case import FLOW_KEYS
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
 from slipstream.errors import InputError
+from slipstream.field import Field
 from slipstream.interactive.field_views import FieldView
 from slipstream.interactive.interactive_simulation import (
     NO_END,
@@ -79,8 +80,9 @@ class Flow(InteractiveSimulation):
         Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
-        Runge-Kutta method.
+    integrator : str
+        Runge-Kutta method. One of "rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4",
+        "ars222" or "ars233".
     precision : {"float64", "float32"}
         Precision of the fields.
     dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
@@ -369,6 +371,83 @@ class Flow(InteractiveSimulation):
         second = self._evaluation(other)
         return waves, first.cospectrum(second, self.comm, self.solver.time)
 
+    @collective
+    def statistics(self, kind: str) -> dict[str, Field]:
+        """Return one kind of statistics of the state, by name: the same on all ranks. Collective.
+
+        >>> sim.statistics("structure")["velocity_longitudinal_x"].data[1]
+
+        Parameters
+        ----------
+        kind : {"transfer", "anisotropic", "correlation", "structure", "pdf"}
+            What ``output.KIND_interval`` of a case writes into ``KIND.zarr``.
+
+        Returns
+        -------
+        dict of str to Field
+            Small arrays: `data`, `dims` and `coordinates`; `to_xarray` makes an
+            `xarray.DataArray`.
+
+        Raises
+        ------
+        InputError
+            If the kind is none of these.
+        """
+        if kind not in STATISTICS:
+            raise InputError(f"statistics: {shown(kind)}; accepted: {', '.join(STATISTICS)}")
+        self._ready_flow()
+        return {field.name: field for field in self._spectral.statistics(kind)}
+
+    @collective
+    def density(
+        self,
+        of: Any,
+        range: Any = None,
+        bins: int | Sequence[int] = 100,
+        means: Any = (),
+    ) -> dict[str, Field]:
+        """Return the density of points over values, and means of others by bins. Collective.
+
+        >>> found = sim.density(["q_criterion", "r_invariant"], means="abs2(strain)")
+        >>> found["density"].data, found["abs2_strain_mean"].data
+
+        Parameters
+        ----------
+        of : str or Quantity, or sequence of one or two
+            A real scalar, or two for a joint density: names of fields, or expressions.
+        range : sequence of 2 float, or two of these, optional
+            First and last edge of the bins of each. What lies beyond is not counted. By default
+            the least and the largest value of the state.
+        bins : int or sequence of 2 int
+            How many bins there are of each: 1000 at most.
+        means : str or Quantity, or sequence
+            Scalars of which the mean over the points in each bin is wanted.
+
+        Returns
+        -------
+        dict of str to Field
+            ``"density"``, whose integral over the bins is the share of points in them, and
+            ``"NAME_mean"`` of each of the means, not-a-number where there are no points. The same
+            on all ranks, in double precision; the coordinates are the middles of the bins.
+
+        Raises
+        ------
+        InputError
+            If anything is not accepted.
+        """
+        from slipstream.case.output_tables import DensitiesOutput
+        from slipstream.interactive.output_methods import validated
+
+        self._ready_flow()
+        several = [list(one) if isinstance(one, list | tuple) else [one] for one in (of, means)]
+        texts = [[str(getattr(one, "text", one)) for one in group] for group in several]
+        given = {"of": texts[0], "means": texts[1], "bins": plain_value(bins)}
+        # Where none is given it follows from the state.
+        given["range"] = [[0.0, 1.0]] * len(texts[0]) if range is None else plain_value(range)
+        settings = validated(DensitiesOutput, given, "density")
+        density = self._spectral.density(*several, settings.bins_each, "density")
+        return density.fields(None if range is None else settings.range)
+
     def _reduced(self, view: FieldView, how: str) -> Any:
         # Plane by plane, without a whole field in memory.
         return self._evaluation(view.name).reduce(how, self.comm, self.solver.time)
@@ -560,8 +639,9 @@ class Turbulence(Flow):
         Courant number of an adaptive time step (default: 0.8, without step).
     max_step : float, optional
         With cfl: the step never exceeds this (default: no bound).
-    integrator : {"rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4"}
-        Runge-Kutta method.
+    integrator : str
+        Runge-Kutta method. One of "rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4",
+        "ars222" or "ars233".
     precision : {"float64", "float32"}
         Precision of the fields.
     dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}

@@ -1,4 +1,4 @@
-// Propagators: functions of the matrix of a mode's linear terms, which integrate these exactly.
+// Propagators: functions of the matrix of a mode's linear terms, which integrate these exactly, or implicitly.
 //
 // MODEL_HEADER defines, for the model,
 //   STATE                                            number of components
@@ -49,6 +49,53 @@ INLINE void multiply(const Propagator& a, const Propagator& b, Propagator& produ
 
 constexpr int PHIS = 4;
 
+INLINE DoubleComplex times(DoubleComplex a, DoubleComplex b) {
+  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+// Set the inverse of a matrix, which is overwritten, by Gauss' and Jordan's elimination.
+INLINE void invert(Propagator& a, Propagator& inverse) {
+  set_identity(inverse, 1);
+  for (int column = 0; column < STATE; ++column) {
+    int pivot = column;
+    double most = -1;
+    for (int i = column; i < STATE; ++i) {
+      const DoubleComplex own = a.entry[i][column];
+      const double size = own.re * own.re + own.im * own.im;
+      if (size > most) most = size, pivot = i;
+    }
+    const DoubleComplex large = a.entry[pivot][column], over = {large.re / most, -large.im / most};
+    for (int j = 0; j < STATE; ++j) {
+      const DoubleComplex left = a.entry[pivot][j], right = inverse.entry[pivot][j];
+      a.entry[pivot][j] = a.entry[column][j];
+      inverse.entry[pivot][j] = inverse.entry[column][j];
+      a.entry[column][j] = times(over, left);
+      inverse.entry[column][j] = times(over, right);
+    }
+    for (int i = 0; i < STATE; ++i) {
+      if (i == column) continue;
+      const DoubleComplex factor = a.entry[i][column];
+      for (int j = 0; j < STATE; ++j) {
+        const DoubleComplex left = times(factor, a.entry[column][j]);
+        const DoubleComplex right = times(factor, inverse.entry[column][j]);
+        a.entry[i][j] = {a.entry[i][j].re - left.re, a.entry[i][j].im - left.im};
+        inverse.entry[i][j] = {inverse.entry[i][j].re - right.re, inverse.entry[i][j].im - right.im};
+      }
+    }
+  }
+}
+
+// Set the powers 0 to 3 of 1 / (1 - a).
+INLINE void resolvent_powers(const Propagator& a, Propagator (&powers)[PHIS]) {
+  Propagator difference;
+  set_identity(difference, 1);
+  add_multiple(difference, -1, a);
+  set_identity(powers[0], 1);
+  invert(difference, powers[1]);
+  multiply(powers[1], powers[1], powers[2]);
+  multiply(powers[2], powers[1], powers[3]);
+}
+
 // Set phi[0 ... 3] of a matrix.
 INLINE void phi_functions(Propagator a, Propagator (&phi)[PHIS]) {
   double norm = 0;
@@ -92,7 +139,8 @@ INLINE void phi_functions(Propagator a, Propagator (&phi)[PHIS]) {
     }
 }
 
-// Set, or with ADDS add to, the entries of one propagator: weights times phi_0 ... phi_3 of a duration.
+// Set, or with ADDS add to, the entries of one propagator: weights times phi_0 ... phi_3 of a duration, or,
+// if linear terms are IMPLICIT, times the powers 0 to 3 of the resolvent.
 KERNEL fill_propagator(Complex* RESTRICT entries, const Real* RESTRICT wavenumbers,
                        const double* RESTRICT parameters, Index nz, Index ny, Index nx,
                        Index row_size, Index field, double duration, double weight_0,
@@ -108,7 +156,11 @@ KERNEL fill_propagator(Complex* RESTRICT entries, const Real* RESTRICT wavenumbe
           const Complex own = matrix[i * STATE + j];
           a.entry[i][j] = {duration * double(own.re), duration * double(own.im)};
         }
-      phi_functions(a, phi);
+      if (IMPLICIT) {
+        resolvent_powers(a, phi);
+      } else {
+        phi_functions(a, phi);
+      }
       set_identity(sum, 0);
       add_multiple(sum, weight_0, phi[0]);
       add_multiple(sum, weight_1, phi[1]);

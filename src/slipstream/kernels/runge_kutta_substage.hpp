@@ -45,8 +45,8 @@ INLINE Real excess_of(Real value) {
 //   result = (total or d^NODE_END start) + step b d^(NODE_END - NODE) N
 //
 // or, if all linear terms are PROPAGATED, with matrices in place of powers of d (see propagators.hpp), whose
-// numbers are START_TO_STAGE, RATE_TO_STAGE, START_TO_RESULT and RATE_TO_RESULT. With CARRY_RATE the start
-// of a later stage is stored in `carried`, from which that one BEGINS_CARRIED.
+// numbers are START_TO_STAGE, RATE_TO_STAGE, START_TO_RESULT and RATE_TO_RESULT. With START_TO_CARRIED and
+// CARRY_RATE the start of a later stage is stored in `carried`, from which that one BEGINS_CARRIED.
 //
 // Of `stage` and `result` those that WRITES_STAGE and WRITES_RESULT name are stored; WRITES_INPUTS
 // stores what of the stage goes to physical space. Each of FORCES patterns of force is added to the
@@ -142,9 +142,8 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
           stage[here + i * state_field] = next[i];
         }
       }
-      if (CARRY_RATE >= 0 || (WRITES_RESULT && !READS_TOTAL))
-        propagate(propagators, START_TO_RESULT, here, state_field, origin, begun);
       if (CARRY_RATE >= 0) {
+        propagate(propagators, START_TO_CARRIED, here, state_field, origin, begun);
         propagate(propagators, CARRY_RATE, here, state_field, rate, moved);
         UNROLL for (int i = 0; i < STATE; ++i)
           carried[here + i * state_field] = begun[i] + step[0] * moved[i];
@@ -152,6 +151,8 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       if (WRITES_RESULT) {
         if (READS_TOTAL) {
           UNROLL for (int i = 0; i < STATE; ++i) begun[i] = total[here + i * state_field];
+        } else if (CARRY_RATE < 0 || START_TO_CARRIED != START_TO_RESULT) {
+          propagate(propagators, START_TO_RESULT, here, state_field, origin, begun);
         }
         propagate(propagators, RATE_TO_RESULT, here, state_field, rate, moved);
         UNROLL for (int i = 0; i < STATE; ++i) {

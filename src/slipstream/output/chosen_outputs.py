@@ -23,6 +23,7 @@ from slipstream.io.time_series import Series
 from slipstream.output.averages import ChosenAverages
 from slipstream.output.contents import (
     Chosen,
+    ChosenDensities,
     ChosenFields,
     ChosenMovie,
     ChosenScalars,
@@ -44,7 +45,8 @@ class ChosenOutputs:
     def __init__(self, simulation: Simulation, earlier: EarlierSegments | None = None) -> None:
         self._simulation, self._earlier = simulation, earlier
         output, case = simulation.case.output, simulation.case
-        check_names(output.fields, output.scalars, output.movies, output.averages)
+        densities = getattr(output, "densities", ())
+        check_names(output.fields, output.scalars, output.movies, output.averages, densities)
         self._fields = [
             ChosenFields(simulation, one, f"output.fields[{number}]")
             for number, one in enumerate(output.fields, 1)
@@ -58,11 +60,16 @@ class ChosenOutputs:
             ChosenAverages(simulation, one, f"output.averages[{number}]", start=start)
             for number, one in enumerate(output.averages, 1)
         ]
+        self._densities = [
+            ChosenDensities(simulation, one, f"output.densities[{number}]")
+            for number, one in enumerate(densities, 1)
+        ]
         self._movies = [
             ChosenMovie(simulation, one, f"output.movies[{number}]")
             for number, one in enumerate(output.movies, 1)
         ]
-        self._all: list[Chosen] = [*self._fields, *self.scalars, *self._averages, *self._movies]
+        stored = [*self._fields, *self.scalars, *self._averages, *self._densities]
+        self._all: list[Chosen] = [*stored, *self._movies]
         for movie in self._movies:
             movie.goes_on = earlier is not None
             if earlier is not None and simulation.restored is not None:
@@ -78,8 +85,7 @@ class ChosenOutputs:
             if one.settings.interval is None and one.settings.times is None
         ]
         # All but movies have something to write of the last state.
-        own = [*self._fields, *self.scalars, *self._averages]
-        self._of_files = [one for one in own if one not in self.with_diagnostics]
+        self._of_files = [one for one in stored if one not in self.with_diagnostics]
         self._is_open = False
 
     @property

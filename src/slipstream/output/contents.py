@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.case import Case
-from slipstream.case.output_tables import FieldsOutput, MovieOutput, ScalarsOutput
+from slipstream.case.output_tables import DensitiesOutput, FieldsOutput, MovieOutput, ScalarsOutput
 from slipstream.collective import on_every_rank, on_first_rank
+from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import MOVIE, Checkpoint
@@ -28,6 +29,7 @@ from slipstream.output.regions import (
     ProfileSampling,
     Region,
     RegionSampling,
+    SampledPoints,
     check_places,
 )
 from slipstream.report.colour_scale import DIVERGING, INTENSITY
@@ -147,6 +149,7 @@ class ChosenFields(Chosen):
                 layout, where, settings.plane, settings.line, settings.box, settings.stride_xyz
             )
             self._sampling = RegionSampling(simulation, region)
+        self._points = self._sampling.points
         self._files: SnapshotFiles | None = None
         self._found: SnapshotFiles | None = None
         self._has_warned = False
@@ -169,7 +172,7 @@ class ChosenFields(Chosen):
         self._files = SNAPSHOTS[settings.kind](
             folder / self.names[0],
             self._arrays(),
-            self._sampling.points,
+            self._points,
             simulation.comm,
             {"title": simulation.case.title, **self._attributes()},
             until,
@@ -236,6 +239,46 @@ class ChosenFields(Chosen):
     def _dtype(self, values: PointValues) -> np.dtype:
         wanted = self.settings.precision
         return np.dtype(wanted) if wanted and values.dtype.kind == "f" else values.dtype
+
+
+class ChosenDensities(ChosenFields):
+    """Densities over bins, and conditional means: the first rank has them all."""
+
+    settings: Any
+
+    def __init__(self, simulation: Simulation, settings: DensitiesOutput, where: str) -> None:
+        Chosen.__init__(self, simulation, settings, where)
+        self._density = simulation.density(settings.of, settings.means, settings.bins_each, where)
+        self._files = self._found = None
+        axes = self._density.coordinates(settings.range)
+        shape = tuple(map(len, axes.values()))
+        nothing, ranks = Box((0,) * len(shape), (0,) * len(shape)), len(simulation.layout().boxes)
+        boxes = Box((0,) * len(shape), shape), *[nothing] * (ranks - 1)
+        self._points = SampledPoints(tuple(axes), shape, boxes, axes, "1")
+        self._now: dict[str, np.ndarray] = {}
+
+    def _arrays(self) -> list[SampledArray]:
+        texts, dtype = self._density.long_names(), np.dtype(np.float64)
+        return [SampledArray(name, ("",), dtype, text, "1") for name, text in texts.items()]
+
+    def settings_in(self, case: Case) -> DensitiesOutput | None:
+        """Return what another case asked for under the same name, or None."""
+        given: tuple[DensitiesOutput, ...] = getattr(case.output, "densities", ())
+        return next((one for one in given if one.stem == self.settings.stem), None)
+
+    def write(self, step_size: float = 0.0) -> None:
+        """Write what is found of the state. Collective."""
+        found = self._density.read(self.settings.range)
+        self._now = dict(zip(self._density.long_names(), found, strict=True))
+        super().write()
+
+    def _part(self, array: SampledArray, components: slice) -> np.ndarray:
+        part = self._now[array.name]
+        return (
+            part[None]
+            if self._simulation.rank == 0
+            else part[None, :0].reshape(1, *[0] * part.ndim)
+        )
 
 
 class ChosenScalars(Chosen):

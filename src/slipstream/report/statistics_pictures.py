@@ -71,6 +71,7 @@ def _figure(title: str, kind: str, time: float, fields: Fields, cutoff: float = 
     kinds: dict[str, tuple[Callable[[Figure, Fields], None], tuple[float, float]]] = {
         "transfer": (partial(draw_transfer, cutoff=cutoff), (6.4, 5.6)),
         "anisotropic": (draw_anisotropic, (10.4, 4.8)),
+        "correlation": (draw_correlations, (6.4, 4.8)),
         "structure": (draw_structure, (10.4, 4.8)),
         "pdf": (draw_densities, (12.4, 4.6)),
     }
@@ -159,6 +160,30 @@ def _draw_map(axes: Axes, field: Field) -> None:
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
     bar.outline.set_visible(False)
     bar.set_label(r"energy $E(k_\perp, k_\parallel)$")
+
+
+def draw_correlations(figure: Figure, fields: Fields) -> None:
+    """Draw correlations of the first field along all axes, over those at no separation."""
+    axes, first = figure.subplots(), next(iter(fields))
+    stem = first.rsplit("_", 2)[0]
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    kinds = {"longitudinal": "-", "transverse": "--", "correlation": "-"}
+    for number, axis in enumerate("xyz"):
+        for kind, style in kinds.items():
+            field = fields.get(f"{stem}_{kind}_{axis}")
+            if field is not None and field.data[0] > 0:
+                axes.plot(
+                    _along(field),
+                    field.data / field.data[0],
+                    style,
+                    color=COLOURS[number],
+                    label=f"along ${axis}$" if style == "-" else None,
+                )
+    if f"{stem}_transverse_{first[-1]}" in fields:
+        axes.set_title("longitudinal (lines), transverse (dashes)")
+    axes.set(xlabel="separation $r$", ylabel=f"correlation of {stem.replace('_', ' ')}")
+    if axes.get_legend_handles_labels()[1]:
+        legend_inside(axes)
 
 
 def draw_structure(figure: Figure, fields: Fields) -> None:

@@ -520,7 +520,7 @@ def counts_until(case: Case, length: float) -> dict[str, int]:
             counts[kind] = 0
     if not output.checkpoint:
         counts["checkpoint"] = 0
-    chosen = [*output.fields, *output.scalars]
+    chosen = [*output.fields, *output.scalars, *getattr(output, "densities", ())]
     intervals = [getattr(one, "interval", None) for one in chosen]
     times = [len(getattr(one, "times", None) or ()) for one in chosen]
     own = [_how_often(one, length) for one in intervals if one is not None]

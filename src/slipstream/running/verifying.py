@@ -64,8 +64,9 @@ def verify_run(
     folder : pathlib.Path
         Of the run, which may be under way.
     since, until : float, optional
-        Between which times: from the last state at or before `since` (default: the first state that
-        is left) to the last digest until then (default: of all).
+        Between which times: from the last state at or before `since` (default: the first that is
+        left before the last digest, else the initial state) to the last digest until then
+        (default: of all).
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     device : str
@@ -113,8 +114,8 @@ def _parts(folder: RunFolder, since: float | None, until: float | None) -> list[
         last = max((one for one in digests if one <= asked), default=digests[0])
     origins = {one.step: one for one in history.origins if one.step <= last}
     if first is None:
-        states = [one for one in origins.values() if one.path is not None]
-        first = min((one.step for one in states), default=min(origins, default=0))
+        states = [step for step, one in origins.items() if one.path is not None and step < last]
+        first = min(states, default=min(origins, default=0))
     begins = max((one for one in origins if one <= first), default=None)
     if begins is None:
         raise InputError(f"{folder.path}: no state before step {first} is left")

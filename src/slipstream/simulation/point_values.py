@@ -7,9 +7,9 @@ them, is the same for all families.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -77,6 +77,19 @@ class PointValues(ABC):
     @abstractmethod
     def reduce(self, how: str) -> np.ndarray:
         """Return one of `REDUCTIONS` by component, the same on all ranks. Collective."""
+
+
+class PointDensity(Protocol):
+    """The density of points over the values of expressions, and means of others."""
+
+    def coordinates(self, ranges: Sequence[Sequence[float]]) -> dict[str, np.ndarray]:
+        """Return the middles of bins within these ends, by variable."""
+
+    def long_names(self) -> dict[str, str]:
+        """Return the descriptions of what is found, by name."""
+
+    def read(self, ranges: Sequence[Sequence[float]]) -> list[np.ndarray]:
+        """Return what is found of the present state, in this order. Collective."""
 
 
 class ArrayValues(PointValues):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time as clock
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from slipstream.exchange import open_matching_device
 from slipstream.field import Field
 from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import check_memory
-from slipstream.simulation.point_values import Layout, PointValues
+from slipstream.simulation.point_values import Layout, PointDensity, PointValues
 from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.simulation.step_log import StepLog
 
@@ -372,6 +372,15 @@ class Simulation(ABC):
     def statistics(self, kind: str) -> Iterator[Field]:
         """Yield one kind of `STATISTICS`: small arrays, whole on every rank. Collective."""
         return iter(())
+
+    def density(
+        self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
+    ) -> PointDensity:
+        """Return what makes the density of points over values, and conditional means.
+
+        As `point_values`, it may be asked for before anything is allocated.
+        """
+        raise InputError(f"{where}: densities cannot be had of this simulation")
 
     def paths(self, kind: str) -> Iterator[Field]:
         """Yield what is recorded of a kind of paths, by identity. Collective."""

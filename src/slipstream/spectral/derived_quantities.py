@@ -80,12 +80,18 @@ def r_invariant(velocity: Quantity) -> Quantity:
     In the plane of both, 27 R^2 + 4 Q^3 = 0 parts swirling motion from straining (Chong, Perry and
     Cantwell, 1990).
     """
-    slopes = grad(velocity)
-    x, y, z = (
-        Quantity(slopes.forms[3 * i : 3 * i + 3], f"d{axis} {velocity.text}")
-        for i, axis in enumerate("xyz")
-    )
+    return _minus_determinant(grad(velocity))
+
+
+def _minus_determinant(tensor: Quantity) -> Quantity:
+    x, y, z = (Quantity(tensor.forms[3 * i : 3 * i + 3], f"{tensor.text}[{i}]") for i in range(3))
     return -dot(x, cross(y, z))
+
+
+def enstrophy_production(velocity: Quantity) -> Quantity:
+    """Return w_i S_ij w_j, by which vortices are stretched; w is the vorticity, S the strain."""
+    own = curl(velocity)
+    return dot(dot(own, strain(velocity)), own)
 
 
 def pressure(model: Lowered, velocity: Quantity) -> Quantity:
@@ -138,6 +144,16 @@ DERIVED: dict[str, Derived] = {
     "r_invariant": Derived(
         "minus the determinant of the velocity gradient, its third invariant",
         lambda f: r_invariant(f["velocity"]),
+        _FLOW,
+    ),
+    "r_strain": Derived(
+        "minus the determinant of the strain, its third invariant: a third of its production",
+        lambda f: _minus_determinant(strain(f["velocity"])),
+        _FLOW,
+    ),
+    "enstrophy_production": Derived(
+        "production of enstrophy, by the stretching of vortices",
+        lambda f: enstrophy_production(f["velocity"]),
         _FLOW,
     ),
     "current_density": Derived(

@@ -128,12 +128,12 @@ def component_sums(flow: SpectralStep) -> np.ndarray:
     return _sums_over_rows(flow, 3 * flow.problem.size, kernels[0], *arrays).reshape(3, -1)
 
 
-def vector_sums(flow: SpectralStep, first: int, across: int | None = None) -> np.ndarray:
+def vector_sums(flow: SpectralStep, vector: Array, across: int | None = None) -> np.ndarray:
     """Return this rank's share of `VectorSums`, of a vector or of its part in a plane.
 
-    `across` is the axis that the plane is normal to (0 is x).
+    It is stored as the fields of a step; `across` is the axis that the plane is normal to (0 is x).
     """
-    arrays = flow.read_state()[first : first + 3], flow.tables.wavenumbers
+    arrays = vector, flow.tables.wavenumbers
     kernel, size = budget_kernels(flow)[1], len(VectorSums._fields)
     return _sums_over_rows(flow, size, kernel, *arrays, last=(3 if across is None else across,))
 

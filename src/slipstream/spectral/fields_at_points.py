@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from slipstream.device import Kernel, Operation, RowLaunch
 from slipstream.device.row_sums import sum_of_rows
 from slipstream.errors import InputError
 from slipstream.fft import PointOperation
+from slipstream.fft.pack_unpack import real_name
 from slipstream.schedule import commit
 from slipstream.spectral.formula_checks import check_periodic, check_resolved, judge_loss
 from slipstream.spectral.formula_parser import evaluator
@@ -29,6 +31,9 @@ from slipstream.spectral.spectrum import variances
 
 # Sums of a chunk take this many points together, which bounds their temporary arrays.
 _POINTS_AT_A_TIME = 1 << 22
+# Powers of a field that `PointSums` adds up; points that one row of threads adds up; and the
+# most parts of the points of a chunk that have counts of their own.
+POWERS, _SEGMENT, _COPIES = 7, 4096, 64
 
 
 def set_formulas(
@@ -268,6 +273,129 @@ def sum_of_squares(flow: SpectralStep, spectral: Any) -> np.ndarray:
 
     to_points(flow, spectral, store)
     return total
+
+
+@dataclass(frozen=True)
+class Binning:
+    """Bins of one variable, or two: the first edge, bins to a unit, and how many bins, of each."""
+
+    lows: np.ndarray
+    per_bin: np.ndarray
+    counts: tuple[int, ...]
+
+
+class PointSums:
+    """Sums over the box of powers of fields, and their counts by bins. Its methods are collective.
+
+    The way to the points is recorded once, which takes longer than going it on small grids.
+    Segments of chunks are added up in their order, so the sums are the same in every run.
+
+    Parameters
+    ----------
+    flow : SpectralStep
+        Of which they are; kernels run on its device.
+    spectral : array
+        Spectral fields, in memory that stays.
+    bins : int
+        How many bins each field has; 0 for powers alone.
+    """
+
+    def __init__(self, flow: SpectralStep, spectral: Any, bins: int = 0) -> None:
+        device, count = flow.device, len(spectral)
+        # The recorded step has no reference to what holds it: dropped simulations end at once.
+        powers: dict[int, Any] = {}  # by the first plane
+        tables: dict[int, Any] = {}
+        self._powers, self._tables = powers, tables
+        edges = self._edges = device.zeros((4, count), np.float64)
+
+        def add(points: Any, plane: int) -> tuple[Operation, list[Any]]:
+            size = math.prod(points.shape[1:])
+            field_size = points.strides[0] // points.itemsize
+            segments = -(-size // _SEGMENT)
+            powers[plane] = device.empty((segments, POWERS * count), np.float64)
+            add_powers = point_kernel(flow, "sums_of_powers").bind(
+                RowLaunch(count * segments, _SEGMENT, reduces=True),
+                *(points, edges[0], edges[1], powers[plane]),
+                *(count, segments, _SEGMENT, size, field_size),
+            )
+            if not bins:
+                return add_powers, [powers[plane]]
+            table, add_up = bind_bins(flow, points, edges[2:], (bins,), count)
+            tables[plane] = table
+
+            def run(stream: Any) -> None:
+                add_powers(stream)
+                device.fill(table, 0)(stream)
+                add_up(stream)
+
+            return run, [powers[plane], table]
+
+        self._step = commit(flow.record_backward(spectral, add), "serial")
+
+    def read(
+        self,
+        flow: SpectralStep,
+        comm: Comm,
+        shifts: np.ndarray | float = 0.0,
+        scales: np.ndarray | float = 1.0,
+        binning: Binning | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return sums of powers of (field - shift) * scale by field, and counts by field and bin.
+
+        Powers are the first to the sixth of the magnitude, and then the third with its sign.
+        """
+        device, count = flow.device, self._edges.shape[1]
+        edges = np.zeros(self._edges.shape)
+        edges[0], edges[1] = shifts, scales
+        if binning is not None:
+            edges[2], edges[3] = binning.lows, binning.per_bin
+        device.run(device.copy(self._edges, device.array(edges)))
+        flow.is_ahead = False  # as what the last step left ahead is overwritten
+        self._step.run()
+        device.synchronize()
+        total = np.zeros((count, POWERS))
+        for _, table in sorted(self._powers.items()):
+            total += sum_of_rows(device, table).reshape(total.shape)
+        counted: Any = sum(
+            (device.to_host(one.sum(axis=0))[:, 0] for one in self._tables.values()), 0
+        )
+        counts = sum_over_ranks(comm, np.asarray(counted, dtype=np.float64))
+        return sum_over_ranks(comm, total), counts
+
+
+def bind_bins(
+    flow: SpectralStep,
+    values: Any,
+    edges: Any,
+    bins: Sequence[int],
+    sets: int = 1,
+    scales: Any = None,
+) -> tuple[Any, Operation]:
+    """Return a table, and the operation that adds to it counts by bins and sums of other values.
+
+    The table [copy, set, 1 + others, bin] has whole numbers, so it is the same in whatever order
+    they are added. `edges` are first edges and bins to a unit, [2, set and variable].
+    """
+    device, size = flow.device, math.prod(values.shape[1:])
+    variables, (first, *rest) = len(bins), bins
+    others, all_bins = len(values) // sets - variables, math.prod(bins)
+    # Adding up the copies takes less time than counting.
+    copies = max(1, min(_COPIES, size // max(_SEGMENT, all_bins)))
+    length = -(-size // copies)
+    table = device.zeros((copies, sets, 1 + others, all_bins), np.int64)
+    operation = point_kernel(flow, "sums_in_bins_of_values", values.dtype).bind(
+        RowLaunch(copies * sets, length),
+        *(values, edges[0], edges[1], edges[0] if scales is None else scales, table),
+        *(sets, variables, others, first, math.prod(rest), copies, length, size),
+        values.strides[0] // values.itemsize,
+    )
+    return table, operation
+
+
+def point_kernel(flow: SpectralStep, name: str, dtype: Any = None) -> Kernel:
+    """Return a kernel of statistics of values at points, by default of the state's type."""
+    real = flow.real if dtype is None else real_name(dtype)
+    return flow.device.kernel("point_statistics.hpp", name, REAL=real)
 
 
 def sum_over_points(

@@ -35,7 +35,7 @@ class ForcePattern:
     # A function of the time.
     factor: sympy.Expr = sympy.Integer(1)
     # The only node of the integrator at which it acts; None for all of them.
-    node: int | None = None
+    node: float | None = None
     # Whether the gradient part is removed.
     is_solenoidal: bool = False
     # The number of the case's table of forcing, from 0; -1 for a source of the equations.
@@ -88,7 +88,7 @@ def patterns_of(
                 shapes = separated.setdefault(factor, [sympy.Integer(0)] * len(components))
                 shapes[place] += shape
         for factor, shapes in separated.items():
-            nodes: Sequence[int | None] = [None]
+            nodes: Sequence[float | None] = [None]
             if factor is None:
                 nodes = sorted(set(method.nodes))
             patterns += [

@@ -130,6 +130,11 @@ def _check_held(tables: Tables, problem: SpectralProblem) -> None:
                 f"{key}.kind: 'constant-energy' with numerics.dealiasing = 'phase-shift'; accepted"
                 " with it: 2/3, 2/3 sphere, 1/2, none"
             )
+        if problem.method.is_implicit:
+            raise InputError(
+                f"{key}.kind: 'constant-energy' with time.integrator = {problem.method.name!r},"
+                " which is exact for no linear terms; accepted with it: the others"
+            )
         own = set(range(one.first, one.first + one.size))
         if any((row in own) != (column in own) for row, column in problem.coupled):
             raise InputError(
@@ -217,7 +222,7 @@ def _patterns_of_function(
             "leave out one of them"
         )
     # What depends on time is another one at each of the integrator's nodes.
-    nodes: list[int | None] = [*sorted(set(method.nodes))] if given.has_time else [None]
+    nodes: list[float | None] = [*sorted(set(method.nodes))] if given.has_time else [None]
     is_solenoidal = field.first in model.vectors
     pattern = ForcePattern(components, None, is_solenoidal=is_solenoidal, table=number, given=given)
     return [replace(pattern, node=node) for node in nodes]

@@ -79,7 +79,7 @@ def problem_of_case(
         parameters={**parameters, **rates},
         method=method,
         integrating_factor=case.numerics.integrating_factor,
-        propagates=case.numerics.linear == "all" or bool(method.exponential),
+        propagates=case.numerics.linear == "all" or bool(method.functions),
         real_dtype=np.dtype(case.numerics.precision),
         forced=tuple(itertools.chain(*(pattern.components for pattern in patterns))),
         dealiasing=dealiasing,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from slipstream.fft.slab_engine import (
 from slipstream.schedule import StepGraph
 from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.kernel_tables import KernelTables
+from slipstream.spectral.runge_kutta_tableaux import RESOLVENT
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 
@@ -102,6 +103,7 @@ class SpectralStep:
         self.is_ahead = False
         # What is evaluated from the state, which follows if the equations change.
         self.evaluations: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._kept: dict[Hashable, Any] = {}
 
     def restate(self, problem: SpectralProblem) -> None:
         """Go on with other parameters of the same model: recorded graphs find them in tables."""
@@ -140,6 +142,12 @@ class SpectralStep:
         """The wavenumbers along z, y and x in double precision, on the device."""
         waves, array = self.wavenumbers, self.device.array
         return tuple(array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))  # type: ignore[return-value]
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what has been made under this name, of this step's fields, or make it."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
     def modes_of(self, array: Array) -> Array:
         """Return the kept modes of a spectral array, without the padding of its rows."""
@@ -348,6 +356,7 @@ class SpectralStep:
             "RATE_TO_STAGE": place.get(own.rate_to_stage, -1),
             "START_TO_RESULT": place.get(own.start_to_result, -1),
             "RATE_TO_RESULT": place.get(own.rate_to_result, -1),
+            "START_TO_CARRIED": place.get(own.start_to_carried, -1),
             "CARRY_RATE": place.get(own.carry_rate, -1),
             "BEGINS_CARRIED": own.begins_carried,
         }
@@ -499,10 +508,15 @@ class SpectralStep:
             part = array[number * count : (number + 1) * count]
             durations = dict.fromkeys(fraction for fraction, _, _ in propagator)
             for place, duration in enumerate(durations):
-                weights = [0.0] * 4
+                weights = [0.0] * RESOLVENT
                 for fraction, phi, weight in propagator:
-                    weights[phi] += weight * (fraction == duration)
-                kernel = self.model_kernel("propagators.hpp", "fill_propagator", ADDS=place > 0)
+                    weights[phi % RESOLVENT] += weight * (fraction == duration)
+                kernel = self.model_kernel(
+                    "propagators.hpp",
+                    "fill_propagator",
+                    ADDS=place > 0,
+                    IMPLICIT=self.problem.method.is_implicit,
+                )
                 sizes = nz, ny, nx, row, field
                 arrays = part, tables.wavenumbers, tables.parameters
                 launch = RowLaunch(nz * ny, nx)

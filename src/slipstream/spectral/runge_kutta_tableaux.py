@@ -10,15 +10,18 @@ table of exp(-r step / divisions) and integer powers of it serve all substages.
 
 All linear terms, matrices that may couple components and turn phases, are integrated exactly in
 the same way by their exponentials. Methods of exponential time differencing take other functions of
-these matrices.
+these matrices, and implicit-explicit methods powers of their resolvent.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 # A function of the matrix A of linear terms: a sum of weight * phi_number(fraction * step * A), of
-# which phi_0 is the exponential.
+# which phi_0 is the exponential, or of powers of G = 1 / (1 - fraction * step * A), whose numbers
+# are those from RESOLVENT = G^0 on.
+RESOLVENT = 4
 Phi = tuple[float, int, float]  # fraction of the step, number, weight
 Propagator = tuple[Phi, ...]
 
@@ -31,7 +34,8 @@ class SubstagePropagators:
     rate_to_stage: Propagator | None = None
     start_to_result: Propagator | None = None
     rate_to_result: Propagator | None = None
-    carry_rate: Propagator | None = None  # the start of a later stage, beside start_to_result
+    start_to_carried: Propagator | None = None  # the start of a later stage
+    carry_rate: Propagator | None = None
     begins_carried: bool = False
 
     @property
@@ -42,6 +46,7 @@ class SubstagePropagators:
             self.rate_to_stage,
             self.start_to_result,
             self.rate_to_result,
+            self.start_to_carried,
             self.carry_rate,
         )
         return tuple(one for one in every if one is not None)
@@ -54,11 +59,12 @@ class RungeKutta:
     name: str
     order: int
     divisions: int  # all nodes are multiples of 1/divisions of the step
-    nodes: tuple[int, ...]  # of each substage, in divisions
+    nodes: tuple[float, ...]  # of each substage, in divisions
     feeds: tuple[float, ...]  # the sub-diagonal: weight of substage s in the state of s + 1
     weights: tuple[float, ...]  # of each substage in the result
-    # Of exponential time differencing; feeds and weights then multiply what propagators give.
-    exponential: tuple[SubstagePropagators, ...] = ()
+    # Of methods with functions of their own of the linear terms: feeds and weights multiply what
+    # these give.
+    functions: tuple[SubstagePropagators, ...] = ()
 
     @property
     def substages(self) -> int:
@@ -67,8 +73,8 @@ class RungeKutta:
 
     def propagators(self, substage: int) -> SubstagePropagators:
         """Return what integrates all linear terms exactly: by their exponential between nodes."""
-        if self.exponential:
-            return self.exponential[substage]
+        if self.functions:
+            return self.functions[substage]
         last = substage + 1 == self.substages
         node, end = self.nodes[substage], self.divisions
         after = end if last else self.nodes[substage + 1]
@@ -79,18 +85,84 @@ class RungeKutta:
             self._between(node, end),
         )
 
-    def _between(self, node: int, other: int) -> Propagator | None:
+    @property
+    def is_implicit(self) -> bool:
+        """Whether linear terms are implicit: exact to the order of the method."""
+        every = (phi for one in self.functions for function in one.all for phi in function)
+        return any(number >= RESOLVENT for _, number, _ in every)
+
+    def _between(self, node: float, other: float) -> Propagator | None:
         return ((((other - node) / self.divisions), 0, 1.0),) if other != node else None
 
     @property
     def carries(self) -> bool:
         """Whether the start of a later stage is kept."""
-        return any(one.begins_carried for one in self.exponential)
+        return any(one.begins_carried for one in self.functions)
 
     @property
     def has_total(self) -> bool:
         """Whether a substage before the last has weight, so that a running total is kept."""
         return any(self.weights[:-1])
+
+
+def _resolvents(diagonal: float, *weights: float) -> Propagator:
+    """Return a sum of G^0, G^1, G^2 ..., G = 1 / (1 - diagonal * step * A)."""
+    pairs = enumerate(weights, RESOLVENT)
+    return tuple((diagonal, number, weight) for number, weight in pairs if weight)
+
+
+def _ars222() -> RungeKutta:
+    g = 1 - math.sqrt(0.5)
+    first = 1 - 1 / (2 * g)  # the weight of the first rate
+    resolvent = _resolvents(g, 0, 1)
+    return RungeKutta(
+        "ars222",
+        2,
+        1,
+        (0, g),
+        (g,),
+        (1.0, 1 - first),
+        (
+            SubstagePropagators(
+                resolvent,
+                resolvent,
+                _resolvents(g, 0, (2 * g - 1) / g, (1 - g) / g),
+                _resolvents(g, 0, first - (1 - g), 1 - g),
+            ),
+            SubstagePropagators(rate_to_result=resolvent),
+        ),
+    )
+
+
+def _ars233() -> RungeKutta:
+    g = (3 + math.sqrt(3)) / 6
+    rest = 1 - 2 * g  # how far the second stage takes the linear terms of the first
+    resolvent, half = _resolvents(g, 0, 1), rest / (2 * g)
+    return RungeKutta(
+        "ars233",
+        3,
+        1,
+        (0, g, 1 - g),
+        (g, 2 * (1 - g)),
+        (1.0, 1.0, 1 / 2),
+        (
+            SubstagePropagators(
+                resolvent,
+                resolvent,
+                # 1 + (2 A G + rest (A G)^2) / 2, A G = (G - 1) / g
+                _resolvents(g, 1 - 1 / g + half / g, 1 / g - 2 * half / g, half / g),
+                _resolvents(g, 2 * half, -3 * half, half),
+                _resolvents(g, 0, 1 - rest / g, rest / g),
+                _resolvents(g, 0, g - 1 - rest, rest),
+            ),
+            SubstagePropagators(
+                rate_to_stage=resolvent,
+                rate_to_result=_resolvents(g, 1 / 2 - (1 - g) / g, (1 - g) / g),
+                begins_carried=True,
+            ),
+            SubstagePropagators(),
+        ),
+    )
 
 
 _WHOLE, _HALF = ((1.0, 0, 1.0),), ((0.5, 0, 1.0),)
@@ -141,6 +213,7 @@ METHODS = {
                     _TO_HALF,
                     _WHOLE,
                     ((1.0, 1, 1.0), (1.0, 2, -3.0), (1.0, 3, 4.0)),
+                    _WHOLE,
                     ((1.0, 1, 1.0), (0.5, 1, -1.0)),
                 ),
                 SubstagePropagators(_HALF, _TO_HALF, rate_to_result=_TWICE),
@@ -150,5 +223,10 @@ METHODS = {
                 SubstagePropagators(rate_to_result=((1.0, 2, -1.0), (1.0, 3, 4.0))),
             ),
         ),
+        # Implicit-explicit methods of Ascher, Ruuth and Spiteri (Appl. Numer. Math. 25, 151, 1997),
+        # (2, 2, 2) and (2, 3, 3). Stages are solved for: what they make of the start and of rates
+        # before are sums of powers of the resolvent.
+        _ars222(),
+        _ars233(),
     )
 }

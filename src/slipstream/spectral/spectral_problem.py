@@ -172,12 +172,21 @@ class SpectralProblem:
     @property
     def viscosity(self) -> float | None:
         """The viscosity of the first vector, if it is damped as in a Newtonian fluid."""
-        viscosity = self.parameters.get("viscosity")
         components = [value.component for value in self.model.unknowns]
-        if viscosity is None or 0 not in components:
+        return self._viscosity_of(components.index(0)) if 0 in components else None
+
+    @property
+    def plane_viscosity(self) -> float | None:
+        """The same of the scalar that a velocity in the plane follows from, if there is one."""
+        found = self.model.plane_vectors.get("velocity")
+        return None if found is None else self._viscosity_of(found[0])
+
+    def _viscosity_of(self, component: int) -> float | None:
+        viscosity = self.parameters.get("viscosity")
+        if viscosity is None:
             return None
         newtonian = self.model.flat.of_multiplier(viscosity * SQUARE)
-        rate = with_numbers(self.plain_model.decay[components.index(0)], self.values)
+        rate = with_numbers(self.plain_model.decay[component], self.values)
         return None if has_waves(sympy.expand(rate - newtonian)) else viscosity
 
     @property

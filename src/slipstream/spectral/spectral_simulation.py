@@ -68,6 +68,7 @@ from slipstream.spectral.turbulence_scales import LARGE, SMALL, VectorSums, kolm
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
     from slipstream.spectral.evaluation import Evaluation
+    from slipstream.spectral.joint_densities import JointDensity
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
@@ -655,7 +656,7 @@ class SpectralSimulation(Simulation):
     def _new_budget(self) -> EnergyBudget:
         return EnergyBudget(
             self._fields,
-            self.problem.viscosity,
+            self._viscosity_of_motion,
             self.flow.wavenumbers.largest,
             self.problem.has_driving,
             bool(self._flat_axis),
@@ -667,14 +668,21 @@ class SpectralSimulation(Simulation):
         """Return box means; see `labels_of`."""
         unknowns = len(self.problem.model.unknowns)
         squares = sum_over_ranks(self.comm, component_sums(self.flow))[:, :unknowns]
+        state, flat = self.flow.read_state(), self._flat_axis
         vectors = {
-            field.name: self._vector_sums(field) for field in self._fields if field.is_vector
+            field.name: self._vector_sums(state[field.first : field.first + 3])
+            for field in self._fields
+            if field.is_vector
         }
         means, motion = self._means(), None
         if (velocity := self._velocity) is not None:
-            motion, flat = vectors[velocity.name], self._flat_axis
+            motion = vectors[velocity.name]
             if flat:
-                motion = self._vector_sums(velocity, AXES.index(flat))
+                own = state[velocity.first : velocity.first + 3]
+                motion = self._vector_sums(own, AXES.index(flat))
+        elif flat and (carried := self._plane_vectors.get("velocity")) is not None:
+            own = carried.stored_modes(slice(3))
+            motion = self._vector_sums(own, AXES.index(flat))
         power, of_bodies, columns = self._power(squares), None, {}
         if self._bodies is not None:
             columns, of_bodies, held = self._bodies.measured()
@@ -695,9 +703,14 @@ class SpectralSimulation(Simulation):
             return None
         return vectors[0]
 
-    def _vector_sums(self, field: FieldParts, across: int | None = None) -> VectorSums:
+    @property
+    def _viscosity_of_motion(self) -> float | None:
+        problem = self.problem
+        return problem.plane_viscosity if self._velocity is None else problem.viscosity
+
+    def _vector_sums(self, vector: Array, across: int | None = None) -> VectorSums:
         """Return the sums over the modes of a vector, or of its part in a plane. Collective."""
-        own = vector_sums(self.flow, field.first, across)
+        own = vector_sums(self.flow, vector, across)
         return VectorSums(*sum_over_ranks(self.comm, own).tolist())
 
     def _wire_error(self) -> float:
@@ -758,7 +771,7 @@ class SpectralSimulation(Simulation):
 
     def check_resolution(self) -> None:
         """Warn once if the smallest eddies are not resolved; no diagnostics change. Collective."""
-        if self.problem.viscosity:
+        if self._viscosity_of_motion:
             budget = copy.copy(self._budget)
             self.diagnostics()
             self._budget = budget
@@ -950,6 +963,14 @@ class SpectralSimulation(Simulation):
         geometry = self.problem.geometry
         lines = dict(zip("zyx", self.problem.point_lines, strict=True))
         return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
+
+    def density(
+        self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
+    ) -> JointDensity:
+        """Return what makes the density of points over values, and conditional means."""
+        from slipstream.spectral.joint_densities import JointDensity
+
+        return JointDensity(self, of, means, bins, where)
 
     def point_values(self, of: Any, where: str) -> PointValues:
         """Return what makes the values of a name or an expression in the language of equations."""

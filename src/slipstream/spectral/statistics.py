@@ -1,4 +1,4 @@
-"""Statistics of a state, by the names of their kinds: transfer, anisotropy, differences, densities.
+"""Statistics of a state, by kind: transfer, anisotropy, correlations, differences, densities.
 
 Those of modes are sums over shells and other bins (`spectrum`). Those of points are summed chunk by
 chunk on the device, when the backward transform has made a chunk of planes, so that no field of
@@ -27,7 +27,7 @@ from slipstream.fft.slab_engine import (
 from slipstream.field import Field
 from slipstream.io.time_series import whole_field
 from slipstream.schedule import StepGraph, commit
-from slipstream.spectral.fields_at_points import sum_over_points
+from slipstream.spectral.fields_at_points import Binning, PointSums
 from slipstream.spectral.kept_modes import shells_of, smallest_wavenumber
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import vorticity
@@ -208,6 +208,43 @@ def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
         )
 
 
+def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
+    """Yield two-point correlations of all fields along x, y and z. Collective.
+
+    <u'(x) u'(x + r)>, where u' is the distance from the mean over the box, at separations of 0 to
+    half of the box; of vectors along the separation, and across it, the mean of both components
+    there. They are sums of the spectrum over the wavenumber along the axis times cos(k r).
+    """
+    state, shape = flow.modes_of(flow.read_state()), flow.problem.geometry.shape
+    components = sum(part.size for part in parts)
+    for axis, name in enumerate(AXES):
+        size, length = shape[2 - axis], flow.problem.lengths[2 - axis]
+        if size == 1:
+            continue
+        units = [length / (2 * math.pi) if one == axis else 0.0 for one in range(3)]
+        bins = Bins("rint(fabs(x * a + y * b + z * c))", size // 2 + 1, *units)
+        each = [state[place : place + 1] for place in range(components)]
+        spectra = np.array([sums_in_bins(flow, one, one, bins, comm) for one in each])
+        spectra[:, 0] -= box_means(flow, state[:components], comm) ** 2
+        places = np.arange(size // 2 + 1)
+        values = spectra @ np.cos(2 * math.pi / size * np.outer(places, places))
+        separation = {f"separation_{name}": places * (length / size)}
+        for part in parts:
+            own = values[part.first : part.first + part.size]
+            kinds = {"correlation": own[0]}
+            if part.is_vector:
+                across = (own.sum(axis=0) - own[axis]) / 2
+                kinds = {"longitudinal": own[axis], "transverse": across}
+            for kind, found in kinds.items():
+                text = "" if kind == "correlation" else f"{kind} "
+                yield whole_field(
+                    f"{part.name}_{kind}_{name}",
+                    f"{text}two-point correlation of {part.name} along {name} (non-dimensional)",
+                    found,
+                    separation,
+                )
+
+
 # -- of points -------------------------------------------------------------------------------------
 
 
@@ -281,30 +318,10 @@ def _powers_of_differences(
     flow: SpectralStep, size: int, axis: int, distance: float, comm: Comm
 ) -> np.ndarray:
     """Return means of |difference|^1 ... |difference|^ORDERS, and of difference^3, by component."""
-
-    def sums(points: Any, module: Any) -> Any:
-        return module.stack([_power_sums(component, module) for component in points])
-
     differences = _multiplied(flow, slice(size), lambda k: np.expm1(1j * k * distance), axis)
-    values = sum_over_points(flow, differences, sums, (size, ORDERS + 1), comm)
-    return values / math.prod(flow.problem.geometry.shape)
-
-
-def _power_sums(values: Any, module: Any) -> Any:
-    values = values.ravel()
-    size, square = module.absolute(values), values * values
-    cube, dot = size * square, module.vdot
-    return module.stack(
-        [
-            size.sum(),
-            square.sum(),
-            cube.sum(),
-            dot(square, square),
-            dot(square, cube),
-            dot(cube, cube),
-            dot(values, square),
-        ]
-    )
+    sums = flow.once(("powers", size), lambda: PointSums(flow, differences))
+    means: np.ndarray = sums.read(flow, comm)[0] / math.prod(flow.problem.geometry.shape)
+    return means
 
 
 def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
@@ -348,18 +365,18 @@ def _densities(
 ) -> Iterator[Field]:
     modes = flow.modes_of(spectral)
     mean, sigma = box_means(flow, modes, comm), np.sqrt(variances(flow, modes, comm))
-    # A constant field is at its mean whatever the scale.
-    over = np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
-
-    def sums(points: Any, module: Any) -> Any:
-        each = zip(points, mean, over, strict=True)
-        return module.stack([_counts_and_powers((p - m) * o, module) for p, m, o in each])
-
-    values = sum_over_points(flow, spectral, sums, (len(names), _BINS + 3), comm)
-    values /= math.prod(flow.problem.geometry.shape)
+    # A constant field is in the bin of its mean whatever the scale.
+    over = np.divide(1.0, sigma, out=np.ones_like(sigma), where=sigma > 0)
+    middle = _BINS / 2 + np.where(sigma > 0, 0.0, 0.5)
+    per_bin = over * _BINS_TO_ONE
+    binning = Binning(mean - middle / per_bin, per_bin, (_BINS,))
+    sums = flow.once(("pdf", kind, names[0]), lambda: PointSums(flow, spectral, _BINS))
+    powers, counts = sums.read(flow, comm, mean, over * (sigma > 0), binning)
+    points = math.prod(flow.problem.geometry.shape)
+    powers, counts = powers / points, counts / points
     axis = {"value": (np.arange(_BINS) + 0.5) / _BINS_TO_ONE - _FARTHEST}
     for place, (name, text) in enumerate(zip(names, texts, strict=True)):
-        density, (square, cube, fourth) = values[place, :_BINS], values[place, _BINS:]
+        density, (square, fourth, cube) = counts[place], powers[place, [1, 3, 6]]
         yield whole_field(
             f"{name}_pdf",
             f"probability density of {text}, in root mean squares from its mean",
@@ -378,23 +395,12 @@ def _densities(
             yield whole_field(f"{name}_{word}", f"{long} of {text}", number, {})
 
 
-def _counts_and_powers(values: Any, module: Any) -> Any:
-    """Return how many values are in each bin, and sums of their second, third and fourth powers."""
-    values = values.ravel()
-    # Not-a-number, of a flow that has blown up, counts in the first bin.
-    with np.errstate(invalid="ignore"):
-        bins = module.floor(values * _BINS_TO_ONE).astype(np.int64) + _FARTHEST * _BINS_TO_ONE
-    counts = module.bincount(module.clip(bins, 0, _BINS - 1), minlength=_BINS)
-    square, dot = values * values, module.vdot
-    powers = module.stack([square.sum(), dot(values, square), dot(square, square)])
-    return module.concatenate([counts.astype(np.float64), powers])
-
-
 # By the name in `slipstream.accepted`: functions of the step, its fields and the ranks, which yield
 # small fields.
 STATISTICS: dict[str, Callable[[SpectralStep, list[FieldParts], Comm], Iterator[Field]]] = {
     "transfer": transfer,
     "anisotropic": anisotropic,
+    "correlation": correlation,
     "structure": structure,
     "pdf": pdf,
 }

@@ -131,7 +131,7 @@ def used_kernels(real, shape):
                 method,
                 factor,
                 np.dtype(real),
-                propagates=bool(method.exponential) or (factor and method is METHODS["rk2"]),
+                propagates=bool(method.functions) or (factor and method is METHODS["rk2"]),
                 forced=(0,) if factor else (),
             )
             flow = SpectralStep(problem, device, None)

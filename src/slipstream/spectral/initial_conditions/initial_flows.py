@@ -253,6 +253,15 @@ def _orszag_tang(
     return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
 
 
+def _lamb_dipole(
+    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
+) -> Formulas:
+    from slipstream.spectral.initial_conditions.lamb_dipole import lamb_dipole
+
+    field_of_name(fields, "vorticity", "initial.flow")
+    return lamb_dipole(problem, settings.amplitude, settings.radius)
+
+
 def _quantum_fluid(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
@@ -294,6 +303,7 @@ INITIAL_FLOWS: dict[str, FlowOf] = {
     "random": _random,
     "orszag-tang": _named(_orszag_tang),
     "orszag-tang-3d": _named(_orszag_tang),
+    "lamb-dipole": _named(_lamb_dipole),
     "quantum-taylor-green": _named(_quantum_fluid),
     "solitons": _named(_quantum_fluid),
     "wave": _named(_wave),
