@@ -30,6 +30,7 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.case import SpectralCase
 from slipstream.case.body_tables import Body
+from slipstream.case.spectral_case import Forcing
 from slipstream.collective import sum_over_ranks
 from slipstream.decomposition import split
 from slipstream.device import RowLaunch
@@ -174,26 +175,31 @@ def _eta(body: Body, component: int, problem: SpectralProblem, key: str) -> floa
 
 
 class Bodies:
-    """The bodies of a simulation, on this rank. Methods are collective."""
+    """The bodies of a simulation, on this rank. Methods are collective.
 
-    def __init__(self, case: SpectralCase, flow: SpectralStep, comm: Comm) -> None:
+    `forces` may have a mean flow that is kept.
+    """
+
+    def __init__(
+        self, bodies: Sequence[Body], forces: Sequence[Forcing], flow: SpectralStep, comm: Comm
+    ) -> None:
         self._flow, self._comm = flow, comm
         problem, device = flow.problem, flow.device
-        self._bodies = case.bodies
-        self._fields, self._taken = _fields_of(case.bodies, problem)
+        self._bodies = bodies
+        self._fields, self._taken = _fields_of(bodies, problem)
         self._vector = velocity_of(problem).start - self._fields.start
         self._box = problem.geometry.physical_box
         shape = self._box.shape
         self._points = device.zeros((len(self._fields), *shape), problem.real_dtype)
-        stored = [body for body in case.bodies if _KINDS[body.shape] == 3]
+        stored = [body for body in bodies if _KINDS[body.shape] == 3]
         self._masks = device.zeros((len(stored), *shape), problem.real_dtype)
         self._rows, self._parts = shape[0] * shape[1], len(self._fields) + 3
-        self._sums = device.zeros((self._rows, len(case.bodies), self._parts), np.float64)
+        self._sums = device.zeros((self._rows, len(bodies), self._parts), np.float64)
         nz, all_y, _ = problem.geometry.stored_shape
         ranges = len(problem.geometry.ranges)
         self._gains = device.zeros((ranges, max(1, nz * all_y)), np.float64)
         self._held = device.zeros((3,), np.float64)
-        size = _HEADER + len(case.bodies) * (_PARTS + 2 * len(self._fields))
+        size = _HEADER + len(bodies) * (_PARTS + 2 * len(self._fields))
         self._numbers = device.zeros((size,), np.float64)
         self._means = device.zeros((3,), np.float64)
         self._functions: dict[int, Callable[..., Any]] = {}
@@ -201,17 +207,17 @@ class Bodies:
         self._own: np.ndarray | None = None
         self._step, self._is_old, self._warned = math.nan, True, False
         self.warnings: list[str] = []
-        self.restate(case)
-        for number, body in enumerate(case.bodies):
+        self.restate(forces)
+        for number, body in enumerate(bodies):
             if body.shape == "image":
                 self._read_image(number, body)
             elif body.formula is not None:
                 self._take_formula(number, body)
 
-    def restate(self, case: SpectralCase) -> None:
+    def restate(self, forces: Sequence[Forcing]) -> None:
         """Take over other parameters of the same bodies, and another mean flow."""
         problem, device = self._flow.problem, self._flow.device
-        held = [one.velocity for one in case.forcing if one.kind == "mean-flow"]
+        held = [one.velocity for one in forces if one.kind == "mean-flow"]
         self.holds = bool(held)
         self._mean = np.array(held[0] if held else (0.0, 0.0, 0.0), float)
         device.synchronize()

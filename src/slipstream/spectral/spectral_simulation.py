@@ -200,7 +200,7 @@ class SpectralSimulation(Simulation):
         """Return the bodies of the case, and know their columns. Collective."""
         if not self.case.bodies:
             return None
-        bodies = Bodies(self.case, self.flow, self.comm)
+        bodies = Bodies(self.case.bodies, self.case.forcing, self.flow, self.comm)
         self.needs_earlier = self.needs_earlier | {"injection", *bodies.labels()}
         return bodies
 
@@ -459,7 +459,7 @@ class SpectralSimulation(Simulation):
         else:
             self._replace_step(problem)
         if self._bodies is not None:
-            self._bodies.restate(self.case)
+            self._bodies.restate(self.case.forcing)
         self.problem, self._linear, self._fields = problem, linear, now.fields
         self._forces, self._sources = now.forces, now.sources
         set_coefficients(self.flow)

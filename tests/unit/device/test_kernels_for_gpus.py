@@ -20,7 +20,7 @@ from pairwise import every_pair, every_value
 from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
-from slipstream.case import make_case
+from slipstream.case.body_tables import Body
 from slipstream.case.particle_tables import ParticleSet
 from slipstream.device import HostDevice, Kernel, gpu_fft_launch
 from slipstream.device.copy_bandwidth import large_copy
@@ -169,10 +169,10 @@ def ask_for_particles(flow):
 def ask_for_bodies(flow):
     """Ask for what steps with bodies need on one rank."""
     bodies = [
-        {"shape": "sphere", "radius": 1.0, "eta": 0.1},
-        {"name": "wave", "shape": "formula", "formula": "x - 3 - t", "eta": 0.1},
+        Body(shape="sphere", radius=1.0, eta=0.1),
+        Body(name="wave", shape="formula", formula="x - 3 - t", eta=0.1),
     ]
-    one = Bodies(make_case("spectral", bodies=bodies), flow, None)
+    one = Bodies(bodies, (), flow, None)
     one.record(StepGraph(flow.device))
 
 
