@@ -217,6 +217,11 @@ BODIES: Names = {
     "image": "the solid voxels of an image",
     "formula": "where a signed distance of x, y, z and t is negative",
 }
+INTERPOLATIONS: Names = {
+    "spline": "cubic splines, for which the velocity is transformed once more",
+    "lagrange": "cubic polynomials, from the velocity that the step has at its points: without a"
+    " transform, and with errors up to nine times as large",
+}
 PICTURE_FORMATS: Names = {
     "png": "PNG",
     "pdf": "PDF",

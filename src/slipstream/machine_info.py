@@ -15,8 +15,8 @@ from pathlib import Path
 
 from slipstream import __version__
 from slipstream.device.host_compiler import find_compiler
-from slipstream.device.private_cache import cache_text
 from slipstream.mpi_launch import INSTALL_MPI, find_mpiexec, how_to_install
+from slipstream.private_cache import cache_text
 
 
 def gather_facts() -> dict[str, str]:

@@ -23,8 +23,8 @@ import numpy as np
 from slipstream.array_types import Comm
 from slipstream.collective import largest, together
 from slipstream.device import Device
-from slipstream.device.private_cache import cache_folder, write_atomically
 from slipstream.errors import InputError, OutOfMemory
+from slipstream.private_cache import cache_folder, write_atomically
 
 Candidate = TypeVar("Candidate")
 

@@ -7,7 +7,6 @@ from first_rank import on_first_rank
 from flows import RANDOM
 from slipstream.case import parse_case
 from slipstream.collective import own
-from slipstream.errors import InputError
 from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.simulation import make_simulation
 
@@ -53,14 +52,28 @@ def everything(simulation):
 
 
 @pytest.mark.several_ranks
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-@pytest.mark.parametrize("points", ["16", "[16, 12, 10]"])
-def test_paths_do_not_depend_on_the_number_of_ranks(comm, device, points, precision):
-    settings = (f"grid.points={points}", f"numerics.precision={precision}")
-    expected = on_first_rank(
-        comm, lambda: everything(advanced(made(None, device, *settings), STEPS))
-    )
-    simulation = made(comm, device, *settings)
+@pytest.mark.parametrize(
+    ("case", "divided"),
+    [
+        (("grid.points=16",), ()),
+        (("grid.points=16", 'particles[2].interpolation="lagrange"'), ("run.schedule=serial",)),
+        (("grid.points=[16, 12, 10]", "numerics.precision=float32"), ()),
+        (
+            ("grid.points=16", 'particles[1].interpolation="lagrange"'),
+            ("run.decomposition=pencil",),
+        ),
+        (
+            ("grid.points=16", 'particles[1].interpolation="lagrange"'),
+            ("run.residency=host", "run.streaming.tiles=3"),
+        ),
+        (("grid.points=16",), ("run.residency=host", "run.decomposition=pencil")),
+    ],
+)
+def test_paths_do_not_depend_on_the_number_of_ranks(comm, device, case, divided):
+    """Nor on how these divide space, nor on where fields are."""
+    precision = "float32" if "numerics.precision=float32" in case else "float64"
+    expected = on_first_rank(comm, lambda: everything(advanced(made(None, device, *case), STEPS)))
+    simulation = made(comm, device, *case, *divided)
     before = simulation.particles.whole("falling", "position", 0.0)
     found = everything(advanced(simulation, STEPS))
     length = 2 * np.pi
@@ -103,9 +116,3 @@ def test_states_go_on_with_the_same_bits(comm, device, shared_folder):
     found = everything(advanced(later, STEPS - STEPS // 2))
     for key, values in found.items():
         assert (values == whole[key]).all(), key
-
-
-@pytest.mark.several_ranks
-def test_pencils_are_refused(comm, device):
-    with pytest.raises(InputError, match="pencil"):
-        made(comm, device, "run.decomposition=pencil")

@@ -18,7 +18,7 @@ import pytest
 from slipstream.device import nvrtc_processes
 from slipstream.device.nvrtc_compiler import CompilationError
 from slipstream.device.nvrtc_processes import AMD
-from slipstream.device.private_cache import find_or_make
+from slipstream.private_cache import find_or_make
 
 _EMPTY = 'extern "C" __global__ void nothing() {}'
 _CLANGS = ("amdclang++", *(f"clang++-{version}" for version in range(25, 16, -1)), "clang++")

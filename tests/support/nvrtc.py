@@ -5,7 +5,7 @@ from functools import cache
 from importlib.metadata import files, version
 
 from slipstream.device.nvrtc_compiler import compile_program
-from slipstream.device.private_cache import find_or_make
+from slipstream.private_cache import find_or_make
 
 _PACKAGE = "nvidia-cuda-nvrtc"
 

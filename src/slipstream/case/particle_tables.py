@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from slipstream.accepted import PARTICLES
+from slipstream.accepted import INTERPOLATIONS, PARTICLES
 from slipstream.case.output_tables import PlainName, plain_name
 from slipstream.case.table import Key, Positive, Table, as_three, as_tuple, one_of
 
@@ -39,6 +39,9 @@ class ParticleSet(Table):
         (0.0, 0.0, 0.0),
         'of "inertial": acceleration along x, y and z, buoyancy subtracted; they settle at it times'
         " the response time",
+    )
+    interpolation: Annotated[str, one_of(INTERPOLATIONS)] = Key(
+        "spline", "how the velocity of the fluid is found between points"
     )
     seed: Annotated[int, Field(ge=0)] = Key(
         0, "of their places: the same seed gives the same places on any number of ranks"

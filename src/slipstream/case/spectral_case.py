@@ -705,22 +705,6 @@ class SpectralCase(Case):
             raise ValueError("forcing.kind = 'mean-flow' is there twice; accepted: once")
         return self
 
-    @model_validator(mode="after")
-    def _particles_are_on_the_device(self) -> Self:
-        if not self.particles:
-            return self
-        if self.run.residency != "device":
-            raise ValueError(
-                f"run.residency = {self.run.residency!r} has no particles; accepted with"
-                " [[particles]]: 'device'"
-            )
-        if self.run.decomposition == "pencil":
-            raise ValueError(
-                "run.decomposition = 'pencil' has no particles; accepted with [[particles]]: auto,"
-                " slab"
-            )
-        return self
-
     @property
     def path_kinds(self) -> tuple[str, ...]:
         return tuple(one.store for one in self.particles)

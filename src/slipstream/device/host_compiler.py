@@ -19,8 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from slipstream.device.private_cache import SCRATCH, find_or_make
 from slipstream.errors import RunError
+from slipstream.private_cache import SCRATCH, find_or_make
 
 # No contraction: multiply and add round separately, as in the GPU build, unless a kernel asks
 # for fma(); that is what lets both machines give the same bits.

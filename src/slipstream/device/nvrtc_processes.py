@@ -21,8 +21,8 @@ from pathlib import Path
 
 from slipstream.device import nvrtc_compiler
 from slipstream.device.nvrtc_compiler import CompilationError, compile_program
-from slipstream.device.private_cache import find_or_make
 from slipstream.errors import RunError
+from slipstream.private_cache import find_or_make
 
 
 @dataclass(frozen=True)

@@ -165,11 +165,12 @@ def bind_products(
     product: dict[str, Any],
     maxima: Array,
     parameters: Array,
+    stored: Sequence[Any] = (),
 ) -> Operation:
     """Return modes of rows -> `n` points -> product -> modes, in place, by `vector_product.hpp`.
 
     Modes are (fields, planes, rows, those kept), and lie at equal distances from row to row.
-    `product` are the constants of its kernel.
+    `product` are the constants of its kernel, and `stored` what it takes to store points.
     """
     _, planes, rows, kept = modes.shape
     is_half, real = n % 2 == 0, modes.real.dtype.name
@@ -181,9 +182,9 @@ def bind_products(
     functions = [_for_any_length(device, size, real, forward)[0] for forward in (False, True)]
     entries = [n, is_half, kept, planes * rows, *steps, _address(turns), *functions]
     table = np.array(entries, np.int64)
-    call = kernel.bind(RowLaunch(1, 1), modes, maxima, parameters, table, length.plan)
+    call = kernel.bind(RowLaunch(1, 1), modes, maxima, parameters, table, length.plan, *stored)
     if isinstance(call, HostCall):  # not where nothing runs
-        call.kept = modes, maxima, parameters, table, length, turns
+        call.kept = modes, maxima, parameters, table, length, turns, *stored
     return call
 
 

@@ -57,6 +57,9 @@ class PointProduct:
     `header` defines ``pointwise``, see `fused_product.hpp`; `parameters` (float64, on the device)
     are what it takes besides the fields. `maxima` (int64, zero before) receives the maximum of the
     function's rate, as ordered bits, in parts: one entry per row of points is enough.
+
+    The points of the inputs `stored` go to `points` as well, shape (stored, planes, rows, nx), with
+    all planes of a pass.
     """
 
     header: str
@@ -64,11 +67,25 @@ class PointProduct:
     outputs: int
     parameters: Any
     maxima: Any
+    stored: tuple[int, ...] = ()
+    points: Any = None
 
     def constants(self) -> dict[str, Any]:
         """Return the compile-time constants."""
         header = f'"{self.header}"'
         return {"INPUTS": self.inputs, "OUTPUTS": self.outputs, "PRODUCT_HEADER": header}
+
+    def storing(self) -> dict[str, Any]:
+        """Return the constants by which a kernel stores points."""
+        if not self.stored:
+            return {}
+        return {"STORES": len(self.stored), "STORED": f"{{{', '.join(map(str, self.stored))}}}"}
+
+    def places(self, low: int, high: int) -> list[Any]:
+        """Return where a kernel stores the points of planes: an array, and elements of a field."""
+        if not self.stored:
+            return []
+        return [self.points[:, low:high], self.points.strides[0] // self.points.itemsize]
 
 
 @dataclass(frozen=True)
@@ -173,7 +190,7 @@ class PlaneBatches:
 
 
 # Binds x, the product and x again to rows of modes, of which the first plane is given.
-_FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, Array]]
+_FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 
 class PlanePass:
@@ -332,6 +349,9 @@ class PlanePass:
                 continue
             inward, outward = (batch.points(count, low, high) for count in (inputs, outputs))
             self._to_points(batch, sources, inward, low, high)
+            for place, number in enumerate(product.stored if product else ()):
+                target = product.points[place, low:high]
+                batch.graph.add_copy(target, inward[number], label="keep points")
             if product is not None:
                 function = self.product_operation(product)
                 batch.apply(function, product.outputs, low, high, "product", "compute")
@@ -403,35 +423,38 @@ class PlanePass:
         rows = batch.arrays.memory[: math.prod(shape)].reshape(shape)[..., :width]
         inward, outward = rows[:inputs], rows[:outputs]
         self._load(batch, sources, inward, low, high)
-        operation, maxima = fused(rows, low)
-        batch.add(operation, [inward], [outward, maxima], "fft x, product, fft x", "fft")
+        operation, written = fused(rows, low)
+        batch.add(operation, [inward], [outward, *written], "fft x, product, fft x", "fft")
         self._store(batch, targets, outward, low, high, is_last)
 
     def _bind_vectors(
         self, product: PointProduct, rows: Array, plane: int
-    ) -> tuple[Operation, Array]:
+    ) -> tuple[Operation, list[Array]]:
         """Bind a CPU's kernel."""
         _, planes, ny, _ = rows.shape
         maxima = product.maxima[plane * ny : (plane + planes) * ny]
+        stored = product.places(plane, plane + planes)
         operation = vector_fft.bind_products(
             self._device,
             rows[..., : self._active],
             self.geometry.shape[2],
-            product.constants(),
+            product.constants() | product.storing(),
             maxima,
             product.parameters,
+            stored,
         )
-        return operation, maxima
+        return operation, [maxima, *stored[:1]]
 
     def _bind_tiled(
         self, tile: gpu_fft_launch.TiledKernel, product: PointProduct, rows: Array, plane: int
-    ) -> tuple[Operation, Array]:
+    ) -> tuple[Operation, list[Array]]:
         """Bind a GPU's kernel."""
-        kernel = self._device.kernel(tile.header, tile.name, **tile.constants)
+        constants = dict(tile.constants) | product.storing()
+        kernel = self._device.kernel(tile.header, tile.name, **constants)
         _, planes, ny, _ = rows.shape
         field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize
         maxima = product.maxima[plane * ny : (plane + planes) * ny]
-        scale = self._real_dtype.type(1)
+        scale, stored = self._real_dtype.type(1), product.places(plane, plane + planes)
         operation = kernel.bind(
             tile.launch(planes * (ny + ny % 2)),
             rows,
@@ -446,8 +469,9 @@ class PlanePass:
             row,
             field,
             row,
+            *stored,
         )
-        return operation, maxima
+        return operation, [maxima, *stored[:1]]
 
     def _no_product(self, inputs: int, outputs: int) -> PointProduct:
         maxima = self._device.zeros((max(1, self.geometry.planes * self._ny),), np.int64)

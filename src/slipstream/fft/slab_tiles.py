@@ -81,6 +81,7 @@ class TileNeeds:
     given: bool = False
     real: bool = True
     exchanges_on_device: bool = False  # as it does whole planes only
+    stored: int = 0  # inputs whose points leave for the host
 
     @property
     def fields(self) -> int:
@@ -132,8 +133,9 @@ class TileNeeds:
         """Yield the bytes of the tiles of a pass over planes."""
         size, planes = self.dtype.itemsize, shape.planes
         if shape.kx is None or shape.rows is None:
-            ny = self.geometry.plane_points[0] if self.given else 0
-            packed = aligned(self.fields * planes * ny * self.row_bytes(padded=True))
+            ny = self.geometry.plane_points[0]
+            points = self.fields if self.given else self.stored
+            packed = aligned(points * planes * ny * self.row_bytes(padded=True))
             for one in (of_kx.geometry for of_kx in self.geometry.ranges):
                 packed += aligned(self.fields * one.packed_size(planes) * size)
             yield packed

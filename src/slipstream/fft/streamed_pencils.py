@@ -388,12 +388,18 @@ class RowTile:
 
     def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
         """Record the way to physical space, the product there, and the way back."""
+        stored: Any = None
         if product is not None:
             place = self._low * self._all_rows + self._rows.start
             product = replace(product, maxima=product.maxima[place:])
+            if product.stored:
+                stored = self._points(product.points)
+                product = replace(product, points=self._in_units(stored[0]))
         sources, targets = ([self._packed(count)] for count in (inputs, outputs))
         work, planes = self._slot.work(self._graph), self._slot.worker.planes
         planes.record_through(work, sources, targets, product, 0, self._units)
+        if stored is not None:
+            self._slot.record_out(self._graph, *stored[::-1])
 
     def record_from_points(self, points: Any, fields: int) -> None:
         """Record copies of points from the host, and the way to modes."""

@@ -401,8 +401,19 @@ class StreamedPlaneTile(PlaneTile):
         closing: StepGraph | None,
     ) -> None:
         self._record_in(inputs)
-        super().record_through(product, inputs, outputs, exchanges, None)
+        points, place = self._stored(product)
+        own = replace(product, points=place) if product else None
+        super().record_through(own, inputs, outputs, exchanges, None)
+        if place is not None:
+            self._slot.record_out(self._graph, points, place)
         self._record_out(outputs, exchanges, closing)
+
+    def _stored(self, product: PointProduct | None) -> tuple[Any, Any]:
+        """Return where the points that a product stores are on the host, and in the slot."""
+        if product is None or not product.stored:
+            return None, None
+        points = product.points[:, self.low : self.high]
+        return points, self._slot.place(points.shape, points.dtype)
 
     def record_from_points(
         self,

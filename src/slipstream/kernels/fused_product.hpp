@@ -17,7 +17,7 @@
 //   INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],
 //                           const double* RESTRICT parameters),
 // whose result is a rate (such as that of the CFL condition) of which the maximum is wanted; ODD_ROWS, the
-// rows of a plane if they are an odd number.
+// rows of a plane if they are an odd number. If points are wanted besides: see stored_points.hpp.
 #pragma once
 // With KEPT, each row keeps as many modes, and the number of rows is even if there are no ODD_ROWS.
 #ifdef KEPT
@@ -32,6 +32,7 @@ constexpr bool is_kept_known = false;
 #ifdef PRODUCT_HEADER
 #include PRODUCT_HEADER
 #endif
+#include "stored_points.hpp"
 
 constexpr int row_count = INPUTS > GROUP ? INPUTS : GROUP;  // of a pair
 
@@ -49,16 +50,17 @@ INLINE Index pairs_of(Index rows) {
 // A pair of rows that exists. With KEPT, which modes are kept is mostly known at compile time.
 struct ProductPair {
   Complex *a, *b;
+  Index row;
   int kept;
   bool has_second;
   INLINE ProductPair(const Complex* field, Index stride, Index pair, Index rows, Index kept)
       : kept(is_kept_known ? KEPT : int(kept)) {
 #if ODD_ROWS
     const Index plane = pair / pairs_of_plane, own = pair - plane * pairs_of_plane;
-    const Index row = plane * ODD_ROWS + 2 * own;
+    row = plane * ODD_ROWS + 2 * own;
     has_second = own < pairs_of_plane - 1;
 #else
-    const Index row = 2 * pair;
+    row = 2 * pair;
     has_second = is_kept_known || row + 1 < rows;
 #endif
     a = const_cast<Complex*>(field) + row * stride;
@@ -86,6 +88,20 @@ struct Points {
       backward_butterfly<Here>(in[field], b, roots);
     }
   }
+
+#if STORES
+  // The points of two rows of the inputs that are stored.
+  INLINE void store_inputs(Real* points, Index field, const ProductPair& pair, int b) const {
+    UNROLL for (int r = 0; r < R; ++r) {
+      Real* at = points + pair.row * N + mode_at<>(Here::origin(b) + r * Here::stride);
+      UNROLL for (int i = 0; i < STORES; ++i) {
+        const Complex both = in[stored_inputs[i]][r];
+        at[i * field] = both.re;
+        if (pair.has_second) at[i * field + N] = both.im;
+      }
+    }
+  }
+#endif
 
   // All products at element r; returns the ordered bits of the larger rate.
   INLINE Index multiply(int r, Real (&out_a)[OUTPUTS], Real (&out_b)[OUTPUTS],
@@ -165,6 +181,18 @@ INLINE void products_in_groups(const Held& points, const Target& target, Complex
   }
 }
 
+#if STORES
+// Of a pair that does not exist, the last one is stored once more.
+#define STORE_INPUTS(values)                                                                      \
+  {                                                                                               \
+    const Index number_ = block * PAIRS + pair;                                                   \
+    const ProductPair rows_(source, source_row, number_ < pairs ? number_ : pairs - 1, rows, kept); \
+    values.store_inputs(stored, stored_field, rows_, spread<Pass<middle>>(b));                    \
+  }
+#else
+#define STORE_INPUTS(values)
+#endif
+
 // target[field][row][k] = scale * rfft(pointwise(irfft(source)))[k], k < kept <= N / 2 + 1, where
 // source[field][row][k] has its modes k >= kept zero and irfft does not divide by N. Strides count
 // Complex elements. Source and target may be the same array. maxima[i], zero before, receives the
@@ -172,7 +200,7 @@ INLINE void products_in_groups(const Held& points, const Target& target, Complex
 KERNEL fused_product(const Complex* source, Complex* target, const Complex* RESTRICT roots,
                      Real scale, Index* maxima, const double* RESTRICT parameters, Index rows,
                      Index kept, Index source_field, Index source_row, Index target_field,
-                     Index target_row) {
+                     Index target_row STORED_POINTS) {
   constexpr int butterflies = Pass<middle>::butterflies;
   const Index pairs = pairs_of(rows);
   FOR_BLOCKS(block, (pairs + PAIRS - 1) / PAIRS) {
@@ -194,6 +222,7 @@ KERNEL fused_product(const Complex* source, Complex* target, const Complex* REST
       FOR_TILE(pair, PAIRS, b, butterflies) {
         Points& here = OF_ITEM(points, pair * butterflies + b);
         here.load_from(tile + pair * row_count * row_size, spread<Pass<middle>>(b), roots);
+        STORE_INPUTS(here)
         const Index bits = here.largest_rate(parameters);
         largest = bits > largest ? bits : largest;
       }
@@ -204,6 +233,7 @@ KERNEL fused_product(const Complex* source, Complex* target, const Complex* REST
         Complex* here = tile + pair * row_count * row_size;
         Points points;
         points.load_from(here, spread<Pass<middle>>(b), roots);
+        STORE_INPUTS(points)
         const Index bits = points.largest_rate(parameters);
         largest = bits > largest ? bits : largest;
         points.template store_products<0, OUTPUTS>(here, spread<Pass<middle>>(b), roots, parameters);

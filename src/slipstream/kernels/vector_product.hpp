@@ -4,12 +4,13 @@
 // a vector for each point, and never leave the cache; modes that are not kept are neither read nor stored.
 //
 // Constants: INPUTS, OUTPUTS, PRODUCT_HEADER as in fused_product.hpp; N and RADICES, if given, are those
-// of half a row (`vector_fft.hpp`).
+// of half a row (`vector_fft.hpp`). If points are wanted besides: see stored_points.hpp.
 #pragma once
 #include "vector_fft.hpp"
 #ifdef PRODUCT_HEADER
 #include PRODUCT_HEADER
 #endif
+#include "stored_points.hpp"
 
 #if defined(PRODUCT_HEADER) && !defined(SLIPSTREAM_GPU)
 
@@ -23,7 +24,7 @@ struct ProductRows {
 // modes[field][row][k] = rfft(pointwise(irfft(modes)))[k] for k < kept; others are zero, and the inverse
 // does not divide by n. maxima[row] receives the ordered bits of a rate: the largest of some rows.
 KERNEL product_of_rows(Real* modes, Index* maxima, const double* RESTRICT parameters,
-                       const ProductRows* sizes, const Plan* plan) {
+                       const ProductRows* sizes, const Plan* plan STORED_POINTS) {
   const ProductRows all = *sizes;
   const bool is_half = all.is_half, is_direct = is_half && !plan->with.by.n;
   const Index length = plan->of.n, half = all.n / 2 + 1, lanes = all.n * lane_count;
@@ -46,6 +47,14 @@ KERNEL product_of_rows(Real* modes, Index* maxima, const double* RESTRICT parame
       else for (Index i = 0; i < all.n; ++i) mine[i] = other[i].re;
     }
     Real* RESTRICT p = (Real*)points;
+#if STORES
+    for (int i = 0; i < STORES; ++i)
+      for (Index lane = 0; lane < lane_count && first + lane < all.rows; ++lane) {
+        Real* to = stored + i * stored_field + (first + lane) * all.n;
+        const Real* from = p + stored_inputs[i] * lanes + lane;
+        for (Index x = 0; x < all.n; ++x) to[x] = from[x * lane_count];
+      }
+#endif
     Index largest = 0;
     FOR_COLUMNS_MAXIMUM(c, lanes, largest) {
       Real in[INPUTS], out[OUTPUTS];

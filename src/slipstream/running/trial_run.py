@@ -31,7 +31,6 @@ from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.case.common_tables import Case
 from slipstream.collective import largest, on_first_rank, together
-from slipstream.device.private_cache import CODE_SUFFIXES, cache_folder
 from slipstream.errors import SlipstreamError
 from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
@@ -40,6 +39,7 @@ from slipstream.io.run_folder import OUTPUTS_NAME
 from slipstream.io.stored_layout import stored_layout
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
+from slipstream.private_cache import CODE_SUFFIXES, cache_folder
 from slipstream.report.console import announce, make_console
 from slipstream.report.number_text import STEPPING, counted, duration
 from slipstream.report.picture_process import PictureProcess

@@ -97,6 +97,12 @@ class Placement:
             return make_transport(self.transport, self.comm, self.home, wire)
         return make_grid_transports(self.transport, self.comm, self.home, grid, wire)
 
+    def transport_of_all(self, own: Transport | GridTransports | None) -> Transport | None:
+        """Return what all ranks exchange by, given what a step does. Collective."""
+        if isinstance(own, GridTransports):
+            return make_transport(self.transport, self.comm, self.home, self.problem.wire)
+        return own
+
     def passes(self) -> Callable[[Transport | GridTransports | None], StreamedPasses] | None:
         """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
         tiles = self.tiles
@@ -343,6 +349,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
         reals=reals,
         constants=2 * 8 * g.planes * g.shape[1] + tables,
         between=problem.stage_size,
+        stored=len(problem.stored),
     )
 
 

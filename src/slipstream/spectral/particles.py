@@ -1,17 +1,19 @@
 """Particles that a flow carries: tracers, and heavy ones with Stokes drag and gravity.
 
-At the start of each step the modes of the velocity are divided by a function of each wavenumber,
-which makes them, exactly, those of the coefficients of cubic B-splines. They go to the points, and
-ranks exchange a halo of planes. One kernel then interpolates the velocity at each particle and
-moves it. These are nodes of the recorded step, beside those of the flow.
+A step interpolates the velocity of its start at each particle. Polynomials of Lagrange take it
+from the points that the first product of the step has anyway, and stores. For cubic splines the
+modes of the velocity are divided by a function of each wavenumber, which makes them, exactly, those
+of the coefficients of B-splines; these go to the points before the step. Ranks exchange a halo, and
+one kernel interpolates and moves the particles. These are nodes of the recorded step, beside those
+of the flow.
 
 The velocity of the fluid along a path is taken as linear in time, through its values at this step
 and the one before, and the equations of a particle are solved exactly with it: for tracers that is
 the second-order method of Adams and Bashforth, for steps of any size. Drag may be as stiff as it
 likes. The first step is one of Euler.
 
-A rank has the particles between its planes. They may leave these for as long as the halo suffices;
-then all that are outside go to the ranks that have their planes. Each particle is computed alone,
+A rank has the particles between its points. They may leave these for as long as the halo suffices;
+then all that are outside go to the ranks that have their places. Each particle is computed alone,
 so their order in memory changes no bit. Positions are in double precision and not taken back into
 the periodic box.
 
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -34,57 +36,47 @@ from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.decomposition import Box, PaddedBox, split
 from slipstream.device import Device, Operation, RowLaunch
 from slipstream.errors import InputError, RunError
-from slipstream.exchange import GridTransports, Transport
+from slipstream.exchange import Transport
 from slipstream.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
+    SlabEngine,
     TileUpdate,
     record_columns,
     record_to_points,
 )
+from slipstream.fft.slab_layout import PlaneGeometry
 from slipstream.field import Field
 from slipstream.io.checkpoint import PARTICLES, Checkpoint
 from slipstream.schedule import CommittedStep, StepGraph, commit
 from slipstream.spectral.evaluation import Evaluation
 from slipstream.spectral.expressions import quantity_of
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
+from slipstream.spectral.spectral_problem import SpectralProblem, velocity_of
 
-# Planes of the halo: particles may be two less outside of a rank's planes.
+# Points of the halo: particles may be two less outside of a rank's points.
 _HALO = 4
 # As in particles.hpp.
 _PER_ROW = 256
-# Steps after which particles are put into the order of their cells, for the cache.
-_SORT_INTERVAL = 32
+# Steps after which particles are put into the order of blocks of cells, for the cache, and how many
+# cells a block has along each axis: the points of one, and those around, fit a cache.
+_SORT_INTERVAL, _BLOCK = 32, 8
 # Particles whose first places are drawn together.
 _DRAWN_TOGETHER = 1 << 16
-
-
-def velocity_of(problem: SpectralProblem) -> slice:
-    """Return where the velocity is in the state: the field of that name, or the first vector."""
-    vectors = [part for part in field_parts(problem.model) if part.is_vector]
-    own = [part for part in vectors if part.name == "velocity"] or vectors
-    if not own:
-        raise InputError("particles: the model has no vector that could carry them")
-    return slice(own[0].first, own[0].first + 3)
 
 
 def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> None:
     """Refuse what cannot be computed, or recorded."""
     if not sets:
         return
-    velocity_of(problem)
-    boxes, shape = problem.geometry.physical_boxes, problem.geometry.shape
-    if any(box.size and box.shape[1:] != tuple(shape[1:]) for box in boxes):
-        raise InputError(
-            "run.decomposition: pencils have no particles; accepted with [[particles]]: slabs, of"
-            f" at most {shape[0]} ranks"
-        )
-    if len(boxes) > 1 and shape[0] < _HALO:
-        raise InputError(
-            f"particles: {shape[0]} planes on {len(boxes)} ranks; accepted: {_HALO} or more points"
-            " along z, or one rank"
-        )
+    velocity_of(problem.model)
+    shape = problem.geometry.shape
+    for axis, width in enumerate(_halos(problem.geometry)):
+        if shape[axis] < width:
+            raise InputError(
+                f"particles: {shape[axis]} points along {'zy'[axis]}, which ranks divide; accepted:"
+                f" {_HALO} or more, or one rank"
+            )
     for number, one in enumerate(sets, 1):
         for text in one.record:
             where = f"particles[{number}].record"
@@ -92,17 +84,23 @@ def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> No
                 raise InputError(f"{where}: {text!r} is complex; accepted: its real or imag")
 
 
+def _halos(geometry: PlaneGeometry) -> tuple[int, int]:
+    """Return the width of the halo along z and along y: there is none where one rank has all."""
+    along, across = geometry.grid or (geometry.ranks, 1)
+    return _HALO if along > 1 else 0, _HALO if across > 1 else 0
+
+
 def bytes_of_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> int:
-    """Return the bytes of splines, and of particles if all ranks have as many."""
-    if not sets:
-        return 0
-    geometry, ranks = problem.geometry, len(problem.geometry.physical_boxes)
-    planes, ny, nx = geometry.physical_box.shape
-    halo = 2 * _HALO if ranks > 1 else 0
-    splines = 3 * (planes + halo) * ny * nx * problem.real_dtype.itemsize
+    """Return the bytes of fields to interpolate, and of particles if all ranks have as many."""
+    geometry = problem.geometry
+    (planes, ny, nx), (along_z, along_y) = geometry.physical_box.shape, _halos(geometry)
+    points = (planes + 2 * along_z) * (ny + 2 * along_y) * nx
+    points += planes * ny * nx if along_y else 0
+    fields = 3 * points * problem.real_dtype.itemsize * len({one.interpolation for one in sets})
     rows = (13 if one.kind == "inertial" else 10 for one in sets)  # with values that are sampled
-    return splines + sum(
-        8 * row * math.ceil(1.3 * one.number / ranks) for row, one in zip(rows, sets, strict=True)
+    return fields + sum(
+        8 * row * math.ceil(1.3 * one.number / geometry.ranks)
+        for row, one in zip(rows, sets, strict=True)
     )
 
 
@@ -111,93 +109,128 @@ def spline_factors(points: int, length: float, wavenumbers: np.ndarray) -> np.nd
     return np.asarray(3 / (2 + np.cos(wavenumbers * length / points)))
 
 
-class Splines:
-    """The coefficients of three cubic splines at this rank's planes, and those in its halo."""
+class Interpolant:
+    """What three fields are interpolated from, at this rank's points and those in its halo.
 
-    def __init__(self, flow: SpectralStep, transport: Transport | None) -> None:
+    `kind` is one of `INTERPOLATIONS`: coefficients of splines, or values.
+    """
+
+    def __init__(self, kind: str, flow: SpectralStep, transport: Transport | None) -> None:
         problem, device = flow.problem, flow.device
         geometry = problem.geometry
-        self._flow, self._several = flow, transport is not None
-        waves, sizes = flow.wavenumbers, zip(geometry.shape, problem.lengths, strict=True)
-        z, y, x = (
-            spline_factors(n, length, own)
-            for (n, length), own in zip(sizes, (waves.z, waves.y, waves.x), strict=True)
-        )
-        self._factors = device.array(np.concatenate([x, y, z]), problem.real_dtype)
+        self._flow = flow
+        self._factors: dict[Device, Array] = {}
+        if kind == "spline":
+            waves, sizes = flow.wavenumbers, zip(geometry.shape, problem.lengths, strict=True)
+            z, y, x = (
+                spline_factors(n, length, own)
+                for (n, length), own in zip(sizes, (waves.z, waves.y, waves.x), strict=True)
+            )
+            factors = np.concatenate([x, y, z])
+            for one in flow.passes.devices:
+                self._factors[one] = one.array(factors, problem.real_dtype)
+        # Whether the step's own product stores the velocity, so that nothing is transformed for it.
+        self.is_stored = kind == "lagrange" and bool(problem.stored)
         nz, ny, nx = geometry.shape
         # The points of a plane as one axis.
         boxes = [
-            Box((0, box.start[0], 0), (3, box.stop[0], ny * nx if box.size else 0))
+            Box((0, box.start[0], nx * box.start[1]), (3, box.stop[0], nx * box.stop[1]))
+            if box.size
+            else Box((0, box.start[0], 0), (3, box.start[0], 0))
             for box in geometry.physical_boxes
         ]
-        width = _HALO if self._several else 0
-        layouts = [PaddedBox(box, (0, width, 0), is_dense=True) for box in boxes]
-        self._own, rank = layouts[geometry.rank], geometry.rank
+        along_z, along_y = _halos(geometry)
+        widths, rank = (0, along_z, nx * along_y), geometry.rank
+        layouts = [PaddedBox(box, widths, is_dense=True) for box in boxes]
         empty = device.empty if transport is None else transport.empty
-        self.array = empty(self._own.shape, problem.real_dtype)
+        self.array = empty(layouts[rank].shape, problem.real_dtype)
         device.run(device.fill(self.array, 0))
-        planes = geometry.planes
-        self._interior = self.array[:, width : width + planes].reshape(3, planes, ny, nx)
+        box = geometry.physical_box
+        (first_z, first_y, _), (planes, rows, _) = box.start, box.shape
+        self._own = self.array[layouts[rank].slices(boxes[rank])].reshape(3, planes, rows, nx)
+        # Passes over planes leave planes without gaps.
+        self.points = device.empty(self._own.shape, self._own.dtype) if along_y else self._own
         self._halo = None
         if transport is not None:
             from slipstream.exchange import HaloExchange, HaloPlan  # one rank has none
 
-            plan = HaloPlan.make(boxes, (3, nz, ny * nx), (0, width, 0), rank)
+            plan = HaloPlan.make(boxes, (3, nz, ny * nx), widths, rank)
             self._halo = HaloExchange(
                 device, plan, layouts, [self.array], transport, alternating=False
             )
         per_length = [n / length for n, length in zip(geometry.shape, problem.lengths, strict=True)]
-        first = geometry.physical_box.start[0]
-        # What kernels take of the splines, after the memory for their arguments.
+        # What kernels take, after the memory for their arguments.
         self.arguments: tuple[Any, ...] = (
             self.array,
-            math.prod(self._own.shape[1:]),
+            math.prod(self.array.shape[1:]),
             *geometry.shape,
-            first,
+            first_z,
             planes,
+            first_y,
+            rows,
             *per_length,
         )
         self.constants = {
             "REAL": flow.real,
-            "WRAPS": 0 if self._several else 1,
-            "HALO": width,
+            "LAGRANGE": int(kind == "lagrange"),
+            "HALO_Z": along_z,
+            "HALO_Y": along_y,
         }
         self._between: CommittedStep | None = None
 
-    def record(self, graph: StepGraph, source: Array) -> None:
-        """Record that the splines become those through three spectral fields. Collective.
+    def record_transform(self, graph: StepGraph, source: Array) -> None:
+        """Record that it becomes that of three spectral fields. Collective.
 
         They pass through the stage, which nothing else uses at the start of a step.
         """
         flow = self._flow
-        target = flow.stage[:3]
-        record_columns(graph, flow.passes, target, [self._filter(source, target)])
-        record_to_points(graph, flow.passes, self._interior, 3)
+        updates: list[ColumnUpdate] = []
+        if self._factors:
+            source, updates = flow.stage[:3], [self._filter(source, flow.stage[:3])]
+        record_columns(graph, flow.passes, source, updates)
+        # Tiles that stream have room for points of their own batches only.
+        points = self.points if isinstance(flow.passes, SlabEngine) else self._store
+        record_to_points(graph, flow.passes, points, 3)
+        self.record_halo(graph)
+
+    def _store(self, points: Array, plane: int) -> tuple[Operation, list[Array]]:
+        """Return the operation that takes over points of some planes at home."""
+        target = self.points[:, plane : plane + points.shape[1]]
+        return self._flow.device.copy(target, points), [target]
+
+    def record_halo(self, graph: StepGraph) -> None:
+        """Record that the points that have come are surrounded by those of others. Collective."""
+        own = graph.on(self._flow.device)
+        if self.points is not self._own:
+            own.add_copy(self._own, self.points, label="particles: points")
         if self._halo is not None:
-            self._halo.record(graph, 0, "particles: halo")
+            self._halo.record(own, 0, "particles: halo")
 
     def set(self, fields: Array) -> None:
-        """Make them those through up to three spectral fields, between steps. Collective."""
+        """Make it that of up to three spectral fields, between steps. Collective."""
         flow, device = self._flow, self._flow.device
         own = flow.working[:3]
         device.synchronize()
         for place in range(3):
             device.run(device.copy(own[place], fields[min(place, len(fields) - 1)]))
+        device.synchronize()
         if self._between is None:
             graph = StepGraph(flow.passes.devices[0])
-            self.record(graph, own)
+            self.record_transform(graph, own)
             self._between = commit(graph, "serial")
         flow.is_ahead = False
         self._between.run()
+        self._between.synchronize()
         device.synchronize()
 
     def _filter(self, source: Array, target: Array) -> ColumnUpdate:
         flow = self._flow
-        (nz, all_y, nx), row = flow.problem.geometry.spectral_box.shape, flow.problem.geometry.row
+        nz, all_y, all_x = flow.problem.geometry.spectral_box.shape
 
         def update(tile: ColumnTile) -> TileUpdate:
             before, after = tile.part(source), tile.part(target)
-            height, item = tile.high - tile.low, before.itemsize
+            (first_x, nx), height = tile.kx_among(all_x), tile.high - tile.low
+            item = before.itemsize
             kernel = tile.device.kernel(
                 "particles.hpp", "filter_modes", REAL=flow.real, PREFILTER=1
             )
@@ -205,15 +238,17 @@ class Splines:
                 RowLaunch(3 * nz * height, nx),
                 before,
                 after,
-                self._factors,
+                self._factors[tile.device],
                 3,
                 nz,
                 height,
                 nx,
-                row,
+                before.strides[2] // item,
                 before.strides[0] // item,
                 after.strides[0] // item,
                 before.strides[1] // item,
+                first_x,
+                all_x,
                 tile.low,
                 all_y,
             )
@@ -322,7 +357,7 @@ class Particles:
         self,
         sets: Sequence[ParticleSet],
         flow: SpectralStep,
-        transport: Transport | GridTransports | None,
+        transport: Transport | None,
         comm: Comm,
     ) -> None:
         self._comm = comm
@@ -330,18 +365,25 @@ class Particles:
         self.attach(flow, transport)
         self._steps = 0
 
-    def attach(self, flow: SpectralStep, transport: Transport | GridTransports | None) -> None:
-        """Be carried by a step from now on, of the same fields as before."""
-        if isinstance(transport, GridTransports):
-            raise InputError("run.decomposition: pencils have no particles; accepted: slab")
+    def attach(self, flow: SpectralStep, transport: Transport | None) -> None:
+        """Be carried by a step from now on, of the same fields as before.
+
+        The transport is one between all ranks.
+        """
         self._flow = flow
-        self._splines = Splines(flow, transport)
-        nz = flow.problem.geometry.shape[0]
-        self._rank = flow.problem.geometry.rank
-        self._ranks = len(flow.problem.geometry.physical_boxes)
-        self._owner = np.zeros(nz, np.int64)
-        for rank, box in enumerate(flow.problem.geometry.physical_boxes):
-            self._owner[box.start[0] : box.stop[0]] = rank
+        kinds = dict.fromkeys(one.settings.interpolation for one in self.sets)
+        self._interpolants = {kind: Interpolant(kind, flow, transport) for kind in kinds}
+        geometry = flow.problem.geometry
+        self._rank, self._ranks = geometry.rank, len(geometry.physical_boxes)
+        # The ranks that have points, by plane and row.
+        self._owner = np.zeros(geometry.shape[:2], np.int64)
+        for rank, box in enumerate(geometry.physical_boxes):
+            self._owner[box.start[0] : box.stop[0], box.start[1] : box.stop[1]] = rank
+        apart = [kind for kind, one in self._interpolants.items() if not one.is_stored]
+        flow.before = [partial(self._record_apart, kind) for kind in apart]
+        for kind, one in self._interpolants.items():
+            if one.is_stored:
+                flow.stored_points, flow.with_points = one.points, partial(self._record_with, kind)
 
     @property
     def _lengths(self) -> np.ndarray:
@@ -354,20 +396,33 @@ class Particles:
 
     # -- in a step ---------------------------------------------------------------------------
 
-    def record(self, graph: StepGraph) -> None:
-        """Record a step of all particles, at the beginning of one of the flow."""
+    def _record_apart(self, kind: str, graph: StepGraph) -> None:
+        """Record the step of particles at the beginning of one of the flow."""
         flow = self._flow
-        self._splines.record(graph, flow.read_state()[velocity_of(flow.problem)])
+        velocity = flow.read_state()[velocity_of(flow.problem.model)]
+        self._interpolants[kind].record_transform(graph, velocity)
+        self._record_sets(kind, graph)
+
+    def _record_with(self, kind: str, graph: StepGraph) -> None:
+        """Record the step of particles after the product that stores the velocity."""
+        self._interpolants[kind].record_halo(graph)
+        self._record_sets(kind, graph)
+
+    def _record_sets(self, kind: str, graph: StepGraph) -> None:
         for one in self.sets:
-            self._record_set(graph, one)
+            if one.settings.interpolation == kind:
+                self._record_set(graph.on(self._flow.device), one)
+
+    def _interpolant(self, one: ParticleState) -> Interpolant:
+        return self._interpolants[one.settings.interpolation]
 
     def _record_set(self, graph: StepGraph, one: ParticleState) -> None:
-        device, splines = self._flow.device, self._splines
+        device, interpolant = self._flow.device, self._interpolant(one)
         kernel = device.kernel(
             "particles.hpp",
             "advance_particles",
             INERTIAL=int(one.is_inertial),
-            **splines.constants,
+            **interpolant.constants,
         )
         rows = -(-one.capacity // _PER_ROW)
         field = math.prod(self._flow.problem.geometry.physical_box.shape)
@@ -376,7 +431,7 @@ class Particles:
                 continue
             first, last = low * _PER_ROW, min(high * _PER_ROW, one.capacity)
             operation = kernel.bind(
-                RowLaunch(high - low, _PER_ROW),
+                RowLaunch(high - low, 4 * _PER_ROW),
                 one.state,
                 one.capacity,
                 first,
@@ -384,13 +439,13 @@ class Particles:
                 last,
                 one.numbers,
                 one.counts,
-                *splines.arguments,
+                *interpolant.arguments,
             )
-            item = splines.array.itemsize
+            item = interpolant.array.itemsize
             per_field = min(64 * (last - first), field)
             graph.add(
                 operation,
-                reads=[splines.array, one.numbers],
+                reads=[interpolant.array, one.numbers],
                 writes=[one.state[:, first:last]],
                 label="particles",
                 category="compute",
@@ -433,16 +488,18 @@ class Particles:
             one.last_step = None
 
     def _sort(self, one: ParticleState) -> None:
-        """Put particles into the order of the rows of points that they are at."""
-        module, problem = self._flow.device.array_module, self._flow.problem
+        """Put particles into the order of the blocks of cells that they are in."""
+        module, geometry = self._flow.device.array_module, self._flow.problem.geometry
         self._flow.device.synchronize()
-        nz, ny, _ = problem.geometry.shape
-        lz, ly, _ = problem.lengths
-        x, y, z = one.state[:3, : one.count]
-        line = module.floor(z * (nz / lz)) % nz * ny + module.floor(y * (ny / ly)) % ny
-        # Of cells, only eight along x, so that those of a row stay together.
-        order = module.argsort(line * 8 + module.floor(x * (8 / problem.lengths[2])) % 8)
-        one.state[:, : one.count] = one.state[:, : one.count][:, order]
+        order: Any = 0
+        axes = zip(geometry.shape, self._flow.problem.lengths, (2, 1, 0), strict=True)
+        for n, length, row in axes:
+            blocks = -(-n // _BLOCK)
+            place = module.floor(one.state[row, : one.count] * (n / length)) % n // _BLOCK
+            order = order * blocks + place.astype(np.int64)
+        order = module.argsort(order)
+        for row in one.state:
+            row[: one.count] = row[: one.count][order]
         one.identity[: one.count] = one.identity[: one.count][order]
         self._flow.device.synchronize()
 
@@ -469,23 +526,26 @@ class Particles:
             np.concatenate([one for _, one in came], axis=1),
         )
 
-    def _homes(self, z: np.ndarray) -> np.ndarray:
-        """Return the ranks that have the planes at positions along z."""
-        nz, length = self._flow.problem.geometry.shape[0], self._flow.problem.lengths[0]
-        if not np.isfinite(z).all():
+    def _homes(self, places: np.ndarray) -> np.ndarray:
+        """Return the ranks that have the points at positions [x, y, z]."""
+        if not np.isfinite(places).all():
             raise RunError(
                 "particles: positions are not finite any more; use a smaller time.step, if the flow"
                 " has blown up"
             )
-        plane = (np.floor(z * (nz / length)) % nz).astype(np.int64)
-        return np.asarray(self._owner[np.minimum(plane, nz - 1)])
+        problem, found = self._flow.problem, []
+        for axis, own in enumerate((places[2], places[1])):
+            n = problem.geometry.shape[axis]
+            point = (np.floor(own * (n / problem.lengths[axis])) % n).astype(np.int64)
+            found.append(np.minimum(point, n - 1))
+        return np.asarray(self._owner[found[0], found[1]])
 
     def _send_home(self, one: ParticleState) -> bool:
-        """Send particles to the ranks that have their planes; return whether memory has grown."""
+        """Send particles to the ranks that have their places; return whether memory has grown."""
         device, module = self._flow.device, self._flow.device.array_module
         device.synchronize()
         homes = on_every_rank(
-            self._comm, lambda: self._homes(device.to_host(one.state[2, : one.count]))
+            self._comm, lambda: self._homes(device.to_host(one.state[:3, : one.count]))
         )
         leaving = np.flatnonzero(homes != self._rank)
         places = module.asarray(leaving)
@@ -502,8 +562,8 @@ class Particles:
         )
 
     def _place(self, one: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
-        """Take particles of the host, which go to the ranks that have their planes."""
-        homes = on_every_rank(self._comm, lambda: self._homes(state[2]))
+        """Take particles of the host, which go to the ranks that have their places."""
+        homes = on_every_rank(self._comm, lambda: self._homes(state[:3]))
         grows = one.fill(*self._exchange(homes, identity, state), self._spare)
         self._sort(one)
         return grows
@@ -667,7 +727,7 @@ class Particles:
         total = len(evaluation.quantity.forms)
         for low in range(0, total, 3):
             fields = evaluation.stored_modes(slice(low, low + 3), time)
-            self._splines.set(fields)
+            self._interpolant(one).set(fields)
             del fields
             found.append(self._interpolated(one)[: min(3, total - low)])
         device.synchronize()
@@ -676,19 +736,19 @@ class Particles:
 
     def _of_fluid(self, one: ParticleState) -> Array:
         """Return the velocity of the fluid at the particles that are here."""
-        self._splines.set(self._flow.read_state()[velocity_of(self._flow.problem)])
+        fields = self._flow.read_state()[velocity_of(self._flow.problem.model)]
+        self._interpolant(one).set(fields)
         return self._interpolated(one)
 
     def _interpolated(self, one: ParticleState) -> Array:
         device, rows = self._flow.device, -(-one.count // _PER_ROW)
+        interpolant = self._interpolant(one)
         values = device.zeros((3, one.capacity), np.float64)
         if rows:
-            kernel = device.kernel(
-                "particles.hpp", "values_at_particles", **self._splines.constants
-            )
-            launch = RowLaunch(rows, _PER_ROW)
+            kernel = device.kernel("particles.hpp", "values_at_particles", **interpolant.constants)
+            launch = RowLaunch(rows, 4 * _PER_ROW)
             arguments = one.state, one.capacity, values, rows, one.count
-            operation: Operation = kernel.bind(launch, *arguments, *self._splines.arguments)
+            operation: Operation = kernel.bind(launch, *arguments, *interpolant.arguments)
             device.run(operation)
             device.synchronize()
         return values[:, : one.count]

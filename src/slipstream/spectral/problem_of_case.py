@@ -19,7 +19,12 @@ from slipstream.spectral.forcing import forced_fields, forces_of, is_staged
 from slipstream.spectral.kept_modes import DEALIASING, kept_modes, smallest_wavenumber
 from slipstream.spectral.linear_forces import amplified, rate_name
 from slipstream.spectral.runge_kutta_tableaux import METHODS
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_parts
+from slipstream.spectral.spectral_problem import (
+    FieldParts,
+    SpectralProblem,
+    field_parts,
+    inputs_of_velocity,
+)
 from slipstream.spectral.staged_forces import held_shells
 
 
@@ -87,6 +92,9 @@ def problem_of_case(
         written=written if rates else None,
         is_staged=any(map(is_staged, tables)),
         held=held_shells(tables, driven),
+        stored=inputs_of_velocity(model)
+        if any(one.interpolation == "lagrange" for one in case.particles)
+        else (),
     )
     return StatedProblem(problem, fields, forces, sources)
 

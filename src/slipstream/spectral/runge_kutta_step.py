@@ -11,6 +11,7 @@ import functools
 import math
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,12 @@ class SpectralStep:
         self._is_steady = False  # whether the factors that were set last are 1
         # Whether the planes have what the next step begins with: set by who runs steps.
         self.is_ahead = False
+        # What else is recorded in a step: `before` and `after` all else, where the stage is free,
+        # and after the first product, `with_points` that this has stored.
+        self.before: Sequence[Callable[[StepGraph], None]] = ()
+        self.after: Sequence[Callable[[StepGraph], None]] = ()
+        self.stored_points: Any = None
+        self.with_points: Callable[[StepGraph], None] | None = None
         # What is evaluated from the state, which follows if the equations change.
         self.evaluations: weakref.WeakSet[Any] = weakref.WeakSet()
         self._kept: dict[Hashable, Any] = {}
@@ -155,53 +162,44 @@ class SpectralStep:
 
     # -- recording ---------------------------------------------------------------------------
 
-    def record_step(
-        self,
-        compute: bool = True,
-        begins: bool = True,
-        first: Sequence[Callable[[StepGraph], None]] = (),
-        last: Sequence[Callable[[StepGraph], None]] = (),
-    ) -> StepGraph:
+    def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
         """Return the graph of one time step.
 
         Without `compute` it has transforms and exchanges alone, for benchmarks. Unless it `begins`
         with the state, it begins with the planes, where the step before has left what goes to
-        physical space; run that only if `is_ahead`. What `first` records comes before all, and
-        what `last` does after all; both may use the stage.
+        physical space; run that only if `is_ahead`.
         """
-        graph = self.new_graph()
-        for record in first:
-            record(graph)
+        graph = self._begun()
         if begins or not self.goes_ahead:
             self.record_inputs(graph, self.passes)
         for substage in range(self.problem.method.substages):
             self._record_substage(graph, substage, compute)
-        for record in last:
+        for record in self.after:
             record(graph)
         return graph
 
-    def record_parts(
-        self,
-        first: Sequence[Callable[[StepGraph], None]] = (),
-        last: Sequence[Callable[[StepGraph], None]] = (),
-    ) -> list[StepGraph]:
+    def record_parts(self) -> list[StepGraph]:
         """Return the graphs of the substages of a step, between which the stage may be changed.
 
-        Of that `read_stage` has what a substage begins with. The first begins with the state; for
-        `first` and `last` see `record_step`.
+        Of that `read_stage` has what a substage begins with. The first begins with the state.
         """
         graphs = []
         for substage in range(self.problem.method.substages):
-            graph = StepGraph(self.passes.devices[0]) if substage else self.new_graph()
+            graph = StepGraph(self.passes.devices[0]) if substage else self._begun()
             if not substage:
-                for record in first:
-                    record(graph)
                 self.record_inputs(graph, self.passes)
             self._record_substage(graph, substage)
             graphs.append(graph)
-        for record in last:
+        for record in self.after:
             record(graphs[-1])
         return graphs
+
+    def _begun(self) -> StepGraph:
+        """Return the graph of a step with what comes before its substages."""
+        graph = self.new_graph()
+        for record in self.before:
+            record(graph)
+        return graph
 
     def _record_substage(self, graph: StepGraph, substage: int, compute: bool = True) -> None:
         """Record a substage, from the planes on."""
@@ -212,6 +210,8 @@ class SpectralStep:
             self.record_inputs(graph, passes, "stage")
         product = self.product_on(substage == 0) if compute else None
         record_through(graph, passes, product, len(model.inputs), len(model.products))
+        if compute and not substage and self.with_points:
+            self.with_points(graph)
         updates = [self._substage(substage)] if compute else []
         source = None if last or is_scaled else self._fields["inputs"]
         if last and self.goes_ahead:
@@ -223,12 +223,20 @@ class SpectralStep:
     @property
     def goes_ahead(self) -> bool:
         """Whether the end of a step begins the next one: see `Passes.goes_ahead`."""
-        return self.passes.goes_ahead and not self.problem.is_staged
+        return self.passes.goes_ahead and not self.problem.is_staged and not self.before
 
     def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
-        """Return what makes the product on a device."""
-        name = "product" if is_measured else "unmeasured"
-        return lambda device: getattr(self.tables_on[device], name)
+        """Return what makes the product on a device: the first of a step is measured."""
+
+        def product(device: Device) -> PointProduct:
+            tables = self.tables_on[device]
+            if not is_measured:
+                return tables.unmeasured
+            if self.stored_points is None:
+                return tables.product
+            return replace(tables.product, stored=self.problem.stored, points=self.stored_points)
+
+        return product
 
     def record_inputs(self, graph: StepGraph, passes: Passes, name: str = "state") -> None:
         """Record the first half of the way to physical space, of the state or the stage."""

@@ -76,6 +76,8 @@ class SpectralProblem:
     # Whether forces follow from each stage, so that a step is run substage by substage.
     is_staged: bool = False
     held: tuple[HeldShells, ...] = ()
+    # The inputs whose points the first product of a step stores, for particles.
+    stored: tuple[int, ...] = ()
 
     @property
     def complex_dtype(self) -> np.dtype:
@@ -256,7 +258,9 @@ class SpectralProblem:
 
     def steps_like(self, other: SpectralProblem) -> bool:
         """Whether the recorded step of another problem serves this one, with other numbers."""
-        own, theirs = ((one.model, one.forced, one.is_staged, one.held) for one in (self, other))
+        own, theirs = (
+            (one.model, one.forced, one.is_staged, one.held, one.stored) for one in (self, other)
+        )
         return own == theirs
 
     @property
@@ -313,6 +317,22 @@ def field_parts(model: Lowered) -> list[FieldParts]:
     """Return the fields of a model's state."""
     names = [value.field for value in model.unknowns]
     return [FieldParts(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
+
+
+def velocity_of(model: Lowered) -> slice:
+    """Return where the velocity is in the state: the field of that name, or the first vector."""
+    vectors = [part for part in field_parts(model) if part.is_vector]
+    own = [part for part in vectors if part.name == "velocity"] or vectors
+    if not own:
+        raise InputError("particles: the model has no vector that could carry them")
+    return slice(own[0].first, own[0].first + 3)
+
+
+def inputs_of_velocity(model: Lowered) -> tuple[int, ...]:
+    """Return which inputs of a model's product are the velocity; none if some component is not."""
+    values = model.components[velocity_of(model)]
+    is_there = all(value in model.inputs for value in values)
+    return tuple(model.inputs.index(value) for value in values) if is_there else ()
 
 
 def field_of_name(fields: Sequence[FieldParts], name: str, key: str) -> FieldParts:

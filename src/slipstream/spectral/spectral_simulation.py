@@ -192,7 +192,8 @@ class SpectralSimulation(Simulation):
         self._bodies = self._made_bodies()
         self._particles = None
         if self.case.particles:
-            self._particles = Particles(self.case.particles, self.flow, self._transport, self.comm)
+            transport = self.placement.transport_of_all(self._transport)
+            self._particles = Particles(self.case.particles, self.flow, transport, self.comm)
         else:
             self._record()
 
@@ -208,12 +209,7 @@ class SpectralSimulation(Simulation):
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
-        first = [] if self._particles is None else [self._particles.record]
-        last = [] if self._bodies is None else [self._bodies.record]
-        if self.problem.is_staged:
-            steps = self.flow.record_parts(first, last)
-        else:
-            steps = [self.flow.record_step(first=first, last=last)]
+        steps = self.flow.record_parts() if self.problem.is_staged else [self.flow.record_step()]
         # Kernels needed after the step are compiled while its own are waited for.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
@@ -483,7 +479,8 @@ class SpectralSimulation(Simulation):
             raise
         self.device = self.placement.home
         if self._particles is not None:
-            self._particles.attach(self.flow, self._transport)
+            transport = self.placement.transport_of_all(self._transport)
+            self._particles.attach(self.flow, transport)
         self._bodies = self._made_bodies()
         self._record()
 

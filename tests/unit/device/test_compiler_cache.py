@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.device import host_compiler, private_cache
-from slipstream.device.private_cache import KEPT_NAMES, cache_folder, distrusted
+from slipstream import private_cache
+from slipstream.device import host_compiler
 from slipstream.errors import RunError
+from slipstream.private_cache import KEPT_NAMES, cache_folder, distrusted
 
 TEXT = 'extern "C" int answer() { return ANSWER; }\n'
 FORTY_TWO = "#define ANSWER 42\n" + TEXT

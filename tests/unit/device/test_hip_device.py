@@ -22,9 +22,9 @@ import nvrtc
 import slipstream.device
 from slipstream.advection.overlap_strategies import automatic_strategy
 from slipstream.device import BlockLaunch, RowLaunch, device_choice, open_device, open_devices
-from slipstream.device.private_cache import find_or_make
 from slipstream.errors import InputError, RunError
 from slipstream.exchange.transport_registry import names_on, transport_class
+from slipstream.private_cache import find_or_make
 from slipstream.schedule import StepGraph, commit
 from slipstream.schedule.committed_steps import CapturedStep
 

@@ -262,6 +262,30 @@ def test_fused_product_equals_numpy(n, real):
     physical.check(rows + 2, n // 2 + 1)
 
 
+@pytest.mark.parametrize(("n", "outputs", "real"), [(32, 5, "float64"), (36, 14, "float32")])
+def test_fused_product_stores_points_in_their_order(n, outputs, real, tmp_path):
+    """Products all at once, and in groups; rows of all pairs, and of one that has no second."""
+    header, rows = tmp_path / "product.hpp", 7
+    assigned = "".join(f"out[{i}] = in[{i % 3}];" for i in range(outputs))
+    header.write_text(
+        f"INLINE double pointwise(const Real (&in)[3], Real (&out)[{outputs}],"
+        f" const double* RESTRICT) {{ {assigned} return 0; }}"
+    )
+    tile = gpu_fft_launch.fused_product(n, real, 3, outputs, str(header))
+    constants = dict(tile.constants) | {"STORES": 2, "STORED": "{0, 2}", "GROUP": min(outputs, 5)}
+    kept, run = n // 3, compiled(replace(tile, constants=constants))
+    source = random_complex((3, rows, kept), real)
+    target = np.zeros((outputs, rows, kept), source.dtype)
+    stored = np.full((2, rows + 1, n), 7, real)
+    maxima, roots = np.zeros(rows, np.int64), gpu_fft_launch.roots(n, real)
+    sizes = *strides(source, 2), *strides(target, 2)
+    arrays = source, target, roots, np.dtype(real).type(1), maxima, np.zeros(1)
+    run((rows,), *arrays, rows, kept, *sizes, stored, stored[0].size)
+    expected = np.fft.irfft(source[[0, 2]].astype(complex), n, axis=2) * n
+    assert_close(stored[:, :rows], expected, n, real)
+    assert (stored[:, rows] == 7).all()
+
+
 def test_fused_product_gives_planes_of_odd_numbers_of_rows_the_same_bits_wherever_they_are():
     physical = Physical(24, "float64", odd_rows=3)
     source, _ = physical.check(4 * physical.odd_rows, 9)

@@ -17,7 +17,7 @@ ROOT = Path(slipstream.__file__).parent
 LAYERS = (
     {"printable_text", "stop_signals", "shipped_files"},
     {"__init__", "accepted", "array_types", "errors", "field"},
-    {"process_threads"},
+    {"process_threads", "private_cache"},
     {
         "kernels",
         "decomposition",

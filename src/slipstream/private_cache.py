@@ -1,4 +1,4 @@
-"""The cache of what is made once per machine: compiled kernels, timings.
+"""The cache of what is made once per machine: compiled kernels, lowered models, timings.
 
 Code is loaded from it, so it is a folder of this user with mode 0700; any other is refused. Entries
 that are code carry a checksum of their name and content, so a truncated or damaged file is a miss.
@@ -31,6 +31,7 @@ _PRUNED = "pruned"
 KEPT_NAMES = (_PRUNED,)
 SCRATCH = "compiling-"
 CODE_SUFFIXES = (".so", ".cubin")
+_SUFFIXES = (*CODE_SUFFIXES, ".model")
 MARK = b"slipstream-kernel"
 _FOOTER = len(MARK) + hashlib.sha256().digest_size
 
@@ -99,6 +100,11 @@ def distrusted(folder: Path) -> str:
         return "it belongs to another user"
     mode = status.st_mode & 0o777
     return "" if mode == 0o700 else f"its mode is {mode:04o}; accepted: 0700 (chmod 700)"
+
+
+def find(name: str) -> bytes | None:
+    """Return the content of a code entry; None if there is none."""
+    return _whole(cache_folder() / name)
 
 
 def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]:
@@ -221,7 +227,7 @@ def _prune(folder: Path, now: float) -> None:
                 descriptor = _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if descriptor is not None:
                     _unlock(path, descriptor)
-            elif path.suffix in CODE_SUFFIXES:
+            elif path.suffix in _SUFFIXES:
                 entries.append((unused, path, status.st_size))
                 total += status.st_size
     for unused, path, size in sorted(entries, reverse=True):
@@ -232,5 +238,5 @@ def _prune(folder: Path, now: float) -> None:
 
 
 def _is_half_written(path: Path) -> bool:
-    named = any(suffix in path.name for suffix in CODE_SUFFIXES)
-    return named and path.suffix not in CODE_SUFFIXES
+    named = any(suffix in path.name for suffix in _SUFFIXES)
+    return named and path.suffix not in _SUFFIXES

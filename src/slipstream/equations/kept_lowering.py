@@ -1,0 +1,57 @@
+"""Lowered models that are kept on disk: the algebra of some takes seconds.
+
+A model is found again by all that its lowered form depends on: the model itself, the code of this
+package, and the versions of SymPy and Python. The file is loaded as code is, from a folder that
+only this user can write to (`private_cache.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import pickle
+import sys
+import time
+from importlib import resources
+
+import sympy
+
+from slipstream.equations.flat_axes import FlatAxes
+from slipstream.equations.lowering import Lowered, lower
+from slipstream.equations.model_definition import Model
+from slipstream.errors import RunError
+from slipstream.private_cache import find, find_or_make
+
+# Seconds: what takes less is not worth a file.
+_WORTH_KEEPING = 0.1
+
+
+def lower_once(model: Model, flat: FlatAxes) -> Lowered:
+    """Return a lowered model of this package, from the disk if it has been lowered before.
+
+    Models of others may depend on code that their text does not show.
+    """
+    key = hashlib.sha256(pickle.dumps((model, flat), protocol=4) + _code())
+    name = f"{key.hexdigest()}.model"
+    with contextlib.suppress(RunError, OSError):  # without a folder, nothing is kept
+        kept = find(name)
+        if kept is not None:
+            result: Lowered = pickle.loads(kept)
+            return result
+    start = time.process_time()
+    result = lower(model, flat)
+    if time.process_time() - start > _WORTH_KEEPING:
+        with contextlib.suppress(RunError, OSError):
+            find_or_make(name, lambda folder: pickle.dumps(result, protocol=4))
+    return result
+
+
+@functools.cache
+def _code() -> bytes:
+    """Return a checksum of the code that lowers models."""
+    found = hashlib.sha256(f"{sympy.__version__} {sys.version}".encode())
+    for entry in sorted(resources.files(__package__).iterdir(), key=lambda one: one.name):
+        if entry.name.endswith(".py"):
+            found.update(entry.read_bytes())
+    return found.digest()
