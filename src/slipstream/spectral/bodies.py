@@ -49,9 +49,8 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.fields_at_points import PointReader, values_to_modes
 from slipstream.spectral.formula_parser import evaluator, parsed
 from slipstream.spectral.given_functions import GivenFunction, is_name
-from slipstream.spectral.particles import velocity_of
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
+from slipstream.spectral.spectral_problem import SpectralProblem, field_parts, velocity_of
 
 # Widths over sqrt(diffusivity eta) with which the surface is in its place: of a hyperbolic tangent,
 # and of an error function (Hester, Vasil and Burns).
@@ -72,7 +71,7 @@ def key_of(bodies: Sequence[Body], number: int) -> str:
 
 def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
     """Return the components that go to the points, and those of them that bodies set."""
-    velocity = velocity_of(problem)
+    velocity = velocity_of(problem.model)
     parts = {part.name: part for part in field_parts(problem.model)}
     taken = set(range(velocity.start, velocity.stop))
     for number, body in enumerate(bodies):
@@ -188,7 +187,7 @@ class Bodies:
         problem, device = flow.problem, flow.device
         self._bodies = bodies
         self._fields, self._taken = _fields_of(bodies, problem)
-        self._vector = velocity_of(problem).start - self._fields.start
+        self._vector = velocity_of(problem.model).start - self._fields.start
         self._box = problem.geometry.physical_box
         shape = self._box.shape
         self._points = device.zeros((len(self._fields), *shape), problem.real_dtype)
