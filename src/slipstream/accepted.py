@@ -177,6 +177,7 @@ FORCINGS: Names = {
     "taylor-green": "the pattern of the Taylor-Green vortex",
     "abc": "the pattern of Arnold, Beltrami and Childress",
     "formula": "formulas of x, y, z and t",
+    "mean-flow": "what keeps the mean velocity, of a flow past bodies",
 }
 # Each goes to a file of that name, and has a key for its interval.
 STATISTICS: Names = {
@@ -208,6 +209,13 @@ REDUCTIONS: Names = {
 PARTICLES: Names = {
     "tracer": "with the velocity of the fluid",
     "inertial": "heavy and small: with Stokes drag, and gravity",
+}
+BODIES: Names = {
+    "sphere": "a sphere, or a disc where the grid has one point along an axis",
+    "cylinder": "a circular cylinder along an axis",
+    "box": "a box along the axes",
+    "image": "the solid voxels of an image",
+    "formula": "where a signed distance of x, y, z and t is negative",
 }
 INTERPOLATIONS: Names = {
     "spline": "cubic splines, for which the velocity is transformed once more",

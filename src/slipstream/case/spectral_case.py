@@ -31,6 +31,7 @@ from slipstream.accepted import (
     UPDATES,
     WIRES,
 )
+from slipstream.case.body_tables import Body, check_body_names
 from slipstream.case.common_tables import (
     Case,
     ExchangingRun,
@@ -85,6 +86,7 @@ FORCING_KEYS: dict[str, tuple[str, ...]] = {
     "taylor-green": ("amplitude", "wavenumber", "injection"),
     "abc": ("amplitude", "wavenumber", "coefficients", "injection"),
     "formula": ("formula", "injection"),
+    "mean-flow": ("velocity",),
 }
 
 _MULTIPLE_OF_PI = re.compile(
@@ -292,6 +294,9 @@ class Forcing(Table):
         'of "random" and "ornstein-uhlenbeck": helicity of each mode, relative to the largest that'
         " it can have: 1 or -1 for waves of one sign",
     )
+    velocity: Annotated[tuple[float, float, float] | None, BeforeValidator(as_three)] = Key(
+        None, 'of "mean-flow": the mean velocity, which each step ends with', example=[1, 0, 0]
+    )
     rate: Positive | None = Key(
         None,
         'of "linear": the force is this rate times the field, so that it grows as exp(rate t)'
@@ -346,6 +351,8 @@ class Forcing(Table):
     def _agree(self) -> Self:
         if (self.formula is not None) != (self.kind == "formula"):
             raise ValueError("'formula' goes with kind = \"formula\", and only with that")
+        if self.kind == "mean-flow" and self.velocity is None:
+            raise ValueError("kind = 'mean-flow' needs a 'velocity'")
         own = FORCING_KEYS[self.kind]
         for name in sorted(self.model_fields_set - {"kind", "field"}):
             # Cases that a run has written have all keys, with what they are by default.
@@ -635,7 +642,7 @@ class SpectralCase(Case):
         "run.residency=auto": ("run.scratch",),
     }
     occasions: ClassVar[dict[str, int]] = {**Case.occasions, "spectra_interval": 20}
-    one_or_more: ClassVar[frozenset[str]] = frozenset({"scalars", "forcing", "particles"})
+    one_or_more: ClassVar[frozenset[str]] = frozenset({"scalars", "forcing", "particles", "bodies"})
     examples: ClassVar[dict[str, Any]] = {
         "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
         "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
@@ -654,6 +661,9 @@ class SpectralCase(Case):
     forcing: Annotated[tuple[Forcing, ...], BeforeValidator(_as_tables)] = ()
     particles: Annotated[tuple[ParticleSet, ...], BeforeValidator(_as_tables)] = Key(
         (), "sets of particles that the flow carries"
+    )
+    bodies: Annotated[tuple[Body, ...], BeforeValidator(_as_tables)] = Key(
+        (), "solid bodies in the box"
     )
     time: SpectralTime
     numerics: Numerics = Field(default_factory=Numerics)
@@ -683,6 +693,29 @@ class SpectralCase(Case):
     def _sets_have_names(cls, sets: tuple[ParticleSet, ...]) -> tuple[ParticleSet, ...]:
         check_names_of_sets(sets)
         return sets
+
+    @field_validator("bodies")
+    @classmethod
+    def _bodies_have_names(cls, bodies: tuple[Body, ...]) -> tuple[Body, ...]:
+        check_body_names(bodies)
+        return bodies
+
+    @model_validator(mode="after")
+    def _bodies_are_on_the_device(self) -> Self:
+        if self.bodies and self.run.residency != "device":
+            raise ValueError(
+                f"run.residency = {self.run.residency!r} has no bodies; accepted with [[bodies]]:"
+                " 'device'"
+            )
+        held = [one for one in self.forcing if one.kind == "mean-flow"]
+        if held and not self.bodies:
+            raise ValueError(
+                "forcing.kind = 'mean-flow' goes with [[bodies]]: without, an initial mean flow"
+                " stays"
+            )
+        if len(held) > 1:
+            raise ValueError("forcing.kind = 'mean-flow' is there twice; accepted: once")
+        return self
 
     @property
     def path_kinds(self) -> tuple[str, ...]:

@@ -66,11 +66,16 @@ def _key(problem: Any, data: Any) -> str:
     return key.removeprefix(".")
 
 
-def _in_a_table(model: type[BaseModel], location: tuple[Any, ...], value: Any) -> str:
-    """Return a guess at the table of a key that was given without one."""
+def _guess(
+    model: type[BaseModel], location: tuple[Any, ...], value: Any, accepted: list[str]
+) -> str:
+    """Return a guess at what an unknown key stands for: that of a table, or a similar one."""
+    near = nearest(str(location[-1]), accepted)
     if len(location) > 1 or isinstance(value, dict):
-        return ""
+        return near
     found = [key for key in keys_of(model) if key.endswith(f".{location[0]}")]
+    if not found and near:
+        return near
     if not found and "equation" in model.model_fields:  # whose keys are the model's parameters
         found = [f"equation.{shortened(str(location[0]))}"]
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
@@ -81,7 +86,7 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
     kind, location, value = problem["type"], problem["loc"], problem["input"]
     if kind == "extra_forbidden":
         accepted = sorted(table_at(model, location[:-1]).model_fields)
-        guess = nearest(str(location[-1]), accepted) or _in_a_table(model, location, value)
+        guess = _guess(model, location, value, accepted)
         return (f"unknown key{guess} accepted here: {', '.join(accepted)}").replace(
             "key accepted", "key; accepted"
         )

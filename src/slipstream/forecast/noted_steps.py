@@ -54,6 +54,11 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             "particles: forecasts leave them out; accepted: a case without (--set particles=[]), to"
             " whose step they add a transform of three fields and their interpolation"
         )
+    if case.bodies:
+        raise InputError(
+            "bodies: forecasts leave them out; accepted: a case without (--set bodies=[] and no"
+            " mean-flow), to whose step they add two transforms of the fields that they set"
+        )
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
     device = noting_device(machine, ranks)
     described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))

@@ -114,6 +114,10 @@ class Flow(InteractiveSimulation):
     particles : int, mapping or sequence of mapping
         The number of tracers that the flow carries, or tables as ``[[particles]]`` of a case:
         ``{"number": 1000, "kind": "inertial", "response_time": 0.1}``.
+    bodies : mapping or sequence of mapping
+        Solid bodies in the box, tables as ``[[bodies]]`` of a case:
+        ``{"shape": "sphere", "radius": 0.5}``. The formula may be a function of x, y, z and t, or
+        of x, y and z, that returns the signed distance from the surface, negative inside.
     device : {"auto", "cpu", "cuda", "hip"} or Device
         Device that computes.
     comm : mpi4py.MPI.Comm, None or "world"
@@ -153,6 +157,7 @@ class Flow(InteractiveSimulation):
         forcing: ForcesGiven = None,
         scalars: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+        bodies: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -181,6 +186,7 @@ class Flow(InteractiveSimulation):
             tables["forcing"] = _forcing_tables(forcing)
         tables["scalars"] = _scalar_tables(scalars)
         tables["particles"] = _particle_tables(particles)
+        tables["bodies"] = _body_tables(bodies)
         try:
             case = validate_case(tables, source=type(self).__name__)
         except InputError as error:
@@ -657,7 +663,7 @@ class Turbulence(Flow):
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
-    initial, forcing, scalars, particles, device, comm, title, run, output, time
+    initial, forcing, scalars, particles, bodies, device, comm, title, run, output, time
         See `Flow`.
 
     Raises
@@ -692,6 +698,7 @@ class Turbulence(Flow):
         forcing: ForcesGiven = None,
         scalars: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+        bodies: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
@@ -921,6 +928,25 @@ def _several_tables(name: str, given: Any, accepted: str) -> list[Any]:
             " or a list of these"
         )
     return [plain_value(table_of(name, one)) for one in several]
+
+
+def _body_tables(bodies: Any) -> Any:
+    """Return the tables of bodies, of which formulas may be functions."""
+    several = [bodies] if isinstance(bodies, Mapping) else bodies
+    if not isinstance(several, Sequence) or isinstance(several, str):
+        raise InputError(
+            f"bodies: {shown(bodies)} is not accepted; accepted: a table such as"
+            ' {"shape": "sphere", "radius": 0.5}, or a list of these'
+        )
+    tables = []
+    for one in several:
+        table = table_of("bodies", one)
+        if callable(table.get("formula")):
+            from slipstream.spectral.given_functions import name_of
+
+            table["formula"] = name_of(table["formula"])
+        tables.append(plain_value(table))
+    return tables
 
 
 def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:

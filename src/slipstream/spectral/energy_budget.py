@@ -47,7 +47,7 @@ class EnergyBudget:
     def recall(self, row: Mapping[str, float]) -> None:
         """Take over the diagnostics before the next ones, as another budget has returned them."""
         self._earlier = {}
-        for prefix, names in {"": [], **budgets_of(self._model)}.items():
+        for prefix, names in {"": ["bodies_power"], **budgets_of(self._model)}.items():
             energy = row.get(f"{prefix}energy", row["energy"])  # that of an only field
             dissipation = row[f"{prefix}dissipation"]
             gains = [f"{prefix}driving", f"{prefix}injection", *names]
@@ -64,11 +64,13 @@ class EnergyBudget:
         means: Mapping[str, float],
         powers: Mapping[str, float] | None = None,
         motion: VectorSums | None = None,
+        bodies: float | None = None,
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
 
-        `means` are those that the model defines, `powers` those of forces by field, and `motion`
-        the sums of the velocity, of which scales of turbulence are told.
+        `means` are those that the model defines, `powers` those of forces by field, `bodies` that
+        of bodies, if there are any, and `motion` the sums of the velocity, of which scales of
+        turbulence are told.
 
         A residual compares the change of energy since the call before with what was lost and
         gained in between, by the trapezoidal rule; not-a-number at first. Two calls at one time
@@ -90,6 +92,8 @@ class EnergyBudget:
         power = None if powers is None else _active(powers, model)
         if power is not None:
             result["injection"] = power
+        if bodies is not None:
+            result["bodies_power"] = bodies
         for prefix, field in vectors_of(self._fields):
             sums = vectors[field.name]
             result[f"{prefix}enstrophy"] = sums.enstrophy
@@ -105,7 +109,7 @@ class EnergyBudget:
             if self._viscosity is not None:
                 flow = self._viscosity, self._largest, self._is_plane
                 result |= small_scales(motion, *flow)
-        gain = driving + (power or 0.0)
+        gain = driving + (power or 0.0) + (bodies or 0.0)
         result["budget_residual"] = self._balance("", time, energy, dissipation, gain)
         for field in self._fields:
             result |= self._own_budget(time, field, squares, means, powers)

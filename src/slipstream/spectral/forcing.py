@@ -81,6 +81,8 @@ FORCINGS = {
         has_waves=True,
     ),
     "formula": ForcingKind(lambda settings, waves: settings.formula),
+    # Kept at the end of a step, with the bodies: `bodies.py`.
+    "mean-flow": ForcingKind(is_for_scalars=False),
 }
 
 Tables = Sequence[ForcingTable]
@@ -175,7 +177,7 @@ def _patterns_of_table(
 ) -> list[ForcePattern]:
     kind = FORCINGS[settings.kind]
     components = tuple(range(field.first, field.first + field.size))
-    if settings.kind == "constant-energy" or settings.rate is not None:
+    if settings.kind in ("constant-energy", "mean-flow") or settings.rate is not None:
         return []
     if kind.formulas is None:
         is_solenoidal = field.first in model.vectors

@@ -102,9 +102,10 @@ class SpectralStep:
         self._is_steady = False  # whether the factors that were set last are 1
         # Whether the planes have what the next step begins with: set by who runs steps.
         self.is_ahead = False
-        # What else is recorded in a step: `before` all else, where the stage is free, and after the
-        # first product, `with_points` that this has stored.
+        # What else is recorded in a step: `before` and `after` all else, where the stage is free,
+        # and after the first product, `with_points` that this has stored.
         self.before: Sequence[Callable[[StepGraph], None]] = ()
+        self.after: Sequence[Callable[[StepGraph], None]] = ()
         self.stored_points: Any = None
         self.with_points: Callable[[StepGraph], None] | None = None
         # What is evaluated from the state, which follows if the equations change.
@@ -173,6 +174,8 @@ class SpectralStep:
             self.record_inputs(graph, self.passes)
         for substage in range(self.problem.method.substages):
             self._record_substage(graph, substage, compute)
+        for record in self.after:
+            record(graph)
         return graph
 
     def record_parts(self) -> list[StepGraph]:
@@ -187,6 +190,8 @@ class SpectralStep:
                 self.record_inputs(graph, self.passes)
             self._record_substage(graph, substage)
             graphs.append(graph)
+        for record in self.after:
+            record(graphs[-1])
         return graphs
 
     def _begun(self) -> StepGraph:

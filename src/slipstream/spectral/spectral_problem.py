@@ -324,7 +324,7 @@ def velocity_of(model: Lowered) -> slice:
     vectors = [part for part in field_parts(model) if part.is_vector]
     own = [part for part in vectors if part.name == "velocity"] or vectors
     if not own:
-        raise InputError("particles: the model has no vector that could carry them")
+        raise InputError("particles and bodies are of a flow, but the model has no vector")
     return slice(own[0].first, own[0].first + 3)
 
 

@@ -26,6 +26,7 @@ from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.spectral import cfl
+from slipstream.spectral.bodies import Bodies, bytes_of_bodies, check_bodies
 from slipstream.spectral.diagnostic_labels import drawn_curls, labels_of, pictures_of
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
@@ -130,6 +131,7 @@ class SpectralSimulation(Simulation):
         self._scalars = InitialScalars(self.problem, case.scalars, self._fields)
         self._early_warnings += self._scalars.warnings
         check_particles(case.particles, self.problem)
+        self._early_warnings += check_bodies(case, self.problem)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
         self.transport = self.placement.transport
@@ -182,7 +184,8 @@ class SpectralSimulation(Simulation):
     def memory(self) -> list[tuple[Device, int]]:
         """Return the bytes that the ranks of one device need where fields are. Collective."""
         particles = bytes_of_particles(self.case.particles, self.problem)
-        taken = ranks_per_device(self.comm, self.placement.home) * particles
+        bodies = bytes_of_bodies(self.case.bodies, self.problem)
+        taken = ranks_per_device(self.comm, self.placement.home) * (particles + bodies)
         return [(self.placement.home, self.placement.memory() + taken)]
 
     def _allocate(self) -> None:
@@ -192,12 +195,21 @@ class SpectralSimulation(Simulation):
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
         )
+        self._bodies = self._made_bodies()
         self._particles = None
         if self.case.particles:
             transport = self.placement.transport_of_all(self._transport)
             self._particles = Particles(self.case.particles, self.flow, transport, self.comm)
         else:
             self._record()
+
+    def _made_bodies(self) -> Bodies | None:
+        """Return the bodies of the case, and know their columns. Collective."""
+        if not self.case.bodies:
+            return None
+        bodies = Bodies(self.case.bodies, self.case.forcing, self.flow, self.comm)
+        self.needs_earlier = self.needs_earlier | {"injection", *bodies.labels()}
+        return bodies
 
     def _record(self) -> None:
         """Record the step."""
@@ -353,7 +365,7 @@ class SpectralSimulation(Simulation):
     def _nothing_happens(self) -> list[str]:
         """Return the warning that no field has any value, and none will get one. Collective."""
         moves = self._rate > self._linear.explicit_rate or math.isnan(self._rate)
-        if moves or self._forcing or any(self.problem.uniform):
+        if moves or self._forcing or self._bodies or any(self.problem.uniform):
             return []
         squares = sum_over_ranks(self.comm, component_sums(self.flow))
         if squares[0, : len(self.problem.model.unknowns)].any():
@@ -399,6 +411,8 @@ class SpectralSimulation(Simulation):
         self.flow.set_step_size(step_size, factors)
         if self._particles is not None:
             self._particles.set_step_size(step_size)
+        if self._bodies is not None:
+            self._bodies.set_step(self.time, step_size)
         steps = self._steps[self.flow.is_ahead]
         for substage, step in enumerate(steps):
             if forcing and is_staged:
@@ -409,6 +423,8 @@ class SpectralSimulation(Simulation):
         if forcing:
             forcing.after(self.step, step_size)
             self._warnings += forcing.new_warnings()
+        if self._bodies is not None:
+            self._warnings += self._bodies.new_warnings()
         self.flow.is_ahead = self.flow.goes_ahead
         self._measured_at = self.time
         self.step += 1
@@ -449,6 +465,8 @@ class SpectralSimulation(Simulation):
             self.flow.restate(problem)
         else:
             self._replace_step(problem)
+        if self._bodies is not None:
+            self._bodies.restate(self.case.forcing)
         self.problem, self._linear, self._fields = problem, linear, now.fields
         self._forces, self._sources = now.forces, now.sources
         set_coefficients(self.flow)
@@ -474,6 +492,7 @@ class SpectralSimulation(Simulation):
         if self._particles is not None:
             transport = self.placement.transport_of_all(self._transport)
             self._particles.attach(self.flow, transport)
+        self._bodies = self._made_bodies()
         self._record()
 
     # -- fields, between steps ---------------------------------------------------------------
@@ -551,12 +570,16 @@ class SpectralSimulation(Simulation):
         self._recall_all(other._remembered())
         if self._particles is not None and other._particles is not None:
             self._restore_particles(other._particles.kept())
+        if self._bodies is not None and other._bodies is not None:
+            self._bodies.restore(other._bodies.kept())
 
     def kept(self) -> dict[str, Any]:
         """Return the state, and what the next steps follow from."""
         kept = {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
         if self._particles is not None:
             kept["particles"] = self._particles.kept()
+        if self._bodies is not None:
+            kept["bodies"] = self._bodies.kept()
         return kept
 
     def restore(self, kept: Mapping[str, Any]) -> None:
@@ -567,6 +590,8 @@ class SpectralSimulation(Simulation):
         self._recall_all(kept["remembered"])
         if self._particles is not None:
             self._restore_particles(kept["particles"])
+        if self._bodies is not None:
+            self._bodies.restore(kept["bodies"])
 
     def _restore_particles(self, kept: Sequence[Any]) -> None:
         if self.particles.restore(kept):
@@ -624,6 +649,8 @@ class SpectralSimulation(Simulation):
             self._forcing.forget_work()
         if self._particles is not None:
             self._particles.forget_steps()
+        if self._bodies is not None:
+            self._bodies.forget()
 
     @property
     def _force_state(self) -> dict[str, Any] | None:
@@ -665,14 +692,18 @@ class SpectralSimulation(Simulation):
         elif flat and (carried := self._plane_vectors.get("velocity")) is not None:
             own = carried.stored_modes(slice(3))
             motion = self._vector_sums(own, AXES.index(flat))
-        powers = self._powers(squares)
-        found = self._budget.update(self.time, squares, vectors, means, powers, motion)
+        powers, of_bodies, columns = self._powers(squares), None, {}
+        if self._bodies is not None:
+            columns, of_bodies, held = self._bodies.measured()
+            if powers is not None and velocity is not None:
+                powers[velocity.name] = powers.get(velocity.name, 0.0) + held
+        found = self._budget.update(self.time, squares, vectors, means, powers, motion, of_bodies)
         names = (*LARGE, *SMALL[bool(self._flat_axis)])
         self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))
         if self.problem.wire is not None:
             found["wire_error"] = self._wire_error()
-        return found | means
+        return found | columns | means
 
     @property
     def _velocity(self) -> FieldParts | None:
@@ -814,7 +845,8 @@ class SpectralSimulation(Simulation):
         }
         model, problem = self.problem.model, self.problem
         driven = self._is_forced, problem.has_driving
-        return means | labels_of(self._fields, model, *driven, bool(self._flat_axis)) | pairs
+        found = means | labels_of(self._fields, model, *driven, bool(self._flat_axis)) | pairs
+        return found if self._bodies is None else found | self._bodies.labels()
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""

@@ -20,6 +20,7 @@ from pairwise import every_pair, every_value
 from products import NAVIER_STOKES
 from slipstream import kernels
 from slipstream.advection import Advection
+from slipstream.case.body_tables import Body
 from slipstream.case.particle_tables import ParticleSet
 from slipstream.device import HostDevice, Kernel, gpu_fft_launch
 from slipstream.device.copy_bandwidth import large_copy
@@ -38,6 +39,7 @@ from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.pressure_blocks import PressureGrids
 from slipstream.schedule import StepGraph
+from slipstream.spectral.bodies import Bodies
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.fields_at_points import sum_kernel
@@ -154,6 +156,7 @@ def used_kernels(real, shape):
                 make_solenoidal(flow, flow.state[:3])
             if (method, model) == every[0]:
                 ask_for_particles(flow)
+                ask_for_bodies(flow)
     return set(devices[0].noted) | set(devices[1].noted)
 
 
@@ -163,6 +166,16 @@ def ask_for_particles(flow):
     particles = Particles([ParticleSet(number=4), ParticleSet(number=4, **heavy)], flow, None, None)
     particles.record(StepGraph(flow.device))
     particles.begin()
+
+
+def ask_for_bodies(flow):
+    """Ask for what steps with bodies need on one rank."""
+    bodies = [
+        Body(shape="sphere", radius=1.0, eta=0.1),
+        Body(name="wave", shape="formula", formula="x - 3 - t", eta=0.1),
+    ]
+    one = Bodies(bodies, (), flow, None)
+    one.record(StepGraph(flow.device))
 
 
 def tiled_kernels(real, lengths):

@@ -1,0 +1,589 @@
+"""Solid bodies in the box, by volume penalisation.
+
+In a body fields follow du/dt = -(mask/eta) (u - u_body) beside their equations (Angot, Bruneau and
+Fabrie, Numer. Math. 81, 497, 1999). A step is split (Lie): first one of the equations, then one of
+the penalisation, solved exactly at each point,
+
+    u <- u_body + (u - u_body) exp(-mask step / eta),
+
+with bodies where they are at the end of the step; then modes are taken, dealiased, and the pressure
+projects the velocity. So eta does not limit the step. What is left of the order of the splitting is
+at the surface: between two steps the flow diffuses into the body, by less than it does in the time
+eta where the step is below that.
+
+The mask is (1 - tanh(2 d / width)) / 2, with d the distance from the surface, negative inside. With
+width = 2.648 sqrt(viscosity eta) the flow outside is that of a sharp surface to second order in the
+width (Hester, Vasil and Burns, J. Comput. Phys. 430, 110043, 2021), and so eta follows from it.
+
+What a body takes from the fields, point by point, is summed: the force and the torque on it. The
+mean of the velocity changes by their sum and nothing else, to round-off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.array_types import Array, Comm
+from slipstream.case import SpectralCase
+from slipstream.case.body_tables import Body
+from slipstream.case.spectral_case import Forcing
+from slipstream.collective import sum_over_ranks
+from slipstream.decomposition import split
+from slipstream.device import RowLaunch
+from slipstream.device.row_sums import sum_of_rows
+from slipstream.equations.fourier_forms import AXES, with_numbers
+from slipstream.errors import InputError
+from slipstream.fft.slab_engine import (
+    ColumnTile,
+    TileUpdate,
+    record_columns,
+    record_from_points,
+    record_to_points,
+)
+from slipstream.io.voxel_images import open_image
+from slipstream.schedule import StepGraph
+from slipstream.spectral.fields_at_points import PointReader, values_to_modes
+from slipstream.spectral.formula_parser import evaluator, parsed
+from slipstream.spectral.given_functions import GivenFunction, is_name
+from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_problem import SpectralProblem, field_parts, velocity_of
+
+# Widths over sqrt(diffusivity eta) with which the surface is in its place: of a hyperbolic tangent,
+# and of an error function (Hester, Vasil and Burns).
+_OPTIMAL, _OPTIMAL_ERF = 2.64822828, 3.11346786
+# As in bodies.hpp: numbers of the box; of each body before those of its fields. Further away than
+# so many widths there is no mask in double precision.
+_HEADER, _PARTS, _REACHES = 8, 28, 9.0
+_FAR = 1e300
+_KINDS = {"sphere": 0, "cylinder": 1, "box": 2, "image": 3, "formula": 3}
+# Points of a formula that are evaluated together.
+_POINTS_AT_A_TIME = 1 << 22
+
+
+def key_of(bodies: Sequence[Body], number: int) -> str:
+    """Return the key of a table of bodies in a case, as people count them."""
+    return "bodies" if len(bodies) == 1 else f"bodies[{number + 1}]"
+
+
+def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
+    """Return the components that go to the points, and those of them that bodies set."""
+    velocity = velocity_of(problem.model)
+    parts = {part.name: part for part in field_parts(problem.model)}
+    taken = set(range(velocity.start, velocity.stop))
+    for number, body in enumerate(bodies):
+        for name in body.values:
+            part = parts.get(name)
+            if part is None or part.is_vector:
+                scalars = ", ".join(n for n, one in parts.items() if not one.is_vector) or "none"
+                raise InputError(
+                    f"{key_of(bodies, number)}.values: {name!r} is no scalar of the model; it has:"
+                    f" {scalars}"
+                )
+            taken |= set(range(part.first, part.first + part.size))
+    return range(min(taken), max(taken) + 1), sorted(taken)
+
+
+def _through(body: Body, lengths: np.ndarray) -> np.ndarray:
+    """Return along which axes a body has no ends."""
+    if body.shape == "cylinder":
+        return np.array([axis == body.axis and body.length is None for axis in AXES])
+    if body.size is not None:
+        return np.array(body.size) >= lengths * (1 - 1e-12)
+    return np.zeros(3, bool)
+
+
+def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
+    """Refuse bodies that cannot be computed; return warnings."""
+    bodies, found = case.bodies, []
+    if not bodies:
+        return []
+    fields, _ = _fields_of(bodies, problem)
+    lengths = np.array(problem.lengths[::-1])
+    for number, body in enumerate(bodies):
+        key = key_of(bodies, number)
+        through = _through(body, lengths)
+        turning = np.array(body.rotation) != 0
+        # Where a body has no ends, only turning about that axis leaves it without.
+        if any(through[a] and turning[b] for a in range(3) for b in range(3) if a != b):
+            raise InputError(
+                f"{key}.rotation: {list(body.rotation)} would turn a body that goes through the"
+                " whole box; accepted: rotation about the axis that it is along"
+            )
+        for component in fields:
+            _eta(body, component, problem, key)
+        spacing = max(_spacings(problem))
+        if body.width is not None and body.width < spacing:
+            found.append(
+                f"{key}.width: {body.width:g} is less than the spacing of points, {spacing:g}:"
+                " the surface is not resolved; use more points, or a larger width"
+            )
+        if body.formula is not None and not is_name(body.formula):
+            parsed(body.formula, f"{key}.formula", has_time=True)
+    return found
+
+
+def bytes_of_bodies(bodies: Sequence[Body], problem: SpectralProblem) -> int:
+    """Return the bytes of points, masks and sums."""
+    if not bodies:
+        return 0
+    fields, box = len(_fields_of(bodies, problem)[0]), problem.geometry.physical_box
+    masks = sum(_KINDS[body.shape] == 3 for body in bodies)
+    points = (fields + masks) * box.size * problem.real_dtype.itemsize
+    return int(points + 8 * box.shape[0] * box.shape[1] * len(bodies) * (fields + 3))
+
+
+def _spacings(problem: SpectralProblem) -> list[float]:
+    sizes = zip(problem.geometry.shape, problem.lengths, strict=True)
+    return [length / n for n, length in sizes if n > 1] or [min(problem.lengths)]
+
+
+def _width(body: Body, problem: SpectralProblem) -> float:
+    return body.width if body.width is not None else 1.5 * max(_spacings(problem))
+
+
+def _diffusivity(problem: SpectralProblem, component: int) -> float | None:
+    """Return the diffusivity of a component, if it is damped by a Laplacian."""
+    rate = problem.decay_functions[problem.decays.index(_decay(problem, component))]
+    k = 2 * math.pi / max(problem.lengths)
+    one, two, three = (float(np.real(rate(n * k, 0.0, 0.0))) for n in (1, 2, 3))
+    own = (two - one) / (3 * k**2)
+    return own if own > 0 and abs(three - one - 8 * own * k**2) < 1e-9 * three else None
+
+
+def _decay(problem: SpectralProblem, component: int) -> Any:
+    return with_numbers(problem.model.decay[component], problem.values)
+
+
+def _eta(body: Body, component: int, problem: SpectralProblem, key: str) -> float:
+    """Return the time in which a component becomes that of the body."""
+    if body.eta is not None:
+        return body.eta
+    diffusivity = _diffusivity(problem, component)
+    if diffusivity is None:
+        name = problem.model.components[component]
+        raise InputError(
+            f"{key}.eta: it is missing, and does not follow from a diffusivity of {name}, which has"
+            " none; accepted: a time, such as a few time steps"
+        )
+    factor = _OPTIMAL_ERF if body.shape == "image" else _OPTIMAL
+    return (_width(body, problem) / factor) ** 2 / diffusivity
+
+
+class Bodies:
+    """The bodies of a simulation, on this rank. Methods are collective.
+
+    `forces` may have a mean flow that is kept.
+    """
+
+    def __init__(
+        self, bodies: Sequence[Body], forces: Sequence[Forcing], flow: SpectralStep, comm: Comm
+    ) -> None:
+        self._flow, self._comm = flow, comm
+        flow.after = [self.record]
+        problem, device = flow.problem, flow.device
+        self._bodies = bodies
+        self._fields, self._taken = _fields_of(bodies, problem)
+        self._vector = velocity_of(problem.model).start - self._fields.start
+        self._box = problem.geometry.physical_box
+        shape = self._box.shape
+        self._points = device.zeros((len(self._fields), *shape), problem.real_dtype)
+        stored = [body for body in bodies if _KINDS[body.shape] == 3]
+        self._masks = device.zeros((len(stored), *shape), problem.real_dtype)
+        self._rows, self._parts = shape[0] * shape[1], len(self._fields) + 3
+        self._sums = device.zeros((self._rows, len(bodies), self._parts), np.float64)
+        nz, all_y, _ = problem.geometry.stored_shape
+        ranges = len(problem.geometry.ranges)
+        self._gains = device.zeros((ranges, max(1, nz * all_y)), np.float64)
+        self._held = device.zeros((3,), np.float64)
+        size = _HEADER + len(bodies) * (_PARTS + 2 * len(self._fields))
+        self._numbers = device.zeros((size,), np.float64)
+        self._means = device.zeros((3,), np.float64)
+        self._functions: dict[int, Callable[..., Any]] = {}
+        self._moving: list[int] = []
+        self._own: np.ndarray | None = None
+        self._step, self._is_old, self._warned = math.nan, True, False
+        self.warnings: list[str] = []
+        self.restate(forces)
+        for number, body in enumerate(bodies):
+            if body.shape == "image":
+                self._read_image(number, body)
+            elif body.formula is not None:
+                self._take_formula(number, body)
+
+    def restate(self, forces: Sequence[Forcing]) -> None:
+        """Take over other parameters of the same bodies, and another mean flow."""
+        problem, device = self._flow.problem, self._flow.device
+        held = [one.velocity for one in forces if one.kind == "mean-flow"]
+        self.holds = bool(held)
+        self._mean = np.array(held[0] if held else (0.0, 0.0, 0.0), float)
+        device.synchronize()
+        device.run(device.copy(self._means, self._mean))
+        device.synchronize()
+        self._etas = [
+            [_eta(body, one, problem, key_of(self._bodies, n)) for one in self._fields]
+            for n, body in enumerate(self._bodies)
+        ]
+        self._last_numbers = np.zeros(0)
+
+    # -- masks -------------------------------------------------------------------------------
+
+    def _place_of(self, number: int) -> int:
+        return sum(_KINDS[body.shape] == 3 for body in self._bodies[:number])
+
+    def _read_image(self, number: int, body: Body) -> None:
+        """Set a mask to the solid voxels of an image, smoothed by a Gaussian. Collective."""
+        flow, key = self._flow, key_of(self._bodies, number)
+        device, shape = flow.device, flow.problem.geometry.shape
+        image = open_image(str(body.path), pore=body.solid, comm=self._comm)
+        if tuple(image.shape) != tuple(shape):
+            raise InputError(
+                f"{key}.path: {body.path} has {list(image.shape[::-1])} voxels along x, y and z;"
+                f" accepted: as many as grid.points, {list(shape[::-1])}"
+            )
+        solid = image.read(self._box).astype(flow.problem.real_dtype)
+        target = flow.stage[:1]
+        values_to_modes(flow, device.array(solid)[None], target)
+        # An error function of the width, as a Gaussian makes it of a step.
+        deviation = _width(body, flow.problem) / math.sqrt(2 * math.pi)
+        z, y, x = (device.array_module.exp(-0.5 * (deviation * k) ** 2) for k in flow.wave_axes)
+        modes = flow.modes_of(target)[0]
+        modes *= (z[:, None, None] * y[:, None] * x).astype(flow.problem.real_dtype)
+        own = self._masks[self._place_of(number) : self._place_of(number) + 1]
+        device.synchronize()
+        PointReader(flow, target).read(flow, own)
+        device.array_module.clip(own, 0, 1, out=own)
+        device.synchronize()
+
+    def _take_formula(self, number: int, body: Body) -> None:
+        key = f"{key_of(self._bodies, number)}.formula"
+        if is_name(body.formula):
+            given = GivenFunction(str(body.formula), key, 1)
+            self._functions[number], moves = given.component(0), given.has_time
+        else:
+            expression = parsed(str(body.formula), key, has_time=True)
+            self._functions[number] = evaluator(expression)
+            moves = "t" in {str(one) for one in expression.free_symbols}
+        if moves:
+            self._moving.append(number)
+        self._evaluate(number, 0.0)
+
+    def _evaluate(self, number: int, time: float) -> None:
+        """Set a mask to that of a formula's distances at a time."""
+        flow, body, function = self._flow, self._bodies[number], self._functions[number]
+        device, (planes, rows, nx) = flow.device, self._box.shape
+        if not self._rows:
+            return
+        own = self._masks[self._place_of(number)]
+        along_z, along_y, along_x = (
+            axis[part]
+            for axis, part in zip(flow.problem.point_lines, self._box.slices(), strict=True)
+        )
+        y, x = device.array(along_y)[None, :, None], device.array(along_x)[None, None, :]
+        count = max(1, _POINTS_AT_A_TIME // (rows * nx))
+        kernel = device.kernel("bodies.hpp", "masks_of_distances", **self._constants)
+        width = _width(body, flow.problem)
+
+        def fill(stream: Any) -> None:
+            for low in range(0, planes, count):
+                z = device.array(along_z[low : low + count])[:, None, None]
+                own[low : low + count] = function(x, y, z, device.array_module, time=time)
+
+        device.run(fill)
+        device.run(kernel.bind(RowLaunch(planes * rows, nx), own, planes * rows, nx, width))
+        device.synchronize()
+
+    # -- in a step ---------------------------------------------------------------------------
+
+    @property
+    def _constants(self) -> dict[str, Any]:
+        fields = len(self._fields)
+        return {
+            "REAL": self._flow.real,
+            "FIELDS": fields,
+            "VECTOR": self._vector,
+            "BODY_SIZE": _PARTS + 2 * fields,
+            "REACHES": _REACHES,
+        }
+
+    def record(self, graph: StepGraph) -> None:
+        """Record what bodies do at the end of a step. Collective."""
+        flow, fields = self._flow, len(self._fields)
+        state = flow.read_state()[self._fields.start : self._fields.stop]
+        record_columns(graph, flow.passes, state)
+        record_to_points(graph, flow.passes, self._points, fields)
+        self._record_points(graph)
+        record_from_points(graph, flow.passes, self._points, fields)
+        record_columns(graph, flow.passes, updates=[self._update(state)], forward=fields)
+
+    def _record_points(self, graph: StepGraph) -> None:
+        device, (_, rows_y, nx) = self._flow.device, self._box.shape
+        kernel = device.kernel("bodies.hpp", "penalise", **self._constants)
+        points = self._points.reshape(len(self._fields), self._rows, nx)
+        masks = self._masks.reshape(-1)
+        for number, (low, high) in enumerate(split(self._rows, device.lanes)):
+            if low == high:
+                continue
+            own, sums = points[:, low:high], self._sums[low:high]
+            operation = kernel.bind(
+                RowLaunch(high - low, nx, reduces=True),
+                own,
+                self._numbers,
+                masks[low * nx :] if masks.size else own,
+                sums,
+                high - low,
+                low,
+                rows_y,
+                nx,
+                self._rows * nx,
+                self._box.start[0],
+                self._box.start[1],
+                len(self._bodies),
+            )
+            graph.add(
+                operation,
+                reads=[self._numbers, *([masks] if masks.size else [])],
+                writes=[own, sums],
+                label="bodies",
+                category="compute",
+                lane=graph.lane_of_batch(number, device)[1],
+                moves=(own.nbytes, own.nbytes),
+            )
+
+    def _update(self, state: Array) -> Callable[[ColumnTile], TileUpdate]:
+        flow = self._flow
+        problem = flow.problem
+        taken = ["true" if one in self._taken else "false" for one in self._fields]
+        spherical = problem.dealiasing.is_spherical
+        constants = {
+            "REAL": flow.real,
+            "TAKES_MODES": 1,
+            "FIELDS": len(self._fields),
+            "VECTOR": self._vector,
+            "TAKEN": "{" + ", ".join(taken) + "}",
+            "HOLDS": "true" if self.holds else "false",
+            "SPHERE": len(problem.numbers) if spherical else -1,
+        }
+        nz, _, all_x = problem.geometry.spectral_box.shape
+        scale = 1.0 / math.prod(problem.geometry.shape)
+        ranges: list[int] = []
+
+        def update(tile: ColumnTile) -> TileUpdate:
+            own, tables = tile.part(state), flow.tables_on[tile.device]
+            first_x, nx = tile.kx_among(all_x)
+            if first_x not in ranges:
+                ranges.append(first_x)
+            gains = self._gains[ranges.index(first_x)]
+            kernel = tile.device.kernel("bodies.hpp", "take_penalised", **constants)
+            operation = kernel.bind(
+                RowLaunch(nz * (tile.high - tile.low), nx, reduces=True),
+                tile.columns,
+                own,
+                tables.wavenumbers,
+                tables.parameters,
+                self._means,
+                self._held,
+                gains,
+                *flow.mode_layout(tile, own),
+                scale,
+            )
+            reads = [tile.columns, own, self._means]
+            writes = [own, gains, self._held]
+            return TileUpdate(operation, reads, writes, [own], (2 * own.nbytes, own.nbytes))
+
+        return update
+
+    def set_step(self, time: float, step: float) -> None:
+        """Set the size of the next step, and where bodies are at its end."""
+        device, problem = self._flow.device, self._flow.problem
+        lengths = np.array(problem.lengths[::-1])
+        points = np.array(problem.geometry.shape[::-1])
+        header = np.zeros(_HEADER)
+        header[0] = step
+        # Along an axis of one point nothing has a distance.
+        header[1:4], header[4:7] = np.where(points > 1, lengths, 0), lengths / points
+        bodies = [
+            self._numbers_of(n, body, time + step, lengths) for n, body in enumerate(self._bodies)
+        ]
+        numbers = np.concatenate([header, *bodies])
+        if not np.array_equal(numbers, self._last_numbers):
+            device.synchronize()
+            device.run(device.copy(self._numbers, numbers))
+            device.synchronize()
+            self._last_numbers = numbers
+        for number in self._moving:
+            device.synchronize()
+            self._evaluate(number, time + step)
+        self._step, self._own, self._is_old = step, None, False
+        self._warn_of_layers(step)
+
+    def new_warnings(self) -> list[str]:
+        """Return what bodies have found, once."""
+        found, self.warnings = self.warnings, []
+        return found
+
+    def _warn_of_layers(self, step: float) -> None:
+        """Warn once where the flow diffuses further into bodies in a step than in eta."""
+        viscosity = _diffusivity(self._flow.problem, self._fields[self._vector])
+        least = min(etas[self._vector] for etas in self._etas)
+        if viscosity and step > 2 * least and not self._warned:
+            self._warned = True
+            # Of a random walk that is stopped at a surface every so often.
+            recedes = 0.5826 * math.sqrt(2 * viscosity * step)
+            self.warnings.append(
+                f"bodies: the time step {step:.3g} is longer than eta, {least:.3g}: between steps"
+                f" the flow diffuses into bodies, whose surface recedes by about {recedes:.2g};"
+                " use a smaller step (time.step, time.max_step), or a larger width"
+            )
+
+    def _numbers_of(self, number: int, body: Body, time: float, lengths: np.ndarray) -> np.ndarray:
+        """Return what the kernel reads of a body at a time."""
+        own = np.zeros(_PARTS + 2 * len(self._fields))
+        center = lengths / 2 if body.center is None else np.array(body.center)
+        stays = _KINDS[body.shape] == 3
+        own[0] = _KINDS[body.shape]
+        own[1:4] = center if stays else center + np.array(body.velocity) * time
+        own[4:7], own[7:10] = body.velocity, body.rotation
+        axes = np.eye(3) if stays else turned(np.array(body.rotation) * time).T
+        width, through = _width(body, self._flow.problem), _through(body, lengths)
+        half = np.full(3, body.radius or 0.0)
+        if body.shape == "cylinder":
+            along = AXES.index(body.axis)
+            # In the body's axes the cylinder is along the last one.
+            axes = np.roll(np.eye(3), 2 - along, axis=0) @ axes
+            own[20:23] = _FAR if through.any() else (body.length or 0.0) / 2
+            half[along] = own[22]
+        elif body.size is not None:
+            half = np.where(through, _FAR, np.array(body.size) / 2)
+            own[20:23] = half
+        own[10:19] = axes.ravel()
+        own[19], own[23], own[24] = body.radius or 0.0, width, self._place_of(number)
+        if any(body.rotation) and body.shape != "sphere":
+            half = np.where(through, _FAR, np.linalg.norm(half[~through]))
+        own[25:28] = _FAR if stays else half + _REACHES * width
+        for place, (component, eta) in enumerate(
+            zip(self._fields, self._etas[number], strict=True)
+        ):
+            value = self._value_of(body, component)
+            own[_PARTS + 2 * place] = 0.0 if value is None else value
+            own[_PARTS + 2 * place + 1] = 0.0 if value is None else 1 / eta
+        return own
+
+    def _value_of(self, body: Body, component: int) -> float | None:
+        """Return what a component is set to; of the velocity the kernel finds it."""
+        if 0 <= component - self._fields.start - self._vector < 3:
+            return 0.0
+        name = self._flow.problem.model.unknowns[component].field
+        return body.values.get(name)
+
+    # -- results -----------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Note that the state is another one, on which no body has acted."""
+        self._is_old, self._own = True, None
+
+    def kept(self) -> tuple[float, np.ndarray] | None:
+        """Return the last step, and what it took from this rank's fields; none before one."""
+        if self._is_old:
+            return None
+        if self._own is None:
+            device = self._flow.device
+            device.synchronize()
+            size = len(self._bodies) * self._parts
+            sums = np.zeros(size)
+            if self._rows:
+                sums = sum_of_rows(device, self._sums.reshape(self._rows, size))
+            gain = float(sum_of_rows(device, self._gains.reshape(-1, 1))[0])
+            waves = self._flow.wavenumbers
+            has_mean = all(np.any(axis == 0) for axis in (waves.z, waves.y, waves.x))
+            held = device.to_host(self._held) if self.holds and has_mean else np.zeros(3)
+            self._own = np.concatenate([sums, [gain], held])
+        return self._step, self._own
+
+    def restore(self, kept: tuple[float, np.ndarray] | None) -> None:
+        """Go on with what the bodies of a simulation of the same case have kept."""
+        self._is_old = kept is None
+        if kept is not None:
+            self._step, self._own = kept
+
+    def measured(self) -> tuple[dict[str, float], float, float]:
+        """Return columns of the last step, its power of bodies, and that of a mean flow."""
+        kept = self.kept()
+        names = [name for body in self._bodies for name in self._names(body)]
+        own = np.zeros(len(self._bodies) * self._parts + 4) if kept is None else kept[1]
+        total = sum_over_ranks(self._comm, own)
+        step = math.nan if kept is None else self._step
+        problem = self._flow.problem
+        volume = math.prod(problem.lengths)
+        each = total[:-4].reshape(len(self._bodies), self._parts)
+        per_point = volume / math.prod(problem.geometry.shape) / step
+        values = [value for row in each for value in self._ordered(row * per_point)]
+        held, push = 0.0, np.full(3, 0.0 if self.holds else math.nan)
+        if self.holds:
+            push = (self._mean - total[-3:]) / step
+            held = float(np.dot(self._mean + total[-3:], push)) / 2
+        columns = dict(zip(names, values, strict=True))
+        if self.holds:
+            columns |= {f"mean_force_{a}": float(f) for a, f in zip(AXES, push, strict=True)}
+        if kept is None:
+            columns = dict.fromkeys(columns, math.nan)
+            return columns, math.nan, math.nan if self.holds else 0.0
+        return columns, float(total[-4]) / step - held, held
+
+    def _names(self, body: Body) -> list[str]:
+        scalars = [
+            f"{body.name}_{self._flow.problem.model.components[one]}_loss" for one in self._scalars
+        ]
+        return [
+            *(f"{body.name}_force_{axis}" for axis in AXES),
+            *(f"{body.name}_torque_{axis}" for axis in AXES),
+            *scalars,
+        ]
+
+    @property
+    def _scalars(self) -> list[int]:
+        vector = self._fields.start + self._vector
+        return [one for one in self._taken if not vector <= one < vector + 3]
+
+    def _ordered(self, row: np.ndarray) -> list[float]:
+        force = row[self._vector : self._vector + 3]
+        scalars = [row[one - self._fields.start] for one in self._scalars]
+        return [float(one) for one in (*force, *row[-3:], *scalars)]
+
+    def labels(self) -> dict[str, str]:
+        """Return the long names of columns."""
+        found = {
+            "bodies_power": "energy per volume that bodies add per time; mean of the last step"
+        }
+        for body in self._bodies:
+            for axis in AXES:
+                found[f"{body.name}_force_{axis}"] = (
+                    f"force on {body.name} along {axis}, of a fluid of density 1; mean of the last"
+                    " step"
+                )
+                found[f"{body.name}_torque_{axis}"] = (
+                    f"torque on {body.name} around {axis}, about its center; mean of the last step"
+                )
+            for name in self._names(body)[6:]:
+                found[name] = f"what {body.name} takes of {name.split('_', 1)[-1]} per time"
+        for axis in AXES if self.holds else ():
+            found[f"mean_force_{axis}"] = (
+                f"force per mass that keeps the mean flow along {axis}; mean of the last step"
+            )
+        return found
+
+
+def turned(angles: np.ndarray) -> np.ndarray:
+    """Return the matrix that rotates by a vector of angles (Rodrigues' formula)."""
+    angle = float(np.linalg.norm(angles))
+    if angle == 0:
+        return np.eye(3)
+    x, y, z = angles / angle
+    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    found: np.ndarray = (
+        np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * (cross @ cross)
+    )
+    return found
