@@ -78,7 +78,7 @@ def test_linear_force_balances_dissipation(device):
 
 
 def test_linear_force_of_a_scalar_leaves_its_mean(device):
-    settings = ("equation.scalars=1", "equation.diffusivity=0.05", "initial.flow=formula")
+    settings = ("scalars=[{diffusivity=0.05}]", "initial.flow=formula")
     initial = 'initial.fields={ velocity = ["0", "0", "0"], scalar = "1 + cos(x)" }'
     force = 'forcing={ kind = "linear", rate = 0.3, field = "scalar" }'
     simulation = advance(start(device, *settings, initial, force), 10, 0.1)
@@ -110,7 +110,7 @@ def test_each_component_gets_its_power(device, precision, shells):
 
 @pytest.mark.parametrize("power", ["0.1", "[0.1]"])
 def test_a_scalar_gets_its_power(device, power):
-    settings = ("equation.scalars=1", "equation.diffusivity=0", "initial.flow=formula")
+    settings = ("scalars=[{diffusivity=0}]", "initial.flow=formula")
     initial = 'initial.fields={ velocity = ["0", "0", "0"], scalar = "1 + cos(x)" }'
     force = f'forcing={{ kind = "linear", injection = {power}, field = "scalar" }}'
     simulation = start(device, *settings, initial, force)
@@ -301,7 +301,7 @@ def test_helical_forces_have_the_helicity_of_each_mode(device, kind, helicity):
 
 
 def test_random_forces_of_a_scalar(device):
-    settings = ("equation.scalars=1", "equation.diffusivity=0.05", "grid.points=12")
+    settings = ("scalars=[{diffusivity=0.05}]", "grid.points=12")
     for kind in ('"random"', '"ornstein-uhlenbeck", correlation_time = 1.0'):
         force = f'forcing={{ kind = {kind}, field = "scalar", amplitude = 0.4, shells = [1, 3] }}'
         simulation = start(device, *settings, force)
