@@ -1,6 +1,5 @@
 """Linear terms that are integrated exactly, damping, waves and what couples components."""
 
-import itertools
 import math
 
 import numpy as np
