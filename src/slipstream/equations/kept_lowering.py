@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
 import pickle
 import sys
 import time
@@ -32,8 +33,7 @@ def lower_once(model: Model, flat: FlatAxes) -> Lowered:
 
     Models of others may depend on code that their text does not show.
     """
-    key = hashlib.sha256(pickle.dumps((model, flat), protocol=4) + _code())
-    name = f"{key.hexdigest()}.model"
+    name = f"{hashlib.sha256(_content(model, flat) + _code()).hexdigest()}.model"
     with contextlib.suppress(RunError, OSError):  # without a folder, nothing is kept
         kept = find(name)
         if kept is not None:
@@ -45,6 +45,15 @@ def lower_once(model: Model, flat: FlatAxes) -> Lowered:
         with contextlib.suppress(RunError, OSError):
             find_or_make(name, lambda folder: pickle.dumps(result, protocol=4))
     return result
+
+
+def _content(model: Model, flat: FlatAxes) -> bytes:
+    """Return bytes that are the same for equal models, whatever their expressions share."""
+    written = io.BytesIO()
+    pickler = pickle.Pickler(written, protocol=4)
+    pickler.fast = True  # each part as a whole, not as a reference to where it came before
+    pickler.dump((model, flat))
+    return written.getvalue()
 
 
 @functools.cache
