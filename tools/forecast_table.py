@@ -13,29 +13,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
-from slipstream.bench.ranks_bench import noted_transform
-from slipstream.case import LatticeCase, SpectralCase
 from slipstream.collective import on_first_rank, own
 from slipstream.device import Device
-from slipstream.exchange import RankPlace, open_matching_device
-from slipstream.fft import DistributedFFT
-from slipstream.forecast import Machine, forecast, step_time
-from slipstream.forecast.calibration import calibrate, case_of_family
-from slipstream.forecast.step_price import NotedSteps, counts_of, noting_device
+from slipstream.exchange import open_matching_device
+from slipstream.forecast import Machine, step_time
+from slipstream.forecast.calibration import calibrate
+from slipstream.forecast.step_rates import counts_of_family, stepping
 from slipstream.machine_info import commit_name
-from slipstream.simulation import make_simulation
 
 # Points along an axis. None of them is what the calibration times.
 SIZES = {
@@ -66,36 +60,9 @@ def rows_of(kind: str) -> Iterator[Row]:
 
 
 def forecast_of(row: Row, machine: Machine, ranks: int) -> float:
-    """Return the forecast of a step, or of a pair of transforms, in seconds."""
-    if row["family"] == "transform":
-        place, device = RankPlace(0, ranks, ranks), noting_device(machine, ranks)
-        graphs = [noted_transform(device, place, (row["points"],) * 3, "auto", layout="slab")]
-        noted = NotedSteps("spectral", graphs, place, 0.0, is_overlapped=True)
-        return 2 * step_time(counts_of(noted, machine), machine).total
-    (found,) = forecast(case_of_family(row["family"], row["points"]), machine, [1])
-    return found.time.total if found.time else math.nan
-
-
-def step_of(row: Row, device: Device, comm: Comm) -> tuple[Callable[[], Any], int]:
-    """Return what does some steps, or a pair of transforms, and how many. Collective."""
-    if row["family"] == "transform":
-        plan = DistributedFFT((row["points"],) * 3, comm=comm, device=device)
-        points, modes = plan.empty_input(), plan.empty_output()
-        device.run(device.fill(points, 0))
-
-        def pair() -> None:
-            plan.forward(points, modes)
-            plan.backward(modes, points)
-
-        return pair, 1
-    case = case_of_family(row["family"], row["points"])
-    simulation: Any = make_simulation(case, comm, device)
-    simulation.prepare()
-    if isinstance(case, LatticeCase):
-        return partial(simulation.flow.advance, 2), 2
-    if isinstance(case, SpectralCase):
-        return partial(simulation.advance, 1e-6), 1
-    return partial(simulation.advance, simulation.step_size()), 1
+    """Return the forecast of a step, or of a transform, in seconds."""
+    counts = counts_of_family(row["family"], row["points"], machine, ranks)
+    return step_time(counts, machine).total
 
 
 def measured(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -> list[float]:
@@ -151,7 +118,9 @@ def run(out: Path, name: str) -> None:
 
     on_first_rank(comm, write)
     for row in rows:
-        row["measured"] = measured(*step_of(row, device, comm), device, comm)
+        row["measured"] = measured(
+            *stepping(row["family"], row["points"], device, comm), device, comm
+        )
         on_first_rank(comm, write)  # what is there stays, whatever ends the rest
     record["measured at"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
     on_first_rank(comm, write)

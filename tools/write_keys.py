@@ -140,7 +140,7 @@ CALLEES = (
         _INTERACTIVE / "output_methods.py",
         "OutputMethods.average",
         AveragesOutput,
-        _same("batch", "profile", *_POINTS),
+        _same("batch", "profile", "phases", *_POINTS),
         _POINTS,
     ),
     Callee(

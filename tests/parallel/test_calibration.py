@@ -8,13 +8,15 @@ from rich.console import Console
 from slipstream.case import load_case
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError
-from slipstream.forecast import calibration, forecast, load_machine, measured_rates
+from slipstream.forecast import calibration, forecast, load_machine, measured_rates, step_rates
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    points = {"spectral": 16, "lattice": 24, "advection": 16}
-    monkeypatch.setattr(calibration, "_POINTS", {"cpu": points, "gpu": points})
+    points = {"spectral": (8, 16), "transform": (8, 16), "lattice": (16, 24), "advection": (12, 16)}
+    monkeypatch.setattr(step_rates, "POINTS", {"cpu": points, "gpu": points})
+    monkeypatch.setattr(step_rates, "CACHE_MIB", {"cpu": (1, 4), "gpu": (1, 4)})
+    monkeypatch.setattr(step_rates, "_SECONDS", 0.0)
     monkeypatch.setattr(calibration, "_LARGE", {"cpu": 1 << 14, "gpu": 1 << 20})
     monkeypatch.setattr(calibration, "_MESSAGES", [800, 8000])
     monkeypatch.setattr(measured_rates, "_FILE", 1 << 16)
@@ -42,7 +44,9 @@ def test_a_machine_describes_itself(comm, device, ranks, path):
     assert all(getattr(machine.node, name) > 0 for name in measured)
     for family in ("spectral", "lattice", "advection"):
         assert 0 < machine.device.share(family) <= 1
-    assert machine.device.launch_us > 0
+        assert machine.device.cached(family) > 0
+    assert machine.device.cache_mib == (1, 4)
+    assert machine.device.step_us + machine.device.launch_us + machine.device.issue_us > 0
     assert on_first_rank(comm, lambda: load_machine(path)) == machine
     found = forecast(load_case("taylor-green", ["grid.points=32"]), machine, [1, 2])
     assert found[0].time is not None and found[0].time.total > 0

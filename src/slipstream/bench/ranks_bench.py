@@ -14,7 +14,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from slipstream.array_types import Comm
@@ -127,33 +126,18 @@ def _step(device: Any, place: RankPlace, points: int, transport: str) -> Any:
 
 def _transform(device: Any, place: RankPlace, points: int, transport: str) -> Any:
     """Import what a transform needs, and return what plans and records it."""
-    for name in ("slipstream.exchange.noting_transport", "slipstream.fft.fft_plan"):
-        import_module(name)
-    shape = (points,) * 3
-    return lambda: noted_transform(
-        device, place, shape, transport, layout="pencil", truncation="2/3"
-    )
-
-
-def noted_transform(
-    device: Any, place: RankPlace, shape: tuple[int, int, int], transport: str, **options: Any
-) -> StepGraph:
-    """Record the forward transform of one rank of many, where nothing is allocated."""
     from slipstream.exchange.noting_transport import noting_transport
-    from slipstream.fft.fft_arguments import checked_arguments
-    from slipstream.fft.fft_plan import Choices, Plan
-    from slipstream.fft.slab_transform import SlabOptions
-    from slipstream.schedule import StepGraph
+    from slipstream.fft.noted_transform import noted_transform
 
-    a = checked_arguments(place.ranks, shape=shape, **options)
-    exchange = noting_transport(transport, place, device)
-    choices = Choices(transport, place.ranks, SlabOptions())
-    plan = Plan.noted(a, device, choices, place.rank, exchange)
-    graph = StepGraph(device)
-    physical = device.empty((1, *a.input_boxes[place.rank].shape), a.dtype)
-    spectral = device.empty((1, *a.output_boxes[place.rank].shape), a.complex_dtype)
-    plan.record_forward(graph, physical, spectral)
-    return graph
+    shape = (points,) * 3
+
+    def make() -> StepGraph:
+        exchange = noting_transport(transport, place, device)
+        return noted_transform(
+            device, place, shape, transport, exchange, layout="pencil", truncation="2/3"
+        )
+
+    return make
 
 
 def _sent(graph: StepGraph, place: RankPlace) -> dict[str, Any]:

@@ -300,14 +300,21 @@ class AveragesOutput(FieldsOutput):
         example="z",
     )
 
+    phases: Annotated[int, Field(ge=1, le=1000)] = Key(
+        1,
+        "phase averages of a flow with the period phases * interval: samples that are so many apart"
+        " are averaged together",
+    )
+
     @model_validator(mode="after")
     def _suits_averages(self) -> Self:
         if self.times is not None:
             raise ValueError("averages have an interval, no times")
-        if self.batch is not None and self.batch < 2 * self.interval:
+        if self.batch is not None and self.batch < 2 * self.period * (1 - 1e-9):
+            what = "interval" if self.phases == 1 else "period, phases * interval,"
             raise ValueError(
                 f"batch = {self.batch:g} is too short for interval = {self.interval:g}; accepted:"
-                " twice the interval or more"
+                f" twice the {what} or more"
             )
         given = [key for key in ("plane", "line", "points", "box") if getattr(self, key)]
         if self.profile is not None and (given or self.stride_xyz != (1, 1, 1)):
@@ -325,9 +332,16 @@ class AveragesOutput(FieldsOutput):
         return f"{super().stem}{'-profile' if self.profile else ''}-average"
 
     @property
+    def period(self) -> float:
+        """Time between two samples of one average."""
+        return self.phases * self.interval
+
+    @property
     def identity(self) -> str:
         """What tells whether sums of before may go on: what is averaged, and how."""
         how = self.model_dump(mode="json", exclude={"precision", "format", "file", "interval"})
+        if self.phases == 1:
+            del how["phases"]
         return json.dumps(how, sort_keys=True)
 
 

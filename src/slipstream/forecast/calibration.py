@@ -11,9 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -21,7 +20,6 @@ from rich.console import Console
 from slipstream import mpi_launch
 from slipstream.argument_checks import check_folder_of
 from slipstream.array_types import Comm, Communicator
-from slipstream.case import AdvectionCase, Case, LatticeCase, SpectralCase, make_case
 from slipstream.case.table import Table
 from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_first_rank, own, together
@@ -29,7 +27,7 @@ from slipstream.device import Device, open_device
 from slipstream.device.device_choice import home_of
 from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import node_numbers
-from slipstream.forecast.machine_description import Family, Machine
+from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.measured_rates import (
     ExchangeTimer,
     bus_rates,
@@ -37,27 +35,10 @@ from slipstream.forecast.measured_rates import (
     storage_rates,
     usable_transports,
 )
-from slipstream.forecast.noted_lattice import lattice_counter
-from slipstream.forecast.noted_steps import advection_counts, spectral_counts
-from slipstream.forecast.step_price import StepCounts
+from slipstream.forecast.step_rates import cache_rates, step_rates
 from slipstream.io.durable_files import errors_name
 from slipstream.report.number_text import counted
-from slipstream.schedule import commit
-from slipstream.simulation import make_simulation
-from slipstream.tuner import medians
 
-# Points along an axis of the steps that are timed, and of one that takes little but its launches.
-_POINTS = {
-    "cpu": {"spectral": 96, "lattice": 96, "advection": 192},
-    "gpu": {"spectral": 512, "lattice": 320, "advection": 420},
-}
-_FEW_POINTS = 8
-# The key of each family's share.
-_SHARES: dict[Family, str] = {
-    "spectral": "share_of_bound",
-    "lattice": "lattice_share",
-    "advection": "advection_share",
-}
 _REPETITIONS = 5
 # Rates of which the median of some rounds is taken, and by which factor rounds may differ in it.
 _ROUNDS, _STEADY = 3, 1.5
@@ -128,7 +109,9 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
             **_in_node(device, comm, copy, steady),
         },
     }
-    description["device"] |= _steps(device, comm, Machine.model_validate(description))
+    for measure in (cache_rates, step_rates):
+        found = measure(device, comm, Machine.model_validate(description))
+        description["device"] |= {name: _rounded(value) for name, value in found.items()}
     if comm is not None and of_node < ranks:
         description["network"] = _network(device, comm, of_node)
     if folder is not None:
@@ -139,7 +122,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
 
     def write() -> None:
         with errors_name(path):
-            path.write_text(to_toml(description), encoding="utf-8")
+            path.write_text(to_toml(machine.model_dump(exclude_unset=True)), encoding="utf-8")
 
     on_first_rank(comm, write)
     return machine
@@ -169,7 +152,7 @@ def _assumed(machine: Machine) -> list[str]:
         f"{name}.{key} = {value:g}"
         for name, table in tables.items()
         for key, value in table
-        if key not in table.model_fields_set and value is not None
+        if key not in table.model_fields_set and isinstance(value, float)
     ]
 
 
@@ -186,64 +169,8 @@ def _least(comm: Comm, value: float) -> float:
     return value if comm is None else min(comm.allgather(value))
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")
-
-
-def _steps(device: Device, comm: Comm, machine: Machine) -> dict[str, float]:
-    """Return the share of its bound that a rank's step of each family reaches, and launches."""
-    copy, points = 1e9 * machine.device.copy_gb_per_s, _POINTS[device.processor]
-    alone = machine.model_copy(update={"devices_per_node": 1})
-    found = {}
-    for family, key in _SHARES.items():
-        counts, seconds = _timed_step(family, points[family], device, alone)
-        found[key] = _least(comm, min(1.0, counts.memory_bytes / copy / seconds))
-    counts, seconds = _timed_step("spectral", _FEW_POINTS, device, alone)
-    passes = counts.memory_bytes / (copy * found["share_of_bound"])
-    found["launch_us"] = _least(comm, 1e6 * max(0.0, seconds - passes) / counts.launches)
-    return {key: _rounded(value) for key, value in found.items()}
-
-
-def _timed_step(
-    family: Family, points: int, device: Device, machine: Machine
-) -> tuple[StepCounts, float]:
-    """Return what a step of one rank moves, and the seconds that it takes."""
-    case = case_of_family(family, points)
-    simulation: Any = make_simulation(case, None, device)
-    simulation.prepare()
-    steps = 1
-    if isinstance(case, SpectralCase):
-        counts = spectral_counts(case, machine, 1)
-        simulation.flow.set_step_size(1e-6)
-        step = commit(simulation.flow.record_step(), case.run.schedule).run
-    elif isinstance(case, LatticeCase):
-        counts, steps = lattice_counter(case, machine)(1), 2
-        step = partial(simulation.flow.advance, steps)
-    else:
-        counts = advection_counts(cast(AdvectionCase, case), machine, 1)
-        step = partial(simulation.advance, simulation.step_size())
-    return counts, medians(device, {"step": step}, _REPETITIONS)["step"] / steps
-
-
-def case_of_family(family: Family, points: int) -> Case:
-    """Return a case of so many points along each axis; what moves in it does not matter."""
-    if family == "lattice":
-        image = {
-            "sample": "sandstone",
-            "shape": [points] * 3,
-            "porosity": 0.3,
-            "radius": max(2, points // 12),
-        }
-        return make_case("lattice", image=image, time={"end": 10**6})
-    if family == "advection":
-        return make_case("advection", grid={"points": points}, time={"end": 1e3})
-    return make_case(
-        "spectral",
-        grid={"points": points},
-        equation={"viscosity": 1e-3},
-        initial={"flow": "formula"},
-        time={"end": 1.0, "step": 1e-6},
-    )
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.3g}") if isinstance(value, float) else [_rounded(one) for one in value]
 
 
 def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, float]:

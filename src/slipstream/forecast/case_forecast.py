@@ -106,7 +106,7 @@ def forecast(
             f"run.device is {asked!r}, but devices of {machine.title} are {kind.upper()}s"
             " (device.kind); leave it out, or take the description of another machine"
         )
-    count_step = _counter(case, machine)
+    count_step = step_counter(case, machine)
     steps = steps or _steps(case)
     found: list[Forecast] = []
     reference: float | None = None
@@ -181,7 +181,7 @@ def _writing(outputs: Mapping[str, OutputForecast]) -> float | None:
     return total
 
 
-def _counter(case: Case, machine: Machine) -> Callable[[int], StepCounts]:
+def step_counter(case: Case, machine: Machine) -> Callable[[int], StepCounts]:
     """Return what counts a step of a case on so many ranks."""
     if isinstance(case, SpectralCase):
         return lambda ranks: spectral_counts(case, machine, ranks)

@@ -24,9 +24,14 @@ from slipstream.errors import InputError
 from slipstream.printable_text import shown
 from slipstream.shipped_files import shipped_folder
 
-Family = Literal["spectral", "lattice", "advection"]
+Family = Literal["spectral", "transform", "lattice", "advection"]
 _Share = Annotated[float, Field(gt=0, le=1)]
-_Rates = Annotated[tuple[Positive, ...], BeforeValidator(as_tuple), Field(min_length=1)]
+_Curve = Annotated[tuple[Positive, ...], BeforeValidator(as_tuple)]
+_Rates = Annotated[_Curve, Field(min_length=1)]
+
+
+def _are_a_curve(sizes: tuple[float, ...], rates: tuple[float, ...]) -> bool:
+    return len(sizes) == len(rates) and list(sizes) == sorted(set(sizes))
 
 
 class Processor(Table):
@@ -42,11 +47,23 @@ class Processor(Table):
         Its memory.
     copy_gb_per_s : float
         Bytes that a copy in its memory reads and writes together, per second.
-    share_of_bound, lattice_share, advection_share : float
-        Which share of that the passes of a step reach: of a spectral one, and of the other
-        families.
+    share_of_bound, transform_share, lattice_share, advection_share : float
+        Which share of that the passes of a step reach whose arrays are much larger than caches: of
+        a spectral one, of a transform alone, and of the other families.
+    cache_mib, cache_gb_per_s : tuple of float
+        The same rate as `copy_gb_per_s` where all that is copied is so small; straight lines over
+        the logarithm of the size in between, and `copy_gb_per_s` beyond. Empty if unknown.
+    spectral_cached_gb_per_s, transform_cached_gb_per_s, lattice_cached_gb_per_s,
+    advection_cached_gb_per_s : float or None
+        What the passes of a step move per second while all of it is in cache, and arithmetic alone
+        takes time. None if unknown: then caches do not count.
     launch_us : float
         Microseconds that an operation takes, one after the other, however little it moves.
+    issue_us : float or None
+        The same in steps with messages of the host, whose operations the interpreter starts one by
+        one; as `launch_us` if None.
+    step_us : float
+        Microseconds that the interpreter takes to start a step.
     is_tried : bool
         Whether Slipstream has run on this kind of processor.
     """
@@ -56,15 +73,69 @@ class Processor(Table):
     memory_gib: Positive
     copy_gb_per_s: Positive
     share_of_bound: _Share = 0.75
+    transform_share: _Share = 0.75
     lattice_share: _Share = 0.85
     advection_share: _Share = 0.85
+    cache_mib: _Curve = ()
+    cache_gb_per_s: _Curve = ()
+    spectral_cached_gb_per_s: Positive | None = None
+    transform_cached_gb_per_s: Positive | None = None
+    lattice_cached_gb_per_s: Positive | None = None
+    advection_cached_gb_per_s: Positive | None = None
     launch_us: Annotated[float, Field(ge=0)] = 2.0
+    issue_us: Annotated[float, Field(ge=0)] | None = None
+    step_us: Annotated[float, Field(ge=0)] = 0.0
     is_tried: bool = True
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> Self:
+        if not _are_a_curve(self.cache_mib, self.cache_gb_per_s):
+            raise ValueError("cache_mib must grow, with a rate of cache_gb_per_s for each of them")
+        return self
+
+    def missed(self, working_set: float | None) -> float:
+        """Return which share of what a step moves comes from beyond the caches, by its arrays.
+
+        It is that of a copy: the time that it takes more than the fastest, as a share of what a
+        large one takes more.
+        """
+        if not self.cache_mib or working_set is None or working_set >= self.cache_mib[-1] * 2**20:
+            return 1.0
+        fastest, slowest = 1 / max(self.cache_gb_per_s), 1 / self.copy_gb_per_s
+        size = math.log(max(working_set, 1.0) / 2**20)
+        taken = float(np.interp(size, np.log(self.cache_mib), np.divide(1, self.cache_gb_per_s)))
+        return min(1.0, max(0.0, (taken - fastest) / (slowest - fastest)))
+
+    def pass_seconds(
+        self, family: Family, moved: float, working_set: float | None, work: float
+    ) -> float:
+        """Return how long the passes of a family take to move so much, of arrays so large.
+
+        Arithmetic takes its time in any case, and what comes from beyond the caches adds to it;
+        `work` is what would move if no pass took several steps at once.
+        """
+        beyond = 1 / (1e9 * self.copy_gb_per_s * self.share(family))
+        rate = self.cached(family)
+        if rate is None:
+            return moved * beyond
+        return work / rate + self.missed(working_set) * moved * max(0.0, beyond - 1 / rate)
+
+    def cached(self, family: Family) -> float | None:
+        """Return the bytes per second of the passes of a family whose arrays are in cache."""
+        rates = {
+            "spectral": self.spectral_cached_gb_per_s,
+            "transform": self.transform_cached_gb_per_s,
+            "lattice": self.lattice_cached_gb_per_s,
+            "advection": self.advection_cached_gb_per_s,
+        }
+        rate = rates[family]
+        return None if rate is None else 1e9 * rate
 
     def share(self, family: Family) -> float:
         """Return which share of the bound the steps of a family reach."""
         shares = {
             "spectral": self.share_of_bound,
+            "transform": self.transform_share,
             "lattice": self.lattice_share,
             "advection": self.advection_share,
         }
@@ -137,8 +208,7 @@ class Network(Table):
 
     @model_validator(mode="after")
     def _is_a_curve(self) -> Self:
-        sizes = self.message_bytes
-        if len(sizes) != len(self.node_gb_per_s) or list(sizes) != sorted(set(sizes)):
+        if not _are_a_curve(self.message_bytes, self.node_gb_per_s):
             raise ValueError(
                 "message_bytes must grow, with a rate of node_gb_per_s for each of them"
             )

@@ -13,6 +13,7 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace
 from slipstream.exchange.noting_transport import noting_grid, noting_transport
+from slipstream.fft.noted_transform import noted_transform
 from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.step_price import (
     NotedSteps,
@@ -79,6 +80,15 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     overlap = case.run.schedule == "overlap"
     outputs = _outputs(described)
     return NotedSteps("spectral", [graph], place, placement.need(), overlap, outputs)
+
+
+def transform_counts(shape: tuple[int, int, int], machine: Machine, ranks: int) -> StepCounts:
+    """Return what a transform of slabs of real points moves on so many ranks of a machine."""
+    place = RankPlace(0, ranks, min(ranks, machine.devices_per_node))
+    device = noting_device(machine, ranks)
+    transport = noting_transport("auto", place, device)
+    graph = noted_transform(device, place, shape, "auto", transport, layout="slab")
+    return counts_of(NotedSteps("transform", [graph], place, 0.0, is_overlapped=True), machine)
 
 
 def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) -> float:

@@ -12,8 +12,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
+from numpy.lib.array_utils import byte_bounds
+
 from slipstream.decomposition import Box
-from slipstream.device.noting_device import NotingDevice
+from slipstream.device.noting_device import DEVICE, HOST, NotingDevice, place_of
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace
 from slipstream.forecast.machine_description import Family, Machine
@@ -51,7 +53,7 @@ class StepCounts(StepTraffic):
 
     Attributes
     ----------
-    family : {"spectral", "lattice", "advection"}
+    family : {"spectral", "transform", "lattice", "advection"}
         Whose passes over memory they are.
     ranks : int
         How many ranks there are.
@@ -61,6 +63,13 @@ class StepCounts(StepTraffic):
         What it keeps, on the device or on the host.
     is_overlapped : bool
         Whether passes, copies and messages go on at the same time.
+    working_set : float or None
+        The bytes of the arrays that its passes access; None where caches of the machine are
+        unknown.
+    starts : float
+        How many graphs are started for a step: less than one if a graph has several.
+    is_issued : bool
+        Whether the interpreter starts each operation, since messages of the host come in between.
     remark : str
         What is to be known of these numbers, if they are not counted from the whole plan.
     outputs : mapping of str to OutputSize
@@ -73,6 +82,9 @@ class StepCounts(StepTraffic):
     devices_of_rank: int
     fields_bytes: float
     is_overlapped: bool
+    working_set: float | None = None
+    starts: float = 1.0
+    is_issued: bool = False
     remark: str = ""
     outputs: Mapping[str, OutputSize] = field(default_factory=dict)
 
@@ -110,6 +122,8 @@ def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
         devices_of_rank=1,
         fields_bytes=noted.fields_bytes,
         is_overlapped=noted.is_overlapped,
+        starts=1 / noted.steps_of_graph,
+        is_issued=any(node.transfer for node in noted.nodes),
         remark=noted.remark,
         outputs=noted.outputs,
     )
@@ -118,12 +132,37 @@ def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
     if machine.device.kind == "cpu":
         counts.memory_bytes, counts.host_bytes = counts.memory_bytes + counts.host_bytes, 0.0
         counts.launches = counts.host_calls
+    if machine.device.cache_mib:
+        counts.working_set = _accessed_bytes(noted.graphs, machine.device.kind)
     for one in fields(StepTraffic):
         if one.name == "sent_in":
             counts.sent_in = {size: sent / steps for size, sent in counts.sent_in.items()}
         elif one.name not in ("is_from_host", "message_bytes"):
             setattr(counts, one.name, getattr(counts, one.name) / steps)
     return counts
+
+
+def _accessed_bytes(graphs: Sequence[StepGraph], kind: str) -> float:
+    """Return the bytes of all that graphs access in the memory of their device, each once.
+
+    A pass over pores names no array that it reads: it reads each of its bytes once.
+    """
+    wanted = HOST if kind == "cpu" else DEVICE
+    ranges = sorted(
+        byte_bounds(one)
+        for graph in graphs
+        for node in graph.nodes
+        for one in (*node.reads, *node.writes)
+        if one.size and place_of(one) == wanted
+    )
+    total, reached = 0.0, 0
+    for low, high in ranges:
+        total += max(0, high - max(low, reached))
+        reached = max(reached, high)
+    return total + max(
+        sum(node.moves[0] for node in graph.nodes if node.moves and not node.reads)
+        for graph in graphs
+    )
 
 
 def noting_device(machine: Machine, ranks: int) -> NotingDevice:
@@ -179,7 +218,6 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
     """Return how long a step takes that moves so much."""
     ranks, devices = counts.ranks_of_node, counts.devices_of_rank
     nodes = -(-counts.ranks // ranks)
-    passes = machine.device.copy_gb_per_s * 1e9 * machine.device.share(counts.family) * devices
     one_way = max(counts.bus_in_bytes, counts.bus_out_bytes)
     both_ways = counts.bus_in_bytes + counts.bus_out_bytes
     bus = max(
@@ -202,8 +240,12 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
         if counts.relayed_bytes:
             network += counts.relayed_bytes / (node.host_gb_per_s * 1e9)
             network += 2 * node.latency_us * 1e-6 * counts.exchanges
-    memory = counts.memory_bytes / passes
-    launches = 1e-6 * machine.device.launch_us * counts.launches / devices
+    device, moved = machine.device, counts.memory_bytes / devices
+    memory = device.pass_seconds(counts.family, moved, counts.working_set, moved / counts.starts)
+    each = device.launch_us
+    if counts.is_issued and device.issue_us is not None:
+        each = device.issue_us
+    launches = 1e-6 * (each * counts.launches / devices + device.step_us * counts.starts)
     # What all devices of a node copy at once is what the host's memory allows.
     host = ranks * counts.host_bytes / (machine.bus.node_gb_per_s * 1e9)
     reach = node.host_gb_per_s if counts.is_from_host else node.gb_per_s * devices

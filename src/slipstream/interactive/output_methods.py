@@ -285,6 +285,7 @@ class OutputMethods:
         times: Any = None,
         batch: float | None = None,
         profile: str | None = None,
+        phases: int = 1,
         plane: Place | None = None,
         line: Place | None = None,
         points: Any = None,
@@ -314,6 +315,9 @@ class OutputMethods:
         profile : {"x", "y", "z"}, optional
             Only along this axis: each sample is the mean over the other two; not with plane, line,
             points, box and stride.
+        phases : int
+            Phase averages of a flow with the period phases * interval: samples that are so many
+            apart are averaged together.
         plane : (axis, position), optional
             Only the plane of points across an axis that is nearest to a position.
         line : (axis, (a, b)), optional
@@ -344,10 +348,13 @@ class OutputMethods:
             occasions = checked_occasions(every, steps, times, solver.time, solver.step)
             if every is None and batch is None:
                 raise InputError("average: batch is needed with steps and times; accepted: a time")
+            if every is None and plain_value(phases) != 1:
+                raise InputError("average: phases need every; accepted: the time between samples")
             # Where steps or times say when, any interval that suits the batch.
             half = float(plain_value(batch)) / 2 if is_finite(plain_value(batch)) else 1.0
             given = _points_asked(plane, line, points, box, stride)
             given |= {"batch": plain_value(batch), "profile": profile}
+            given["phases"] = plain_value(phases)
             given["interval"] = half if every is None else plain_value(every)
             given["of"] = {name: _text(one) for name, one in quantities.items()}
             settings = validated(AveragesOutput, given, "average")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from slipstream.output.formats import SampledArray
 from slipstream.output.regions import (
     ProfileSampling,
 )
+from slipstream.simulation.point_values import PointValues
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.time_averages import RunningAverage
 
@@ -54,16 +56,30 @@ class ChosenAverages(ChosenFields):
             raise InputError(f"{where}.since: is {self.start:g}; accepted: less than time.end")
         self.batch = settings.batch or self._usual_batch(end)
         shape = self._sampling.points.boxes[simulation.rank].shape
-        self._sums = {
-            name: RunningAverage((len(one.suffixes), *shape), self.batch, self.start)
-            for name, one in self._values.items()
-        }
+        # By the names of averages, which are those of values but for the phase.
+        self._sums: dict[str, RunningAverage] = {}
+        self._averaged: dict[str, PointValues] = {}
+        for name, one in self._values.items():
+            for phase in range(settings.phases):
+                own, begin = self._name(name, phase), self._begin(phase)
+                self._averaged[own] = one
+                sums = RunningAverage((len(one.suffixes), *shape), self.batch, begin)
+                self._sums[own] = sums
         # Mean squares within the planes of a profile, about their mean.
         self._spread = {name: np.zeros_like(one.mean) for name, one in self._sums.items()}
         self._is_profile = isinstance(self._sampling, ProfileSampling)
 
+    def _name(self, name: str, phase: int) -> str:
+        phases = self.settings.phases
+        return name if phases == 1 else f"{name}_phase_{phase:0{len(str(phases - 1))}d}"
+
+    def _begin(self, phase: int) -> float:
+        """Return the time from which the first sample of a phase counts: a period before it."""
+        settings = self.settings
+        return self.start + ((phase or settings.phases) - settings.phases) * settings.interval
+
     def _usual_batch(self, end: float) -> float:
-        interval = self.settings.interval
+        interval = self.settings.period
         if end >= _NO_END or end <= self.start:
             return _USUAL_BATCH * interval
         return max(2, math.ceil((end - self.start) / interval / _BATCHES * (1 - 1e-9))) * interval
@@ -71,8 +87,9 @@ class ChosenAverages(ChosenFields):
     def begin_at(self, time: float) -> None:
         """Begin at a time, without any samples."""
         self.start = time
-        for name, sums in self._sums.items():
-            self._sums[name] = RunningAverage(sums.mean.shape, self.batch, time)
+        for place, (name, sums) in enumerate(self._sums.items()):
+            begin = self._begin(place % self.settings.phases)
+            self._sums[name] = RunningAverage(sums.mean.shape, self.batch, begin)
             self._spread[name][...] = 0
 
     @property
@@ -83,11 +100,13 @@ class ChosenAverages(ChosenFields):
     @property
     def last(self) -> float:
         """Time of the last sample, or of the start."""
-        return next(iter(self._sums.values())).last
+        return max(one.last for one in self._sums.values())
 
     def statistic(self, name: str, kind: str) -> np.ndarray:
         """Return the mean, the fluctuation or the error of this rank's part, component first."""
         sums = self._sums[name]
+        if self.settings.phases > 1 and not sums.samples:
+            return np.full(sums.mean.shape, np.nan)
         if kind == "mean":
             return sums.mean
         if kind == "fluctuation":
@@ -107,17 +126,19 @@ class ChosenAverages(ChosenFields):
     @property
     def samples(self) -> int:
         """How many samples there have been."""
-        return next(iter(self._sums.values())).samples
+        first = itertools.islice(self._sums.values(), self.settings.phases)
+        return sum(one.samples for one in first)
 
     def sample(self) -> None:
         """Add the present state, which counts for the time since the last sample. Collective."""
-        time = self._simulation.time
-        weight = time - self.last
-        if weight <= 1e-9 * self.settings.interval:
+        time, interval = self._simulation.time, self.settings.interval
+        if time - self.last <= 1e-9 * interval:
             return
+        phase = round((time - self.start) / interval) % self.settings.phases
         for name, values in self._values.items():
-            sums, spread = self._sums[name], self._spread[name]
-            parts = []
+            own = self._name(name, phase)
+            sums, spread = self._sums[own], self._spread[own]
+            weight, parts = time - sums.last, []
             for low in range(0, len(values.suffixes), 3):
                 taken = self._sampling.take(values, slice(low, low + 3), np.dtype(float))
                 if self._is_profile:
@@ -153,12 +174,13 @@ class ChosenAverages(ChosenFields):
         dtype = np.dtype(self.settings.precision or "float64")
         return [
             SampledArray(f"{name}_{end}", one.suffixes, dtype, text.format(one.long_name), one.unit)
-            for name, one in self._values.items()
+            for name, one in self._averaged.items()
             for end, text in texts.items()
         ]
 
     def _attributes(self) -> dict[str, Any]:
-        return {"since": self.start, "interval": self.settings.interval, "batch": self.batch}
+        found = {"since": self.start, "interval": self.settings.interval, "batch": self.batch}
+        return found | ({"phases": self.settings.phases} if self.settings.phases > 1 else {})
 
     def _part(self, array: SampledArray, components: slice) -> np.ndarray:
         name, _, end = array.name.rpartition("_")
@@ -169,6 +191,9 @@ class ChosenAverages(ChosenFields):
         """Write the averages so far, and warn of errors that are not to be trusted. Collective."""
         super().write()
         for name, sums in self._sums.items():
+            if not sums.samples:
+                self._simulation.warn([f"{self.where}: {name} has no samples yet"])
+                continue
             own = [float(np.nansum(one)) for one in (sums.variance, sums.variance_of_mean)]
             variances = sum_over_ranks(self._simulation.comm, np.array(own))
             doubts = sums.doubts(*map(float, variances))
@@ -186,7 +211,7 @@ class ChosenAverages(ChosenFields):
             yield self._kept(f"{name}.numbers", numbers.shape, (0,), numbers, simulation.rank == 0)
             parts = {**sums.arrays, **({"spread": self._spread[name]} if self._is_profile else {})}
             for part, values in parts.items():
-                for number, suffix in enumerate(self._values[name].suffixes):
+                for number, suffix in enumerate(self._averaged[name].suffixes):
                     yield self._kept(
                         f"{name}{suffix}.{part}",
                         points.shape,
@@ -221,6 +246,7 @@ class ChosenAverages(ChosenFields):
                 problem = self._read(state, name)
                 if problem:
                     return problem
+            self.start = max(one.start for one in self._sums.values())
             return ""
 
         found = on_every_rank(self._simulation.comm, read)
@@ -237,7 +263,7 @@ class ChosenAverages(ChosenFields):
         if mark != self._mark() or len(numbers) != len(sums.numbers):
             return "it is not what was averaged before"
         box = points.boxes[self._simulation.rank]
-        suffixes = self._values[name].suffixes
+        suffixes = self._averaged[name].suffixes
         parts = {**sums.arrays, **({"spread": self._spread[name]} if self._is_profile else {})}
         for part, values in parts.items():
             for number, suffix in enumerate(suffixes):
@@ -248,5 +274,5 @@ class ChosenAverages(ChosenFields):
                     values[number] = state.read(array, box.start, box.shape)
         sums.numbers = np.array(numbers)
         sums.batch_length, sums.start = batch, start
-        self.batch, self.start = batch, start
+        self.batch = batch
         return ""

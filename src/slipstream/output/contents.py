@@ -190,7 +190,7 @@ class ChosenFields(Chosen):
         """Return the description of the files as a whole."""
         return {}
 
-    def settings_in(self, case: Case) -> FieldsOutput | None:
+    def settings_in(self, case: Case) -> FieldsOutput | DensitiesOutput | None:
         """Return what another case asked for under the same name, or None."""
         key = self.settings.stem, self.settings.kind
         return next((one for one in case.output.fields if (one.stem, one.kind) == key), None)

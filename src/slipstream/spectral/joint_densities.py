@@ -151,8 +151,8 @@ class JointDensity:
             for place in range(others):
                 if scales[place] != 0:
                     total[1 + place] += own[1 + place] / scales[place]
-        inner = tuple(slice(1, -1) for _ in bins)
-        points, *means = sum_over_ranks(simulation.comm, total).reshape(-1, *bins)[(..., *inner)]
+        inner: Any = (slice(None), *(slice(1, -1) for _ in bins))
+        points, *means = sum_over_ranks(simulation.comm, total).reshape(-1, *bins)[inner]
         density = points / (math.prod(widths) * math.prod(flow.problem.geometry.shape))
         with np.errstate(invalid="ignore"):
             return [density, *(np.where(points > 0, one / points, np.nan) for one in means)]

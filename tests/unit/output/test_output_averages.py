@@ -116,6 +116,7 @@ def test_averages_are_those_of_snapshots(tmp_path):
       { of = "velocity", interval = 0.1, since = 0.4, batch = 0.2, file = "later" },
       { of = "velocity", interval = 0.05, profile = "z", file = "profile" },
       { of = { uv = "velocity_x * velocity_y" }, interval = 0.05, stride = 2, file = "uv" },
+      { of = "velocity", interval = 0.05, phases = 4, batch = 0.4, file = "phases" },
     """
     run(tmp_path, averages)
     snapshots = stored(tmp_path, "snapshots")
@@ -131,6 +132,16 @@ def test_averages_are_those_of_snapshots(tmp_path):
         np.testing.assert_allclose(whole[f"velocity_error_{axis}"], error, atol=1e-14)
     assert whole.time == pytest.approx(0.8)
     assert whole.velocity_mean_x.attrs["long_name"].startswith("time average of ")
+
+    phases = stored(tmp_path, "phases").isel(time=0)
+    for phase in range(4):
+        # Times that are a period of 0.2 apart.
+        values = snapshots.velocity_x.values[1:][(phase - 1) % 4 :: 4]
+        mean, fluctuation = (
+            phases[f"velocity_phase_{phase}_{kind}_x"] for kind in ("mean", "fluctuation")
+        )
+        np.testing.assert_allclose(mean, values.mean(0), atol=1e-15)
+        np.testing.assert_allclose(fluctuation, values.std(0), atol=1e-14)
 
     # What is found out at the end is said, and kept.
     said = "output.averages[2]: velocity: 2 batches of 0.2 only: errors are rough"
@@ -225,6 +236,10 @@ def test_from_python_into_a_folder(tmp_path):
     ("averages", "message"),
     [
         ('{ of = "velocity" }', r"averages\[1\].interval: is required"),
+        (
+            '{ of = "velocity", interval = 0.05, phases = 4, batch = 0.2 }',
+            r"averages\[1\]: .*accepted: twice the period, phases \* interval, or more",
+        ),
         ('{ of = "velocity", interval = 0.1, times = [1] }', "interval and times exclude"),
         ('{ of = "velocity", interval = 0.1, batch = 0.1 }', "twice the interval or more"),
         ('{ of = "velocity", interval = 0.1, profile = "r" }', r"\.profile: .*accepted: x, y"),
@@ -246,6 +261,20 @@ def test_what_is_not_accepted_is_one_line(tmp_path, averages, message):
 def test_what_has_no_mean_ends_the_run(tmp_path):
     with pytest.raises(RunError, match="no number at t = 0.1, so it has no average"):
         run(tmp_path, '{ of = "exp(2000 + velocity_x)", interval = 0.1, file = "none" }')
+
+
+def test_phase_averages_go_on(tmp_path):
+    averages = (
+        '{ of = "velocity_x", interval = 0.05, phases = 3, batch = 0.3, profile = "z",'
+        ' file = "mean" }'
+    )
+    run(tmp_path / "whole", averages)
+    run(tmp_path / "parts", averages, "time.end=0.4")
+    ss.open(tmp_path / "parts").resume({"time.end": 0.8})
+    whole, parts = (stored(tmp_path / name, "mean") for name in ("whole", "parts"))
+    assert set(whole) == set(parts) and len(whole) == 9
+    for name, values in whole.items():
+        np.testing.assert_array_equal(values[-1], parts[name][-1])
 
 
 # -- from Python, without a folder --------------------------------------------------------------
