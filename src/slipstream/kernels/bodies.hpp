@@ -107,13 +107,14 @@ KERNEL masks_of_distances(Real* RESTRICT mask, Index rows, Index nx, double widt
 
 // Set the modes of FIELDS fields to what comes back of the points, the vector at VECTOR without its gradient. Fields
 // that are not TAKEN stay. Outside of the sphere of modes that is kept nothing is set. With HOLDS the mean of the
-// vector becomes `means`, and what it would have been goes to `held`. gains[z][y] is what the energy of a row gains.
+// vector becomes `means`, and what it would have been goes to `held`. gains[z][y] is what the energy of a row
+// gains, to which ACTIVE fields belong.
 KERNEL take_penalised(const Complex* RESTRICT products, Complex* RESTRICT state, const Real* RESTRICT wavenumbers,
                       const double* RESTRICT parameters, const double* RESTRICT means, double* RESTRICT held,
                       double* RESTRICT gains, Index nz, Index ny, Index nx, Index row_size, Index low, Index gap,
                       Index product_field, Index product_plane, Index product_row, Index state_field, Index plane,
                       Index first_x, Index all_x, Index first_y, Index all_y, double scale) {
-  constexpr bool taken[] = TAKEN;
+  constexpr bool taken[] = TAKEN, active[] = ACTIVE;
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
     const Real kz = wavenumbers[all_x + all_y + z], ky = wavenumbers[all_x + first_y + y];
@@ -141,7 +142,7 @@ KERNEL take_penalised(const Complex* RESTRICT products, Complex* RESTRICT state,
         if (!taken[i] || outside) continue;
         Complex* RESTRICT s = state + at + c + i * state_field;
         const double re = own[i].re, im = own[i].im, a = s->re, b = s->im;
-        gain += weight * ((re - a) * (re + a) + (im - b) * (im + b));
+        gain += (active[i] ? weight : 0) * ((re - a) * (re + a) + (im - b) * (im + b));
         *s = own[i];
       }
     }

@@ -357,6 +357,7 @@ class Bodies:
         flow = self._flow
         problem = flow.problem
         taken = ["true" if one in self._taken else "false" for one in self._fields]
+        active = ["true" if one < problem.model.active else "false" for one in self._fields]
         spherical = problem.dealiasing.is_spherical
         constants = {
             "REAL": flow.real,
@@ -364,6 +365,7 @@ class Bodies:
             "FIELDS": len(self._fields),
             "VECTOR": self._vector,
             "TAKEN": "{" + ", ".join(taken) + "}",
+            "ACTIVE": "{" + ", ".join(active) + "}",
             "HOLDS": "true" if self.holds else "false",
             "SPHERE": len(problem.numbers) if spherical else -1,
         }
@@ -552,6 +554,11 @@ class Bodies:
         force = row[self._vector : self._vector + 3]
         scalars = [row[one - self._fields.start] for one in self._scalars]
         return [float(one) for one in (*force, *row[-3:], *scalars)]
+
+    def fields(self) -> list[str]:
+        """Return the names of fields that bodies set: their own budgets would not close."""
+        unknowns = self._flow.problem.model.unknowns
+        return list(dict.fromkeys(unknowns[one].field for one in self._taken))
 
     def labels(self) -> dict[str, str]:
         """Return the long names of columns."""

@@ -51,6 +51,7 @@ class EnergyBudget:
             energy = row.get(f"{prefix}energy", row["energy"])  # that of an only field
             dissipation = row[f"{prefix}dissipation"]
             gains = [f"{prefix}driving", f"{prefix}injection", *names]
+            gains += ["bodies_power"] * (not prefix)
             gain = sum(row.get(name, 0.0) for name in gains)
             residual = row.get(f"{prefix}{_RESIDUALS[bool(prefix)]}", math.nan)
             balance = row["time"], energy, dissipation, dissipation - gain

@@ -208,7 +208,11 @@ class SpectralSimulation(Simulation):
         if not self.case.bodies:
             return None
         bodies = Bodies(self.case.bodies, self.case.forcing, self.flow, self.comm)
-        self.needs_earlier = self.needs_earlier | {"injection", *bodies.labels()}
+        self.needs_earlier = self.needs_earlier | {
+            "injection",
+            *(f"{name}_injection" for name in bodies.fields()),
+            *bodies.labels(),
+        }
         return bodies
 
     def _record(self) -> None:
@@ -696,8 +700,11 @@ class SpectralSimulation(Simulation):
         if self._bodies is not None:
             columns, of_bodies, held = self._bodies.measured()
             if powers is not None and velocity is not None:
-                powers[velocity.name] = powers.get(velocity.name, 0.0) + held
+                powers = {**powers, velocity.name: powers.get(velocity.name, 0.0) + held}
         found = self._budget.update(self.time, squares, vectors, means, powers, motion, of_bodies)
+        if self._bodies is not None:
+            for name in self._bodies.fields():
+                found.pop(f"{name}_residual", None)
         names = (*LARGE, *SMALL[bool(self._flat_axis)])
         self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))

@@ -164,7 +164,7 @@ def ask_for_particles(flow):
     """Ask for what steps of both kinds of particles, and their values, need on one rank."""
     heavy = {"name": "heavy", "kind": "inertial", "response_time": 0.1}
     particles = Particles([ParticleSet(number=4), ParticleSet(number=4, **heavy)], flow, None, None)
-    particles.record(StepGraph(flow.device))
+    flow.record_step()
     particles.begin()
 
 

@@ -14,13 +14,7 @@ from slipstream.interactive.settings import ForcingSettings, Setting
 from slipstream.lattice import lattice_arguments
 
 # Arguments that are tables of a case, or not in a case.
-TABLES = {
-    "initial",
-    "forcing",
-    "scalars",
-    "particles",
-    "bodies",
-    "run",
+TABLES = {"initial", "forcing", "scalars", "particles", "bodies", "run"} | {
     "output",
     "time",
     "numerics",

@@ -151,7 +151,7 @@ def test_the_mean_flow_is_kept_and_its_power_counts(device):
 
 def test_a_scalar_takes_the_value_of_the_body(device):
     body = {"shape": "sphere", "radius": 1.5, "values": {"scalar": 2.0}, "eta": 1e-4}
-    sim = made(device, body, scalars=1, diffusivity=0.1)
+    sim = made(device, body, scalars=[{"name": "scalar", "diffusivity": 0.1}])
     name = "scalar"
     sim.step(2)
     before = float(sim.fields[name][...].mean())
