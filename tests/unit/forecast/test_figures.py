@@ -7,6 +7,7 @@ but for line breaks. Every record is quoted: one that no page quotes any more is
 import functools
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -516,8 +517,27 @@ def ranks_rows():
     ]
 
 
+def forecast_rows():
+    """Return rows of forecasts that were made before anything was measured."""
+    lines = []
+    for ranks in (1, 2):
+        for one in result(f"forecast-r{ranks}-2cores")["rows"]:
+            low, middle, high = (1e3 * x for x in statistics.quantiles(one["measured"], n=4))
+            found = 1e3 * one["forecast"]
+            lines.append(
+                row(
+                    f"{one['family']} {one['points']}³, {ranks}",
+                    f"{fixed(middle)} ms",
+                    f"{fixed(low)} to {fixed(high)} ms",
+                    f"{fixed(found)} ms",
+                    percent(found / middle - 1, "+.0f").replace("-0 %", "0 %"),
+                )
+            )
+    return lines
+
+
 def scaling():
-    lines = ranks_rows()
+    lines = [*ranks_rows(), *forecast_rows()]
     machine = load_machine("h200-nvl8-ib")
     for points, ranks, seconds in (
         (512, 1, step("dns-512-r1-h200")),
