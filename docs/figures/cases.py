@@ -22,6 +22,7 @@ import slipstream as ss
 CASES = (
     "taylor-green",
     "forced",
+    "mixing",
     "stratified",
     "orszag-tang",
     "orszag-tang-flux",

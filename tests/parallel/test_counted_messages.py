@@ -13,6 +13,7 @@ from slipstream.decomposition import Box
 from slipstream.device import HostDevice
 from slipstream.device.noting_device import NotingDevice
 from slipstream.exchange import RankPlace, mpi_transport
+from slipstream.exchange.communicators import world_ranks
 from slipstream.forecast import load_machine
 from slipstream.forecast.noted_lattice import note_lattice
 from slipstream.forecast.noted_steps import note_advection, note_spectral
@@ -44,6 +45,8 @@ class CountedComm:
 
     def __init__(self, comm, sent, known):
         self._comm, self._sent, self._known = comm, sent, known
+        # Of a process grid it has some of the ranks.
+        self._ranks = world_ranks(comm)
         # A request lives as long as this: no other one may have its identity.
         self._kept = []
 
@@ -53,7 +56,7 @@ class CountedComm:
     def Send_init(self, message, peer, tag):
         request = self._comm.Send_init(message, peer, tag)
         _, count, kind = message
-        self._known[id(request)] = peer, count * kind.Get_size()
+        self._known[id(request)] = self._ranks[peer], count * kind.Get_size()
         self._kept.append(request)
         return request
 
@@ -122,6 +125,8 @@ STEPS = {
     "hd": ("time.integrator=rk2",),
     "hd, rk4": ("time.integrator=rk4",),
     "mhd, rk4": (*MHD, "time.integrator=rk4"),
+    "pencils, rk4": ("run.decomposition=pencil", "time.integrator=rk4"),
+    "pencils, serial": ("run.decomposition=pencil", "run.schedule=serial", *MHD),
     "serial": ("run.schedule=serial",),
     "single": ("numerics.precision=float32",),
     "narrow": ("numerics.wire=float32",),
@@ -153,8 +158,9 @@ def test_a_spectral_step_sends_what_is_noted_for_it(comm, sent, name):
     assert noted_messages(noted) == sent
     check_totals(noted, sent)
     assert sent
-    if name in ("hd, rk4", "mhd, rk4", "together"):
+    if name in ("hd, rk4", "mhd, rk4", "pencils, rk4", "together"):
         # All fields go to a rank in one message, twice in each substage; ranks may have no modes.
+        # On a process grid it has the same planes or the same kx.
         substages = int(case.time.integrator.removeprefix("rk"))
         to_each = Counter[int]()
         for (peer, _), count in sent.items():

@@ -72,7 +72,7 @@ def test_what_is_lost_is_said_alike_on_all_ranks(comm, device, settings):
 @pytest.fixture
 def earlier(comm, device, shared_folder):
     """Return the folder of an earlier run, and its simulation on one rank."""
-    settings = (*BOX, "equation.scalars=1", "initial.flow=random")
+    settings = (*BOX, "scalars=[{}]", "initial.flow=random")
     alone, shared = start(device, *settings), start(device, *settings, comm=comm)
     store = FieldStore(shared_folder / "fields.zarr", comm)
     store.append(0.0, shared.fields())
@@ -94,7 +94,7 @@ def test_run_begins_with_the_fields_of_an_earlier_one(comm, device, earlier, nam
     simulation = start(
         device,
         *BOX,
-        "equation.scalars=1",
+        "scalars=[{}]",
         "initial.flow=file",
         f"initial.path={folder / name}",
         comm=comm,

@@ -12,8 +12,7 @@ pytestmark = pytest.mark.several_ranks
 BOX = ("grid.points=[12, 10, 9]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 MODELS = {
     "scalar": (
-        "equation.scalars=1",
-        "equation.diffusivity=0.02",
+        "scalars=[{diffusivity=0.02}]",
         "numerics.dealiasing=phase-shift",
     ),
     "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),

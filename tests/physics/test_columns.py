@@ -25,9 +25,12 @@ def random_case(draw, model, precision):
     if draw.random() < 0.3:
         points[draw.randrange(3)] = 1
     equation = {"model": model, "viscosity": draw.choice((0.0, 0.02, 0.1))}
-    extra = {"hd": "scalars", "boussinesq": "buoyancy_frequency", "mhd": "mean_field"}[model]
-    equation[extra] = 1 if model == "hd" else draw.choice((0.0, 1.5))
-    equation["resistivity" if model == "mhd" else "diffusivity"] = draw.choice((0.0, 0.05))
+    extra, diffusivity = draw.choice((0.0, 1.5)), draw.choice((0.0, 0.05))
+    equation |= {
+        "hd": {},
+        "boussinesq": {"buoyancy_frequency": extra, "diffusivity": diffusivity},
+        "mhd": {"mean_field": extra, "resistivity": diffusivity},
+    }[model]
     if draw.random() < 0.3:
         equation |= {"viscosity_power": 2, "rotation": 0.7}
     case = {
@@ -51,6 +54,8 @@ def random_case(draw, model, precision):
             "pictures": False,
         },
     }
+    if model == "hd":
+        case["scalars"] = {"diffusivity": diffusivity, "mean_gradient": [0, 0, extra]}
     if draw.random() < 0.5:
         case["forcing"] = {"kind": "random", "shells": [1, 1], "injection": 0.3}
     return case
@@ -85,15 +90,21 @@ def expected_columns(case, calculus):
     """Return what a row and the spectrum should be, from the fields of its time."""
     model, equation = case.equation.model, case.equation.parameters
     power, nu = equation["viscosity_power"], equation["viscosity"]
-    slower = equation["resistivity" if model == "mhd" else "diffusivity"]
+    slower = equation.get("resistivity" if model == "mhd" else "diffusivity", 0.0)
     found, everything = {"energy": 0.0, "dissipation": 0.0}, 0
     for name in (*VECTORS[model], *SCALARS[model]):
         is_vector = name in VECTORS[model]
         values = calculus.vector(name) if is_vector else calculus.points[name].astype(float)[None]
         modes = calculus.modes(values)
         squares = (np.abs(modes) ** 2).sum(axis=0)
-        everything = everything + squares
         found[f"{name}_energy"] = squares.sum() / 2
+        if name == "scalar":  # passive: no part of the energy
+            own = case.scalars[0]
+            found["scalar_dissipation"] = own.diffusivity * (calculus.square * squares).sum()
+            along = own.mean_gradient[2] * calculus.points["velocity_z"] * values[0]
+            found["scalar_production"] = -along.mean(dtype=float)
+            continue
+        everything = everything + squares
         found["energy"] += squares.sum() / 2
         rate = nu if name == "velocity" else slower
         found["dissipation"] += rate * (calculus.square**power * squares).sum()
@@ -128,7 +139,7 @@ def check(case, folder, precision):
         wanted, squares = expected_columns(case, calculus)
         scale = 2 * math.sqrt(wanted["energy"] * wanted["enstrophy"])
         for name, value in wanted.items():
-            if name in row or not name.endswith("_energy"):
+            if name in row or not name.endswith(("_energy", "_production")):
                 assert row[name] == pytest.approx(value, rel=tolerance, abs=tolerance * scale), name
         curl = calculus.curl(calculus.modes(calculus.vector("velocity")))
         check_scales(case, row, calculus, tolerance)

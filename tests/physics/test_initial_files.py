@@ -19,7 +19,7 @@ FORMULAS = {
     "velocity": ["sin(y + z)", "cos(x) + 0.5*sin(2*z)", "sin(x - 2*y)"],
     "scalar": "cos(x + y - z) + 0.25",
 }
-BOX = ("equation.scalars=1", "grid.points=[8, 10, 9]", 'grid.length=["2 pi", "2 pi", "2 pi"]')
+BOX = ("scalars=[{}]", "grid.points=[8, 10, 9]", 'grid.length=["2 pi", "2 pi", "2 pi"]')
 
 
 def expected_fields(simulation):
@@ -112,7 +112,7 @@ def test_points_of_another_resolution_keep_the_modes_of_both_grids(tmp_path, poi
 
     highest = 3 if points[0] < 12 else 17
     np.savez(tmp_path / "scalar.npz", scalar=waves(points, highest))
-    settings = ("grid.points=[16, 20, 12]", "equation.scalars=1", "initial.flow=file")
+    settings = ("grid.points=[16, 20, 12]", "scalars=[{}]", "initial.flow=file")
     simulation = start("cpu", *settings, f"initial.path={tmp_path / 'scalar.npz'}")
     (field,) = (one.data for one in simulation.fields() if one.name == "scalar")
     expected = waves((12, 20, 16), highest if highest == 3 else 0)

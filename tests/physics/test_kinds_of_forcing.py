@@ -33,17 +33,23 @@ def modes_in_shells(simulation, low, high):
 # -- linear forces --------------------------------------------------------------------------------
 
 
+ALL_SHELLS, LOW, HIGH = ("", 1), (", shells = [1, 1]", 1), (", shells = [2, 3]", 0)
+
+
+# Shells are functions of the wavenumber in the model, which every integrator takes in one way, and
+# those of propagators in another.
 @pytest.mark.parametrize(
-    "numerics",
+    ("numerics", "shells", "grows"),
     [
-        ("time.integrator=rk2",),
-        ("time.integrator=rk3", "numerics.linear=all"),
-        ("time.integrator=etdrk4",),
-        ("numerics.precision=float32",),
+        (("time.integrator=rk2",), *ALL_SHELLS),
+        (("time.integrator=rk2",), *LOW),
+        (("time.integrator=rk2",), *HIGH),
+        (("time.integrator=rk3", "numerics.linear=all"), *ALL_SHELLS),
+        (("time.integrator=rk3", "numerics.linear=all"), *LOW),
+        (("time.integrator=rk3", "numerics.linear=all"), *HIGH),
+        (("time.integrator=etdrk4",), *LOW),
+        (("numerics.precision=float32",), *LOW),
     ],
-)
-@pytest.mark.parametrize(
-    ("shells", "grows"), [("", 1), (", shells = [1, 1]", 1), (", shells = [2, 3]", 0)]
 )
 def test_linear_force_lets_modes_grow_at_its_rate(device, numerics, shells, grows):
     """Of an ABC flow products are a gradient: its energy grows as exp(2 (rate - viscosity) t)."""
@@ -72,7 +78,7 @@ def test_linear_force_balances_dissipation(device):
 
 
 def test_linear_force_of_a_scalar_leaves_its_mean(device):
-    settings = ("equation.scalars=1", "equation.diffusivity=0.05", "initial.flow=formula")
+    settings = ("scalars=[{diffusivity=0.05}]", "initial.flow=formula")
     initial = 'initial.fields={ velocity = ["0", "0", "0"], scalar = "1 + cos(x)" }'
     force = 'forcing={ kind = "linear", rate = 0.3, field = "scalar" }'
     simulation = advance(start(device, *settings, initial, force), 10, 0.1)
@@ -104,7 +110,7 @@ def test_each_component_gets_its_power(device, precision, shells):
 
 @pytest.mark.parametrize("power", ["0.1", "[0.1]"])
 def test_a_scalar_gets_its_power(device, power):
-    settings = ("equation.scalars=1", "equation.diffusivity=0", "initial.flow=formula")
+    settings = ("scalars=[{diffusivity=0}]", "initial.flow=formula")
     initial = 'initial.fields={ velocity = ["0", "0", "0"], scalar = "1 + cos(x)" }'
     force = f'forcing={{ kind = "linear", injection = {power}, field = "scalar" }}'
     simulation = start(device, *settings, initial, force)
@@ -295,7 +301,7 @@ def test_helical_forces_have_the_helicity_of_each_mode(device, kind, helicity):
 
 
 def test_random_forces_of_a_scalar(device):
-    settings = ("equation.scalars=1", "equation.diffusivity=0.05", "grid.points=12")
+    settings = ("scalars=[{diffusivity=0.05}]", "grid.points=12")
     for kind in ('"random"', '"ornstein-uhlenbeck", correlation_time = 1.0'):
         force = f'forcing={{ kind = {kind}, field = "scalar", amplitude = 0.4, shells = [1, 3] }}'
         simulation = start(device, *settings, force)

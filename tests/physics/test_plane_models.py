@@ -174,7 +174,7 @@ def test_hypoviscosity_and_drag_are_integrated_exactly(device):
 
 
 def test_functions_of_the_wavenumber_are_those_of_fourier_transforms(device):
-    simulation = start(device, "grid.points=[12, 10, 9]", "equation.scalars=1")
+    simulation = start(device, "grid.points=[12, 10, 9]", "scalars=[{}]")
     u, s = Vector("velocity", solenoidal=True), Scalar("scalar")
     _take(simulation, 3, simulation, "velocity_x * velocity_y + 2 + velocity_z")
     known = values(simulation)

@@ -21,7 +21,7 @@ KINDS = tuple(STATISTICS)
 BOX = ("grid.points=[12, 10, 15]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")
 LENGTHS = (2 * math.pi, 7.0, 5.0)
 MHD = ("equation.model=mhd", "equation.resistivity=0.01", "equation.mean_field=0.7")
-SCALAR = ("equation.scalars=1", "equation.diffusivity=0.01")
+SCALAR = ("scalars=[{diffusivity=0.01}]",)
 ADVECTION = """
 solver = "advection"
 [grid]

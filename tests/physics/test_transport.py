@@ -13,8 +13,7 @@ def test_uniform_velocity_carries_a_scalar_that_diffuses(device):
     diffusivity, time, steps = 0.05, 0.6, 60
     simulation = start(
         device,
-        "equation.scalars=1",
-        f"equation.diffusivity={diffusivity}",
+        f"scalars=[{{diffusivity={diffusivity}}}]",
         *formulas(velocity=["0.8", "-0.5", "0.3"], scalar="sin(x + 2*y) + cos(2*z) + 3"),
     )
     advance(simulation, steps, time / steps)
@@ -36,8 +35,7 @@ def test_hyperviscosity_lets_waves_decay_exactly(device, power):
         device,
         f"equation.viscosity={viscosity}",
         f"equation.viscosity_power={power}",
-        "equation.scalars=1",
-        f"equation.diffusivity={2 * viscosity}",
+        f"scalars=[{{diffusivity={2 * viscosity},diffusivity_power={power}}}]",
         *formulas(velocity=["sin(2*y + z)", "0", "0"], scalar="cos(y - 2*z)"),
     )
     initial = values(simulation)

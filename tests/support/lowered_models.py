@@ -9,10 +9,11 @@ v, s, q = Vector("moving"), Scalar("scalar"), Scalar("other")
 nu = sympy.Symbol("nu", real=True)
 
 
-def lowered(name, **given):
+def lowered(name, scalars=(), **given):
     """Return a model that comes along; parameters that are not given have their defaults."""
     known = models.parameters_of(models.find(name))
-    return models.lowered(name, {key: given.get(key, known[key][1]) for key in known})
+    values = {key: given.get(key, known[key][1]) for key in known}
+    return models.lowered(name, values, scalars=scalars)
 
 
 def parts(model):

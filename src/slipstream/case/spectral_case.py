@@ -42,7 +42,10 @@ from slipstream.case.common_tables import (
 )
 from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
 from slipstream.case.output_tables import DensitiesOutput
-from slipstream.case.particle_tables import ParticleSet, check_names
+from slipstream.case.particle_tables import ParticleSet
+from slipstream.case.particle_tables import check_names as check_names_of_sets
+from slipstream.case.scalar_tables import PassiveScalar
+from slipstream.case.scalar_tables import check_names as check_names_of_scalars
 from slipstream.case.table import (
     Key,
     Positive,
@@ -632,7 +635,7 @@ class SpectralCase(Case):
         "run.residency=auto": ("run.scratch",),
     }
     occasions: ClassVar[dict[str, int]] = {**Case.occasions, "spectra_interval": 20}
-    one_or_more: ClassVar[frozenset[str]] = frozenset({"forcing", "particles"})
+    one_or_more: ClassVar[frozenset[str]] = frozenset({"scalars", "forcing", "particles"})
     examples: ClassVar[dict[str, Any]] = {
         "output.fields": [{"of": "vorticity", "interval": 0.1, "plane": _PLANE}],
         "output.scalars": [{"of": "dot(velocity, vorticity)", "reduce": "rms"}],
@@ -644,6 +647,9 @@ class SpectralCase(Case):
     solver: Literal["spectral"] = Key(..., "solver family")
     grid: SpectralGrid
     equation: Equation
+    scalars: Annotated[tuple[PassiveScalar, ...], BeforeValidator(_as_tables)] = Key(
+        (), "passive scalars that the flow carries along"
+    )
     initial: SpectralInitial
     forcing: Annotated[tuple[Forcing, ...], BeforeValidator(_as_tables)] = ()
     particles: Annotated[tuple[ParticleSet, ...], BeforeValidator(_as_tables)] = Key(
@@ -666,10 +672,16 @@ class SpectralCase(Case):
 
         return _case_of_function(models.find(name))
 
+    @field_validator("scalars")
+    @classmethod
+    def _scalars_have_names(cls, scalars: tuple[PassiveScalar, ...]) -> tuple[PassiveScalar, ...]:
+        check_names_of_scalars(scalars)
+        return scalars
+
     @field_validator("particles")
     @classmethod
     def _sets_have_names(cls, sets: tuple[ParticleSet, ...]) -> tuple[ParticleSet, ...]:
-        check_names(sets)
+        check_names_of_sets(sets)
         return sets
 
     @property

@@ -91,6 +91,12 @@ class Lowered:
     plane_vectors : dict of str to (int, tuple of Form)
         Of flow in a plane normal to z: vectors by name, each with the component from which it
         follows.
+    gains : dict of str to str
+        Of the means, those that are rates at which a field gains energy: its name.
+    losses : tuple of str
+        Of the means, those that are rates at which products take energy away.
+    passive : tuple of str
+        The names of fields, the last ones, whose squares are no part of the energy.
     """
 
     components: tuple[Value, ...]
@@ -111,11 +117,19 @@ class Lowered:
     rates: tuple[Form, ...]
     flat: FlatAxes
     plane_vectors: dict[str, tuple[int, tuple[Form, ...]]]
+    gains: dict[str, str]
+    losses: tuple[str, ...]
+    passive: tuple[str, ...]
 
     @property
     def unknowns(self) -> tuple[Value, ...]:
         """The components that have an equation."""
         return self.components[: len(self.components) - len(self.coefficients)]
+
+    @property
+    def active(self) -> int:
+        """How many of the unknowns, from the first on, have the energy."""
+        return sum(value.field not in self.passive for value in self.unknowns)
 
     @property
     def transforms(self) -> int:
@@ -329,6 +343,9 @@ def _lowered(
             name: (components.index(field.values[0]), tuple(vector.forms))
             for name, (field, vector) in model.plane_vectors.items()
         },
+        gains={name: field.name for name, field in model.gains.items()},
+        losses=tuple(model.losses),
+        passive=tuple(field.name for field in model.passive),
     )
 
 

@@ -39,6 +39,15 @@ class Model:
         without divergence, or all if there is none, and the vectors of a plane.
     means : mapping of str to Quantity
         Scalars whose means over the box are diagnostics, by name.
+    gains : mapping of str to Scalar or Vector
+        Of the means, those that are rates at which a field gains energy from others, or from a mean
+        gradient, by name. The field gets a budget of its own.
+    losses : sequence of str
+        Of the means, those that are rates at which products take energy away, such as a subgrid
+        model's. They are a part of the dissipation.
+    passive : sequence of Scalar
+        Fields that do not act on others, and whose squares are no part of the energy. They are the
+        last ones.
     plane_vectors : mapping of str to (Scalar, Quantity)
         Of flow in a plane normal to z: vectors by name, such as the velocity, each with the field
         from which it follows linearly. The grid has one point along z.
@@ -53,6 +62,9 @@ class Model:
     speeds: Sequence[Quantity] | None = None
     means: Mapping[str, Quantity] = dataclasses.field(default_factory=dict)
     plane_vectors: Mapping[str, tuple[Scalar, Quantity]] = dataclasses.field(default_factory=dict)
+    gains: Mapping[str, Unknown] = dataclasses.field(default_factory=dict)
+    losses: Sequence[str] = ()
+    passive: Sequence[Scalar] = ()
 
     def __post_init__(self) -> None:
         if not self.equations:
@@ -89,6 +101,19 @@ class Model:
             self._check_fields(f"mean {name}", mean)
             if not any(values_in(points) for points in mean.forms[0].terms):
                 raise InputError(f"mean {name}: {mean.text} has no field; expected some")
+        for what, several in (("gains", self.gains), ("losses", self.losses)):
+            for name in several:
+                if name not in means:
+                    raise InputError(f"{what}: {name!r} is no mean; expected names of means")
+        own = list(equations)
+        for what, fields in (("gains", self.gains.values()), ("passive", self.passive)):
+            for field in fields:
+                if field not in own:
+                    raise InputError(
+                        f"{what}: {field.name} has no equation; expected a field with one"
+                    )
+        if self.passive and own[-len(self.passive) :] != list(self.passive):
+            raise InputError("passive: expected the last fields of the equations, in their order")
 
     def __repr__(self) -> str:
         lines = (f"d {field.text}/dt = {right.text}" for field, right in self.equations.items())

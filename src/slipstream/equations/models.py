@@ -9,20 +9,21 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sympy
 
+from slipstream.equations.carried_scalars import CarriedScalar, with_scalars
 from slipstream.equations.flat_axes import EVERY_AXIS_VARIES, FlatAxes
-from slipstream.equations.fourier_forms import WAVENUMBERS
+from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
 from slipstream.equations.kept_lowering import lower_once
 from slipstream.equations.lowering import Lowered, lower
 from slipstream.equations.model_definition import Model
 from slipstream.equations.plane_models import (
-    Count,
+    Direction,
     NotNegative,
     Positive,
     Power,
@@ -36,7 +37,6 @@ from slipstream.equations.plane_models import (
 from slipstream.equations.vector_calculus import (
     Quantity,
     Scalar,
-    Unknown,
     Vector,
     abs2,
     cross,
@@ -45,30 +45,38 @@ from slipstream.equations.vector_calculus import (
     dot,
     grad,
     outer,
+    x_hat,
+    y_hat,
     z_hat,
 )
 from slipstream.equations.wavenumber_functions import laplacian, spectral
 from slipstream.errors import InputError, SlipstreamError
 
 
-def _scalars(u: Vector, count: int, diffusivity: Any, power: int) -> dict[Unknown, Quantity]:
-    """Return equations of scalars that a flow carries along."""
-    names = ["scalar"] if count == 1 else [f"scalar_{i + 1}" for i in range(count)]
-    carried = [Scalar(name) for name in names]
-    return {s: -div(u * s) + damping(s, diffusivity, power) for s in carried}
+def _vector(given: Any) -> Quantity:
+    """Return the vector of three components, or of a number along z."""
+    if not isinstance(given, tuple | list):
+        return given * z_hat
+    parts = [one * hat for one, hat in zip(given, (x_hat, y_hat, z_hat), strict=True)]
+    return parts[0] + parts[1] + parts[2]
+
+
+def _coriolis(rotation: Any, u: Quantity) -> Quantity:
+    """Return twice the rotation times the velocity, less which the momentum has."""
+    if isinstance(rotation, tuple | list):
+        return 2 * cross(_vector(rotation), u)
+    return 2 * rotation * cross(z_hat, u)
 
 
 def hd(
     viscosity: NotNegative,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
-    scalars: Count = 0,
-    diffusivity: NotNegative = 0.0,
+    rotation: Direction = 0.0,
     drag: NotNegative = 0.0,
     hypoviscosity: NotNegative = 0.0,
     hypoviscosity_power: Power = 1,
 ) -> Model:
-    """Incompressible Navier-Stokes equations, on demand in a frame that rotates about z.
+    """Incompressible Navier-Stokes equations, on demand in a frame that rotates.
 
     Parameters
     ----------
@@ -77,11 +85,7 @@ def hd(
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
-        Angular velocity of the frame about z.
-    scalars
-        Number of scalars that the flow carries along.
-    diffusivity
-        Diffusivity of the scalars.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     drag
         Linear drag, -drag velocity.
     hypoviscosity
@@ -92,8 +96,8 @@ def hd(
     u = Vector("velocity", solenoidal=True)
     momentum = -div(outer(u, u)) + damping(u, viscosity, viscosity_power)
     momentum = momentum + friction(u, drag, hypoviscosity, hypoviscosity_power)
-    momentum = momentum - 2 * rotation * cross(z_hat, u)
-    return Model({u: momentum, **_scalars(u, scalars, diffusivity, viscosity_power)})
+    momentum = momentum - _coriolis(rotation, u)
+    return Model({u: momentum})
 
 
 def boussinesq(
@@ -101,7 +105,7 @@ def boussinesq(
     diffusivity: NotNegative,
     buoyancy_frequency: NotNegative,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
+    rotation: Direction = 0.0,
 ) -> Model:
     """Stably stratified flow; buoyancy has the unit of a velocity, so that energies add up.
 
@@ -116,16 +120,19 @@ def boussinesq(
     viscosity_power
         2 and more: hyperviscosity, and as high a power of the diffusion.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     """
     u, b = Vector("velocity", solenoidal=True), Scalar("buoyancy")
     N, power = buoyancy_frequency, viscosity_power
+    flux = {"buoyancy_flux": N * b * dot(u, z_hat)} if N != 0 else {}
     momentum = -div(outer(u, u)) - N * b * z_hat + damping(u, viscosity, power)
     return Model(
         {
-            u: momentum - 2 * rotation * cross(z_hat, u),
+            u: momentum - _coriolis(rotation, u),
             b: -div(u * b) + N * dot(u, z_hat) + damping(b, diffusivity, power),
-        }
+        },
+        means=flux,
+        gains=dict.fromkeys(flux, b),
     )
 
 
@@ -133,10 +140,10 @@ def mhd(
     viscosity: NotNegative,
     resistivity: NotNegative,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
-    mean_field: float = 0.0,
+    rotation: Direction = 0.0,
+    mean_field: Direction = 0.0,
 ) -> Model:
-    """Incompressible magnetohydrodynamics, fields in units of velocity; a mean field is along z.
+    """Incompressible magnetohydrodynamics, fields in units of velocity.
 
     Parameters
     ----------
@@ -147,19 +154,19 @@ def mhd(
     viscosity_power
         2 and more: hyperviscosity, and as high a power of the resistivity.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     mean_field
-        Uniform magnetic field along z, as an Alfven velocity.
+        Uniform magnetic field, as an Alfven velocity: a number along z, or [x, y, z].
     """
     u, b = Vector("velocity", solenoidal=True), Vector("magnetic", solenoidal=True)
-    power, B = viscosity_power, mean_field * z_hat
+    power, B = viscosity_power, _vector(mean_field)
     return Model(
         {
             u: -div(outer(u, u))
             + cross(curl(b), b)
             + cross(curl(b), B)
             + damping(u, viscosity, power)
-            - 2 * rotation * cross(z_hat, u),
+            - _coriolis(rotation, u),
             b: curl(cross(u, b)) + curl(cross(u, B)) + damping(b, resistivity, power),
         }
     )
@@ -193,7 +200,7 @@ def lans_alpha(
     viscosity: NotNegative,
     width: Positive,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
+    rotation: Direction = 0.0,
 ) -> Model:
     """Lagrangian-averaged Navier-Stokes equations, alpha model: Camassa-Holm with viscosity.
 
@@ -209,11 +216,11 @@ def lans_alpha(
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     """
     u = Vector("velocity", solenoidal=True)
     v = u - width**2 * laplacian(u)
-    bent = _smoothed(cross(u, curl(v) + 2 * rotation * z_hat), width)
+    bent = _smoothed(cross(u, curl(v) + 2 * _vector(rotation)), width)
     energy = {"alpha_energy": dot(u, v) / 2}
     return Model({u: bent + damping(u, viscosity, viscosity_power)}, means=energy)
 
@@ -222,7 +229,7 @@ def leray_alpha(
     viscosity: NotNegative,
     width: Positive,
     viscosity_power: Power = 1,
-    rotation: float = 0.0,
+    rotation: Direction = 0.0,
 ) -> Model:
     """Leray's regularised Navier-Stokes equations: a smoothed velocity carries the velocity.
 
@@ -235,10 +242,10 @@ def leray_alpha(
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
-        Angular velocity of the frame about z.
+        Angular velocity of the frame: a number about z, or [x, y, z].
     """
     v = Vector("velocity", solenoidal=True)
-    carried = -div(outer(_smoothed(v, width), v)) - 2 * rotation * cross(z_hat, v)
+    carried = -div(outer(_smoothed(v, width), v)) - _coriolis(rotation, v)
     return Model({v: carried + damping(v, viscosity, viscosity_power)})
 
 
@@ -377,27 +384,68 @@ def parameters_of(function: Callable[..., Model]) -> dict[str, tuple[Any, Any]]:
     return result
 
 
-def lowered(name: str, values: Mapping[str, Any], flat: FlatAxes = EVERY_AXIS_VARIES) -> Lowered:
-    """Return a lowered model; parameters that are floats and not 0 stay symbols."""
+def lowered(
+    name: str,
+    values: Mapping[str, Any],
+    flat: FlatAxes = EVERY_AXIS_VARIES,
+    scalars: Sequence[CarriedScalar] = (),
+) -> Lowered:
+    """Return a lowered model with scalars; parameters that are floats and not 0 stay symbols."""
     for key, value in values.items():
-        if not isinstance(value, int | float):
-            raise InputError(f"equation.{key}: {value!r} is no number; parameters are numbers")
-    is_open = {key: isinstance(value, float) and value != 0 for key, value in values.items()}
-    fixed = tuple((k, None if is_open[k] else int(v)) for k, v in sorted(values.items()))
-    return _lowered(find(name), name, fixed, flat)
+        parts = value if isinstance(value, tuple) and len(value) == 3 else (value,)
+        if not all(isinstance(one, int | float) for one in parts):
+            raise InputError(
+                f"equation.{key}: {value!r} is no number; parameters are numbers, or three of them"
+            )
+    fixed = tuple((key, _fixed(value)) for key, value in sorted(values.items()))
+    for scalar in scalars:
+        for key in scalar.numbers:
+            if key in values:
+                raise InputError(
+                    f"scalars: the equation has a parameter {key!r}; accepted: another name than"
+                    f" {scalar.name!r}"
+                )
+    return _lowered(find(name), name, fixed, flat, tuple(one.structure for one in scalars))
+
+
+# A parameter as equations are made with it: None where it is a symbol, else its value.
+Fixed = int | None | tuple[int | None, ...]
+
+
+def _fixed(value: Any) -> Fixed:
+    if isinstance(value, tuple):
+        return tuple(None if one != 0 else 0 for one in value)
+    return None if isinstance(value, float) and value != 0 else int(value)
+
+
+def _argument(key: str, value: Fixed) -> Any:
+    if isinstance(value, tuple):
+        names = component_names(key, 1)
+        return tuple(_argument(name, one) for name, one in zip(names, value, strict=True))
+    return sympy.Symbol(key, real=True) if value is None else value
+
+
+def numbers_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with each vector as its components, by the names of their symbols."""
+    found: dict[str, Any] = {}
+    for key, value in parameters.items():
+        is_vector = isinstance(value, tuple)
+        found |= zip(component_names(key, 1), value, strict=True) if is_vector else [(key, value)]
+    return found
 
 
 @functools.cache
 def _lowered(
     function: Callable[..., Model],
     name: str,
-    values: tuple[tuple[str, int | None], ...],
+    values: tuple[tuple[str, Fixed], ...],
     flat: FlatAxes,
+    scalars: tuple[CarriedScalar, ...],
 ) -> Lowered:
     for key, _ in values:
         if key in map(str, WAVENUMBERS):
             raise InputError(f"equation.model: {name} has parameter {key!r}, a wavenumber's name")
-    arguments = {k: sympy.Symbol(k, real=True) if v is None else v for k, v in values}
+    arguments = {key: _argument(key, value) for key, value in values}
     try:
         model = function(**arguments)
     except SlipstreamError:
@@ -409,5 +457,6 @@ def _lowered(
         ) from error
     if not isinstance(model, Model):
         raise InputError(f"equation.model: {name} returns {type(model).__name__}; expected a Model")
+    model = with_scalars(model, scalars, name)
     is_ours = function.__module__.startswith(f"{__package__}.")
     return lower_once(model, flat) if is_ours else lower(model, flat)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from slipstream.equations.model_definition import Model
 from slipstream.equations.vector_calculus import (
@@ -28,7 +28,14 @@ from slipstream.equations.wavenumber_functions import laplacian, spectral
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Power = Annotated[int, Field(ge=1, le=8)]
-Count = Annotated[int, Field(ge=0, le=8)]
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# A number is along z.
+Direction = float | Annotated[tuple[float, float, float], BeforeValidator(_as_tuple)]
 
 
 def damping(quantity: Quantity, coefficient: Any, power: int) -> Quantity:

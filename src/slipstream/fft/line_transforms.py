@@ -7,6 +7,7 @@ pass that gathers or scatters rows.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.device import Device, Operation, Scratch
 from slipstream.fft.pack_unpack import RowMover, RowTables
+from slipstream.fft.slab_layout import PackedBlocks
 from slipstream.fft.strided_fft import StridedTransform, VectorTransform
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
@@ -42,7 +44,7 @@ class MovedRows(ABC):
         accessed: list[Array],
     ) -> None:
         """Record rows of modes -> the ranks' shares; parameters as of `LineTransform`."""
-        self._record(graph, points, packed, first, accessed, True)
+        self._record(graph, points, (packed, tables), first, accessed, True)
 
     def record_backward(
         self,
@@ -54,19 +56,19 @@ class MovedRows(ABC):
         accessed: list[Array],
     ) -> None:
         """Record the ranks' shares -> rows of modes, of which only the kept ones are written."""
-        self._record(graph, points, packed, first, accessed, False)
+        self._record(graph, points, (packed, tables), first, accessed, False)
 
     @abstractmethod
     def _record(
         self,
         graph: StepGraph,
         points: Array,
-        packed: Array,
+        packed: tuple[Array, Any],
         first: int,
         accessed: list[Array],
         forward: bool,
     ) -> None:
-        """Record one of both."""
+        """Record one of both: `packed` is an array and its tables."""
 
     def plan(self, points: Array) -> None:  # noqa: B027
         """There is nothing to plan."""
@@ -86,7 +88,7 @@ class SharedRows(MovedRows):
         self,
         graph: StepGraph,
         points: Array,
-        packed: Array,
+        packed: tuple[Array, Any],
         first: int,
         accessed: list[Array],
         forward: bool,
@@ -110,58 +112,85 @@ class SharedRows(MovedRows):
                 first = last
 
 
-class RowsOfShares(MovedRows):
-    """Rows of which ranks have shares.
+class Shares:
+    """Tables of blocks [z][y][kx], one for each rank, of which every row has a share.
 
-    Blocks [z][y][kx] of the ranks lie one after the other, each of `rows` rows of all planes that
-    are held; in `runs` of them kx are as many. One operation moves a run. Their modes follow each
-    other in a row, unless `places` says where those of each run begin.
+    Blocks begin at the elements `starts`, by rank; by default they lie one after the other in
+    arrays of all planes of `rows`. As many fields as lie `together` are side by side: blocks are
+    [z][y][field][kx]. In a run of ranks kx are as many, and one operation moves them. What is
+    accessed there are so many `views`, by run; by default one. Their modes follow each other in a
+    row, unless `places` says where those of each run begin.
     """
 
     def __init__(
         self,
         device: Device,
-        complex_dtype: Any,
-        rows: int,
-        held: int,
-        runs: list[tuple[int, int, int]],
-        of_gpus: bool,
+        rows: PackedBlocks,
+        starts: Sequence[int] | None = None,
+        together: int = 0,
+        views: Sequence[int] | None = None,
         places: Sequence[int] | None = None,
     ) -> None:
+        self._together, beside = together, max(1, together)
+        if starts is None:
+            starts = [beside * start for start, _ in rows.packed_blocks()]
+        self.runs = []
+        first = rank = 0
+        counts = enumerate(rows.part_counts.tolist())
+        for (kx, _), ranks in itertools.groupby(
+            counts, lambda one: (one[1], one[0] if places else 0)
+        ):
+            count = len(list(ranks))
+            offset = np.array(starts[rank : rank + count], np.int64)
+            tables = RowTables(device, (offset, np.full_like(offset, beside * kx)))
+            if places is not None:
+                first = places[len(self.runs)]
+            if kx:
+                self.runs.append((tables, first, count, kx))
+            first, rank = first + count * kx, rank + count
+        self.views = views or [1] * len(self.runs)
+
+    def seen_from(self, packed: Array, kx: int) -> Array:
+        """Return an array whose leading stride is that of the fields in blocks of so many kx."""
+        return fields_beside(packed, kx) if self._together else packed
+
+
+def fields_beside(packed: Array, kx: int) -> Array:
+    """Return a view (fields, kx) of the memory of packed fields, as if it had one row of each."""
+    flat = packed.reshape(-1)
+    return flat[: len(packed) * kx].reshape(len(packed), kx)
+
+
+class RowsOfShares(MovedRows):
+    """Rows of which ranks have shares; the tables of packed arrays are `Shares`."""
+
+    def __init__(self, device: Device, complex_dtype: Any, of_gpus: bool) -> None:
         self.of_gpus = of_gpus
         self._mover = RowMover(device, complex_dtype)
-        self._runs = []
-        first = 0
-        for number, (start, size, count) in enumerate(runs):
-            kx, first = size // rows, first if places is None else places[number]
-            offset = start + held * size * np.arange(count, dtype=np.int64)
-            tables = RowTables(device, (offset, np.full_like(offset, kx)))
-            self._runs.append((tables, first, count, kx))
-            first += count * kx
 
     def _record(
         self,
         graph: StepGraph,
         points: Array,
-        packed: Array,
+        packed: tuple[Array, Any],
         first: int,
         accessed: list[Array],
         forward: bool,
     ) -> None:
-        plane = first * points.shape[2]
-        for (own, work), run in zip(self._parts(points), accessed, strict=True):
-            if forward:
-                move, source, target = self._mover.scatter(work, packed, own, plane), work, run
-            else:
-                move, source, target = self._mover.gather(packed, work, own, plane), run, work
-            graph.add(move, reads=[source], writes=[target], label="pack x", category="pack")
-
-    def _parts(self, modes: Array) -> Iterator[tuple[RowTables, Array]]:
-        """Yield the tables of each run, and its modes as (fields, rows, ranks, kx)."""
-        rows = modes.reshape(len(modes), -1, modes.shape[3])
-        for tables, first, count, kx in self._runs:
-            part = rows[..., first : first + count * kx]
-            yield tables, part.reshape(*part.shape[:2], count, kx)
+        array, shares = packed
+        rows = points.reshape(len(points), -1, points.shape[3])
+        left = iter(accessed)
+        for views, (tables, low, count, kx) in zip(shares.views, shares.runs, strict=True):
+            part = rows[..., low : low + count * kx]
+            work = part.reshape(*part.shape[:2], count, kx)
+            there = list(itertools.islice(left, views))
+            sides = shares.seen_from(array, kx), work, tables, first * points.shape[2]
+            move, reads, writes = (
+                (self._mover.scatter(work, sides[0], *sides[2:]), [work], there)
+                if forward
+                else (self._mover.gather(*sides), there, [work])
+            )
+            graph.add(move, reads=reads, writes=writes, label="pack x", category="pack")
 
 
 class LineTransform:

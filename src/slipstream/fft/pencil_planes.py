@@ -7,6 +7,7 @@ what they hold. Both transforms are those of `plane_transforms.py`, so results h
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,18 +17,25 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.decomposition import split
 from slipstream.device import Device, address_of
-from slipstream.exchange import PackTargets, Transport, packed_exchange
-from slipstream.fft.line_transforms import LineTransform, RowsOfShares, balanced_batch
+from slipstream.exchange import PackTargets, Transport, pack_targets, packed_exchange
+from slipstream.fft.line_transforms import (
+    LineTransform,
+    RowsOfShares,
+    Shares,
+    balanced_batch,
+    fields_beside,
+)
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.plane_transforms import (
     BATCH_BYTES,
     PackedPlanes,
     PlaneBatches,
     PlanePass,
+    PlaneTables,
     PointOperation,
     PointProduct,
 )
-from slipstream.fft.slab_layout import PencilGeometry, planes_of_run
+from slipstream.fft.slab_layout import PackedBlocks, PencilGeometry, planes_of_run
 from slipstream.schedule import StepGraph
 
 # Bytes of the blocks of a field, at least, if there are so many planes: each piece waits for two
@@ -35,12 +43,27 @@ from slipstream.schedule import StepGraph
 LEAST_BLOCK = 1 << 20
 
 
-class PencilPieces:
-    """What pieces of a few planes have between the transforms along y and x, and its exchange.
+class Pieces:
+    """Pieces of so many planes of a rank, which go through in slots in turn."""
+
+    def __init__(self, geometry: PencilGeometry, planes: int) -> None:
+        self.planes, self.geometry = planes, geometry
+        # Two can be on the way.
+        self.slots = 2 if planes < geometry.planes else 1
+
+    def of_range(self, first: int, last: int) -> Iterator[Piece]:
+        """Yield the pieces of planes from `first` to `last`, in slots in turn."""
+        count = -(-(last - first) // self.planes)
+        for number, (low, high) in enumerate(split(last - first, max(1, count))):
+            yield Piece(first + low, first + high, number % self.slots, high + first == last)
+
+
+class PencilPieces(Pieces):
+    """What pieces have between the transforms along y and x on the host, and its exchange.
 
     The arrays are on `home`, and `across` exchanges among the ranks with the same planes. Of the
     modes of this rank's kx those of its own rows are at once where the transform along x reads
-    them: they take no part in the exchange. Two pieces can be on the way.
+    them: they take no part in the exchange.
     """
 
     def __init__(
@@ -52,14 +75,13 @@ class PencilPieces:
         across: Transport | None,
         planes: int,
     ) -> None:
-        self.planes, self.geometry, self._across = planes, geometry, across
+        super().__init__(geometry, planes)
+        self._across = across
         self._dtype, self._plan = np.dtype(complex_dtype), geometry.across(planes)
-        slots = 2 if planes < geometry.planes else 1
-        # One distance from field to field, so that tables lead from one array to the other.
         size = max(self._plan.send_size, self._plan.receive_size)
         empty = across.empty if across else home.empty
         self.columns, self.rows = (
-            [empty((fields, size), self._dtype) for _ in range(slots if used else 0)]
+            [empty((fields, size), self._dtype) for _ in range(self.slots if used else 0)]
             for used in (across is not None, True)
         )
         # A rank that has all rows of its planes has them in one place.
@@ -67,22 +89,6 @@ class PencilPieces:
         arrays = {id(one): one.nbytes for one in (*self.columns, *self.rows)}
         self.buffer_bytes = sum(arrays.values())
         self._exchanges: dict[tuple[int, int, int, bool], PackTargets] = {}
-
-    def of_range(self, first: int, last: int) -> Iterator[Piece]:
-        """Yield the pieces of planes from `first` to `last`, in slots in turn."""
-        count = -(-(last - first) // self.planes)
-        for number, (low, high) in enumerate(split(last - first, max(1, count))):
-            yield Piece(first + low, first + high, number % len(self.rows), high + first == last)
-
-    def column_rows(self, slot: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return tables of the rows of columns along y; see `PackedBlocks.packed_rows`."""
-        g, part = self.geometry, self.geometry.part
-        columns = g.columns_along_y[0]
-        starts = [start for start, _ in columns.packed_blocks(self.planes)]
-        distance = address_of(self.rows[slot]) - address_of(self.columns[slot])
-        own, _ = g.rows.packed_blocks(self.planes)[part]
-        starts[part] = distance // self._dtype.itemsize + own
-        return columns.packed_rows(self.planes, dict(enumerate(starts)))
 
     def column_runs(
         self, slot: int, fields: int, kx: int = 0
@@ -120,6 +126,152 @@ class PencilPieces:
         self._exchanges[key].record_close(graph.on(graph.device), "transpose")
 
 
+class PencilExchanges(Pieces):
+    """The exchanges of pieces among the ranks with the same planes, `across`, and their arrays.
+
+    The rows of all fields lie side by side: blocks are [z][y][field][kx], and what goes to a rank
+    is one message. On CPUs that see each other's memory the transforms store where blocks belong;
+    elsewhere they leave them in the first array of a slot. What arrives is in the second one. Where
+    nothing leaves the first, it gets what arrives on the way back: ranks need not wait until others
+    have read all that came before.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        geometry: PencilGeometry,
+        fields: int,
+        complex_dtype: Any,
+        across: Transport,
+        planes: int,
+    ) -> None:
+        super().__init__(geometry, planes)
+        self.device, self._across = device, across
+        self._plan = geometry.across(planes)
+        size = max(self._plan.send_size, self._plan.receive_size)
+        self._memory = [
+            [across.empty((fields, size), complex_dtype) for _ in range(2)]
+            for _ in range(self.slots)
+        ]
+        self.buffer_bytes = sum(one.nbytes for slot in self._memory for one in slot)
+        # Kernels of GPUs store rows of a few kilobytes in other memory slowly.
+        self._stores = device.kind == "cpu" and not across.pack_buffer_bytes(size)
+        self._made: dict[tuple[int, int, int, bool], PieceExchange] = {}
+
+    def exchange(self, fields: int, piece: Piece, forward: bool) -> PieceExchange:
+        """Return the exchange of a piece: rows to columns along y if `forward`. Collective."""
+        planes = piece.high - piece.low
+        key = fields, planes, piece.slot, forward
+        if key not in self._made:
+            plan = self._plan.reversed() if forward else self._plan
+            plan = plan.of_fields(fields).between(0, planes)
+            leaving, arriving = (one[:fields] for one in self._memory[piece.slot])
+            if forward and self._stores:
+                arriving = leaving
+            pairs = [(leaving.reshape(-1), arriving.reshape(-1))]
+            if forward and not self._stores:
+                # What stays here is copied: its place has rows that have not been read.
+                targets: PackTargets = packed_exchange(self._across, plan, pairs)
+            else:
+                targets = pack_targets(self._across, plan, pairs, self._stores)
+            self._made[key] = PieceExchange(self, targets, leaving, arriving, forward)
+        return self._made[key]
+
+
+class PieceExchange:
+    """One exchange of a piece: where blocks of all ranks leave, and where they have arrived.
+
+    `columns` along y are on one side of it, and `rows` of points on the other, whence it goes if
+    `forward`.
+    """
+
+    def __init__(
+        self,
+        exchanges: PencilExchanges,
+        targets: PackTargets,
+        leaving: Array,
+        arriving: Array,
+        forward: bool,
+    ) -> None:
+        self.targets, self._leaving, self._arriving = targets, leaving, arriving
+        self._held, geometry = exchanges.planes, exchanges.geometry
+        fields, self._own = len(leaving), geometry.part
+        self.columns = self._columns(exchanges.device, geometry.columns_along_y[0], fields, forward)
+        self.rows = self._rows(exchanges.device, geometry.rows, fields, not forward)
+
+    def _columns(
+        self, device: Device, blocks: PackedBlocks, fields: int, arrived: bool
+    ) -> PackedPlanes:
+        beside = blocks.alike(self._held, fields * blocks.row)
+        starts, views = self._side(beside, arrived)
+        tables = RowTables(device, beside.packed_rows(None, dict(enumerate(starts))))
+        array = self._arriving if arrived else self._leaving
+        return PackedPlanes(fields_beside(array, blocks.row), tables, self._accessed(views))
+
+    def _rows(
+        self, device: Device, blocks: PackedBlocks, fields: int, arrived: bool
+    ) -> PackedPlanes:
+        starts, views = self._side(blocks.alike(self._held, fields * blocks.row), arrived)
+        shares = Shares(device, blocks, starts, fields, [len(one) for one in views])
+        array = self._arriving if arrived else self._leaving
+        return PackedPlanes(array, shares, self._accessed(views))
+
+    def _side(self, blocks: PackedBlocks, arrived: bool) -> tuple[list[int], list[list[_Run]]]:
+        """Return where the blocks of all ranks begin, and views of them by size per plane.
+
+        Of thousands of blocks, those that lie one after the other are one view.
+        """
+        array = self._arriving if arrived else self._leaving
+        memory, origin = array.reshape(1, -1), address_of(array)
+        starts, views = [], []
+        sizes = enumerate(blocks.packed_blocks())
+        for size, of_size in itertools.groupby(sizes, lambda one: one[1][1]):
+            runs: list[_Run] = []
+            joins = False
+            for rank, (start, _) in of_size:
+                block = None if arrived else self._block(rank)
+                if block is None:
+                    starts.append(start)
+                    if joins:
+                        runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
+                    else:
+                        runs.append(_Run(memory, start, size, 1, self._held))
+                    joins = True
+                    continue
+                starts.append((address_of(block) - origin) // block.itemsize)
+                runs.append(_Run(block.reshape(1, -1), 0, size, 1, block.size // size))
+                joins = False
+            if size:
+                views.append(runs)
+        return starts, views
+
+    def _block(self, rank: int) -> Array | None:
+        """Return the memory of a block that does not leave from the array for them."""
+        if not self.targets.blocks or not (self.targets.stores or rank == self._own):
+            return None
+        return self.targets.blocks[0].get(rank)
+
+    @staticmethod
+    def _accessed(views: list[list[_Run]]) -> Callable[[int, int], list[Array]]:
+        runs = list(itertools.chain(*views))
+        return lambda low, high: [run.planes(low, high) for run in runs]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Blocks in memory (1, all) that lie one after the other, of `held` planes each."""
+
+    memory: Array
+    start: int
+    size: int
+    count: int
+    held: int
+
+    def planes(self, low: int, high: int) -> Array:
+        run = self.start, self.size, self.count
+        return planes_of_run(self.memory, run, self.held, low, high)
+
+
 @dataclass(frozen=True)
 class Piece:
     """Some planes that go through together, and the slot of the arrays in which they do."""
@@ -148,7 +300,7 @@ class PencilPass:
         geometry: PencilGeometry,
         fields: int,
         complex_dtype: Any,
-        across: Transport | None,
+        across: Transport,
         lanes: int,
     ) -> None:
         self._device, self.geometry = device, geometry
@@ -159,17 +311,11 @@ class PencilPass:
             1, lanes * BATCH_BYTES[device.processor] // plane_bytes, LEAST_BLOCK // block_bytes
         )
         piece = min(most, max(1, geometry.planes))
-        self._pieces = PencilPieces(device, geometry, fields, complex_dtype, across, piece)
+        self._pieces = PencilExchanges(device, geometry, fields, complex_dtype, across, piece)
         self.buffer_bytes = self._pieces.buffer_bytes
-        self._mode_tables = RowTables(device, of_kx.plane_rows())
-        self._column_tables = [
-            RowTables(device, self._pieces.column_rows(slot))
-            for slot in range(len(self._pieces.rows))
-        ]
+        self._modes = PlaneTables(device, of_kx, of_kx.planes)
         self._line = LineTransform(device, "y", ny, complex_dtype)
-        shares = RowsOfShares(
-            device, complex_dtype, rows.row, piece, rows.packed_runs(piece), self._line.of_gpus
-        )
+        shares = RowsOfShares(device, complex_dtype, self._line.of_gpus)
         batches = PlaneBatches.of_step(device, rows, fields, complex_dtype, piece)
         self._points = PlanePass(device, rows, fields, complex_dtype, batches, lines=[shares])
         self._batch = max(1, balanced_batch(piece, piece, device.lanes))
@@ -182,14 +328,8 @@ class PencilPass:
     def packed(
         self, number: int, array: Array, record_close: Callable[[], None] | None = None
     ) -> PackedPlanes:
-        """Return the planes (fields, planes_size) of the kx of this rank; see `PlanePass`."""
-        of_kx = self.geometry.ranges[0].geometry
-        runs, held = of_kx.packed_runs(), of_kx.planes
-
-        def accessed(low: int, high: int) -> list[Array]:
-            return [planes_of_run(array, run, held, low, high) for run in runs]
-
-        return PackedPlanes(array, self._mode_tables, accessed, record_close)
+        """Return the planes of the kx of this rank; see `PlaneTables`."""
+        return self._modes.of(array, record_close)
 
     def record_through(
         self,
@@ -202,10 +342,8 @@ class PencilPass:
     ) -> None:
         """Record packed planes -> physical space -> product -> packed planes; see `PlanePass`."""
         for piece in self._range(first, last):
-            arrived, leaving = (
-                self._rows_of(piece, len(one[0].array)) for one in (sources, targets)
-            )
-            self._record_to_rows(graph, sources[0], piece)
+            arrived = self._record_to_rows(graph, sources[0], piece)
+            leaving = self._leaving_rows(graph, targets[0], piece)
             self._points.record_through(graph, [arrived], [leaving], product, *piece.range)
             self._record_from_rows(graph, targets[0], piece)
 
@@ -220,8 +358,7 @@ class PencilPass:
     ) -> None:
         """Record packed planes -> physical space, times a constant; see `PlanePass`."""
         for piece in self._range(first, last):
-            self._record_to_rows(graph, sources[0], piece)
-            rows = self._rows_of(piece, len(sources[0].array))
+            rows = self._record_to_rows(graph, sources[0], piece)
             self._points.record_backward(graph, [rows], points, *piece.range, scale)
 
     def record_forward(
@@ -234,41 +371,48 @@ class PencilPass:
     ) -> None:
         """Record physical space -> packed planes; see `PlanePass`."""
         for piece in self._range(first, last):
-            rows = self._rows_of(piece, len(targets[0].array))
+            rows = self._leaving_rows(graph, targets[0], piece)
             self._points.record_forward(graph, [rows], points, *piece.range)
             self._record_from_rows(graph, targets[0], piece)
 
     def _range(self, first: int, last: int | None) -> Iterator[Piece]:
         return self._pieces.of_range(first, self.geometry.planes if last is None else last)
 
-    def _rows_of(self, piece: Piece, fields: int) -> PackedPlanes:
-        return replace(
-            self._points.packed(0, self._pieces.rows[piece.slot][:fields]), origin=piece.low
-        )
-
-    def _record_to_rows(self, graph: StepGraph, source: PackedPlanes, piece: Piece) -> None:
+    def _record_to_rows(self, graph: StepGraph, source: PackedPlanes, piece: Piece) -> PackedPlanes:
         """Record packed planes -> columns along y -> rows of modes on the ranks of their points."""
-        self._record_along_y(graph, source, piece, forward=False)
-        self._pieces.record_exchange(graph, len(source.array), piece, forward=False)
+        exchange = self._pieces.exchange(len(source.array), piece, forward=False)
+        exchange.targets.record_open(graph, "transpose")
+        self._record_along_y(graph, source, exchange.columns, piece, forward=False)
+        # Messages have lanes of their own.
+        exchange.targets.record_close(graph.on(graph.device), "transpose")
+        return replace(exchange.rows, origin=piece.low)
+
+    def _leaving_rows(self, graph: StepGraph, target: PackedPlanes, piece: Piece) -> PackedPlanes:
+        """Record that rows of modes may be written, and return their place."""
+        exchange = self._pieces.exchange(len(target.array), piece, forward=True)
+        exchange.targets.record_open(graph, "transpose")
+        return replace(exchange.rows, origin=piece.low)
 
     def _record_from_rows(self, graph: StepGraph, target: PackedPlanes, piece: Piece) -> None:
-        self._pieces.record_exchange(graph, len(target.array), piece, forward=True)
-        self._record_along_y(graph, target, piece, forward=True)
+        exchange = self._pieces.exchange(len(target.array), piece, forward=True)
+        exchange.targets.record_close(graph.on(graph.device), "transpose")
+        self._record_along_y(graph, target, exchange.columns, piece, forward=True)
         if piece.is_last and target.record_close is not None:
             target.record_close()
 
     def _record_along_y(
-        self, graph: StepGraph, planes: PackedPlanes, piece: Piece, forward: bool
+        self,
+        graph: StepGraph,
+        planes: PackedPlanes,
+        columns: PackedPlanes,
+        piece: Piece,
+        forward: bool,
     ) -> None:
-        fields, slot = len(planes.array), piece.slot
-        base, runs = self._pieces.columns[slot][:fields], self._pieces.column_runs(slot, fields)
-        columns, held = list(runs), self._pieces.planes
         for batch, low, high in self._batches(graph, piece.low, piece.high):
             first, last = low - piece.low, high - piece.low
-            accessed = [planes_of_run(array, run, held, first, last) for array, run in columns]
             modes = planes.array, planes.tables, planes.accessed(low, high), low
-            points = base, self._column_tables[slot], accessed, first
-            work = self._work[:fields, : high - low]
+            points = columns.array, columns.tables, columns.accessed(first, last), first
+            work = self._work[: len(planes.array), : high - low]
             self._line.record_between(batch, modes, points, forward, work)
 
     def _batches(

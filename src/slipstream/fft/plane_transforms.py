@@ -30,7 +30,13 @@ from slipstream.device import (
 )
 from slipstream.fft.line_transforms import LineTransform, MovedRows, SharedRows, balanced_batch
 from slipstream.fft.pack_unpack import RowTables, real_name
-from slipstream.fft.slab_layout import NOT_KEPT, KxRange, PlaneGeometry, planes_of_run
+from slipstream.fft.slab_layout import (
+    NOT_KEPT,
+    KxRange,
+    PlaneGeometry,
+    SlabGeometry,
+    planes_of_run,
+)
 from slipstream.fft.strided_fft import RealRows
 from slipstream.schedule import StepGraph
 
@@ -92,16 +98,42 @@ class PointProduct:
 class PackedPlanes:
     """Where a pass over planes finds, or leaves, the rows of a range of kx.
 
-    The tables count elements from the array; `accessed` returns the memory that planes lie in,
+    The tables, of rows or `Shares` of them, count elements from the array; `accessed` returns the
+    memory that planes lie in,
     from one local plane to another. When the last plane of a pass has been left, `record_close`
     records what follows. The array begins at plane `origin`.
     """
 
     array: Array
-    tables: RowTables
+    tables: Any
     accessed: Callable[[int, int], list[Array]]
     record_close: Callable[[], None] | None = None
     origin: int = 0
+
+
+class PlaneTables:
+    """Tables of `held` planes that are packed in this rank's order."""
+
+    def __init__(self, device: Device, geometry: SlabGeometry, held: int) -> None:
+        self._device, self._geometry, self._held = device, geometry, held
+        self._runs = geometry.packed_runs(held)
+        self._tables: dict[int, RowTables] = {}
+
+    def of(self, array: Array, record_close: Callable[[], None] | None = None) -> PackedPlanes:
+        """Return packed planes: (fields, planes_size), or (fields, rows, row).
+
+        In the second form the rows of all fields lie side by side.
+        """
+        beside = 1 if array.ndim == 2 else array.strides[1] // (array.shape[2] * array.itemsize)
+        if beside not in self._tables:
+            offset, pitch = self._geometry.plane_rows(self._held)
+            offset = np.where(offset == NOT_KEPT, NOT_KEPT, beside * offset)
+            self._tables[beside] = RowTables(self._device, (offset, beside * pitch))
+
+        def accessed(low: int, high: int) -> list[Array]:
+            return [planes_of_run(array, run, self._held, low, high) for run in self._runs]
+
+        return PackedPlanes(array, self._tables[beside], accessed, record_close)
 
 
 @dataclass(frozen=True)
@@ -223,8 +255,7 @@ class PlanePass:
             else LineTransform(device, "y", ny, complex_dtype, own.tiled, scratch)
             for _ in geometries
         ]
-        self._runs = [one.packed_runs(self._held) for one in geometries]
-        self._tables: dict[tuple[int, int], RowTables] = {}
+        self._packed = [PlaneTables(device, one, self._held) for one in geometries]
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
@@ -253,25 +284,8 @@ class PlanePass:
         array: Array,
         record_close: Callable[[], None] | None = None,
     ) -> PackedPlanes:
-        """Return the planes of a range of kx, packed in this rank's order.
-
-        They are (fields, planes_size); or (fields, rows, row), where the rows of all fields lie
-        side by side.
-        """
-        runs, together, memory = self._runs[number], 1, array
-        if array.ndim == 3:
-            together, memory = len(array), array.swapaxes(0, 1).reshape(1, -1)
-            runs = [(together * start, together * size, count) for start, size, count in runs]
-        if (number, together) not in self._tables:
-            offset, pitch = self._ranges[number].geometry.plane_rows(self._held)
-            offset = np.where(offset == NOT_KEPT, NOT_KEPT, together * offset)
-            tables = RowTables(self._device, (offset, together * pitch))
-            self._tables[number, together] = tables
-
-        def accessed(low: int, high: int) -> list[Array]:
-            return [planes_of_run(memory, run, self._held, low, high) for run in runs]
-
-        return PackedPlanes(array, self._tables[number, together], accessed, record_close)
+        """Return the planes of a range of kx, packed in this rank's order; see `PlaneTables`."""
+        return self._packed[number].of(array, record_close)
 
     def _batches(
         self, graph: StepGraph, first: int, last: int | None

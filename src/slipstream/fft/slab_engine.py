@@ -261,7 +261,8 @@ class SlabEngine:
     Small blocks of a step travel `together`: the rows of all fields of an exchange lie side by
     side, so that what goes to a rank is one message and nobody packs it. The layout then depends on
     the number of fields, so that passes cannot work in place: they read the array in which an
-    exchange arrives and write the one from which it leaves.
+    exchange arrives and write the one from which it leaves. Pencils whose planes and columns need
+    no exchange have such rows too, in place: the pass along y takes all fields of a row together.
 
     Attributes
     ----------
@@ -296,10 +297,15 @@ class SlabEngine:
         self.geometry, self.devices, self._transport = geometry, [device], transport
         self._store, self._takes_whole = store, store is None or transport is None
         self._complex_dtype = np.dtype(complex_dtype)
+        is_pencil = isinstance(geometry, PencilGeometry)
         self._together = (
-            together and transport is not None and self._takes_whole and self._step_chunks == 1
+            together
+            and (transport is not None or is_pencil)
+            and (is_pencil or isinstance(geometry, SlabGeometry))
+            and not geometry.flat
+            and self._takes_whole
+            and self._step_chunks == 1
         )
-        self._together = self._together and isinstance(geometry, SlabGeometry) and not geometry.flat
         self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
@@ -326,7 +332,7 @@ class SlabEngine:
         ]
         self.buffer_bytes += sum(one.work_bytes for one in self._column_passes)
         self._plane_pass: PlanePass | PencilPass
-        if isinstance(geometry, PencilGeometry):
+        if isinstance(geometry, PencilGeometry) and self.across is not None:
             self._plane_pass = PencilPass(
                 device, geometry, fields, complex_dtype, self.across, lanes
             )
@@ -383,9 +389,12 @@ class SlabEngine:
         )
 
     def _rows(self, fields: int, leaves: bool, rows: int) -> Array:
-        """Return rows of fields that are exchanged together: (rows, fields, row)."""
-        memory, row = self._memory[0 if leaves else 1].reshape(-1), self.geometry.row
-        return memory[: rows * fields * row].reshape(rows, fields, row)
+        """Return rows of fields that lie side by side: (rows, fields, row)."""
+        memory, row = self._memory[0 if leaves else 1], self.geometry.row
+        # What nobody exchanges is in its place, however many fields there are.
+        beside = fields if self._transport else len(memory)
+        rows_of_all = memory.reshape(-1)[: rows * beside * row].reshape(rows, beside, row)
+        return rows_of_all[:, :fields]
 
     def exchange_memory(self) -> tuple[Array, Array]:
         """Return the memory that exchanges leave, and arrive in, as bytes."""

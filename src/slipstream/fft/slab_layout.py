@@ -458,9 +458,16 @@ class RowGeometry(PlaneGeometry, PackedBlocks):
 def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, high: int) -> Any:
     """Return planes of a run of blocks, (fields, blocks, elements), of arrays (fields, all).
 
-    The arrays hold `held` planes; for runs see `SlabGeometry.packed_runs`.
+    Of arrays (fields, rows, row) it returns (fields, blocks, rows, row). The arrays hold `held`
+    planes; for runs see `PackedBlocks.packed_runs`.
     """
     start, size, count = run
+    if packed.ndim == 3:
+        row = packed.shape[2]
+        start, size = start // row, size // row
+        rows = packed[:, start : start + count * held * size]
+        blocks = rows.reshape(len(packed), count, held * size, row)
+        return blocks[:, :, low * size : high * size]
     part = packed[:, start : start + count * held * size]
     return part.reshape(len(packed), count, held * size)[:, :, low * size : high * size]
 

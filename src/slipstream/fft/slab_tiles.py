@@ -21,7 +21,7 @@ from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.fft.column_transforms import ColumnPass
-from slipstream.fft.line_transforms import LineTransform, RowsOfShares
+from slipstream.fft.line_transforms import LineTransform, RowsOfShares, Shares
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.padded_rows import padded_row, placed_points
 from slipstream.fft.plane_transforms import PlaneBatches, PlanePass, PointProduct
@@ -205,8 +205,8 @@ class SlabWorker:
         if not shape.has_whole_planes:
             self.line = LineTransform(device, "y", geometry.shape[1], dtype, True, self.scratch)
             geometry = rows = needs.rows_of_tile(device, shape)
-            runs, of_gpus = rows.packed_runs(), self.line.of_gpus
-            lines = [RowsOfShares(device, dtype, rows.row, rows.planes, runs, of_gpus, rows.places)]
+            self.shares = Shares(device, rows, places=rows.places)
+            lines = [RowsOfShares(device, dtype, self.line.of_gpus)]
             self.column_tables, *self.mode_tables = (
                 RowTables(device, one) for one in self._tables_along_y()
             )

@@ -428,7 +428,8 @@ class RowTile:
             self._slot.record_out(self._graph, on_host, in_slot)
 
     def _packed(self, fields: int) -> PackedPlanes:
-        return self._slot.worker.planes.packed(0, self._modes[:fields])
+        worker = self._slot.worker
+        return replace(worker.planes.packed(0, self._modes[:fields]), tables=worker.shares)
 
     def _points(self, points: Any) -> tuple[Array, Array]:
         """Return the places of the tile's points, in the slot and on the host."""

@@ -145,9 +145,12 @@ class VectorTransform:
             point_side = base, (field, 0, 0), (*point_tables.both, point_first)
         mode_side = modes, (modes.strides[0] // modes.itemsize, 0, 0), (*tables.both, first)
         source, target = (point_side, mode_side) if forward else (mode_side, point_side)
-        return vector_fft.bind_lines(
-            self._device, source, target, cast("tuple[int, int, int, int]", points.shape), forward
-        )
+        fields, outer, n, columns = points.shape
+        if source[1][0] == target[1][0] == columns:
+            # Fields side by side are more columns.
+            fields, columns = 1, fields * columns
+        shape = fields, outer, n, columns
+        return vector_fft.bind_lines(self._device, source, target, shape, forward)
 
 
 class RealRows:

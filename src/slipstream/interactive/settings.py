@@ -174,3 +174,55 @@ class ForcingSettings(KnownAttributes):
         names = ["kind", *(one for one in ("amplitude", "rate", "injection") if one in keys)]
         values = {name: self._setting(f"forcing.{name}") for name in names}
         return f"<forcing: {', '.join(f'{name} = {one!r}' for name, one in values.items())}>"
+
+
+class ScalarSettings(Mapping[str, "OneScalar"], KnownAttributes):
+    """The passive scalars of a flow: ``sim.scalars["temperature"].diffusivity = 0.02``."""
+
+    def __init__(self, simulation: InteractiveSimulation) -> None:
+        self._simulation = simulation
+
+    @property
+    def _names(self) -> list[str]:
+        return [one.name for one in self._simulation._setting("scalars")]
+
+    def __getitem__(self, name: str) -> OneScalar:
+        if name not in self._names:
+            there_are = ", ".join(self._names) or "none"
+            raise InputError(f"scalars: there is no {shown(name)}; there are: {there_are}")
+        return OneScalar(self._simulation, self._names.index(name))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<scalars: {', '.join(self._names) or 'none'}>"
+
+
+class OneScalar(KnownAttributes):
+    """A passive scalar, of which some numbers may be changed between steps."""
+
+    diffusivity = Setting[float](SpectralCase, "scalars.diffusivity")
+    mean_gradient = Setting[tuple[float, float, float]](SpectralCase, "scalars.mean_gradient")
+
+    def __init__(self, simulation: InteractiveSimulation, number: int) -> None:
+        self._simulation, self._number = simulation, number
+
+    def _setting(self, key: str) -> Any:
+        scalar = self._simulation._setting("scalars")[self._number]
+        return getattr(scalar, key.partition(".")[2])
+
+    def _change(self, name: str, key: str, value: Any) -> None:
+        several = len(self._simulation._setting("scalars")) > 1
+        own = f"scalars[{self._number + 1}].{name}" if several else f"scalars.{name}"
+        self._simulation._change(own, own, value)
+
+    def __repr__(self) -> str:
+        values = (f"{one} = {getattr(self, one)!r}" for one in ("diffusivity", "mean_gradient"))
+        return f"<scalar: {', '.join(values)}>"

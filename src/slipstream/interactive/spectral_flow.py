@@ -33,6 +33,7 @@ from slipstream.interactive.particle_views import Particles
 from slipstream.interactive.settings import (
     ForcingSettings,
     Parameters,
+    ScalarSettings,
     Setting,
     tables_of,
 )
@@ -106,6 +107,10 @@ class Flow(InteractiveSimulation):
         ``{"kind": "abc", "amplitude": 0.1}``; or a function of x, y, z and t, or of x, y and z,
         that returns the components at this rank's points. In a table a function may be the
         formula. Several of them add up.
+    scalars : int, mapping or sequence of mapping
+        The number of passive scalars that the flow carries along, or tables as ``[[scalars]]`` of a
+        case: ``{"name": "temperature", "diffusivity": 0.01, "mean_gradient": [0, 0, 1]}``. By
+        number they are "scalar", or "scalar_1", "scalar_2" ..., without diffusion.
     particles : int, mapping or sequence of mapping
         The number of tracers that the flow carries, or tables as ``[[particles]]`` of a case:
         ``{"number": 1000, "kind": "inertial", "response_time": 0.1}``.
@@ -118,7 +123,7 @@ class Flow(InteractiveSimulation):
         Title of the run, shown in its output.
     run, output, time : mapping, optional
         Further keys of the tables of the same names in a case.
-    **parameters : float
+    **parameters : float or sequence of 3 float
         Parameters of the model, such as the viscosity.
 
     Raises
@@ -146,6 +151,7 @@ class Flow(InteractiveSimulation):
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: ForcesGiven = None,
+        scalars: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -153,7 +159,7 @@ class Flow(InteractiveSimulation):
         run: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
         time: Mapping[str, Any] | None = None,
-        **parameters: float,
+        **parameters: float | Sequence[float],
     ) -> None:
         # SymPy takes a while to import: imported late.
         from slipstream.equations import models
@@ -173,6 +179,7 @@ class Flow(InteractiveSimulation):
         }
         if forcing is not None:
             tables["forcing"] = _forcing_tables(forcing)
+        tables["scalars"] = _scalar_tables(scalars)
         tables["particles"] = _particle_tables(particles)
         try:
             case = validate_case(tables, source=type(self).__name__)
@@ -223,6 +230,11 @@ class Flow(InteractiveSimulation):
     @forcing.setter
     def forcing(self, value: Any) -> None:
         raise InputError("forcing: set one of its numbers, such as sim.forcing.amplitude = 0.2")
+
+    @property
+    def scalars(self) -> ScalarSettings:
+        """The passive scalars by name: ``sim.scalars["temperature"].diffusivity = 0.02``."""
+        return ScalarSettings(self)
 
     @property
     def parameters(self) -> Parameters:
@@ -613,12 +625,8 @@ class Turbulence(Flow):
         Kinematic viscosity: one over the Reynolds number of a flow of velocity and length 1.
     viscosity_power : int
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
-    rotation : float
-        Angular velocity of the frame about z.
-    scalars : int
-        Number of scalars that the flow carries along.
-    diffusivity : float
-        Diffusivity of the scalars.
+    rotation : float or sequence of 3 float
+        Angular velocity of the frame: a number about z, or [x, y, z].
     drag : float
         Linear drag, -drag velocity.
     hypoviscosity : float
@@ -649,7 +657,7 @@ class Turbulence(Flow):
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
         what is lost.
-    initial, forcing, particles, device, comm, title, run, output, time
+    initial, forcing, scalars, particles, device, comm, title, run, output, time
         See `Flow`.
 
     Raises
@@ -665,9 +673,7 @@ class Turbulence(Flow):
         points: int | Sequence[int],
         viscosity: float,
         viscosity_power: int = 1,
-        rotation: float = 0.0,
-        scalars: int = 0,
-        diffusivity: float = 0.0,
+        rotation: float | Sequence[float] = 0.0,
         drag: float = 0.0,
         hypoviscosity: float = 0.0,
         hypoviscosity_power: int = 1,
@@ -684,6 +690,7 @@ class Turbulence(Flow):
         wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: ForcesGiven = None,
+        scalars: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -697,16 +704,10 @@ class Turbulence(Flow):
 
     viscosity = Setting[float](SpectralCase, "equation.viscosity")
     viscosity_power = Setting[int](SpectralCase, "equation.viscosity_power")
-    rotation = Setting[float](SpectralCase, "equation.rotation")
-    diffusivity = Setting[float](SpectralCase, "equation.diffusivity")
+    rotation = Setting[float | tuple[float, float, float]](SpectralCase, "equation.rotation")
     drag = Setting[float](SpectralCase, "equation.drag")
     hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
     hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
-
-    @property
-    def scalars(self) -> int:
-        """Number of scalars that the flow carries along."""
-        return int(self.parameters["scalars"])
 
 
 class Modes(Mapping[str, Any], KnownAttributes):
@@ -897,17 +898,29 @@ def _meant(parameters: Mapping[str, Any]) -> str:
     return f"; did you mean the argument {near[0]!r}?" if near else ""
 
 
+def _scalar_tables(scalars: Any) -> Any:
+    """Return the tables of passive scalars, which may be a number of them."""
+    if isinstance(scalars, int) and not isinstance(scalars, bool) and 0 <= scalars <= 8:
+        names = ["scalar"] if scalars == 1 else [f"scalar_{i + 1}" for i in range(scalars)]
+        return [{"name": name} for name in names]
+    return _several_tables("scalars", scalars, 'a number from 0 to 8, {"name": "temperature"}')
+
+
 def _particle_tables(particles: Any) -> Any:
     """Return the tables of sets of particles, of which one may be a number."""
     if isinstance(particles, int) and not isinstance(particles, bool):
         return [{"number": particles}]
-    several = [particles] if isinstance(particles, Mapping) else particles
+    return _several_tables("particles", particles, 'a number of tracers, {"number": 1000}')
+
+
+def _several_tables(name: str, given: Any, accepted: str) -> list[Any]:
+    several = [given] if isinstance(given, Mapping) else given
     if not isinstance(several, Sequence) or isinstance(several, str):
         raise InputError(
-            f"particles: {shown(particles)} is not accepted; accepted: a number of tracers, a table"
-            ' such as {"number": 1000}, or a list of these'
+            f"{name}: {shown(given)} is not accepted; accepted: {accepted} or another such table,"
+            " or a list of these"
         )
-    return [plain_value(table_of("particles", one)) for one in several]
+    return [plain_value(table_of(name, one)) for one in several]
 
 
 def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:

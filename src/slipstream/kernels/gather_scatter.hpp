@@ -5,14 +5,24 @@
 // what would otherwise be three: unpack, re-order, pad with zeros (or truncate, re-order, pack).
 #include "row_tables.hpp"
 
+// A division takes as long as a short row: a CPU finds out once for all rows of a plane where it is.
+#ifdef SLIPSTREAM_GPU
+#define FOR_ROWS_OF_PLANES                     \
+  FOR_ROWS(r, fields* planes* rows)            \
+  if (const Index row = r % rows, plane = r / rows % planes, field = r / rows / planes; true)
+#else
+#define FOR_ROWS_OF_PLANES          \
+  FOR_ROWS(number, fields* planes)  \
+  for (Index row = 0, field = number % fields, plane = number / fields; row < rows; ++row)
+#endif
+
 // Column c of a packed row is column c, or c + gap from `low` on, of the working row: the second
 // part holds the negative wavenumbers of a complex transform.
 KERNEL gather_rows(const Complex* RESTRICT packed, Complex* RESTRICT work,
                    const Index* RESTRICT offset, const Index* RESTRICT pitch, Index first,
                    Index fields, Index planes, Index rows, Index columns, Index low,
                    Index gap, Index packed_field, Index work_field, Index work_plane, Index work_row) {
-  FOR_ROWS(r, fields * planes * rows) {
-    const Index row = r % rows, plane = r / rows % planes, field = r / rows / planes;
+  FOR_ROWS_OF_PLANES {
     Complex* RESTRICT to = work + field * work_field + plane * work_plane + row * work_row;
     const Complex zero = {0, 0};
     if (offset[row] == not_kept) {
@@ -31,8 +41,7 @@ KERNEL scatter_rows(Complex* RESTRICT packed, const Complex* RESTRICT work,
                     const Index* RESTRICT offset, const Index* RESTRICT pitch, Index first,
                     Index fields, Index planes, Index rows, Index columns, Index low,
                     Index gap, Index packed_field, Index work_field, Index work_plane, Index work_row) {
-  FOR_ROWS(r, fields * planes * rows) {
-    const Index row = r % rows, plane = r / rows % planes, field = r / rows / planes;
+  FOR_ROWS_OF_PLANES {
     if (offset[row] != not_kept) {
       const Complex* RESTRICT from =
           work + field * work_field + plane * work_plane + row * work_row;

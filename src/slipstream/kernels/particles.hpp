@@ -45,9 +45,12 @@ struct Place {
   Real weight[4];
 };
 
-INLINE Index modulo(Index i, Index n) {
-  const Index rest = i % n;
-  return rest < 0 ? rest + n : rest;
+// Whole numbers modulo n, without a division of integers, which takes a GPU as long as all else. The factor is
+// rounded, so that the quotient may be off by one.
+INLINE Index modulo(double whole, Index n, double per_n) {
+  const double rest = fma(-double(n), floor(whole * per_n), whole);
+  const Index i = Index(rest);
+  return i < 0 ? i + n : i >= n ? i - n : i;
 }
 
 // The same of a neighbour of a point, up to two further.
@@ -59,7 +62,7 @@ INLINE Place place_along(double position, double per_length, Index n) {
   const double whole = floor(s);
   const Real t = Real(s - whole), r = 1 - t;
   Place found;
-  found.point = modulo(Index(whole), n);
+  found.point = modulo(whole, n, 1.0 / double(n));
 #if LAGRANGE
   found.weight[0] = -t * r * (1 + r) / 6;
   found.weight[1] = (1 + t) * r * (1 + r) / 2;
@@ -122,11 +125,13 @@ INLINE void values_at(const Real* RESTRICT values, Index component, Grid g, doub
   }
   UNROLL for (int c = 0; c < 3; ++c)
     UNROLL for (int i = 0; i < own_points; ++i) sums[c][i] = 0;
-  const Index rows = g.rows + 2 * HALO_Y;
+  const Index plane = (g.rows + 2 * HALO_Y) * g.nx;
+  UNROLL for (int j = 0; j < 4; ++j) line[j] *= g.nx;
   NOT_UNROLLED for (int k = 0; k < 4; ++k) {
+    const Real* RESTRICT rows = values + level[k] * plane;
     UNROLL for (int j = 0; j < 4; ++j) {
       const Real weight = pz.weight[k] * py.weight[j];
-      const Real* RESTRICT row = values + (level[k] * rows + line[j]) * g.nx;
+      const Real* RESTRICT row = rows + line[j];
       UNROLL for (int c = 0; c < 3; ++c)
         UNROLL for (int i = 0; i < own_points; ++i) sums[c][i] += weight * row[c * component + column[i]];
     }

@@ -150,8 +150,17 @@ _COMMON: Mapping[str, _Text] = {
 # -- spectral --------------------------------------------------------------------------------------
 
 
+def _number_text(value: Any) -> str:
+    """Return a number, or the components of a vector."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(f'{one:g}' for one in value)}]"
+    return f"{value:g}"
+
+
 def _model(fact: Fact, case: Any) -> str:
-    parameters = (f"{name} {value:g}" for name, value in (fact.get("parameters") or {}).items())
+    parameters = (
+        f"{name} {_number_text(value)}" for name, value in (fact.get("parameters") or {}).items()
+    )
     return ", ".join([fact.value, *parameters])
 
 

@@ -34,7 +34,7 @@ from slipstream.simulation.solver_registry import make_simulation
 # Tables whose keys change no bits of a state, but for the sizes of steps, which are recorded.
 _AROUND = ("title", "time", "run", "output", "initial")
 # Tables whose keys `Simulation.change` accepts.
-_CHANGEABLE = ("equation", "forcing", "flow", "convergence")
+_CHANGEABLE = ("equation", "scalars", "forcing", "flow", "convergence")
 # Times that are the same but for rounding, in steps.
 _SAME = 1e-9
 

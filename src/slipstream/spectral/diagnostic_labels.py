@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from slipstream.equations import Lowered
 from slipstream.equations.fourier_forms import AXES
 from slipstream.simulation.solver_values import PictureChoice, PlaneChoice
+from slipstream.spectral.energy_budget import budgets_of
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 
 _LABELS = {
@@ -18,6 +22,13 @@ _LABELS = {
     "wire_error": "error that the data of the last step got between ranks, relative to their size, "
     "the largest of all exchanges",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
+}
+# Of fields with a budget of their own.
+_OWN_BUDGET = {
+    "dissipation": "rate at which linear terms that damp take energy of {} away",
+    "driving": "rate at which linear terms that amplify add energy to {}",
+    "injection": "power of forces on {}",
+    "residual": "residual of the budget of {}, as budget_residual is that of the energy",
 }
 # By whether the flow is in a plane.
 _SCALES = {
@@ -58,15 +69,12 @@ _KINDS = {"velocity": "kinetic"}
 
 def labels_of(
     fields: list[FieldParts],
+    model: Lowered,
     is_forced: bool,
     has_driving: bool,
     is_plane: bool = False,
-    plane_vectors: list[str] | None = None,
 ) -> dict[str, str]:
-    """Return the long names of the diagnostics and spectra of a model.
-
-    `plane_vectors` are those that follow from scalars in a plane.
-    """
+    """Return the long names of the diagnostics and spectra of a model."""
     labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
     labels |= _SCALES[is_plane]
     if is_forced:
@@ -74,11 +82,24 @@ def labels_of(
     if has_driving:
         labels["driving"] = "rate at which linear terms that amplify add energy"
     if len(fields) > 1:
-        labels["energy"] += f": {_sum_of_squares(fields)}"
+        labels["energy"] += f": {_sum_of_squares([f for f in fields if f.first < model.active])}"
         for field in fields:
             labels[f"{field.name}_energy"] = f"mean of half the square of {field.name}"
             labels[f"{field.name}_spectrum"] = f"spectrum of {field.name}, sums to its energy"
-    for name in plane_vectors or []:
+    for prefix, gains in budgets_of(model).items():
+        name = prefix.removesuffix("_")
+        labels |= {prefix + own: text.format(name) for own, text in _OWN_BUDGET.items()}
+        for gain in gains:
+            labels[gain] = f"rate at which {name} gains energy from other fields"
+        if name in model.passive:
+            labels[f"{prefix}energy"] = f"half the variance of {name}, mean of its square over two"
+            for gain in gains:
+                labels[gain] = (
+                    f"rate at which the mean gradient adds to half the variance of {name}"
+                )
+    for name in model.losses:
+        labels[name] = "rate at which products take energy away, a part of the dissipation"
+    for name in model.plane_vectors:
         labels[f"{name}_spectrum"] = f"spectrum of {name}, sums to half its mean square"
     for prefix, field in vectors_of(fields):
         for name in ("enstrophy", "helicity", "divergence"):
@@ -107,17 +128,22 @@ def pictures_of(
     plane_vectors: list[str],
     flat: str = "",
     cutoff: float = 0.0,
+    passive: Sequence[str] = (),
 ) -> PictureChoice:
     """Return what is drawn of a run: curls, the density of a complex field, or a scalar.
 
     Curves against time are energies, dissipation and injection, or the means that a model without
     vectors has. Where `plane_vectors` follow from scalars, spectra are those of these vectors, as
     the energy of such scalars is not that of the flow. `flat` is the axis that a plane flow does
-    not depend on, if it is one; spectra end at the `cutoff`.
+    not depend on, if it is one; spectra end at the `cutoff`. The energy is that of all fields that
+    are not `passive`.
     """
     vectors = [field for field in fields if field.is_vector]
     # The two parts of a wave function are not told apart: its phase turns one into the other.
     parts = fields if 1 < len(fields) <= _MOST_PARTS and not densities else []
+    active = [field for field in fields if field.name not in passive]
+    if len(active) == 1:  # whose energy is that of all
+        parts = [field for field in parts if field not in active]
     energies = ("energy", *(f"{field.name}_energy" for field in parts))
     has_energy = bool(vectors) or not means
     own_spectra = [f"{name}_spectrum" for name in plane_vectors] or [
@@ -137,7 +163,7 @@ def pictures_of(
         # Long names suit files; an axis needs few words.
         short_labels={
             "energy": r"energy of all fields $E$"
-            if len(fields) > 1 and not parts
+            if len(active) > 1 and not parts
             else r"energy $E$"
             if parts or not vectors
             else r"kinetic energy $\langle u^2 \rangle / 2$",
@@ -153,7 +179,9 @@ def pictures_of(
         },
         group_labels={"energy": "energy $E$", "dissipation": "power"},
         legend={
-            "energy": "all fields",
+            "energy": "all fields"
+            if len(active) > 1
+            else _KINDS.get(active[0].name, active[0].name),
             "dissipation": r"dissipation $\varepsilon$",
             "injection": "injection",
             "driving": "driving",

@@ -14,13 +14,17 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.device import Kernel
 from slipstream.device.row_sums import sum_of_rows
+from slipstream.equations import Lowered
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 from slipstream.spectral.turbulence_scales import VectorSums, large_scales, small_scales
 
+# Of a balance: the time, the energy, what is lost by damping, and that less what is gained.
+Balance = tuple[float, float, float, float]
+
 
 class EnergyBudget:
-    """Turns sums over modes into diagnostics, and remembers the energy for its budget.
+    """Turns sums over modes into diagnostics, and remembers energies for their budgets.
 
     The scales of small eddies need the `viscosity` of the first vector; None leaves them out.
     """
@@ -28,40 +32,53 @@ class EnergyBudget:
     def __init__(
         self,
         fields: list[FieldParts],
+        model: Lowered,
         viscosity: float | None,
         largest_wavenumber: float,
         has_driving: bool,
         is_plane: bool = False,
     ) -> None:
-        self._fields, self._viscosity, self._largest = fields, viscosity, largest_wavenumber
+        self._fields, self._model = fields, model
+        self._viscosity, self._largest = viscosity, largest_wavenumber
         self._has_driving, self._is_plane = has_driving, is_plane
-        self._previous: tuple[float, float, float, float] | None = None
-        self._residual = math.nan
+        # By what the names of a budget begin with, nothing for that of the energy.
+        self._earlier: dict[str, tuple[Balance | None, float]] = {}
 
     def recall(self, row: Mapping[str, float]) -> None:
         """Take over the diagnostics before the next ones, as another budget has returned them."""
-        gain = row.get("driving", 0.0) + row.get("injection", 0.0)
-        dissipation = row["dissipation"]
-        self._previous = row["time"], row["energy"], dissipation, dissipation - gain
-        self._residual = row.get("budget_residual", math.nan)
+        self._earlier = {}
+        for prefix, names in {"": [], **budgets_of(self._model)}.items():
+            energy = row.get(f"{prefix}energy", row["energy"])  # that of an only field
+            dissipation = row[f"{prefix}dissipation"]
+            gains = [f"{prefix}driving", f"{prefix}injection", *names]
+            gain = sum(row.get(name, 0.0) for name in gains)
+            residual = row.get(f"{prefix}{_RESIDUALS[bool(prefix)]}", math.nan)
+            balance = row["time"], energy, dissipation, dissipation - gain
+            self._earlier |= {prefix: (balance, residual)}
 
     def update(
         self,
         time: float,
         squares: np.ndarray,
         vectors: Mapping[str, VectorSums],
-        power: float | None = None,
+        means: Mapping[str, float],
+        powers: Mapping[str, float] | None = None,
         motion: VectorSums | None = None,
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
 
-        `motion` are the sums of the velocity, of which scales of turbulence are told.
+        `means` are those that the model defines, `powers` those of forces by field, and `motion`
+        the sums of the velocity, of which scales of turbulence are told.
 
-        The residual compares the change of energy since the call before with what was lost and
+        A residual compares the change of energy since the call before with what was lost and
         gained in between, by the trapezoidal rule; not-a-number at first. Two calls at one time
         give the same.
         """
-        energy, dissipation, driving = (float(half) for half in squares.sum(axis=1) / 2)
+        model = self._model
+        losses = sum(means[name] for name in model.losses)
+        halves = squares[:, : model.active].sum(axis=1) / 2
+        energy, dissipation, driving = (float(half) for half in halves)
+        dissipation += losses
         result = {"energy": energy}
         if len(self._fields) > 1:
             for field in self._fields:
@@ -70,6 +87,7 @@ class EnergyBudget:
         result["dissipation"] = dissipation
         if self._has_driving:
             result["driving"] = driving
+        power = None if powers is None else _active(powers, model)
         if power is not None:
             result["injection"] = power
         for prefix, field in vectors_of(self._fields):
@@ -88,21 +106,68 @@ class EnergyBudget:
                 flow = self._viscosity, self._largest, self._is_plane
                 result |= small_scales(motion, *flow)
         gain = driving + (power or 0.0)
-        result["budget_residual"] = self._balance(time, energy, dissipation, gain)
+        result["budget_residual"] = self._balance("", time, energy, dissipation, gain)
+        for field in self._fields:
+            result |= self._own_budget(time, field, squares, means, powers)
         return result
 
-    def _balance(self, time: float, energy: float, dissipation: float, gain: float) -> float:
+    def _own_budget(
+        self,
+        time: float,
+        field: FieldParts,
+        squares: np.ndarray,
+        means: Mapping[str, float],
+        powers: Mapping[str, float] | None,
+    ) -> dict[str, float]:
+        """Return the budget of a field that has one of its own."""
+        prefix = f"{field.name}_"
+        names = budgets_of(self._model).get(prefix)
+        if names is None:
+            return {}
+        halves = squares[:, field.first : field.first + field.size].sum(axis=1) / 2
+        energy, dissipation, gain = (float(half) for half in halves)
+        result = {f"{prefix}dissipation": dissipation}
+        if self._has_driving:
+            result[f"{prefix}driving"] = gain
+        if powers is not None and field.name in powers:
+            result[f"{prefix}injection"] = powers[field.name]
+            gain += powers[field.name]
+        gain += sum(means[name] for name in names)
+        residual = self._balance(prefix, time, energy, dissipation, gain)
+        return result | {prefix + _RESIDUALS[True]: residual}
+
+    def _balance(
+        self, prefix: str, time: float, energy: float, dissipation: float, gain: float
+    ) -> float:
         """Return the residual since the earlier call, and remember this one for the next."""
         loss = dissipation - gain
-        if self._previous is not None and time > self._previous[0]:
-            earlier, energy_before, dissipation_before, loss_before = self._previous
+        previous, residual = self._earlier.get(prefix, (None, math.nan))
+        if previous is not None and time > previous[0]:
+            earlier, energy_before, dissipation_before, loss_before = previous
             if math.isnan(loss_before):  # that of a force whose power was not known yet
                 loss_before = loss
             mean = (dissipation + dissipation_before) / 2
             change = (energy - energy_before) / (time - earlier) + (loss + loss_before) / 2
-            self._residual = change / mean if mean > 0 else change
-        self._previous = (time, energy, dissipation, loss)
-        return self._residual
+            residual = change / mean if mean > 0 else change
+        # Not changed in place: a copy of this budget has the same one.
+        self._earlier = {**self._earlier, prefix: ((time, energy, dissipation, loss), residual)}
+        return residual
+
+
+_RESIDUALS = "budget_residual", "residual"
+
+
+def budgets_of(model: Lowered) -> dict[str, list[str]]:
+    """Return the fields with budgets of their own, as beginnings of names, and their gains."""
+    found: dict[str, list[str]] = {f"{name}_": [] for name in model.passive}
+    for mean, field in model.gains.items():
+        found.setdefault(f"{field}_", []).append(mean)
+    return found
+
+
+def _active(powers: Mapping[str, float], model: Lowered) -> float:
+    """Return the power of forces, without that on passive fields."""
+    return sum(power for name, power in powers.items() if name not in model.passive)
 
 
 def budget_kernels(flow: SpectralStep) -> tuple[Kernel, Kernel]:

@@ -274,7 +274,8 @@ class Forcing:
         sources: Sequence[ForcePattern],
     ) -> None:
         self._flow, self._tables = flow, tables
-        self.power = 0.0  # work of all forces per time, as of the last `measure`
+        # Work per time of each table's force and, with None, of sources, as of the last `measure`.
+        self.powers: dict[int | None, float] = {}
         # By table, what the last step held of forces whose power is that over a step.
         self._held: dict[int, HeldForce] = {}
         places, start = [], 0
@@ -424,17 +425,17 @@ class Forcing:
     # -- what it does ------------------------------------------------------------------------
 
     def measure(self, time: float) -> None:
-        """Set `power` to that at a time, but for linear terms. Collective.
+        """Set `powers` to those at a time, but for linear terms. Collective.
 
         A force whose strength follows from its power, or which is random, is held over a step, in
         which the flow changes: its power is what it has done in the step that ended at this time.
         """
-        held, power = dict(self._held), 0.0
+        held, powers = dict(self._held), {}
         over_a_step = set(self._over_a_step())
         for number, one in self._held.items():
             self._show(number, one.time)
             after = self._works[number].products(one.time)[0]
-            power += (one.power + one.gain * after) / 2
+            powers[number] = (one.power + one.gain * after) / 2
         self._update(time, 0.0)
         for number, work in self._works.items():
             if number in held:
@@ -443,12 +444,12 @@ class Forcing:
             injection = self._tables[number].power
             if number in over_a_step and injection is not None:
                 own = injection if own else 0.0
-            power += own
-        for powered in self._powered.values():
+            powers[number] = own
+        for number, powered in self._powered.items():
             powered.set(self._flow.read_state())
-            power += powered.power
-        power += sum(one.power for one in self._energetic.values())
-        self.power = power + self._sources.products(time)[0]
+            powers[number] = powered.power
+        powers |= {number: one.power for number, one in self._energetic.items()}
+        self.powers = {**powers, None: self._sources.products(time)[0]}
 
     def _show(self, number: int, time: float) -> None:
         """Set a force to what the last step has held, which began at a time."""
@@ -528,18 +529,19 @@ class Forcing:
         self._held = {}
 
 
-def power_of_linear_forces(
+def powers_of_linear_forces(
     tables: Tables,
     flow: SpectralStep,
     fields: Sequence[FieldParts],
     squares: np.ndarray,
     comm: Comm,
-) -> float:
-    """Return the power of forces that are linear terms, and take it from what drives. Collective.
+) -> dict[int, float]:
+    """Return the powers of forces that are linear terms, and take them from what drives.
 
-    `squares` are those of `component_sums`, over all ranks.
+    Collective. `squares` are those of `component_sums`, over all ranks.
     """
-    problem, total = flow.problem, 0.0
+    problem, powers = flow.problem, {}
+    driven: dict[FieldParts, float] = {}
     for number, field in enumerate(fields):
         if tables[number].rate is None:
             continue
@@ -550,12 +552,15 @@ def power_of_linear_forces(
         band = Band(flow, tables[number].shells)
         flow.device.synchronize()
         own = band.squares(flow.read_state()[part]).sum(keepdims=True)
-        total += rate * float(sum_over_ranks(comm, own)[0])
-    itself = [c for c in range(squares.shape[1]) if problem.drives_itself(c)]
-    driven = squares[2].sum() / 2 - total if itself else 0.0
-    squares[2] = 0.0
-    squares[2, 0] = 2 * driven
-    return total
+        powers[number] = rate * float(sum_over_ranks(comm, own)[0])
+        driven[field] = driven.get(field, 0.0) + powers[number]
+    for field, power in driven.items():
+        part = slice(field.first, field.first + field.size)
+        itself = any(map(problem.drives_itself, range(part.start, part.stop)))
+        rest = squares[2, part].sum() / 2 - power if itself else 0.0
+        squares[2, part] = 0.0
+        squares[2, part.start] = 2 * rest
+    return powers
 
 
 class _Work:

@@ -10,6 +10,7 @@ import numpy as np
 
 from slipstream.case import SpectralCase
 from slipstream.equations import Lowered, models
+from slipstream.equations.carried_scalars import CarriedScalar
 from slipstream.equations.flat_axes import FlatAxes
 from slipstream.errors import InputError
 from slipstream.fft import Modes, PencilGeometry, SlabGeometry
@@ -50,7 +51,14 @@ def problem_of_case(
     z_modes, y_modes, x_modes = kept_modes(case.grid.points_xyz, case.numerics.dealiasing)
     alignment = max(1, row_bytes // (2 * np.dtype(case.numerics.precision).itemsize))
     parameters = case.equation.parameters
-    model = models.lowered(case.equation.model, parameters, _flat_axes(case))
+    scalars = [
+        CarriedScalar(one.name, one.diffusivity, one.diffusivity_power, one.mean_gradient)
+        for one in case.scalars
+    ]
+    model = models.lowered(case.equation.model, parameters, _flat_axes(case), scalars)
+    parameters = models.numbers_of(parameters) | {
+        key: n for one in scalars for key, n in one.numbers.items()
+    }
     if model.plane_vectors and nz != 1:
         raise InputError(
             f"grid.points: {list(case.grid.points_xyz)}; the model {case.equation.model} is"

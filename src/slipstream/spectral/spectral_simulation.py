@@ -30,6 +30,7 @@ from slipstream.spectral.diagnostic_labels import drawn_curls, labels_of, pictur
 from slipstream.spectral.energy_budget import (
     EnergyBudget,
     budget_kernels,
+    budgets_of,
     component_sums,
     vector_sums,
 )
@@ -48,10 +49,10 @@ from slipstream.spectral.forcing import (
     check_forcing,
     forced_fields,
     key_of,
-    power_of_linear_forces,
+    powers_of_linear_forces,
 )
 from slipstream.spectral.formula_checks import judge_loss
-from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow
+from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow, InitialScalars
 from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import fields_written_together, place, row_bytes
@@ -109,8 +110,11 @@ class SpectralSimulation(Simulation):
         stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
+        budgets = ["", *budgets_of(self.problem.model)]
+        needed = {f"{prefix}residual" for prefix in budgets[1:]}
         if self.problem.held:  # the power of what keeps energies is known after a step
-            self.needs_earlier = self.needs_earlier | {"injection"}
+            needed |= {f"{prefix}injection" for prefix in budgets}
+        self.needs_earlier = self.needs_earlier | needed
         self._check_cospectra()
         self._linear = LinearOperator(self.problem)
         cfl.check_step(case.time, self.problem, self._linear)
@@ -123,6 +127,8 @@ class SpectralSimulation(Simulation):
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
         ]
+        self._scalars = InitialScalars(self.problem, case.scalars, self._fields)
+        self._early_warnings += self._scalars.warnings
         check_particles(case.particles, self.problem)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
@@ -228,11 +234,12 @@ class SpectralSimulation(Simulation):
             told = [*checkpoint.warnings, *self._exchanged(checkpoint, lacking, folder)]
             if initial is not None and lacking:
                 told += initial.warnings + initial.set(self.flow, self.comm)
+            told += self._scalars.set(self.flow, self.comm, lacking)
             stored = on_every_rank(
                 self.comm,
                 lambda: self._read(
                     partial(read_state, checkpoint, earlier, folder, self.case, self.problem),
-                    () if initial is None else lacking,
+                    self._scalars.among(lacking) if initial is None else lacking,
                 ),
             )
             warnings += told
@@ -245,6 +252,7 @@ class SpectralSimulation(Simulation):
                 )
         elif initial is not None:
             warnings += initial.warnings + initial.set(self.flow, self.comm)
+            warnings += self._scalars.set(self.flow, self.comm, self._fields)
         keep_sphere(self.flow, self.flow.state)
         set_coefficients(self.flow)
         if self._particles is not None:
@@ -290,8 +298,10 @@ class SpectralSimulation(Simulation):
         from slipstream.spectral.restart_state import superfluous
 
         how = "0" if self._initial is None else f"that of initial.flow = {self.case.initial.flow!r}"
-        names = [field.name for field in lacking]
+        own = [field.name for field in self._scalars.among(lacking)]
+        names = [field.name for field in lacking if field.name not in own]
         told = [f"{folder} has no {name}: it begins as {how}" for name in names]
+        told += [f"{folder} has no {name}: it begins as scalars.initial says" for name in own]
         unknown = superfluous(checkpoint, self.problem)
         return told + [
             f"{folder} has {name}, which is dropped: the model has none" for name in unknown
@@ -430,7 +440,8 @@ class SpectralSimulation(Simulation):
 
         now, linear, warnings = on_every_rank(comm, stated)
         assert isinstance(before, SpectralCase)
-        if (case.equation, case.forcing) == (before.equation, before.forcing):
+        stated_by = [(one.equation, one.scalars, one.forcing) for one in (case, before)]
+        if stated_by[0] == stated_by[1]:
             self._linear = linear
             return
         problem, kept = now.problem, self._force_state
@@ -626,6 +637,7 @@ class SpectralSimulation(Simulation):
     def _new_budget(self) -> EnergyBudget:
         return EnergyBudget(
             self._fields,
+            self.problem.model,
             self._viscosity_of_motion,
             self.flow.wavenumbers.largest,
             self.problem.has_driving,
@@ -653,7 +665,8 @@ class SpectralSimulation(Simulation):
         elif flat and (carried := self._plane_vectors.get("velocity")) is not None:
             own = carried.stored_modes(slice(3))
             motion = self._vector_sums(own, AXES.index(flat))
-        found = self._budget.update(self.time, squares, vectors, self._power(squares), motion)
+        powers = self._powers(squares)
+        found = self._budget.update(self.time, squares, vectors, means, powers, motion)
         names = (*LARGE, *SMALL[bool(self._flat_axis)])
         self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))
@@ -763,26 +776,28 @@ class SpectralSimulation(Simulation):
             found["least kmax_eta"] = Fact(least, time=time)
         return found
 
-    def _power(self, squares: np.ndarray) -> float | None:
-        """Return the power of the forcing and of the model's sources; None without any.
+    def _powers(self, squares: np.ndarray) -> dict[str, float] | None:
+        """Return the powers of forces by field, "" for the model's own; None without any.
 
         What linear forces do is taken from what `squares` has of linear terms.
         """
         if not self._is_forced:
             return None
-        uniform = self.problem.uniform
-        power = 0.0
+        uniform, tables = self.problem.uniform, self.case.forcing
+        fields = forced_fields(tables, self._fields, self.problem.model)
+        powers = dict.fromkeys(("", *(field.name for field in fields)), 0.0)
+        found: dict[int | None, float] = {}
         if self._forcing:
             self._forcing.measure(self.time)
-            power = self._forcing.power
+            found |= self._forcing.powers
         if self.problem.written is not None:
-            tables = self.case.forcing
-            fields = forced_fields(tables, self._fields, self.problem.model)
-            power += power_of_linear_forces(tables, self.flow, fields, squares, self.comm)
+            found |= powers_of_linear_forces(tables, self.flow, fields, squares, self.comm)
+        for number, power in found.items():
+            powers["" if number is None else fields[number].name] += power
         if any(uniform):
             modes = self.flow.modes_of(self.flow.read_state())
-            power += float(np.dot(uniform, box_means(self.flow, modes, self.comm)))
-        return power
+            powers[""] += float(np.dot(uniform, box_means(self.flow, modes, self.comm)))
+        return powers
 
     @property
     def _is_forced(self) -> bool:
@@ -797,8 +812,9 @@ class SpectralSimulation(Simulation):
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
         }
-        own = self._fields, self._is_forced, self.problem.has_driving, bool(self._flat_axis)
-        return labels_of(*own, list(self.problem.model.plane_vectors)) | means | pairs
+        model, problem = self.problem.model, self.problem
+        driven = self._is_forced, problem.has_driving
+        return means | labels_of(self._fields, model, *driven, bool(self._flat_axis)) | pairs
 
     def pictures(self) -> PictureChoice:
         """Return what is drawn at the end."""
@@ -807,7 +823,8 @@ class SpectralSimulation(Simulation):
         means = list(model.means)
         cutoff = Wavenumbers(self.problem.geometry, self.problem.lengths).largest
         pairs, carried = list(self._pairs), list(model.plane_vectors)
-        return pictures_of(self._fields, densities, means, pairs, carried, self._flat_axis, cutoff)
+        drawn = self._fields, densities, means, pairs, carried
+        return pictures_of(*drawn, self._flat_axis, cutoff, model.passive)
 
     @property
     def _flat_axis(self) -> str:
@@ -820,7 +837,7 @@ class SpectralSimulation(Simulation):
 
         Also those of the vectors that follow from scalars in a plane.
         """
-        ranges = {"energy_spectrum": (0, len(self.problem.model.unknowns))}
+        ranges = {"energy_spectrum": (0, self.problem.model.active)}
         if len(self._fields) > 1:
             for field in self._fields:
                 ranges[f"{field.name}_spectrum"] = field.first, field.size

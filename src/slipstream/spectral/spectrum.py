@@ -64,11 +64,12 @@ def sums_in_shells(flow: SpectralStep, first: Array, second: Array, comm: Comm) 
 
 
 def by_field(
-    parts: Sequence[FieldParts], sums: Callable[[int, int], np.ndarray]
+    parts: Sequence[FieldParts], active: int, sums: Callable[[int, int], np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the sum over all fields, and those of each where there are several."""
+    """Yield the sum over fields of the `active` components, and each where there are several."""
     each = {part.name: sums(part.first, part.size) for part in parts}
-    yield "energy", sum(each.values(), np.zeros(()))
+    own = (each[part.name] for part in parts if part.first < active)
+    yield "energy", sum(own, np.zeros(()))
     if len(each) > 1:
         yield from each.items()
 

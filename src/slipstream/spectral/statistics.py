@@ -153,7 +153,7 @@ def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Ite
         return sums_in_shells(flow, state[part], rates[part], comm)
 
     axis = {"wavenumber": waves.unit * np.arange(waves.shell_count)}
-    for name, values in by_field(parts, sums):
+    for name, values in by_field(parts, flow.problem.model.active, sums):
         of = "energy" if name == "energy" else f"energy of {name}"
         yield whole_field(
             f"{name}_transfer",
@@ -186,7 +186,7 @@ def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
 
     perpendicular = {"wavenumber_perpendicular": across * np.arange(shells)}
     parallel = {"wavenumber_parallel": along * np.arange(levels)}
-    for name, values in by_field(parts, sums):
+    for name, values in by_field(parts, flow.problem.model.active, sums):
         text = f"spectrum of {name} over wavenumbers"
         yield whole_field(
             f"{name}_spectrum",

@@ -28,6 +28,7 @@ def start(
     points: int | Sequence[int],
     equation: Mapping[str, Any],
     initial: Mapping[str, Any],
+    scalars: Sequence[Mapping[str, Any]] = (),
     **numerics: Any,
 ) -> Simulation:
     """Return a simulation in its initial state. Collective."""
@@ -36,6 +37,7 @@ def start(
         grid={"points": points},
         equation=dict(equation),
         initial=dict(initial),
+        scalars=list(scalars),
         numerics=numerics,
         time={"end": 1e9, "step": 1.0},
     )
@@ -155,10 +157,11 @@ def beltrami_flow(device: Device, comm: Comm) -> Iterator[Finding]:
 def scalar_diffusion(device: Device, comm: Comm) -> Iterator[Finding]:
     """Compare a wave of a scalar, carried and diffusing, with the exact one."""
     velocity, diffusivity, time, wavevector = (0.8, -0.5, 0.3), 0.05, 0.6, (1, 2, 0)
-    equation = {**NAVIER_STOKES, "scalars": 1, "diffusivity": diffusivity}
+    scalars = [{"diffusivity": diffusivity}]
     fields = {"velocity": [str(one) for one in velocity], "scalar": "cos(x + 2*y)"}
     initial = {"flow": "formula", "fields": fields}
-    simulation = start(device, comm, 16, {**equation, "viscosity": 0.01}, initial)
+    equation = {**NAVIER_STOKES, "viscosity": 0.01}
+    simulation = start(device, comm, 16, equation, initial, scalars=scalars)
     advance(simulation, 60, time)
     mode = 2 * largest_mode(simulation, wavevector, "scalar")
     squared = sum(k * k for k in wavevector)

@@ -15,6 +15,7 @@ from slipstream.case import (
     write_template,
 )
 from slipstream.case.particle_tables import ParticleSet
+from slipstream.case.scalar_tables import PassiveScalar
 from slipstream.case.spectral_case import Forcing, SpectralStreaming, length_value
 from slipstream.case.toml_text import to_toml
 from slipstream.errors import InputError
@@ -262,7 +263,7 @@ def test_template_loads_and_mentions_every_key(tmp_path, solver):
     for table in set(type(case).model_fields) - {"solver", "title"}:
         section = text.partition(f"[{table}]")[2].partition("\n[")[0]
         own = getattr(case, table)
-        kinds = {"forcing": Forcing, "particles": ParticleSet}
+        kinds = {"forcing": Forcing, "particles": ParticleSet, "scalars": PassiveScalar}
         for key in kinds.get(table, type(own)).model_fields:
             assert f"{key} = " in section, key
     if solver == "spectral":

@@ -279,7 +279,7 @@ def test_counts_of_a_benchmark_are_positive(option, capsys):
 
 
 def test_explain_tells_what_a_case_costs(folder, capsys):
-    settings = ("--set", "equation.scalars=1", "--set", "time.integrator=rk3")
+    settings = ("--set", "scalars=[{}]", "--set", "time.integrator=rk3")
     assert command("explain", "case.toml", *settings) == 0
     text = " ".join(capsys.readouterr().out.split())  # lines break where the console is narrow
     # Three velocities and a scalar there, five products of velocities and three of both back.

@@ -9,6 +9,7 @@ import slipstream.equations as language
 from lowered_models import lowered, nu, parts, u
 from numpy_calculus import Calculus
 from slipstream.equations import Lowered, Model, Scalar, Vector, dot, grad, lower
+from slipstream.equations.carried_scalars import CarriedScalar
 from slipstream.equations.fourier_forms import WAVENUMBERS, Value
 
 # Fields of wavenumbers up to 1 have cubes of wavenumbers up to 3, which 8 points tell apart.
@@ -17,6 +18,8 @@ NUMBERS = {
     "nu": 0.37,
     "viscosity": 0.3,
     "diffusivity": 0.2,
+    "scalar_1_diffusivity": 0.2,
+    "scalar_2_diffusivity": 0.2,
     "resistivity": 0.7,
     "rotation": 1.9,
     "buoyancy_frequency": 2.3,
@@ -84,7 +87,8 @@ def random_fields(seed=0, **kinds):
 
 
 def test_flow_with_rotation_and_scalars_is_what_it_should_be():
-    given = {"viscosity": 0.3, "rotation": 1.9, "diffusivity": 0.2, "scalars": 2}
+    given = {"viscosity": 0.3, "rotation": 1.9}
+    scalars = [CarriedScalar(name, 0.2, 2, (0.0, 0.0, 0.0)) for name in ("scalar_1", "scalar_2")]
     fields = random_fields(velocity="solenoidal", scalar_1="scalar", scalar_2="scalar")
     velocity = fields["velocity"]
     k2, along_z = BOX.square, np.stack([-velocity[1], velocity[0], 0 * velocity[2]])
@@ -99,7 +103,8 @@ def test_flow_with_rotation_and_scalars_is_what_it_should_be():
         rates[name] = -(velocity * gradient).sum(axis=0) - BOX.points(
             NUMBERS["diffusivity"] * k2**2 * BOX.modes(fields[name])
         )
-    assert_same_rates(lowered("hd", **given, viscosity_power=2), fields, rates, {"velocity"})
+    model = lowered("hd", scalars, **given, viscosity_power=2)
+    assert_same_rates(model, fields, rates, {"velocity"})
 
 
 def test_stratified_flow_is_what_it_should_be():

@@ -20,6 +20,7 @@ from slipstream.equations import (
     x_hat,
     z_hat,
 )
+from slipstream.equations.carried_scalars import CarriedScalar
 
 ADVECTION = {
     "div(outer(u, u))": lambda u: div(outer(u, u)),
@@ -70,7 +71,9 @@ def test_magnetic_flow_takes_fourteen_transforms_in_any_notation(lorentz, induct
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_each_scalar_that_is_carried_takes_four_transforms_more(count):
-    assert parts(lowered("hd", viscosity=0.1, scalars=count)) == (3 + count, 5 + 3 * count)
+    scalars = [CarriedScalar(f"s{n}", 0.1, 1, (0.0, 0.0, 1.0)) for n in range(count)]
+    model = lowered("hd", viscosity=0.1, scalars=scalars)
+    assert parts(model) == (3 + count, 5 + 3 * count)
 
 
 def test_models_that_come_along_take_their_known_numbers_of_transforms():

@@ -14,7 +14,7 @@ from slipstream.interactive.settings import ForcingSettings, Setting
 from slipstream.lattice import lattice_arguments
 
 # Arguments that are tables of a case, or not in a case.
-TABLES = {"initial", "forcing", "particles", "run", "output", "time", "numerics"}
+TABLES = {"initial", "forcing", "scalars", "particles", "run", "output", "time", "numerics"}
 APART = {"self", "model", "image", "device", "comm", "title", "parameters"}
 # Cases with what has no default, and arguments that are made of several keys, or one by another.
 FAMILIES = {

@@ -168,7 +168,7 @@ def test_force_that_would_have_too_many_terms_is_evaluated_as_it_is(text):
 )
 def test_initial_fields_are_those_of_the_model(device, fields, message):
     with pytest.raises(InputError, match=message):
-        start(device, "equation.scalars=1", *formulas(**fields))
+        start(device, "scalars=[{}]", *formulas(**fields))
 
 
 def test_grid_beyond_any_memory_is_not_sampled():

@@ -9,6 +9,7 @@ from slipstream.case.particle_tables import ParticleSet
 from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.forecast.noted_steps import note_spectral
+from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.running.output_writer import counts_until
 from slipstream.simulation import make_simulation
 from slipstream.spectral.particles import first_places, spline_factors, step_numbers
@@ -380,3 +381,33 @@ def test_statistics_of_paths_that_are_known():
     )
     with pytest.raises(InputError, match="equidistant"):
         particle_statistics.acceleration(np.array([0, 1, 3.0]), waves[:3])
+
+
+def test_particles_go_on_where_the_grid_becomes_finer(device, tmp_path):
+    """Inertial ones keep all their numbers, to the bit; then both follow the same flow."""
+    sets = [
+        {"number": 30, "interpolation": "lagrange"},
+        {"name": "heavy", "number": 20, "kind": "inertial", "response_time": 0.3},
+    ]
+    coarse = advanced(prepared(device, sets), 0.2, 0.05)
+    case = coarse.case
+    write_checkpoint(
+        tmp_path / "state",
+        coarse.checkpoint(),
+        None,
+        step=coarse.step,
+        time=coarse.time,
+        case=case.to_toml(),
+    )
+    fine = make_simulation(parse_case(case.to_toml(), ["grid.points=32"]), None, device)
+    fine.resumed = open_checkpoint(tmp_path / "state", None)
+    fine.prepare()
+    for own, other in zip(fine.particles.sets, coarse.particles.sets, strict=True):
+        states = [np.array(device.to_host(one.state[:, : one.count])) for one in (own, other)]
+        order = [np.argsort(device.to_host(one.identity[: one.count])) for one in (own, other)]
+        assert (states[0][:, order[0]] == states[1][:, order[1]]).all()
+        assert own.last_step == other.last_step
+    for simulation in (coarse, fine):
+        advanced(simulation, 0.2, 0.05)
+    for name in ("tracers", "heavy"):
+        assert np.abs(positions(fine, name) - positions(coarse, name)).max() < 1e-3

@@ -17,8 +17,9 @@ import numpy as np
 import sympy
 
 from slipstream.array_types import Comm
+from slipstream.case.scalar_tables import PassiveScalar
 from slipstream.errors import InputError
-from slipstream.spectral.fields_at_points import set_formulas, set_values
+from slipstream.spectral.fields_at_points import fit, set_formulas, set_points, set_values
 from slipstream.spectral.formula_checks import (
     check_periodic,
     check_resolution,
@@ -294,6 +295,38 @@ def _expressions(
         for component, expression in zip(field.components, expressions, strict=True):
             result[component] = expression, f"{key}.{name}"
     return result
+
+
+class InitialScalars:
+    """What passive scalars are at the start, of those that have a formula."""
+
+    def __init__(
+        self, problem: SpectralProblem, scalars: Sequence[PassiveScalar], fields: list[FieldParts]
+    ) -> None:
+        self.warnings: list[str] = []
+        self._functions: dict[str, Callable[..., Any]] = {}
+        for number, one in enumerate(scalars, 1):
+            if one.initial is None:
+                continue
+            key = "scalars.initial" if len(scalars) == 1 else f"scalars[{number}].initial"
+            field = field_of_name(fields, one.name, key)
+            (expression,) = parsed_components(one.initial, field, key)
+            check_periodic(expression, problem.lengths, key)
+            self.warnings += check_resolved(expression, problem, key)
+            self._functions[one.name] = evaluator(expression)
+
+    def among(self, fields: Sequence[FieldParts]) -> list[FieldParts]:
+        """Return which of some fields have a formula."""
+        return [field for field in fields if field.name in self._functions]
+
+    def set(self, flow: SpectralStep, comm: Comm, fields: Sequence[FieldParts]) -> list[str]:
+        """Set those of some fields that have a formula; return warnings. Collective."""
+        warnings = []
+        for field in self.among(fields):
+            target = flow.state[field.first : field.first + 1]
+            set_points(flow, target, [self._functions[field.name]])
+            warnings += fit(flow, target, field.first, "scalars.initial", comm)
+        return warnings
 
 
 # By the name in a case; a line for people on each is in `slipstream.accepted`.
