@@ -496,7 +496,11 @@ def lattice():
 
 def ranks_rows():
     """Return the table of what one rank of very many takes."""
-    names = {"step": "RK4 step in slabs", "transform": "forward transform in pencils"}
+
+    def name(one):
+        if one["what"] == "transform":
+            return "forward transform in pencils"
+        return f"RK4 step in {'slabs' if one['ranks'] <= 16384 else 'pencils'}"
 
     def size(count):
         large = count >= 2**20
@@ -504,7 +508,7 @@ def ranks_rows():
 
     return [
         row(
-            names[one["what"]],
+            name(one),
             str(one["ranks"]),
             f"{one['seconds']:.1f} s",
             size(one["bytes"]),
