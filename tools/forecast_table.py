@@ -12,24 +12,23 @@ that do nothing else it takes one to two minutes; begin each with nothing else r
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
+from slipstream.bench.harness import read_results, write_record
 from slipstream.collective import on_first_rank, own
 from slipstream.device import Device
 from slipstream.exchange import open_matching_device
 from slipstream.forecast import Machine, step_time
 from slipstream.forecast.calibration import calibrate
 from slipstream.forecast.step_rates import counts_of_family, stepping
-from slipstream.machine_info import commit_name
 
 # Points along an axis. None of them is what the calibration times.
 SIZES = {
@@ -104,31 +103,26 @@ def run(out: Path, name: str) -> None:
     rows = list(rows_of(device.processor))
     for row in rows:
         row["forecast"] = forecast_of(row, machine, ranks)
-    record = {
-        "commit": commit_name(),
-        "device": device.name,
+    result = {
         "ranks": ranks,
         "forecast at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}",
-        "machine": machine.model_dump(exclude_none=True),
+        "rates": machine.model_dump(exclude_none=True),
         "rows": rows,
     }
 
     def write() -> None:
-        out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(out, "forecast", device, result, {"asked": {"ranks": ranks, "device": name}})
 
     on_first_rank(comm, write)
     for row in rows:
-        row["measured"] = measured(
-            *stepping(row["family"], row["points"], device, comm), device, comm
-        )
+        steps = stepping(row["family"], row["points"], device, comm)
+        row["measured"] = measured(*steps, device, comm)
         on_first_rank(comm, write)  # what is there stays, whatever ends the rest
-    record["measured at"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
-    on_first_rank(comm, write)
     if comm is None or comm.rank == 0:
-        show([record])
+        show([result])
 
 
-def show(records: Sequence[dict[str, Any]]) -> None:
+def show(records: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of what was forecast and measured."""
     print("| what | points | ranks | forecast | measured | quartiles | error |")
     print("|---|---|---|---|---|---|---|")
@@ -152,7 +146,7 @@ def main() -> None:
     parser.add_argument("--show", type=Path, nargs="+", help="print records")
     asked = parser.parse_args()
     if asked.show:
-        show([json.loads(path.read_text()) for path in asked.show])
+        show(read_results("forecast", asked.show, "--show"))
     elif asked.out:
         run(asked.out, asked.device)
     else:

@@ -7,6 +7,7 @@ but for line breaks. Every record is quoted: one that no page quotes any more is
 import functools
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -495,7 +496,11 @@ def lattice():
 
 def ranks_rows():
     """Return the table of what one rank of very many takes."""
-    names = {"step": "RK4 step in slabs", "transform": "forward transform in pencils"}
+
+    def name(one):
+        if one["what"] == "transform":
+            return "forward transform in pencils"
+        return f"RK4 step in {'slabs' if one['ranks'] <= 16384 else 'pencils'}"
 
     def size(count):
         large = count >= 2**20
@@ -503,7 +508,7 @@ def ranks_rows():
 
     return [
         row(
-            names[one["what"]],
+            name(one),
             str(one["ranks"]),
             f"{one['seconds']:.1f} s",
             size(one["bytes"]),
@@ -516,8 +521,27 @@ def ranks_rows():
     ]
 
 
+def forecast_rows():
+    """Return rows of forecasts that were made before anything was measured."""
+    lines = []
+    for ranks in (1, 2):
+        for one in result(f"forecast-r{ranks}-2cores")["rows"]:
+            low, middle, high = (1e3 * x for x in statistics.quantiles(one["measured"], n=4))
+            found = 1e3 * one["forecast"]
+            lines.append(
+                row(
+                    f"{one['family']} {one['points']}³, {ranks}",
+                    f"{fixed(middle)} ms",
+                    f"{fixed(low)} to {fixed(high)} ms",
+                    f"{fixed(found)} ms",
+                    percent(found / middle - 1, "+.0f").replace("-0 %", "0 %"),
+                )
+            )
+    return lines
+
+
 def scaling():
-    lines = ranks_rows()
+    lines = [*ranks_rows(), *forecast_rows()]
     machine = load_machine("h200-nvl8-ib")
     for points, ranks, seconds in (
         (512, 1, step("dns-512-r1-h200")),
