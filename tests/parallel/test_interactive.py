@@ -755,7 +755,7 @@ def test_what_ranks_disagree_on_is_refused_on_all(comm, device, tmp_path):
         ({"intial": "abc"}, "there is no argument 'intial'; did you mean 'initial'"),
         ({"forcing": "abd"}, "forcing.kind"),
         ({"forcing": [{"kind": "abc"}, 3]}, "forcing is list; .* a list of these"),
-        ({"forcing": 3}, "forcing is int; accepted: random, .* formula, a table with 'kind'"),
+        ({"forcing": 3}, "forcing is int; accepted: random, .* formula, .*, a table with 'kind'"),
         ({"forcing": {"kind": "formula", "formula": ["0", math.sin, "0"]}}, "forcing: functions"),
         ({"forcing": lambda x, y: x}, r"forcing\.formula: the function must take x, y and z"),
         ({"forcing": lambda x, y, z: x + y + z}, r"forcing\.formula: .* accepted: 3 components"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import sympy
 
@@ -82,7 +82,8 @@ def with_scalars(model: Model, scalars: Sequence[CarriedScalar], name: str) -> M
             means[f"{own.name}_production"] = -along * s
             gains[f"{own.name}_production"] = s
         equations[s] = rate + damping(s, diffusivity, own.power) if diffusivity != 0 else rate
-    passive = *model.passive, *(s for s in equations if s not in model.equations)
+    own_fields = [cast(Scalar, s) for s in equations if s not in model.equations]
+    passive = (*model.passive, *own_fields)
     return dataclasses.replace(
         model, equations=equations, means=means, gains=gains, passive=passive
     )

@@ -134,7 +134,7 @@ class Shares:
         self._together, beside = together, max(1, together)
         if starts is None:
             starts = [beside * start for start, _ in rows.packed_blocks()]
-        self.runs = []
+        self.runs: list[tuple[RowTables, int, int, int]] = []
         first = rank = 0
         counts = enumerate(rows.part_counts.tolist())
         for (kx, _), ranks in itertools.groupby(

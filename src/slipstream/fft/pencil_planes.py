@@ -269,7 +269,8 @@ class _Run:
 
     def planes(self, low: int, high: int) -> Array:
         run = self.start, self.size, self.count
-        return planes_of_run(self.memory, run, self.held, low, high)
+        planes: Array = planes_of_run(self.memory, run, self.held, low, high)
+        return planes
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
+import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from slipstream.decomposition import Box
@@ -149,7 +150,7 @@ def _accessed_bytes(graphs: Sequence[StepGraph], kind: str) -> float:
     """
     wanted = HOST if kind == "cpu" else DEVICE
     ranges = sorted(
-        byte_bounds(one)
+        byte_bounds(np.asarray(one))
         for graph in graphs
         for node in graph.nodes
         for one in (*node.reads, *node.writes)

@@ -432,7 +432,8 @@ class Forcing:
         A force whose strength follows from its power, or which is random, is held over a step, in
         which the flow changes: its power is what it has done in the step that ended at this time.
         """
-        held, powers = dict(self._held), {}
+        held = dict(self._held)
+        powers: dict[int | None, float] = {}
         over_a_step = set(self._over_a_step())
         for number, one in self._held.items():
             self._show(number, one.time)
@@ -537,12 +538,13 @@ def powers_of_linear_forces(
     fields: Sequence[FieldParts],
     squares: np.ndarray,
     comm: Comm,
-) -> dict[int, float]:
+) -> dict[int | None, float]:
     """Return the powers of forces that are linear terms, and take them from what drives.
 
     Collective. `squares` are those of `component_sums`, over all ranks.
     """
-    problem, powers = flow.problem, {}
+    problem = flow.problem
+    powers: dict[int | None, float] = {}
     driven: dict[FieldParts, float] = {}
     for number, field in enumerate(fields):
         if tables[number].rate is None:

@@ -314,7 +314,7 @@ class ParticleState:
         self.last_step = step
 
 
-def _spread(numbers: Array) -> Array:
+def _spread(numbers: Any) -> Any:
     """Return numbers of up to 21 bits with two zeros after each bit."""
     for shift, mask in (
         (32, 0x1F00000000FFFF),

@@ -696,7 +696,8 @@ class SpectralSimulation(Simulation):
         elif flat and (carried := self._plane_vectors.get("velocity")) is not None:
             own = carried.stored_modes(slice(3))
             motion = self._vector_sums(own, AXES.index(flat))
-        powers, of_bodies, columns = self._powers(squares), None, {}
+        powers, of_bodies = self._powers(squares), None
+        columns: dict[str, float] = {}
         if self._bodies is not None:
             columns, of_bodies, held = self._bodies.measured()
             if powers is not None and velocity is not None:
