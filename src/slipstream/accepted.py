@@ -219,8 +219,7 @@ BODIES: Names = {
 }
 INTERPOLATIONS: Names = {
     "spline": "cubic splines, for which the velocity is transformed once more",
-    "lagrange": "cubic polynomials, from the velocity that the step has at its points: without a"
-    " transform, and with errors up to nine times as large",
+    "lagrange": "cubic polynomials, with no transform and up to nine times the error",
 }
 PICTURE_FORMATS: Names = {
     "png": "PNG",

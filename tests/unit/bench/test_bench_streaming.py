@@ -108,7 +108,7 @@ def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatc
 
 def test_ways_that_memory_does_not_allow_are_left_out(tmp_path):
     record = tmp_path / "record.json"
-    options = ("--n", "48", "--sweep", "--memory", "700 KiB", "--repetitions", "1")
+    options = ("--n", "16", "--sweep", "--memory", "12 KiB", "--repetitions", "1")
     assert command(*options, "--json", str(record)) == 0
     result = json.loads(record.read_text())["result"]
     assert "is too little" in result["left out"]["16 streams"]

@@ -29,6 +29,8 @@ from slipstream.device.nvrtc_compiler import CompilationError
 from slipstream.device.nvrtc_processes import NVIDIA
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.exchange import PackTargets, SparseExchange, swap_plan
+from slipstream.exchange.communicators import RankPlace
+from slipstream.exchange.noting_transport import noting_grid
 from slipstream.exchange.pack_targets import packed_blocks
 from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
 from slipstream.fft import DistributedFFT, PencilGeometry, SlabGeometry, truncate
@@ -42,7 +44,7 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.bodies import Bodies
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
-from slipstream.spectral.fields_at_points import sum_kernel
+from slipstream.spectral.fields_at_points import PointSums, sum_kernel
 from slipstream.spectral.particles import Particles
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
@@ -149,6 +151,7 @@ def used_kernels(real, shape):
             energy_spectrum(flow, 0, problem.size, None)
             variances(flow, flow.modes_of(flow.state), None)
             sum_kernel(flow)
+            PointSums(flow, flow.modes_of(flow.state)[:1], bins=2)
             assert list(anisotropic(flow, field_parts(model), None))
             if problem.size >= 3:
                 vector_sums(flow, 0)
@@ -193,11 +196,11 @@ def tiled_kernels(real, lengths):
     return {(header, name, tuple(sorted(constants.items()))) for header, name, constants in wanted}
 
 
-def record_step(device, geometry, real):
+def record_step(device, geometry, real, transport=None):
     """Record a step of the first model, whose kernels the device notes."""
     lengths, viscosity, rk2 = (1.0, 1.0, 1.0), {"viscosity": 0.01}, METHODS["rk2"]
     problem = SpectralProblem(geometry, lengths, MODELS[0], viscosity, rk2, True, np.dtype(real))
-    SpectralStep(problem, device, None).record_step()
+    SpectralStep(problem, device, transport).record_step()
 
 
 def library_kernels(real):
@@ -213,7 +216,8 @@ def pencil_kernels(real):
     devices = [NotingGpu(tiled) for tiled in (True, False)]
     for device in devices:
         geometry = PencilGeometry((4, 6, 8), truncate((4, 6, 8), "2/3", True), 0, (1, 2))
-        record_step(device, geometry, real)
+        transports = noting_grid("mpi-p2p", RankPlace(0, 2, 2), device, grid=(1, 2))
+        record_step(device, geometry, real, transports)
     return set(devices[0].noted) | set(devices[1].noted)
 
 
