@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
-from flows import RANDOM
+from flows import RANDOM, advance
 from slipstream.case import parse_case
 from slipstream.collective import own
 from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
@@ -34,12 +34,6 @@ def made(comm, device, *settings):
     return simulation
 
 
-def advanced(simulation, steps=STEPS):
-    for _ in range(steps):
-        simulation.advance(STEP)
-    return simulation
-
-
 def row_of(simulation):
     """Return all diagnostics but the residual, the small difference of large terms."""
     row = simulation.diagnostics()
@@ -51,9 +45,11 @@ def row_of(simulation):
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_forces_do_not_depend_on_the_number_of_ranks(comm, device, precision, decomposition):
     settings = ("grid.points=[16, 12, 10]", f"numerics.precision={precision}")
-    expected = on_first_rank(comm, lambda: row_of(advanced(made(None, device, *settings))))
+    expected = on_first_rank(
+        comm, lambda: row_of(advance(made(None, device, *settings), STEPS, STEP))
+    )
     divided = (*settings, f"run.decomposition={decomposition}")
-    found = row_of(advanced(made(comm, device, *divided)))
+    found = row_of(advance(made(comm, device, *divided), STEPS, STEP))
     tolerance = {"float64": 1e-10, "float32": 2e-4}[precision]
     scale = max(abs(value) for name, value in expected.items() if "_force_" in name)
     assert list(found) == list(expected) and scale > 0.1
@@ -63,15 +59,15 @@ def test_forces_do_not_depend_on_the_number_of_ranks(comm, device, precision, de
 
 def test_schedules_give_the_same_bits(comm, device):
     first, second = (
-        row_of(advanced(made(comm, device, f"run.schedule={one}"), 3))
+        row_of(advance(made(comm, device, f"run.schedule={one}"), 3, STEP))
         for one in ("serial", "overlap")
     )
     assert first == second
 
 
 def test_states_go_on_with_the_same_bits(comm, device, shared_folder):
-    whole = advanced(made(comm, device))
-    half = advanced(made(comm, device), STEPS // 2)
+    whole = advance(made(comm, device), STEPS, STEP)
+    half = advance(made(comm, device), STEPS // 2, STEP)
     folder = shared_folder / "half"
     write_checkpoint(
         folder,
@@ -84,6 +80,6 @@ def test_states_go_on_with_the_same_bits(comm, device, shared_folder):
     later = make_simulation(half.case, half.comm, device)
     later.resumed = open_checkpoint(folder, half.comm)
     later.prepare()
-    advanced(later, STEPS - STEPS // 2)
+    advance(later, STEPS - STEPS // 2, STEP)
     assert row_of(later) == row_of(whole)
     assert np.isfinite(list(row_of(whole).values())).all()

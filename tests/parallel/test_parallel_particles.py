@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
-from flows import RANDOM
+from flows import RANDOM, advance
 from slipstream.case import parse_case
 from slipstream.collective import own
 from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
@@ -30,12 +30,6 @@ def made(comm, device, *settings):
     case = parse_case(RANDOM + SETS, settings)
     simulation = make_simulation(case, own(comm, "particles"), device)
     simulation.prepare()
-    return simulation
-
-
-def advanced(simulation, steps):
-    for _ in range(steps):
-        simulation.advance(STEP)
     return simulation
 
 
@@ -72,10 +66,12 @@ def everything(simulation):
 def test_paths_do_not_depend_on_the_number_of_ranks(comm, device, case, divided):
     """Nor on how these divide space, nor on where fields are."""
     precision = "float32" if "numerics.precision=float32" in case else "float64"
-    expected = on_first_rank(comm, lambda: everything(advanced(made(None, device, *case), STEPS)))
+    expected = on_first_rank(
+        comm, lambda: everything(advance(made(None, device, *case), STEPS, STEP))
+    )
     simulation = made(comm, device, *case, *divided)
     before = simulation.particles.whole("falling", "position", 0.0)
-    found = everything(advanced(simulation, STEPS))
+    found = everything(advance(simulation, STEPS, STEP))
     length = 2 * np.pi
     assert (before[:, 2] - found["falling", "position"][:, 2]).min() > length / 4
     tolerance = {"float64": 1e-11, "float32": 1e-4}[precision]
@@ -85,7 +81,7 @@ def test_paths_do_not_depend_on_the_number_of_ranks(comm, device, case, divided)
 
 def test_schedules_and_transports_give_the_same_bits(comm, device):
     def found(*settings):
-        return everything(advanced(made(comm, device, *settings), STEPS))
+        return everything(advance(made(comm, device, *settings), STEPS, STEP))
 
     transports = ("mpi", "auto") if comm is not None else ("auto",)
     first, *others = [
@@ -98,8 +94,8 @@ def test_schedules_and_transports_give_the_same_bits(comm, device):
 
 
 def test_states_go_on_with_the_same_bits(comm, device, shared_folder):
-    whole = everything(advanced(made(comm, device), STEPS))
-    half = advanced(made(comm, device), STEPS // 2)
+    whole = everything(advance(made(comm, device), STEPS, STEP))
+    half = advance(made(comm, device), STEPS // 2, STEP)
     folder = shared_folder / "half"
     state = write_checkpoint(
         folder,
@@ -113,6 +109,6 @@ def test_states_go_on_with_the_same_bits(comm, device, shared_folder):
     later = make_simulation(half.case, half.comm, device)
     later.resumed = open_checkpoint(folder, half.comm)
     later.prepare()
-    found = everything(advanced(later, STEPS - STEPS // 2))
+    found = everything(advance(later, STEPS - STEPS // 2, STEP))
     for key, values in found.items():
         assert (values == whole[key]).all(), key

@@ -13,7 +13,7 @@ from slipstream.case.output_tables import Axis, PlainName
 from slipstream.case.table import Key, Positive, Table, as_three, one_of
 
 _Three = Annotated[tuple[float, float, float], BeforeValidator(as_three)]
-# The keys of each shape, beside those that all have; those after None need not be given.
+# The keys that only some shapes have; keys after None are optional.
 BODY_KEYS: dict[str, tuple[str | None, ...]] = {
     "sphere": ("radius", None),
     "cylinder": ("radius", None, "length", "axis"),
