@@ -69,21 +69,25 @@ def key_of(bodies: Sequence[Body], number: int) -> str:
     return "bodies" if len(bodies) == 1 else f"bodies[{number + 1}]"
 
 
-def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
-    """Return the components that go to the points, and those of them that bodies set."""
+def _set_by(body: Body, problem: SpectralProblem, key: str) -> set[int]:
+    """Return the components that a body sets: the velocity, and scalars that it has values of."""
     velocity = velocity_of(problem.model)
     parts = {part.name: part for part in field_parts(problem.model)}
-    taken = set(range(velocity.start, velocity.stop))
-    for number, body in enumerate(bodies):
-        for name in body.values:
-            part = parts.get(name)
-            if part is None or part.is_vector:
-                scalars = ", ".join(n for n, one in parts.items() if not one.is_vector) or "none"
-                raise InputError(
-                    f"{key_of(bodies, number)}.values: {name!r} is no scalar of the model; it has:"
-                    f" {scalars}"
-                )
-            taken |= set(range(part.first, part.first + part.size))
+    found = set(range(velocity.start, velocity.stop))
+    for name in body.values:
+        part = parts.get(name)
+        if part is None or part.is_vector:
+            scalars = ", ".join(n for n, one in parts.items() if not one.is_vector) or "none"
+            raise InputError(f"{key}.values: {name!r} is no scalar of the model; it has: {scalars}")
+        found |= set(range(part.first, part.first + part.size))
+    return found
+
+
+def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
+    """Return the components that go to the points, and those of them that bodies set."""
+    taken = set[int]().union(
+        *(_set_by(one, problem, key_of(bodies, n)) for n, one in enumerate(bodies))
+    )
     return range(min(taken), max(taken) + 1), sorted(taken)
 
 
@@ -101,7 +105,6 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
     bodies, found = case.bodies, []
     if not bodies:
         return []
-    fields, _ = _fields_of(bodies, problem)
     lengths = np.array(problem.lengths[::-1])
     for number, body in enumerate(bodies):
         key = key_of(bodies, number)
@@ -113,8 +116,7 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
                 f"{key}.rotation: {list(body.rotation)} would turn a body that goes through the"
                 " whole box; accepted: rotation about the axis that it is along"
             )
-        for component in fields:
-            _eta(body, component, problem, key)
+        _etas(body, problem, key)
         spacing = max(_spacings(problem))
         if body.width is not None and body.width < spacing:
             found.append(
@@ -158,19 +160,23 @@ def _decay(problem: SpectralProblem, component: int) -> Any:
     return with_numbers(problem.model.decay[component], problem.values)
 
 
-def _eta(body: Body, component: int, problem: SpectralProblem, key: str) -> float:
-    """Return the time in which a component becomes that of the body."""
-    if body.eta is not None:
-        return body.eta
-    diffusivity = _diffusivity(problem, component)
-    if diffusivity is None:
-        name = problem.model.components[component]
-        raise InputError(
-            f"{key}.eta: it is missing, and does not follow from a diffusivity of {name}, which has"
-            " none; accepted: a time, such as a few time steps"
-        )
-    factor = _OPTIMAL_ERF if body.shape == "image" else _OPTIMAL
-    return (_width(body, problem) / factor) ** 2 / diffusivity
+def _etas(body: Body, problem: SpectralProblem, key: str) -> dict[int, float]:
+    """Return the times in which the components that a body sets become those of the body."""
+    found = {}
+    for component in sorted(_set_by(body, problem, key)):
+        eta = body.eta
+        if eta is None:
+            diffusivity = _diffusivity(problem, component)
+            if diffusivity is None:
+                name = problem.model.components[component]
+                raise InputError(
+                    f"{key}.eta: it is missing, and does not follow from a diffusivity of {name},"
+                    " which has none; accepted: a time, such as a few time steps"
+                )
+            factor = _OPTIMAL_ERF if body.shape == "image" else _OPTIMAL
+            eta = (_width(body, problem) / factor) ** 2 / diffusivity
+        found[component] = eta
+    return found
 
 
 class Bodies:
@@ -224,8 +230,7 @@ class Bodies:
         device.run(device.copy(self._means, self._mean))
         device.synchronize()
         self._etas = [
-            [_eta(body, one, problem, key_of(self._bodies, n)) for one in self._fields]
-            for n, body in enumerate(self._bodies)
+            _etas(body, problem, key_of(self._bodies, n)) for n, body in enumerate(self._bodies)
         ]
         self._last_numbers = np.zeros(0)
 
@@ -429,8 +434,9 @@ class Bodies:
 
     def _warn_of_layers(self, step: float) -> None:
         """Warn once where the flow diffuses further into bodies in a step than in eta."""
-        viscosity = _diffusivity(self._flow.problem, self._fields[self._vector])
-        least = min(etas[self._vector] for etas in self._etas)
+        first = self._fields[self._vector]
+        viscosity = _diffusivity(self._flow.problem, first)
+        least = min(etas[first] for etas in self._etas)
         if viscosity and step > 2 * least and not self._warned:
             self._warned = True
             # Of a random walk that is stopped at a surface every so often.
@@ -466,20 +472,13 @@ class Bodies:
         if any(body.rotation) and body.shape != "sphere":
             half = np.where(through, _FAR, np.linalg.norm(half[~through]))
         own[25:28] = _FAR if stays else half + _REACHES * width
-        for place, (component, eta) in enumerate(
-            zip(self._fields, self._etas[number], strict=True)
-        ):
-            value = self._value_of(body, component)
-            own[_PARTS + 2 * place] = 0.0 if value is None else value
-            own[_PARTS + 2 * place + 1] = 0.0 if value is None else 1 / eta
+        # Of the velocity the kernel finds what it is to be.
+        unknowns = self._flow.problem.model.unknowns
+        for component, eta in self._etas[number].items():
+            place = _PARTS + 2 * (component - self._fields.start)
+            own[place] = body.values.get(unknowns[component].field, 0.0)
+            own[place + 1] = 1 / eta
         return own
-
-    def _value_of(self, body: Body, component: int) -> float | None:
-        """Return what a component is set to; of the velocity the kernel finds it."""
-        if 0 <= component - self._fields.start - self._vector < 3:
-            return 0.0
-        name = self._flow.problem.model.unknowns[component].field
-        return body.values.get(name)
 
     # -- results -----------------------------------------------------------------------------
 

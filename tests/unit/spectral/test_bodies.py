@@ -151,8 +151,8 @@ def test_the_mean_flow_is_kept_and_its_power_counts(device):
 
 def test_a_scalar_takes_the_value_of_the_body(device):
     body = {"shape": "sphere", "radius": 1.5, "values": {"scalar": 2.0}, "eta": 1e-4}
-    sim = made(device, body, scalars=[{"name": "scalar", "diffusivity": 0.1}])
-    name = "scalar"
+    dye, name = {"name": "dye", "mean_gradient": [1, 0, 0]}, "scalar"
+    sim = made(device, body, scalars=[dye, {"name": name, "diffusivity": 0.1}])
     sim.step(2)
     before = float(sim.fields[name][...].mean())
     sim.step()
@@ -161,6 +161,8 @@ def test_a_scalar_takes_the_value_of_the_body(device):
     gained = (float(values.mean()) - before) / STEP * BOX**3
     assert abs(gained + row[f"body_{name}_loss"]) < 1e-9 and gained > 1
     assert abs(float(values[N // 2, N // 2, N // 2]) - 2) < 0.1
+    # What bodies add is not in the budgets of single fields.
+    assert "dye_residual" in row and "scalar_residual" not in row
 
 
 def test_flow_between_walls_is_that_of_poiseuille(device):
@@ -234,6 +236,14 @@ def test_what_cannot_be_computed_is_refused(device, table, text):
 def test_an_ideal_fluid_needs_eta(device):
     with pytest.raises(InputError, match=r"bodies\.eta"):
         made(device, {"shape": "sphere", "radius": 1.0}, viscosity=0.0)
+
+
+def test_eta_is_needed_only_for_what_a_body_sets(device):
+    body = {"shape": "sphere", "radius": 1.0, "values": {"scalar": 2.0}}
+    dye, scalar = {"name": "dye"}, {"name": "scalar", "diffusivity": 0.1}
+    made(device, body, scalars=[dye, scalar])
+    with pytest.raises(InputError, match=r"bodies\.eta: .* diffusivity of dye"):
+        made(device, body | {"values": {"dye": 2.0}}, scalars=[dye, scalar])
 
 
 def test_a_mean_flow_needs_bodies(device):
