@@ -8,7 +8,7 @@ Signals need care: launchers answer an interrupt by killing the ranks before the
 anything, but all of them pass on SIGUSR1. The starting process therefore turns what asks it to stop
 into SIGUSR1, which a run takes as the request to finish its step, write and leave. Nobody is left
 over: a launcher whose starter dies gets that signal from the system, and ranks whose launcher dies
-give it to themselves.
+give it to themselves (Open MPI may end them first: its runtime cannot do without the launcher).
 """
 
 import contextlib
