@@ -1,8 +1,8 @@
 """The record of a run's steps, ``steps.csv``: their sizes, and digests of states.
 
 From the sizes a state that was not stored is computed again (`running/recomputing.py`), and the
-digests show whether it is the state that the run had. A row stands for some steps of one size: a run
-of fixed steps has a row for each digest, one of adaptive steps a row for each step.
+digests show whether it is the state that the run had. A row stands for some steps of one size: a
+run of fixed steps has a row for each digest, one of adaptive steps a row for each step.
 """
 
 from __future__ import annotations

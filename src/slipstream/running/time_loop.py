@@ -128,8 +128,8 @@ class TimeLoop:
     ) -> None:
         """Step until the end, or a request to stop. Collective.
 
-        After each step the observers that are due are called, and `after_step` shows the progress. All
-        ranks write what one of them finds overdue, and end where one finds that time is over.
+        After each step the observers that are due are called, and `after_step` shows the progress.
+        All ranks write what one of them finds overdue, and end where one finds that time is over.
         """
         simulation = self._simulation
         while True:
