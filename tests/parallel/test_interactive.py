@@ -271,7 +271,7 @@ def test_runs_with_output_say_what_they_need(comm, device, shared_folder):
 def test_what_one_rank_reads_alone_is_refused_on_all(comm, device, what, read):
     sim = turbulence(comm, device)
     sim.step(2)
-    said = rf"^rank 0 calls {re.escape(what)}, rank 1 calls step: what is collective has to be"
+    said = rf"^rank 0 calls {re.escape(what)}, rank 1 calls step: all ranks have to"
     with pytest.raises(InputError, match=said):
         if sim.rank == 0:
             read(sim)
