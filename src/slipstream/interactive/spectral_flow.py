@@ -96,7 +96,7 @@ class Flow(InteractiveSimulation):
         Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
-        what is lost.
+        the loss.
     initial : str or mapping, optional
         The state at the start: the name of a flow, such as "taylor-green"; the table ``initial`` of
         a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
@@ -662,7 +662,7 @@ class Turbulence(Flow):
         Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
-        what is lost.
+        the loss.
     initial, forcing, scalars, particles, bodies, device, comm, title, run, output, time
         See `Flow`.
 
