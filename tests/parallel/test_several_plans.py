@@ -240,7 +240,7 @@ def test_communicators_of_a_users_communicator_end_with_it(comm, device, ranks):
 
 
 def test_exchanges_of_transports_made_one_after_the_other_do_not_mix(comm, device, ranks):
-    """A transport for whose messages nobody asked a communicator has one of its own."""
+    """A transport that is given no communicator makes its own."""
     if ranks == 1:
         pytest.skip("needs several ranks")
     first, second = (make_transport("mpi-p2p", comm, device) for _ in range(2))
