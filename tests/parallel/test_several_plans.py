@@ -123,7 +123,7 @@ def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, 
 
     def slowly(*arguments):
         inside.set()
-        leave.wait(20)
+        leave.wait(120)
         return find_step(*arguments)
 
     fft._steps[True].find = slowly
@@ -135,7 +135,7 @@ def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, 
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert inside.wait(20)
+    assert inside.wait(120)
     if ranks > 1:
         with pytest.raises(InputError, match="another thread runs this plan"):
             fft.forward(*arrays)
