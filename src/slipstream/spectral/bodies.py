@@ -60,6 +60,8 @@ _OPTIMAL, _OPTIMAL_ERF = 2.64822828, 3.11346786
 _HEADER, _PARTS, _REACHES = 8, 28, 9.0
 _FAR = 1e300
 _KINDS = {"sphere": 0, "cylinder": 1, "box": 2, "image": 3, "formula": 3}
+# Curves of forces in a picture.
+_MOST_DRAWN = 6
 # Points of a formula that are evaluated together.
 _POINTS_AT_A_TIME = 1 << 22
 
@@ -558,6 +560,12 @@ class Bodies:
         """Return the names of fields that bodies set: their own budgets would not close."""
         unknowns = self._flow.problem.model.unknowns
         return list(dict.fromkeys(unknowns[one].field for one in self._taken))
+
+    def drawn_forces(self) -> list[str]:
+        """Return the columns of forces that are drawn: along axes with points, of few bodies."""
+        points = self._flow.problem.geometry.shape[::-1]
+        axes = [axis for axis, n in zip(AXES, points, strict=True) if n > 1]
+        return [f"{body.name}_force_{axis}" for body in self._bodies for axis in axes][:_MOST_DRAWN]
 
     def labels(self) -> dict[str, str]:
         """Return the long names of columns."""

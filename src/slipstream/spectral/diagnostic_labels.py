@@ -129,14 +129,15 @@ def pictures_of(
     flat: str = "",
     cutoff: float = 0.0,
     passive: Sequence[str] = (),
+    forces: Sequence[str] = (),
 ) -> PictureChoice:
     """Return what is drawn of a run: curls, the density of a complex field, or a scalar.
 
     Curves against time are energies, dissipation and injection, or the means that a model without
-    vectors has. Where `plane_vectors` follow from scalars, spectra are those of these vectors, as
-    the energy of such scalars is not that of the flow. `flat` is the axis that a plane flow does
-    not depend on, if it is one; spectra end at the `cutoff`. The energy is that of all fields that
-    are not `passive`.
+    vectors has, and the `forces` on bodies. Where `plane_vectors` follow from scalars, spectra are
+    those of these vectors, as the energy of such scalars is not that of the flow. `flat` is the
+    axis that a plane flow does not depend on, if it is one; spectra end at the `cutoff`. The energy
+    is that of all fields that are not `passive`.
     """
     vectors = [field for field in fields if field.is_vector]
     # The two parts of a wave function are not told apart: its phase turns one into the other.
@@ -150,7 +151,7 @@ def pictures_of(
         "energy_spectrum",
         *(f"{field.name}_spectrum" for field in parts),
     ]
-    curves = (energies, ("dissipation", "injection", "driving"))
+    curves = (energies, ("dissipation", "injection", "driving"), tuple(forces))
     return PictureChoice(
         curves=curves if has_energy else tuple((name,) for name in means[:3]),
         curves_file="energy.png",
@@ -177,7 +178,11 @@ def pictures_of(
             **{name: name.replace("_", "\n") for name in means},
             **{f.name: f.name.replace("_", " ") for f in fields if not f.is_vector},
         },
-        group_labels={"energy": "energy $E$", "dissipation": "power"},
+        group_labels={
+            "energy": "energy $E$",
+            "dissipation": "power",
+            **dict.fromkeys(forces[:1], "force"),
+        },
         legend={
             "energy": "all fields"
             if len(active) > 1
@@ -185,6 +190,7 @@ def pictures_of(
             "dissipation": r"dissipation $\varepsilon$",
             "injection": "injection",
             "driving": "driving",
+            **{name: f"on {name.replace('_force_', ', along ')}" for name in forces},
             **{f"{field.name}_energy": _KINDS.get(field.name, field.name) for field in parts},
             **{f"{name}_spectrum": _KINDS.get(name, name) for name in plane_vectors},
             **{f"{field.name}_spectrum": _KINDS.get(field.name, field.name) for field in parts},

@@ -273,7 +273,9 @@ class FlowDiagnostics:
         cutoff = Wavenumbers(self._problem.geometry, self._problem.lengths).largest
         pairs, carried = list(self._pairs), list(model.plane_vectors)
         drawn = self._fields, densities, means, pairs, carried
-        return pictures_of(*drawn, self.flat_axis, cutoff, model.passive)
+        bodies = self._simulation.bodies
+        forces = [] if bodies is None else bodies.drawn_forces()
+        return pictures_of(*drawn, self.flat_axis, cutoff, model.passive, forces)
 
     @property
     def flat_axis(self) -> str:
