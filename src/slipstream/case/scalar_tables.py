@@ -13,7 +13,7 @@ from slipstream.case.table import Key, Table, as_three
 class PassiveScalar(Table):
     """``[scalars]``, or ``[[scalars]]`` for several: a scalar that the flow carries along.
 
-    It does not act on the flow, and its budget is its own: half its variance is no part of the
+    It does not act on the flow, and its budget is its own: half its mean square is no part of the
     energy.
     """
 

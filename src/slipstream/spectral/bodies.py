@@ -119,7 +119,14 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
                 " whole box; accepted: rotation about the axis that it is along"
             )
         _etas(body, problem, key)
+        _check_size(body, problem, key)
         spacing = max(_spacings(problem))
+        smallest = min([2 * body.radius] if body.radius else body.size or [math.inf])
+        if smallest < spacing:
+            found.append(
+                f"{key}: {smallest:g} across, it is smaller than the spacing of points,"
+                f" {spacing:g}: it has little or no effect; use more points, or a larger body"
+            )
         if body.width is not None and body.width < spacing:
             found.append(
                 f"{key}.width: {body.width:g} is less than the spacing of points, {spacing:g}:"
@@ -128,6 +135,17 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
         if body.formula is not None and not is_name(body.formula):
             parsed(body.formula, f"{key}.formula", has_time=True)
     return found
+
+
+def _check_size(body: Body, problem: SpectralProblem, key: str) -> None:
+    """Refuse round bodies that would overlap their periodic images."""
+    sides = zip(AXES, problem.geometry.shape[::-1], problem.lengths[::-1], strict=True)
+    for axis, points, side in sides:
+        is_along = body.shape == "cylinder" and axis == body.axis
+        name = "length" if is_along else "radius"
+        size, most = getattr(body, name), side if is_along else side / 2
+        if points > 1 and size is not None and size > most * (1 + 1e-12):
+            raise InputError(f"{key}.{name}: {size:g}; accepted: at most {most:g}, to fit in")
 
 
 def bytes_of_bodies(bodies: Sequence[Body], problem: SpectralProblem) -> int:
@@ -252,6 +270,9 @@ class Bodies:
                 f" accepted: as many as grid.points, {list(shape[::-1])}"
             )
         solid = image.read(self._box).astype(flow.problem.real_dtype)
+        if not sum_over_ranks(self._comm, np.array([float(solid.sum())]))[0]:
+            what = "but 0" if body.solid is None else f"with the value {body.solid}"
+            raise InputError(f"{key}.solid: {body.path} has no voxel {what}; accepted: one it has")
         target = flow.stage[:1]
         values_to_modes(flow, device.array(solid)[None], target)
         # An error function of the width, as a Gaussian makes it of a step.
@@ -582,12 +603,16 @@ class Bodies:
                     f"torque on {body.name} around {axis}, about its center; mean of the last step"
                 )
             for name in self._names(body)[6:]:
-                found[name] = f"what {body.name} takes of {name.split('_', 1)[-1]} per time"
+                found[name] = f"what {body.name} takes of {_scalar_of(name, body)} per time"
         for axis in AXES if self.holds else ():
             found[f"mean_force_{axis}"] = (
                 f"force per mass that keeps the mean flow along {axis}; mean of the last step"
             )
         return found
+
+
+def _scalar_of(column: str, body: Body) -> str:
+    return column.removeprefix(f"{body.name}_").removesuffix("_loss")
 
 
 def turned(angles: np.ndarray) -> np.ndarray:

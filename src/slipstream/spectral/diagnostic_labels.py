@@ -30,6 +30,8 @@ _OWN_BUDGET = {
     "injection": "power of forces on {}",
     "residual": "residual of the budget of {}, as budget_residual is that of the energy",
 }
+# How the columns and the spectrum of a scalar end.
+OF_SCALARS = ("energy", "spectrum", "production", *_OWN_BUDGET)
 # By whether the flow is in a plane.
 _SCALES = {
     False: {
@@ -92,11 +94,9 @@ def labels_of(
         for gain in gains:
             labels[gain] = f"rate at which {name} gains energy from other fields"
         if name in model.passive:
-            labels[f"{prefix}energy"] = f"half the variance of {name}, mean of its square over two"
+            labels[f"{prefix}energy"] = f"mean of half the square of {name}"
             for gain in gains:
-                labels[gain] = (
-                    f"rate at which the mean gradient adds to half the variance of {name}"
-                )
+                labels[gain] = f"rate at which the mean gradient adds to {prefix}energy"
     for name in model.losses:
         labels[name] = "rate at which products take energy away, a part of the dissipation"
     for name in model.plane_vectors:
@@ -167,7 +167,8 @@ def pictures_of(
             if len(active) > 1 and not parts
             else r"energy $E$"
             if parts or not vectors
-            else r"kinetic energy $\langle u^2 \rangle / 2$",
+            else ("kinetic energy\n" if forces else "kinetic energy ")
+            + r"$\langle u^2 \rangle / 2$",
             "dissipation": r"dissipation $\varepsilon$",
             own_spectra[0]: "energy per shell $E(k)$",
             "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",

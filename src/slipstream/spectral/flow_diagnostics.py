@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.printable_text import below
 from slipstream.simulation.solver_values import Fact, PictureChoice
-from slipstream.spectral.diagnostic_labels import labels_of, pictures_of
+from slipstream.spectral.diagnostic_labels import OF_SCALARS, labels_of, pictures_of
 from slipstream.spectral.energy_budget import EnergyBudget, component_sums, vector_sums
 from slipstream.spectral.forcing import forced_fields, key_of, powers_of_linear_forces
 from slipstream.spectral.kept_modes import Wavenumbers
@@ -47,6 +48,7 @@ class FlowDiagnostics:
 
     def __init__(self, simulation: SpectralSimulation) -> None:
         self._simulation, self._comm = simulation, simulation.comm
+        self._check_scalar_names()
         self._check_cospectra()
 
     @property
@@ -340,6 +342,30 @@ class FlowDiagnostics:
             )
             for number, (first, second) in pairs
         }
+
+    def _check_scalar_names(self) -> None:
+        """Refuse scalars whose name, columns or spectra are those of something else."""
+        scalars = self._simulation.case.scalars
+        if not scalars:
+            return
+        from slipstream.spectral.expressions import names_of_language
+
+        model, own = self._problem.model, {one.name for one in scalars}
+        others = [field for field in self._fields if field.name not in own]
+        gains = {mean: name for mean, name in model.gains.items() if name not in own}
+        flow = replace(model, passive=(), gains=gains)
+        columns = {*labels_of(others, flow, True, True, bool(self.flat_axis)), "time", "step"}
+        columns |= {name for name in model.means if name not in model.gains or name in gains}
+        columns |= {f"{one.name}_{ending}" for one in others for ending in ("energy", "spectrum")}
+        taken = {*columns, *self._problem.parameters, *names_of_language(model)}
+        taken |= {str(one) for one in model.unknowns if one.field not in own}
+        for number, name in enumerate(one.name for one in scalars):
+            if name in taken or columns & {f"{name}_{ending}" for ending in OF_SCALARS}:
+                key = "scalars" if len(scalars) == 1 else f"scalars[{number + 1}]"
+                raise InputError(
+                    f"{key}.name: {name!r} is taken, by a coordinate, function, quantity, parameter"
+                    " or column of this model; accepted: another name"
+                )
 
     def _check_cospectra(self) -> None:
         """Refuse co-spectra of what there is not, or of two that are no pair."""

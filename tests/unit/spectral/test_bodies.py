@@ -217,11 +217,25 @@ def test_steps_longer_than_eta_are_warned_of(device):
         made(device, {"shape": "sphere", "radius": 1.0, "eta": 1e-3}).step()
 
 
+def test_bodies_without_effect_are_named(device, tmp_path):
+    with pytest.warns(
+        RuntimeWarning, match=r"bodies: 0\.02 across, it is smaller than the spacing"
+    ):
+        made(device, {"shape": "sphere", "radius": 0.01, "width": 0.5}).step()
+    np.save(tmp_path / "pores.npy", np.zeros((N, N, N), np.uint8))
+    image = {"shape": "image", "path": str(tmp_path / "pores.npy")}
+    for table, text in ((image, "no voxel but 0"), (image | {"solid": 7}, "with the value 7")):
+        with pytest.raises(InputError, match=text):
+            made(device, table).step()
+
+
 @pytest.mark.parametrize(
     ("table", "text"),
     [
         ({"shape": "sphere"}, "'radius' is missing"),
         ({"shape": "sphere", "radius": 1.0, "size": [1, 1, 1]}, "'size' does not belong"),
+        ({"shape": "sphere", "radius": 3.2}, r"bodies\.radius: 3\.2; accepted: at most 3\.1"),
+        ({"shape": "cylinder", "radius": 1, "length": 7}, r"bodies\.length: 7; accepted"),
         ({"shape": "ball"}, "sphere"),
         ({"shape": "cylinder", "radius": 1.0, "rotation": [1.0, 0, 0]}, "through the whole box"),
         ({"shape": "sphere", "radius": 1.0, "values": {"heat": 1.0}}, "no scalar of the model"),
