@@ -34,6 +34,9 @@ CASES = (
     "inertia-gravity",
     "lans-alpha",
     "leray-alpha",
+    "large-eddies",
+    "hall",
+    "isothermal",
     "solitons",
 )
 

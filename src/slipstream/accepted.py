@@ -114,7 +114,7 @@ TUNES: Names = {
 MODELS: Names = {
     "hd": "incompressible Navier-Stokes equations",
     "boussinesq": "incompressible flow with buoyancy",
-    "mhd": "incompressible magnetohydrodynamics",
+    "mhd": "incompressible magnetohydrodynamics, on demand with the Hall term",
     "gpe": "Gross-Pitaevskii equation of a quantum fluid",
     "hd2d": "two-dimensional Navier-Stokes equations by vorticity, drag, beta plane",
     "mhd2d": "two-dimensional magnetohydrodynamics by vorticity and flux function",
@@ -122,6 +122,8 @@ MODELS: Names = {
     "chm": "Charney-Hasegawa-Mima equation",
     "lans-alpha": "Lagrangian-averaged Navier-Stokes equations",
     "leray-alpha": "Leray's regularised Navier-Stokes equations",
+    "smagorinsky": "large-eddy simulation with the eddy viscosity of Smagorinsky",
+    "isothermal": "compressible flow at one temperature",
 }
 INTEGRATORS: Names = {
     "rk2": "midpoint rule",

@@ -40,7 +40,17 @@ MODELS = {
         "equation.buoyancy_frequency=2.0",
         "equation.rotation=1.0",
     ),
-    "mhd": ("equation.model=mhd", "equation.resistivity=0.02", "equation.mean_field=0.7"),
+    "mhd": (
+        "equation.model=mhd",
+        "equation.resistivity=0.02",
+        "equation.mean_field=0.7",
+        "equation.ion_inertial_length=0.1",
+    ),
+    "smagorinsky": (
+        "equation={ model = 'smagorinsky', viscosity = 0.02, width = 0.6 }",
+        "scalars=[{ gradient = [0, 0, 1] }]",
+    ),
+    "isothermal": ("equation={ model = 'isothermal', viscosity = 0.02, sound_speed = 2.0 }",),
     "own": "derived",
     "driven": "driven",
 }

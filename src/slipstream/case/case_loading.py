@@ -78,6 +78,9 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "inertia-gravity": ShippedCase("turbulence with fast waves, integrated exactly", "20 s"),
     "lans-alpha": ShippedCase("Taylor-Green vortex by the alpha model, on few points", "20 s"),
     "leray-alpha": ShippedCase("Taylor-Green vortex by the Leray-alpha model", "20 s"),
+    "large-eddies": ShippedCase("Taylor-Green vortex by large-eddy simulation", "20 s"),
+    "hall": ShippedCase("sheets of current with the Hall effect", "20 s"),
+    "isothermal": ShippedCase("turbulence as fast as sound, in a plane", "20 s"),
     "sandstone": ShippedCase("flow through a synthetic sandstone, its permeability", "30 s"),
     "advection": ShippedCase(
         "a Gaussian carried once through the box, the exact solution known", "20 s"

@@ -89,6 +89,8 @@ _PARAMETERS_OF_MODELS = {
     "gpe": {"sound_speed": 2.0, "healing_length": 0.1},
     "lans-alpha": {"width": 0.1},
     "leray-alpha": {"width": 0.1},
+    "smagorinsky": {"width": 0.1},
+    "isothermal": {"sound_speed": 2.0},
 }
 _FLOWS_OF_MODELS = {
     "hd": "taylor-green",
@@ -97,6 +99,8 @@ _FLOWS_OF_MODELS = {
     "gpe": "quantum-taylor-green",
     "lans-alpha": "taylor-green",
     "leray-alpha": "taylor-green",
+    "smagorinsky": "taylor-green",
+    "isothermal": "taylor-green",
 }
 
 

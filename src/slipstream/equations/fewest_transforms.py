@@ -28,6 +28,7 @@ from slipstream.equations.fourier_forms import (
     Value,
     at_wavevector,
     differentiate,
+    expanded,
     filters_in,
     values_in,
 )
@@ -165,7 +166,7 @@ def essential_values(
     values = sorted({v for e in expressions for v in values_in(e)}, key=_order)
     rows: Rows = []
     for expression in expressions:
-        gradient = [sympy.expand(sympy.diff(expression, value)) for value in values]
+        gradient = [expanded(sympy.diff(expression, value)) for value in values]
         found: dict[sympy.Expr, list[sympy.Expr]] = {}
         for column, entry in enumerate(gradient):
             for term in sympy.Add.make_args(entry):
@@ -179,7 +180,7 @@ def essential_values(
         value: value / scale if i in chosen else sympy.Integer(0)
         for i, (value, scale) in enumerate(zip(values, scales, strict=True))
     }
-    functions = [sympy.expand(expression.subs(instead)) for expression in expressions]
+    functions = [expanded(expression.subs(instead)) for expression in expressions]
     if any(_divides_by(one, set(values)) for one in functions if any(s != 1 for s in scales)):
         return {value: value for value in values}, list(expressions)
     scaled = [scale * value for scale, value in zip(scales, values, strict=True)]
