@@ -71,6 +71,7 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "orszag-tang": ShippedCase("sheets of current in a plane of magnetised fluid", "1 min"),
     "orszag-tang-flux": ShippedCase("the same by vorticity and flux function", "30 s"),
     "quantum-vortices": ShippedCase("vortex lines of a superfluid that reconnect", "30 s"),
+    "relaxed-vortices": ShippedCase("vortex lines of a superfluid, relaxed to one flow", "20 s"),
     "decaying-2d": ShippedCase("vortices of two-dimensional turbulence merge", "40 s"),
     "inverse-cascade": ShippedCase("energy goes to large scales in two dimensions", "40 s"),
     "surface-fronts": ShippedCase("surface quasi-geostrophic flow makes a front", "20 s"),

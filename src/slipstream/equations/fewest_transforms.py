@@ -64,12 +64,14 @@ def scaled_dependencies(
 
 
 def _common_factor(entries: Sequence[sympy.Expr]) -> sympy.Expr:
-    """Return the parameters that all entries have as factors, or the first of them do."""
+    """Return the parameters that all entries, or the first of them, have as factors or divisors."""
     # Entries are of wavevectors in no special direction: what some have in common, all have.
     some = itertools.islice((entry for entry in entries if entry != 0), _TRIED)
-    above = [sympy.fraction(sympy.together(entry))[0] for entry in some]
-    common = sympy.gcd_list(above) if above else sympy.Integer(1)
-    return common.as_coeff_Mul()[1]
+    parts = [sympy.fraction(sympy.together(entry)) for entry in some]
+    if not parts:
+        return sympy.Integer(1)
+    above, below = (sympy.gcd_list(several) for several in zip(*parts, strict=True))
+    return above.as_coeff_Mul()[1] / below.as_coeff_Mul()[1]
 
 
 def _dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix] | None:

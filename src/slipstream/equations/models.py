@@ -205,6 +205,33 @@ def gpe(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
     )
 
 
+def argle(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
+    """Real Ginzburg-Landau equation with a flow (ARGLE), for initial states of `gpe` without sound.
+
+    ``d psi/dt = alpha (grad - i u / (2 alpha))^2 psi - beta (|psi|^2 - 1) psi``, with a velocity u
+    that does not change (Nore, Abid and Brachet, Phys. Fluids 9, 2644 (1997)). It lowers the mean
+    `free_energy`, until the fluid flows as u does, with vortex lines in place of its vorticity.
+
+    Parameters
+    ----------
+    sound_speed
+        Speed of sound.
+    healing_length
+        Width of the core of a vortex line.
+    """
+    psi, u = Scalar("psi", complex=True), Vector("velocity", solenoidal=True)
+    alpha = sound_speed * healing_length / sympy.sqrt(2)
+    beta = sound_speed / (sympy.sqrt(2) * healing_length)
+    density = abs2(psi)
+    slope = grad(psi) - 1j * u * psi / (2 * alpha)
+    energy = alpha * abs2(slope) + beta / 2 * (density - 1) ** 2
+    carried = -1j * div(u * psi) - abs2(u) * psi / (4 * alpha)
+    return Model(
+        {psi: alpha * laplacian(psi) - beta * (density - 1) * psi + carried, u: 0 * u},
+        means={"mass": density, "free_energy": energy},
+    )
+
+
 def lans_alpha(
     viscosity: NotNegative,
     width: Positive,
@@ -346,6 +373,7 @@ SHIPPED: dict[str, Callable[..., Model]] = {
     "boussinesq": boussinesq,
     "mhd": mhd,
     "gpe": gpe,
+    "argle": argle,
     "hd2d": hd2d,
     "mhd2d": mhd2d,
     "sqg": sqg,

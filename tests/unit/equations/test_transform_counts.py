@@ -117,13 +117,14 @@ COUNTS = {
     "leray-alpha": (6, 8),
     "smagorinsky": (8, 5),
     "isothermal": (10, 7),
+    "argle": (5, 8),
 }
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_other_shipped_models_take_few_transforms(name):
     values = dict.fromkeys(("viscosity", "diffusivity", "resistivity", "radius"), 0.5)
-    values |= dict.fromkeys(("width", "constant", "sound_speed"), 0.5)
+    values |= dict.fromkeys(("width", "constant", "sound_speed", "healing_length"), 0.5)
     known = models.parameters_of(models.find(name))
     model = lowered(name, **{key: one for key, one in values.items() if key in known})
     assert parts(model) == COUNTS[name]
