@@ -610,7 +610,7 @@ class Flow(InteractiveSimulation):
     def wavenumbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The wavenumbers kz, ky and kx of this rank's modes, as arrays that broadcast."""
         waves = self._ready_flow().wavenumbers
-        return waves.z[:, None, None], waves.y[:, None], waves.x
+        return waves.z[:, None, None], waves.along_y, waves.x
 
     def _ready_flow(self) -> Any:
         self._ready()

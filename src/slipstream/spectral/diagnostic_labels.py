@@ -97,6 +97,8 @@ def labels_of(
                 labels[gain] = (
                     f"rate at which the mean gradient adds to half the variance of {name}"
                 )
+    for name in model.production:
+        labels[name] = "rate at which the mean flow gives energy to the fields"
     for name in model.losses:
         labels[name] = "rate at which products take energy away, a part of the dissipation"
     for name in model.plane_vectors:

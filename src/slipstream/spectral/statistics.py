@@ -175,7 +175,7 @@ def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
     modes_z, *modes = flow.problem.geometry.modes
     across = smallest_wavenumber(lengths, modes)
     along, levels = 2 * math.pi / length_z, modes_z.low
-    shells = shells_of(waves.all_axes[1:], across)
+    shells = shells_of(waves.furthest[1:], across)
 
     number = "rint(sqrt(y * y + x * x) / a) * c + rint(fabs(z) / b)"
     bins = Bins(number, shells * levels, across, along, float(levels))
