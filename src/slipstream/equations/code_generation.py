@@ -142,8 +142,9 @@ def mode_header(model: Lowered) -> str:
     project = [f"  remove_gradient(rate + {first}, kx, ky, kz);" for first in model.vectors]
     is_sheared = model.shear != 0
     if is_sheared:
+        waves = "shear_of(parameters), kx, ky, kz"
         project += [
-            f"  turn_with_shear(rate + {first}, state[{first + 1}], shear_of(parameters), kx, ky, kz);"
+            f"  turn_with_shear(rate + {first}, state[{first + 1}], {waves});"
             for first in model.vectors
         ]
     inputs = [_sum_of_modes(_of_state(model, one)) for one in model.inputs]

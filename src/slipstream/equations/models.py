@@ -205,9 +205,7 @@ def mhd(
             + damping(b, resistivity, power)
             + _sheared(b, shear, mean_field=mean_field),
         },
-        **_mean_shear(
-            shear, dot(u, x_hat) * dot(u, y_hat) - dot(b, x_hat) * dot(b, y_hat)
-        ),
+        **_mean_shear(shear, dot(u, x_hat) * dot(u, y_hat) - dot(b, x_hat) * dot(b, y_hat)),
     )
 
 

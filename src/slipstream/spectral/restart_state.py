@@ -92,7 +92,7 @@ def lacking_fields(
 
 
 def read_tilt(checkpoint: Checkpoint, problem: SpectralProblem, begins: bool) -> float:
-    """Return the tilt of a state's frame; refuse one that the model, or a flow that begins, lacks."""
+    """Return the tilt of a state's frame; refuse it without shear, or for a flow that begins."""
     if TILT not in checkpoint.arrays:
         return 0.0
     checkpoint.check_array(TILT, "f", 1)

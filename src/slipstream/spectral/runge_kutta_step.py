@@ -136,7 +136,7 @@ class SpectralStep:
 
     @property
     def tilt(self) -> float:
-        """By how much the frame of the modes is tilted: the wavenumber along y is less by tilt kx."""
+        """The tilt of the frame: wavenumbers along y are less by this times kx."""
         return self.wavenumbers.tilt
 
     @tilt.setter

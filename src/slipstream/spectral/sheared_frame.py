@@ -1,10 +1,11 @@
-"""The frame of a shearing box: modes are periodic in coordinates that a mean flow S y carries along x.
+"""The frame of a shearing box, which a mean flow S y along x tilts: there all fields are periodic.
 
-A mode's wavenumber along y is ky - tilt kx, where the tilt grows at the rate S. After Lx/Ly its modes
-are those of an upright frame under other labels, ky - kx Ly/Lx (Rogallo, NASA TM 81315 (1981)). At
-half of that the labels are changed, so that the tilt stays between -1/2 and 1/2 of it. Modes that
-get labels which the grid does not keep are dropped, and those that had none before begin at 0. Products
-are computed at points of the frame, where dealiasing is that of any box.
+The wavenumber along y of a mode is that of its label less the tilt times kx, and the tilt grows at
+the rate S. After Lx/Ly the frame fits the box again, and its modes are those of an upright frame
+with other labels (Rogallo, NASA TM 81315 (1981)). Labels are changed at half of that, so that the
+tilt stays between -1/2 and 1/2 of it. Modes for whose labels the grid has no place are dropped, and
+modes that had no place before begin at 0. Products are computed at the points of the frame, so they
+are dealiased as in any box.
 """
 
 from __future__ import annotations

@@ -469,8 +469,9 @@ class SpectralSimulation(Simulation):
         if not share > told:
             return []
         return [
-            f"grid.points: {100 * share:.3g} % of the energy was in modes that the sheared grid does"
-            f" not keep, and is dropped, at t = {self.time + step_size:.4g}; use more points"
+            f"grid.points: {100 * share:.3g} % of the energy is dropped at t ="
+            f" {self.time + step_size:.4g}, in modes that the sheared grid does not keep; use more"
+            " points"
         ]
 
     def _take_settings(self, before: Case) -> None:
