@@ -23,6 +23,7 @@ from slipstream.equations.fourier_forms import WAVENUMBERS, filters_in
 from slipstream.errors import InputError
 from slipstream.fft import PointOperation
 from slipstream.spectral.kept_modes import Wavenumbers
+from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 if TYPE_CHECKING:
@@ -40,15 +41,14 @@ def check_sheared(case: SpectralCase, problem: SpectralProblem) -> None:
     if not problem.is_sheared:
         return
     nx, ny, _ = case.grid.points_xyz
+    explicit = ", ".join(name for name, method in METHODS.items() if not method.functions)
     refused = {
         "forcing": (bool(case.forcing), "none: the shear drives the flow"),
         "bodies": (bool(case.bodies), "none"),
         "particles": (bool(case.particles), "none"),
         "numerics.linear": (case.numerics.linear == "all", "'decay'"),
-        "time.integrator": (problem.propagates, "rk2, rk3, rk4 and others without exponentials"),
+        "time.integrator": (problem.propagates, explicit),
         "grid.points": (ny == 1 and nx > 1, "more than one point along y"),
-        "output.correlation_interval": (case.output.correlation_interval is not None, "none"),
-        "output.structure_interval": (case.output.structure_interval is not None, "none"),
     }
     for key, (is_given, accepted) in refused.items():
         if is_given:

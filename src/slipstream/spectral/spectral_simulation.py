@@ -486,6 +486,12 @@ class SpectralSimulation(Simulation):
                 raise InputError(
                     "the fields of the model would be others; accepted: a new simulation"
                 )
+            check_sheared(case, problem)
+            if self.flow.tilt and not problem.is_sheared:
+                raise InputError(
+                    "equation.shear: 0, but the frame of the modes is tilted; accepted: another"
+                    " rate"
+                )
             linear = LinearOperator(problem)
             cfl.check_step(case.time, problem, linear)
             warnings = [
