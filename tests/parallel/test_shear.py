@@ -100,6 +100,10 @@ def at_points(values, time):
     """Return the fields of a wave of these amplitudes at the points of the box."""
     lines = (length * np.arange(12) / 12 for length in (5, 3 * np.pi, 2 * np.pi))
     z, y, x = np.meshgrid(*lines, indexing="ij")
+    return at_places(x, y, z, values, time)
+
+
+def at_places(x, y, z, values, time):
     phase = np.exp(1j * (WAVE[0] * x + (WAVE[1] - SHEAR * time * WAVE[0]) * y + WAVE[2] * z))
     return [(one * phase).real for one in values]
 
@@ -112,6 +116,10 @@ def test_waves_are_exact_across_changes_of_labels(comm, device, time):
     *velocity, buoyancy, dye = at_points(values, time)
     for name, expected in (("velocity", velocity), ("buoyancy", buoyancy), ("dye", dye)):
         np.testing.assert_allclose(sim.fields[name].gather(), expected, rtol=0, atol=1e-9)
+    # Between the last points along y and the first, which are those of a box that has moved.
+    places = np.array([[0.3, 3 * np.pi - 0.2, 1.2], [5, -0.3, 2.1], [2, 3 * np.pi + 0.1, 0]])
+    found, exact = sim.fields["buoyancy"].at(places), at_places(*places.T, values, time)[3]
+    np.testing.assert_allclose(found, exact, rtol=0, atol=0.01 * np.abs(values[3]))
 
 
 def test_charged_waves_are_exact(comm, device):

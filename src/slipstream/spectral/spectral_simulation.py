@@ -1035,7 +1035,9 @@ class SpectralSimulation(Simulation):
         """Return where the points are."""
         geometry = self.problem.geometry
         lines = dict(zip("zyx", self.problem.point_lines, strict=True))
-        return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
+        length = self.problem.lengths[1]
+        slide = (lambda: self._tilt * length) if self.problem.is_sheared else float
+        return Layout(geometry.shape, tuple(geometry.physical_boxes), lines, slide=slide)
 
     def density(
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
