@@ -122,6 +122,33 @@ def test_waves_are_exact_across_changes_of_labels(comm, device, time):
     np.testing.assert_allclose(found, exact, rtol=0, atol=0.01 * np.abs(values[3]))
 
 
+def test_growth_is_that_of_orr():
+    """What the waves are compared with: k^2 u_y is constant but for the integral of viscosity."""
+    time, (kx, ky, kz) = 2.5, WAVE
+
+    def rates(k, values):
+        return turned(np.zeros(3), values) - VISCOSITY * (k @ k) * values
+
+    now = ky - SHEAR * time * kx
+    integral = (kx**2 + kz**2) * time + (ky**3 - now**3) / (3 * SHEAR * kx)
+    ratio = WAVE @ WAVE / (kx**2 + now**2 + kz**2)
+    expected = START[1] * ratio * np.exp(-VISCOSITY * integral)
+    assert amplitudes_of_wave(time, START, rates)[1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_what_depends_on_z_alone_swings_at_the_epicyclic_frequency(comm, device):
+    wave, twice = 2 * np.pi / 5, 2 * STRATIFIED["rotation"][2]
+    sim = stratified(comm, device, initial={"velocity": [f"cos({wave}*z)", "0", "0"]})
+    sim.step(90)
+    frequency, damped = np.sqrt(twice * (twice - SHEAR)), np.exp(-VISCOSITY * wave**2 * 0.9)
+    phase, profile = frequency * 0.9, damped * np.cos(wave * 5 * np.arange(12) / 12)
+    velocity = sim.fields["velocity"].gather()
+    swing = np.cos(phase), -twice / frequency * np.sin(phase), 0.0
+    for found, amplitude in zip(velocity, swing, strict=True):
+        expected = np.broadcast_to(amplitude * profile[:, None, None], found.shape)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
 def test_charged_waves_are_exact(comm, device):
     sim = boxed(
         "mhd",
