@@ -210,7 +210,7 @@ def test_the_mean_flow_pays_for_the_energy(comm, device):
 
 
 def test_ranks_and_restarts_change_nothing(comm, device, shared_folder):
-    """Runs that end before and after labels have changed; what the grid drops is told."""
+    """Runs that end before and after labels have changed; warnings say what the grid drops."""
     folder, options = shared_folder / "run", {"output": {"pictures": False}}
     whole, alone = (stratified(one, device, initial=RANDOM) for one in (comm, None))
     first = stratified(comm, device, initial=RANDOM, **options)

@@ -100,7 +100,7 @@ class Lowered:
     shear : Expr
         The rate S of a mean flow S y along x, which carries all fields.
     production : tuple of str
-        Of the means, those that are rates at which a mean flow gives energy to the fields.
+        Means that are rates at which a mean flow gives energy to the fields.
     """
 
     components: tuple[Value, ...]

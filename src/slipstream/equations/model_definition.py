@@ -56,7 +56,7 @@ class Model:
         Rate S of a mean flow S y along x, which is no part of the fields and carries all of them: a
         shearing box. What it does besides, such as -S u_y along x, is written in the equations.
     production : sequence of str
-        Of the means, those that are rates at which a mean flow gives energy to the fields.
+        Means that are rates at which a mean flow gives energy to the fields.
 
     Raises
     ------

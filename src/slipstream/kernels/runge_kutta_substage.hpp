@@ -117,7 +117,7 @@ INLINE Real excess_of(Real value) {
 //
 // If the model is SHEARED, the wavenumber along y is that of the table less the tilt of the frame times kx.
 // The last number of the table is the tilt at the start of the step. Rates keep vectors solenoidal only to the
-// order of the method, so what is stored is projected with the wavevector of its own time.
+// order of the method, so what is stored is projected with the wavevector of that time.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
                         Complex* result, Complex* inputs, const Complex* RESTRICT forcing,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slipstream.case import SpectralCase
     from slipstream.spectral.runge_kutta_step import SpectralStep
 
-# Numbers of a component that a rank sends at once.
+# The most numbers of a component in one exchange.
 _AT_ONCE = 1 << 22
 # Places where rates that are no polynomials are taken between nodes; and the most of any.
 _USUAL, _MOST = 3, 8
@@ -163,7 +163,7 @@ def _moved(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the modes of a rank's box that come from another's: ky there, ky here, and kx.
 
-    All are places in these boxes, of which kx is the same in both.
+    Each is an index in the box that has the modes before or after; kx is the same mode in both.
     """
     waves = flow.wavenumbers
     _, labels, all_x = waves.integers

@@ -256,7 +256,7 @@ class SpectralSimulation(Simulation):
             lacking = lacking_fields(checkpoint, self._fields, self.problem)
             self._tilt = on_every_rank(
                 self.comm,
-                lambda: read_tilt(checkpoint, self.problem, initial is not None and lacking),
+                lambda: read_tilt(checkpoint, self.problem, bool(initial and lacking)),
             )
             told = [*checkpoint.warnings, *self._exchanged(checkpoint, lacking, folder)]
             if initial is not None and lacking:
@@ -1035,9 +1035,12 @@ class SpectralSimulation(Simulation):
         """Return where the points are."""
         geometry = self.problem.geometry
         lines = dict(zip("zyx", self.problem.point_lines, strict=True))
-        length = self.problem.lengths[1]
-        slide = (lambda: self._tilt * length) if self.problem.is_sheared else float
-        return Layout(geometry.shape, tuple(geometry.physical_boxes), lines, slide=slide)
+        boxes = tuple(geometry.physical_boxes)
+        return Layout(geometry.shape, boxes, lines, slide=self._slide)
+
+    def _slide(self) -> float:
+        """Return how far the shear has moved what is repeated beyond the end along y."""
+        return self._tilt * self.problem.lengths[1]
 
     def density(
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
