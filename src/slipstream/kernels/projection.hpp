@@ -16,7 +16,8 @@ INLINE void remove_gradient(Complex* vector, Real kx, Real ky, Real kz) {
 // changes at the rate -shear kx: k . dv/dt = shear kx v_y.
 INLINE void turn_with_shear(Complex* rate, Complex along_y, Real shear, Real kx, Real ky, Real kz) {
   const Real k2 = kx * kx + ky * ky + kz * kz;
-  const Complex along = (k2 > 0 ? shear * kx / k2 : 0) * along_y;
+  const Real over_k2 = k2 > 0 ? 1 / k2 : 0;
+  const Complex along = (shear * kx * over_k2) * along_y;
   rate[0] = rate[0] + kx * along;
   rate[1] = rate[1] + ky * along;
   rate[2] = rate[2] + kz * along;

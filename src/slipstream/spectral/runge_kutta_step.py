@@ -239,7 +239,9 @@ class SpectralStep:
     @property
     def goes_ahead(self) -> bool:
         """Whether the end of a step begins the next one: see `Passes.goes_ahead`."""
-        waits = self.problem.is_staged or self.problem.is_sheared or bool(self.before)
+        # What is made of the state in a sheared frame is that of the end of the step, known later.
+        turns = self.problem.is_sheared and self.problem.has_inputs
+        waits = self.problem.is_staged or turns or bool(self.before)
         return self.passes.goes_ahead and not waits
 
     def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
