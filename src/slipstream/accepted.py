@@ -114,6 +114,7 @@ TUNES: Names = {
 MODELS: Names = {
     "hd": "incompressible Navier-Stokes equations",
     "boussinesq": "incompressible flow with buoyancy",
+    "rayleigh-benard": "flow that is heated from below",
     "mhd": "incompressible magnetohydrodynamics",
     "gpe": "Gross-Pitaevskii equation of a quantum fluid",
     "hd2d": "two-dimensional Navier-Stokes equations by vorticity, drag, beta plane",

@@ -33,7 +33,8 @@ Take = Callable[[Array, int], None]
 class Layout:
     """Where the points are: the box of each rank, and the coordinates along each axis.
 
-    Points are those of a periodic grid, or the middles of cells.
+    Points are those of a periodic grid, or the middles of cells. Along the axis `walls`, if there
+    is one, the box ends at walls, half a spacing beyond the outermost points.
     """
 
     shape: tuple[int, int, int]
@@ -41,6 +42,7 @@ class Layout:
     coordinates: dict[str, np.ndarray]
     unit: str = "1"
     are_cells: bool = False
+    walls: str | None = None
 
     def spacing(self, axis: str) -> float:
         """Return the distance of points along an axis; 1 if there is one point only."""
@@ -172,7 +174,7 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     indices, weights = [], []
     for axis, name in enumerate(AXES):
         line, size = layout.coordinates[name], layout.shape[axis]
-        near, factors = _nearest_four(line, size, places[:, 2 - axis])
+        near, factors = _nearest_four(line, size, places[:, 2 - axis], name == layout.walls)
         own = near - box.start[axis]
         is_mine = (own >= 0) & (own < box.shape[axis])
         indices.append(np.where(is_mine, own, 0))
@@ -189,12 +191,19 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     return result
 
 
-def _nearest_four(line: np.ndarray, size: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the points around each place on an axis, and their weights."""
+def _nearest_four(
+    line: np.ndarray, size: int, places: np.ndarray, has_walls: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of the points around each place on an axis, and their weights.
+
+    Next to a wall all four are on the same side of it.
+    """
     if size == 1:
         return np.zeros((len(places), 1), int), np.ones((len(places), 1))
     position = (places - line[0]) / (line[1] - line[0])
     first = np.floor(position).astype(int)
+    if has_walls:
+        first = np.clip(first, 1, max(1, size - 3))
     s = (position - first)[:, None]
     # Lagrange's polynomials through the points at -1, 0, 1 and 2.
     factors = (

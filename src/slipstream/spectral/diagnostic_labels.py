@@ -97,6 +97,9 @@ def labels_of(
                 labels[gain] = (
                     f"rate at which the mean gradient adds to half the variance of {name}"
                 )
+    for name, gaining in model.gains.items():
+        if not gaining:
+            labels[name] = "rate at which the energy grows at the expense of other fields"
     for name in model.losses:
         labels[name] = "rate at which products take energy away, a part of the dissipation"
     for name in model.plane_vectors:

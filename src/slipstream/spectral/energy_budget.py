@@ -47,7 +47,8 @@ class EnergyBudget:
     def recall(self, row: Mapping[str, float]) -> None:
         """Take over the diagnostics before the next ones, as another budget has returned them."""
         self._earlier = {}
-        for prefix, names in {"": ["bodies_power"], **budgets_of(self._model)}.items():
+        gained = [name for name, field in self._model.gains.items() if not field]
+        for prefix, names in {"": ["bodies_power", *gained], **budgets_of(self._model)}.items():
             energy = row.get(f"{prefix}energy", row["energy"])  # that of an only field
             dissipation = row[f"{prefix}dissipation"]
             gains = [f"{prefix}driving", f"{prefix}injection", *names]
@@ -111,6 +112,7 @@ class EnergyBudget:
                 flow = self._viscosity, self._largest, self._is_plane
                 result |= small_scales(motion, *flow)
         gain = driving + (power or 0.0) + (bodies or 0.0)
+        gain += sum(means[name] for name, field in model.gains.items() if not field)
         result["budget_residual"] = self._balance("", time, energy, dissipation, gain)
         for field in self._fields:
             result |= self._own_budget(time, field, squares, means, powers)
@@ -166,7 +168,8 @@ def budgets_of(model: Lowered) -> dict[str, list[str]]:
     """Return the fields with budgets of their own, as beginnings of names, and their gains."""
     found: dict[str, list[str]] = {f"{name}_": [] for name in model.passive}
     for mean, field in model.gains.items():
-        found.setdefault(f"{field}_", []).append(mean)
+        if field:
+            found.setdefault(f"{field}_", []).append(mean)
     return found
 
 
@@ -210,4 +213,5 @@ def _sums_over_rows(
     nz, ny, _ = flow.problem.geometry.stored_shape
     sums = flow.device.zeros((nz * ny, size), np.float64)
     flow.run_over_rows(kernel, *arrays, sums, last=last)
+    flow.weigh_rows(sums)
     return sum_of_rows(flow.device, sums)

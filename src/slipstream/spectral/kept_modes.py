@@ -71,10 +71,16 @@ DEALIASING = {
 }
 
 
-def kept_modes(points_xyz: tuple[int, int, int], dealiasing: str) -> tuple[Modes, ...]:
+def kept_modes(
+    points_xyz: tuple[int, int, int], dealiasing: str, walls: str | None = None
+) -> tuple[Modes, ...]:
     """Return the modes along z, y and x that a grid has, and this dealiasing keeps."""
     shape = tuple(reversed(points_xyz))
-    return truncate(shape, DEALIASING[dealiasing].truncation(shape), real=True)
+    z, y, x = truncate(shape, DEALIASING[dealiasing].truncation(shape), real=True)
+    if walls == "z":
+        (largest,) = DEALIASING[dealiasing].truncation((2 * z.size,))
+        z = Modes(z.size, min(largest, z.size - 1) + 1, 0, walls=True)
+    return z, y, x
 
 
 def alias_warnings(name: str, degree: float) -> list[str]:
@@ -91,14 +97,18 @@ def alias_warnings(name: str, degree: float) -> list[str]:
 
 
 class Wavenumbers:
-    """Physical wavenumbers 2 pi m / L: `x`, `y` and `z` of one rank's modes."""
+    """Physical wavenumbers 2 pi m / L: `x`, `y` and `z` of one rank's modes.
+
+    Between walls at a distance L they are pi m / L.
+    """
 
     def __init__(self, geometry: PlaneGeometry, lengths: tuple[float, float, float]) -> None:
         box = geometry.spectral_box
         parts = box.slices()
         self.integers = [m.wavenumbers() for m in geometry.modes]
-        axes = [2 * math.pi / L * m for m, L in zip(self.integers, lengths, strict=True)]
-        self.all_axes = axes
+        units = [2 * math.pi / L for L in periods(lengths, geometry.modes)]
+        axes = [unit * m for m, unit in zip(self.integers, units, strict=True)]
+        self.all_axes, self._has_walls = axes, geometry.modes[0].walls
         self.z, self.y, self.x = (axis[part] for axis, part in zip(axes, parts, strict=True))
         flat = [axis for axis, m in enumerate(reversed(geometry.modes)) if m.size == 1]
         # The axis normal to a plane flow (0 is x): the only one of a single point, if there is one.
@@ -111,6 +121,13 @@ class Wavenumbers:
     def table(self) -> np.ndarray:
         """Return x, y and z wavenumbers in one array, as the kernels take them."""
         return np.concatenate([self.x, self.y, self.z])
+
+    @cached_property
+    def of_rows(self) -> np.ndarray | None:
+        """How many kz each kz stands for, by row [kz, ky] of this rank; None where each is one."""
+        if not self._has_walls:
+            return None
+        return np.repeat(np.where(self.z == 0, 1.0, 2.0), self.y.size)
 
     @cached_property
     def multiplicity(self) -> np.ndarray:
@@ -136,8 +153,14 @@ def unit_wavenumbers(lengths: Sequence[float]) -> list[float]:
 
 def smallest_wavenumber(lengths: Sequence[float], modes: Sequence[Modes]) -> float:
     """Return the smallest wavenumber but 0 along some axes; one of a single point has none."""
-    extended = [length for length, m in zip(lengths, modes, strict=True) if m.size > 1]
+    sizes = zip(periods(lengths, modes), modes, strict=True)
+    extended = [length for length, m in sizes if m.size > 1]
     return 2 * math.pi / max(extended or lengths)
+
+
+def periods(lengths: Sequence[float], modes: Sequence[Modes]) -> tuple[float, ...]:
+    """Return after which lengths fields repeat: twice that of the box between walls."""
+    return tuple(L * m.period / m.size for L, m in zip(lengths, modes, strict=True))
 
 
 def shells_of(axes: Sequence[np.ndarray], unit: float) -> int:

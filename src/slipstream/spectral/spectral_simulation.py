@@ -108,6 +108,8 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
+        if case.grid.walls and device.processor != "cpu":
+            raise InputError("run.device: 'gpu' with grid.walls; accepted with it: 'cpu'")
         stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
@@ -150,7 +152,9 @@ class SpectralSimulation(Simulation):
         transforms = problem.model.transforms * problem.method.substages
         return {
             "equation": Fact(case.equation.model, parameters=given),
-            "grid": Fact(case.grid.points_xyz, lengths=case.grid.lengths_xyz),
+            "grid": Fact(
+                case.grid.points_xyz, lengths=case.grid.lengths_xyz, walls=case.grid.walls
+            ),
             "modes": Fact(kept, dealiasing=case.numerics.dealiasing),
             "precision": Fact(case.numerics.precision),
             "integrator": Fact(problem.method.name, transforms=transforms),
@@ -434,7 +438,7 @@ class SpectralSimulation(Simulation):
         self.step += 1
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
-            make_real(self.flow, self.flow.state, self.comm)
+            make_real(self.flow, self.flow.state, self.comm, self.problem.signs)
         timelines = [step.timeline for step in steps]
         return Timeline.merged(timelines, forget=True) if profile else None
 
@@ -512,7 +516,8 @@ class SpectralSimulation(Simulation):
         shape = len(fields), *self.problem.geometry.physical_box.shape
         values = self.device.empty(shape, self.problem.real_dtype)
         if (part.start, part.stop) not in self._readers:
-            self._readers[part.start, part.stop] = PointReader(self.flow, fields)
+            reader = PointReader(self.flow, fields, self.problem.signs[part])
+            self._readers[part.start, part.stop] = reader
         self._readers[part.start, part.stop].read(self.flow, values)
         return values
 
@@ -523,7 +528,8 @@ class SpectralSimulation(Simulation):
         demands it. Refused values leave the state unchanged.
         """
         if (part.start, part.stop) not in self._writers:
-            self._writers[part.start, part.stop] = PointWriter(self.flow, self.flow.stage[part])
+            target, signs = self.flow.stage[part], self.problem.signs[part]
+            self._writers[part.start, part.stop] = PointWriter(self.flow, target, signs)
         writer = self._writers[part.start, part.stop]
         warnings = set_values(self.flow, values, key, self.comm, part.start, writer)
         self._note_fields()
@@ -548,7 +554,8 @@ class SpectralSimulation(Simulation):
     def _made_real(self, fields: Array, first: int, key: str) -> list[str]:
         """Make components those of real fields; return warnings of what is lost. Collective."""
         waves = finite_variances(self.flow, fields, first, key, self.comm)
-        warnings, (lost, means) = [], make_real(self.flow, fields, self.comm)
+        signs = self.problem.signs[first : first + len(fields)]
+        warnings, (lost, means) = [], make_real(self.flow, fields, self.comm, signs)
         unknowns = self.problem.model.unknowns[first : first + len(fields)]
         for value, whole, part in zip(unknowns, waves + means, lost, strict=True):
             if not math.isfinite(whole):
@@ -706,6 +713,9 @@ class SpectralSimulation(Simulation):
         if self._bodies is not None:
             for name in self._bodies.fields():
                 found.pop(f"{name}_residual", None)
+        if self.problem.mirror is not None:
+            # Mirror images have opposite helicities, so modes say nothing about one of them alone.
+            found = {name: one for name, one in found.items() if not name.endswith("helicity")}
         names = (*LARGE, *SMALL[bool(self._flat_axis)])
         self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))
@@ -957,25 +967,29 @@ class SpectralSimulation(Simulation):
         these curls across the plane, with its sign.
         """
         unknowns, state = self.problem.model.unknowns, self.flow.state
+        signs = self.problem.signs
         points = self._each_points(state[: len(unknowns)])
         for value in unknowns:
             along = "" if value.component is None else f" along {AXES[value.component]}"
             # No name, and no zip, keeps the values while the next are made.
             yield self._field(str(value), next(points), value.field + along)
         for name, first in self.problem.model.complexes:
-            density = sum_of_squares(self.flow, state[first : first + 2])
+            density = sum_of_squares(
+                self.flow, state[first : first + 2], signs[first : first + 2]
+            )
             yield self._field(f"{name}_density", density, f"|{name}|^2")
             del density
         for name, field in drawn_curls(self._fields).items():
             text = name.replace("_", " ")
             curl = vorticity(self.flow, field.first)
+            of_curl = [-sign for sign in signs[field.first : field.first + 3]]
             if self._flat_axis:
                 axis = AXES.index(self._flat_axis)
-                across = self._points_of(curl[axis : axis + 1])[0]
+                across = self._points_of(curl[axis : axis + 1], of_curl[axis : axis + 1])[0]
                 yield self._field(f"{name}_{self._flat_axis}", across, f"{text} across the plane")
                 del across
                 curl = vorticity(self.flow, field.first)  # whose memory has served others since
-            magnitude = sum_of_squares(self.flow, curl)
+            magnitude = sum_of_squares(self.flow, curl, of_curl)
             np.sqrt(magnitude, out=magnitude)
             yield self._field(f"{name}_magnitude", magnitude, f"{text} magnitude")
             del magnitude
@@ -984,7 +998,8 @@ class SpectralSimulation(Simulation):
         """Return where the points are."""
         geometry = self.problem.geometry
         lines = dict(zip("zyx", self.problem.point_lines, strict=True))
-        return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
+        boxes = tuple(geometry.physical_boxes)
+        return Layout(geometry.shape, boxes, lines, walls=self.case.grid.walls)
 
     def density(
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
@@ -1032,20 +1047,21 @@ class SpectralSimulation(Simulation):
         """Yield spectral fields at this rank's grid points, of which some are there together."""
         together = fields_written_together(self.problem)
         for low in range(0, len(spectral), together):
-            yield from self._points_of(spectral[low : low + together])
+            signs = self.problem.signs[low : low + together]
+            yield from self._points_of(spectral[low : low + together], signs)
 
-    def _points_of(self, spectral: Any) -> np.ndarray:
+    def _points_of(self, spectral: Any, signs: Sequence[int]) -> np.ndarray:
         """Return spectral fields at this rank's grid points, on the host."""
         shape = len(spectral), *self.problem.geometry.physical_box.shape
         empty: Any = self.device.empty if self.placement.on_disk else np.empty
         values: np.ndarray = empty(shape, self.problem.real_dtype)
-        PointReader(self.flow, spectral).read(self.flow, values)
+        PointReader(self.flow, spectral, signs).read(self.flow, values)
         return values
 
     def _field(self, name: str, values: np.ndarray, long_name: str) -> Field:
         geometry = self.problem.geometry
-        start, lengths = geometry.physical_box.start, self.problem.lengths
-        return grid_field(name, long_name, values, start, geometry.shape, lengths)
+        start, lines = geometry.physical_box.start, self.problem.point_lines
+        return grid_field(name, long_name, values, start, lines)
 
     def _commit(self, graph: StepGraph) -> CommittedStep:
         return commit(graph, self.case.run.schedule)
