@@ -592,7 +592,8 @@ class _Work:
         others = [tuple({0, 1, 2} - {axis}) for axis in range(3)]
         places = [np.flatnonzero(strength.max(axis=o, initial=0.0) > least) for o in others]
         self._places = tuple(device.array(place) for place in np.ix_(*places))
-        self._weight = device.array(flow.wavenumbers.multiplicity)[self._places[2]]
+        z, x = flow.wavenumbers.multiplicity_z, flow.wavenumbers.multiplicity
+        self._weight = device.array(z)[self._places[0]] * device.array(x)[self._places[2]]
 
     def products(self, time: float) -> tuple[float, float]:
         """Return the means over the box of force times field, and of the force's square."""

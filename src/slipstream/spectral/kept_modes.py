@@ -108,7 +108,7 @@ class Wavenumbers:
         self.integers = [m.wavenumbers() for m in geometry.modes]
         units = [2 * math.pi / L for L in periods(lengths, geometry.modes)]
         axes = [unit * m for m, unit in zip(self.integers, units, strict=True)]
-        self.all_axes, self._has_walls = axes, geometry.modes[0].walls
+        self.all_axes, self.has_walls = axes, geometry.modes[0].walls
         self.z, self.y, self.x = (axis[part] for axis, part in zip(axes, parts, strict=True))
         flat = [axis for axis, m in enumerate(reversed(geometry.modes)) if m.size == 1]
         # The axis normal to a plane flow (0 is x): the only one of a single point, if there is one.
@@ -123,16 +123,14 @@ class Wavenumbers:
         return np.concatenate([self.x, self.y, self.z])
 
     @cached_property
-    def of_rows(self) -> np.ndarray | None:
-        """How many kz each kz stands for, by row [kz, ky] of this rank; None where each is one."""
-        if not self._has_walls:
-            return None
-        return np.repeat(np.where(self.z == 0, 1.0, 2.0), self.y.size)
-
-    @cached_property
     def multiplicity(self) -> np.ndarray:
         """How many modes of a complex transform each kx stands for: 1 for kx = 0, else 2."""
         return np.where(self.x == 0, 1.0, 2.0)
+
+    @cached_property
+    def multiplicity_z(self) -> np.ndarray:
+        """The same of each kz: 2 between walls, where -kz is not stored."""
+        return np.where(self.z == 0, 1.0, 2.0 if self.has_walls else 1.0)
 
     def near(self, last: float, of_all_ranks: bool = False) -> list[np.ndarray]:
         """Return indices of modes along z, y and x, which reach as far as shells up to one do."""

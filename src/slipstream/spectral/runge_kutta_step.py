@@ -477,9 +477,11 @@ class SpectralStep:
 
         Between walls a row with kz > 0 stands for -kz too.
         """
-        if self.wavenumbers.of_rows is None:
+        waves = self.wavenumbers
+        if not waves.has_walls:
             return
-        weights = self.once("weights", lambda: self.device.array(self.wavenumbers.of_rows))
+        of_rows = np.repeat(waves.multiplicity_z, waves.y.size)
+        weights = self.once("weights", lambda: self.device.array(of_rows))
         own, module = weights[first : first + len(sums), None], self.device.array_module
         self.device.run(lambda stream: module.multiply(sums, own, out=sums))
 
