@@ -24,6 +24,7 @@ CASES = (
     "forced",
     "mixing",
     "stratified",
+    "rayleigh-benard",
     "orszag-tang",
     "orszag-tang-flux",
     "quantum-vortices",

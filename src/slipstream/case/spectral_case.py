@@ -646,7 +646,6 @@ _WALL_FORCES = "formula", "taylor-green", "linear", "constant-energy"
 _UNSHIFTED = "numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'"
 
 
-
 class SpectralCase(Case):
     """A case of the ``spectral`` family: turbulence, or other equations, in a periodic box."""
 

@@ -104,6 +104,8 @@ def mirror_of(model: Lowered, axis: int, odd: tuple[str, ...]) -> Mirror:
         If the equations suit no walls, or none with these fields.
     """
     names = [value.field for value in model.unknowns]
+    for name, first in model.complexes:
+        names[first : first + 2] = name, name
     fields = list(dict.fromkeys(names))
     for name in odd:
         if name not in fields:
@@ -118,7 +120,10 @@ def mirror_of(model: Lowered, axis: int, odd: tuple[str, ...]) -> Mirror:
     wrong = ""
     for choice in itertools.product(*choices):
         own = dict(zip(fields, choice, strict=True))
-        signs = [own[v.field] * (-1 if v.component == axis else 1) for v in model.unknowns]
+        signs = [
+            own[name] * (-1 if value.component == axis else 1)
+            for name, value in zip(names, model.unknowns, strict=True)
+        ]
         mirror = Mirror(axis, model.unknowns, tuple(signs))
         misfit = next(_misfits(model, mirror), "")
         if not misfit:
@@ -136,7 +141,7 @@ def _misfits(model: Lowered, mirror: Mirror) -> Iterator[str]:
         for points, factor in form.terms.items():
             if mirror.of_points(points) * mirror.of_factor(factor) != sign:
                 kind = "even" if sign > 0 else "odd"
-                yield f"the equation of {value}, which is {kind}, has a term of {points} that is not"
+                yield f"the equation of {value}, which is {kind}, has a term {points} that is not"
 
 
 def _with_coefficients(model: Lowered, mirror: Mirror) -> Mirror:

@@ -84,7 +84,6 @@ CHUNKS_FROM = {
 }
 
 
-
 class Signs(NamedTuple):
     """Between walls 1 for each even field, -1 for each odd one: of those that a pass takes."""
 

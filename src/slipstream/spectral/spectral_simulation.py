@@ -957,6 +957,8 @@ class SpectralSimulation(Simulation):
         """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
         from slipstream.spectral.statistics import STATISTICS
 
+        if self.problem.mirror is not None and kind in ("correlation", "structure"):
+            raise InputError(f"statistics: {kind!r} with grid.walls; accepted: transfer, pdf")
         return STATISTICS[kind](self.flow, self._fields, self.comm)
 
     def fields(self) -> Iterator[Field]:
@@ -974,9 +976,7 @@ class SpectralSimulation(Simulation):
             # No name, and no zip, keeps the values while the next are made.
             yield self._field(str(value), next(points), value.field + along)
         for name, first in self.problem.model.complexes:
-            density = sum_of_squares(
-                self.flow, state[first : first + 2], signs[first : first + 2]
-            )
+            density = sum_of_squares(self.flow, state[first : first + 2], signs[first : first + 2])
             yield self._field(f"{name}_density", density, f"|{name}|^2")
             del density
         for name, field in drawn_curls(self._fields).items():
