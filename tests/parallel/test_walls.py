@@ -7,7 +7,10 @@ import pytest
 
 from flows import leave_state
 from slipstream import Flow
+from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
+from slipstream.spectral.memory_placement import place
+from slipstream.spectral.problem_of_case import problem_of_case
 
 HEIGHT = math.pi / 2
 # Every parity and axis, without divergence; formulas of a periodic box of twice the height too.
@@ -237,3 +240,10 @@ def test_scalars_may_be_fixed_at_the_walls():
     flow.step(1)
     assert np.abs(flow.fields["dye"].at([[0.0, 0.0, 0.0]])).max() < 0.05
     assert flow.diagnostics["dye_energy"] == pytest.approx(1 / 8, rel=0.05)
+
+
+def test_gpus_are_refused():
+    case = walled().solver.case
+    problem = problem_of_case(case).problem
+    with pytest.raises(InputError, match=r"grid\.walls: the device is a GPU"):
+        place(problem, case.run, NotingDevice("cuda"), None)

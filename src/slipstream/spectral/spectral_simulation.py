@@ -108,8 +108,6 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        if case.grid.walls and device.processor != "cpu":
-            raise InputError("run.device: 'gpu' with grid.walls; accepted with it: 'cpu'")
         stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
