@@ -114,7 +114,6 @@ TUNES: Names = {
 MODELS: Names = {
     "hd": "incompressible Navier-Stokes equations",
     "boussinesq": "incompressible flow with buoyancy",
-    "rayleigh-benard": "flow that is heated from below",
     "mhd": "incompressible magnetohydrodynamics",
     "gpe": "Gross-Pitaevskii equation of a quantum fluid",
     "hd2d": "two-dimensional Navier-Stokes equations by vorticity, drag, beta plane",
@@ -123,6 +122,7 @@ MODELS: Names = {
     "chm": "Charney-Hasegawa-Mima equation",
     "lans-alpha": "Lagrangian-averaged Navier-Stokes equations",
     "leray-alpha": "Leray's regularised Navier-Stokes equations",
+    "rayleigh-benard": "flow that is heated from below",
 }
 INTEGRATORS: Names = {
     "rk2": "midpoint rule",

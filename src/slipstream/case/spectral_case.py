@@ -135,9 +135,9 @@ class SpectralGrid(Grid):
     )
     zero_at_walls: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Key(
         (),
-        "scalars that are 0 at the walls, where no flux goes through others; vectors whose"
-        " components along the walls are 0 there, in place of that along the normal. Fields whose"
-        " equations allow nothing else need not be named",
+        "scalars that are 0 at the walls (others are insulated there); vectors whose components"
+        " along the walls are 0 there, in place of the normal one. Fields whose equations allow"
+        " nothing else need not be named",
         example=["buoyancy"],
     )
 

@@ -146,7 +146,7 @@ def rayleigh_benard(
 
     The Rayleigh number is ``N^2 H^4 / (viscosity diffusivity)``, where H is the height of the box
     and ``N^2`` gravity times expansion times the difference of temperatures over H. The buoyancy is
-    that of what is left of the temperature without its linear profile, over N: a velocity.
+    that of the deviation of the temperature from its linear profile, over N: a velocity.
 
     Parameters
     ----------
@@ -293,7 +293,6 @@ def _smoothed(quantity: Quantity, width: Any) -> Quantity:
 SHIPPED: dict[str, Callable[..., Model]] = {
     "hd": hd,
     "boussinesq": boussinesq,
-    "rayleigh-benard": rayleigh_benard,
     "mhd": mhd,
     "gpe": gpe,
     "hd2d": hd2d,
@@ -302,6 +301,7 @@ SHIPPED: dict[str, Callable[..., Model]] = {
     "chm": chm,
     "lans-alpha": lans_alpha,
     "leray-alpha": leray_alpha,
+    "rayleigh-benard": rayleigh_benard,
 }
 
 

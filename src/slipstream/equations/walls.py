@@ -54,7 +54,7 @@ class Mirror:
         return _sign(given, given.xreplace(filters).subs(wave, -wave))
 
     def of_points(self, points: sympy.Expr, given: Mapping[sympy.Symbol, int] | None = None) -> int:
-        """Return the sign of what is known at points; 0 where it has none.
+        """Return the sign of an expression at points; 0 where it has none.
 
         `given` are the signs of the symbols in it, by default those of its values.
         """
@@ -136,7 +136,7 @@ def mirror_of(model: Lowered, axis: int, odd: tuple[str, ...]) -> Mirror:
 
 
 def _misfits(model: Lowered, mirror: Mirror) -> Iterator[str]:
-    """Yield what does not suit a mirror, in words."""
+    """Yield, in words, the terms that do not suit a mirror."""
     for value, sign, form in zip(model.unknowns, mirror.signs, model.rates, strict=True):
         for points, factor in form.terms.items():
             if mirror.of_points(points) * mirror.of_factor(factor) != sign:
@@ -156,21 +156,21 @@ def _with_coefficients(model: Lowered, mirror: Mirror) -> Mirror:
 
 
 def signs_of_inputs(model: Lowered, mirror: Mirror) -> tuple[int, ...]:
-    """Return the signs of what goes to physical space."""
+    """Return the signs of the inputs, which go to physical space."""
     return tuple(mirror.of_points(one) for one in model.inputs)
 
 
 def signs_of_products(model: Lowered, mirror: Mirror) -> tuple[int, ...]:
-    """Return the signs of what comes back from there."""
+    """Return the signs of the products, which come back."""
     given = dict(zip(model.symbols, signs_of_inputs(model, mirror), strict=True))
     return tuple(mirror.of_points(one, given) for one in model.products)
 
 
 def check_signs(what: Sequence[sympy.Expr], signs: Sequence[int]) -> None:
-    """Refuse what is transformed and has no sign."""
+    """Refuse to transform expressions without a sign."""
     for one, sign in zip(what, signs, strict=False):
         if not sign:
             raise InputError(
                 f"grid.walls: {one} is neither even nor odd across the walls; accepted: sums of "
-                "terms that are all the one or the other"
+                "terms that are all even, or all odd"
             )

@@ -143,7 +143,7 @@ class ColumnPass:
 class WallColumns(ColumnPass):
     """The same between walls: by cosines for even fields, and by sines for odd ones.
 
-    Lines are transformed in working memory, of which each lane has its own.
+    Lines are transformed in working memory. Each lane has some.
     """
 
     def __init__(self, device: Device, geometry: SlabGeometry, fields: int, dtype: Any) -> None:

@@ -85,7 +85,7 @@ CHUNKS_FROM = {
 
 
 class Signs(NamedTuple):
-    """Between walls 1 for each even field, -1 for each odd one: of those that a pass takes."""
+    """Between walls, 1 for each even field that a pass transforms, and -1 for each odd one."""
 
     leaving: Sequence[int] = ()  # to physical space
     arriving: Sequence[int] = ()  # from there

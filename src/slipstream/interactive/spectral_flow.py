@@ -79,9 +79,9 @@ class Flow(InteractiveSimulation):
         The axis that ends at walls, impermeable and free of friction, in place of a period; points
         are then in the middles of cells.
     zero_at_walls : sequence of str
-        Scalars that are 0 at the walls, where no flux goes through others; vectors whose components
-        along the walls are 0 there, in place of that along the normal. Fields whose equations allow
-        nothing else need not be named.
+        Scalars that are 0 at the walls (others are insulated there); vectors whose components along
+        the walls are 0 there, in place of the normal one. Fields whose equations allow nothing else
+        need not be named.
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
@@ -655,9 +655,9 @@ class Turbulence(Flow):
         The axis that ends at walls, impermeable and free of friction, in place of a period; points
         are then in the middles of cells.
     zero_at_walls : sequence of str
-        Scalars that are 0 at the walls, where no flux goes through others; vectors whose components
-        along the walls are 0 there, in place of that along the normal. Fields whose equations allow
-        nothing else need not be named.
+        Scalars that are 0 at the walls (others are insulated there); vectors whose components along
+        the walls are 0 there, in place of the normal one. Fields whose equations allow nothing else
+        need not be named.
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional

@@ -1,4 +1,4 @@
-// Cosine and sine transforms along z of complex numbers, between walls: what comes before and after a Fourier
+// Cosine and sine transforms along z of complex numbers, between walls: the passes before and after a Fourier
 // transform of as many points (Makhoul, IEEE Trans. ASSP 28, 27 (1980)).
 //
 // A field is even (sign 1) or odd (sign -1) at both walls, so modes of -k are `sign` times those of k, and only

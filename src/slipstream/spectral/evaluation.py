@@ -422,8 +422,8 @@ class Evaluation:
         signs = [mirror.of_sum(one) for one in sums]
         if not all(signs):
             raise InputError(
-                f"{self._where}: {self.quantity.text} differentiates what is neither even nor odd"
-                " across the walls (grid.walls); accepted: sums that are all the one or the other"
+                f"{self._where}: {self.quantity.text} differentiates a sum that is neither even"
+                " nor odd across the walls (grid.walls); accepted: terms that are all even, or all odd"
             )
         return signs
 

@@ -90,7 +90,7 @@ class SpectralProblem:
 
     @cached_property
     def step_signs(self) -> Signs:
-        """The signs of what a step takes to physical space, and of what comes back."""
+        """The signs of the fields that a step takes to physical space, and of the products."""
         if self.mirror is None:
             return NO_SIGNS
         inputs = signs_of_inputs(self.model, self.mirror)
