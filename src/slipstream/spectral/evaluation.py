@@ -423,7 +423,7 @@ class Evaluation:
         if not all(signs):
             raise InputError(
                 f"{self._where}: {self.quantity.text} differentiates a sum that is neither even"
-                " nor odd across the walls (grid.walls); accepted: terms that are all even, or all odd"
+                " nor odd across the walls (grid.walls); accepted: terms all even, or all odd"
             )
         return signs
 
