@@ -25,6 +25,7 @@ CASES = (
     "mixing",
     "shear",
     "stratified",
+    "rayleigh-benard",
     "orszag-tang",
     "orszag-tang-flux",
     "quantum-vortices",

@@ -125,6 +125,7 @@ MODELS: Names = {
     "leray-alpha": "Leray's regularised Navier-Stokes equations",
     "smagorinsky": "large-eddy simulation with the eddy viscosity of Smagorinsky",
     "isothermal": "compressible flow at one temperature",
+    "rayleigh-benard": "flow that is heated from below",
 }
 INTEGRATORS: Names = {
     "rk2": "midpoint rule",

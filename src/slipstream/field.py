@@ -96,13 +96,10 @@ def grid_field(
     long_name: str,
     values: np.ndarray,
     offset: tuple[int, ...],
-    shape: Sequence[int],
-    lengths: Sequence[float],
+    lines: Sequence[np.ndarray],
 ) -> Field:
-    """Return a field at the points of a periodic grid; all arguments are in the order z, y, x."""
-    coordinates = {
-        axis: length * np.arange(points) / points
-        for axis, points, length in zip("zyx", shape, lengths, strict=True)
-    }
+    """Return a field at the points of a grid, given its lines; the order is z, y, x."""
+    coordinates = dict(zip("zyx", lines, strict=True))
     attributes = {"long_name": long_name, "units": "1"}
-    return Field(name, ("z", "y", "x"), tuple(shape), offset, values, coordinates, attributes)
+    shape = tuple(line.size for line in lines)
+    return Field(name, ("z", "y", "x"), shape, offset, values, coordinates, attributes)

@@ -249,8 +249,7 @@ class AdvectionSimulation(Simulation):
             "advected tracer",
             self.solver.values(),
             self._box.start,
-            self._shape,
-            (1, 1, 1),
+            [np.arange(n) / n for n in self._shape],
         )
 
     def _digest_sum(self) -> np.ndarray:

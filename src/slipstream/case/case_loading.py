@@ -67,6 +67,7 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "taylor-green": ShippedCase("large vortices stretch and break down into turbulence", "2 min"),
     "forced": ShippedCase("turbulence that random forces keep going", "3 min"),
     "stratified": ShippedCase("vortices that buoyancy flattens into layers", "1 min"),
+    "rayleigh-benard": ShippedCase("convection between free-slip walls", "30 s"),
     "mixing": ShippedCase("two scalars with mean gradients in forced turbulence", "30 s"),
     "shear": ShippedCase("a mean shear drives turbulence that grows", "20 s"),
     "orszag-tang": ShippedCase("sheets of current in a plane of magnetised fluid", "1 min"),

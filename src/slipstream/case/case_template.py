@@ -96,6 +96,7 @@ _PARAMETERS_OF_MODELS = {
 _FLOWS_OF_MODELS = {
     "hd": "taylor-green",
     "boussinesq": "taylor-green",
+    "rayleigh-benard": "random",
     "mhd": "orszag-tang-3d",
     "gpe": "quantum-taylor-green",
     "argle": "quantum-taylor-green",

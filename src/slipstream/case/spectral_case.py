@@ -37,6 +37,7 @@ from slipstream.accepted import (
     TRANSPORTS,
     UPDATES,
     WIRES,
+    listed,
 )
 from slipstream.case.body_tables import Body
 from slipstream.case.common_tables import (
@@ -127,11 +128,25 @@ def _multiple_of_pi(text: str) -> float:
 
 
 class SpectralGrid(Grid):
-    """``[grid]``: the periodic box and its points."""
+    """``[grid]``: the box, periodic unless there are walls, and its points."""
 
     length: Unchecked[float | str | tuple[float | str, float | str, float | str]] = Key(
         "2 pi",
         "length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z]",
+    )
+
+    walls: Literal["z"] | None = Key(
+        None,
+        "the axis that ends at walls, impermeable and free of friction, in place of a period;"
+        " points are then in the middles of cells",
+        example="z",
+    )
+    zero_at_walls: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Key(
+        (),
+        "scalars that are 0 at the walls (others are insulated there); vectors whose components"
+        " along the walls are 0 there, in place of the normal one. Fields whose equations allow"
+        " nothing else need not be named",
+        example=["buoyancy"],
     )
 
     @field_validator("length")
@@ -638,6 +653,11 @@ class Numerics(Table):
 
 _PLANE = {"axis": "z", "position": 1.0}
 
+# What goes with walls: of states at the start (None is that of another run), and of forces.
+_WALL_FLOWS = None, "taylor-green", "random", "file", "formula"
+_WALL_FORCES = "formula", "taylor-green", "linear", "constant-energy"
+_UNSHIFTED = "numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'"
+
 
 class SpectralCase(Case):
     """A case of the ``spectral`` family: turbulence, or other equations, in a periodic box."""
@@ -716,6 +736,32 @@ class SpectralCase(Case):
             )
         if len(held) > 1:
             raise ValueError("forcing.kind = 'mean-flow' is there twice; accepted: once")
+        return self
+
+    @model_validator(mode="after")
+    def _suits_walls(self) -> Self:
+        if self.grid.walls is None:
+            if self.grid.zero_at_walls:
+                raise ValueError("grid.zero_at_walls goes with grid.walls; accepted: walls = 'z'")
+            return self
+        flow, points = self.initial.flow, self.grid.points_xyz[2]
+        forces = [one.kind for one in self.forcing if one.kind not in _WALL_FORCES]
+        where = self.run.residency != "device" and self.run.residency
+        statistics = self.output.correlation_interval, self.output.structure_interval
+        others: list[tuple[Any, str, str]] = [
+            (points < 4 and points, "grid.points along z", "4 and more"),
+            (self.numerics.dealiasing == "phase-shift" and "phase-shift", *_UNSHIFTED),
+            (flow not in _WALL_FLOWS and flow, "initial.flow", listed(filter(None, _WALL_FLOWS))),
+            (forces and forces[0], "forcing.kind", listed(_WALL_FORCES)),
+            (self.particles and self.particles[0].name, "particles", "none"),
+            (self.bodies and self.bodies[0].name, "bodies", "none"),
+            (where, "run.residency", "'device'"),
+            (statistics[0], "output.correlation_interval", "none"),
+            (statistics[1], "output.structure_interval", "none"),
+        ]
+        for value, key, accepted in others:
+            if value:
+                raise ValueError(f"{key}: {value!r} with grid.walls; accepted with it: {accepted}")
         return self
 
     @property

@@ -93,7 +93,7 @@ class Lowered:
         Of flow in a plane normal to z: vectors by name, each with the component from which it
         follows.
     gains : dict of str to str
-        Of the means, those that are rates at which a field gains energy: its name.
+        Of the means, those that are rates at which a field gains energy: its name, "" for all.
     losses : tuple of str
         Of the means, those that are rates at which products take energy away.
     passive : tuple of str
@@ -351,7 +351,7 @@ def _lowered(
             name: (components.index(field.values[0]), tuple(vector.forms))
             for name, (field, vector) in model.plane_vectors.items()
         },
-        gains={name: field.name for name, field in model.gains.items()},
+        gains={name: field.name if field else "" for name, field in model.gains.items()},
         losses=tuple(model.losses),
         passive=tuple(field.name for field in model.passive),
         shear=sympy.sympify(model.shear),

@@ -42,15 +42,16 @@ class Model:
         the vectors of a plane.
     means : mapping of str to Quantity
         Scalars whose means over the box are diagnostics, by name.
-    gains : mapping of str to Scalar or Vector
+    gains : mapping of str to Scalar, Vector or None
         Of the means, those that are rates at which a field gains energy from others, or from a mean
-        gradient, by name. The field gets a budget of its own.
+        gradient, by name. The field gets a budget of its own. None stands for the energy as a
+        whole, which gains from fields that are no part of it.
     losses : sequence of str
         Of the means, those that are rates at which products take energy away, such as a subgrid
         model's. They are a part of the dissipation.
     passive : sequence of Scalar
-        Fields that do not act on others, and whose squares are no part of the energy. They are the
-        last ones.
+        Fields whose squares are no part of the energy, such as those that do not act on others.
+        They are the last ones.
     plane_vectors : mapping of str to (Scalar, Quantity)
         Of flow in a plane normal to z: vectors by name, such as the velocity, each with the field
         from which it follows linearly. The grid has one point along z.
@@ -70,7 +71,7 @@ class Model:
     speeds: Sequence[Quantity] | None = None
     means: Mapping[str, Quantity] = dataclasses.field(default_factory=dict)
     plane_vectors: Mapping[str, tuple[Scalar, Quantity]] = dataclasses.field(default_factory=dict)
-    gains: Mapping[str, Unknown] = dataclasses.field(default_factory=dict)
+    gains: Mapping[str, Unknown | None] = dataclasses.field(default_factory=dict)
     losses: Sequence[str] = ()
     passive: Sequence[Scalar] = ()
     shear: sympy.Expr | float = 0
@@ -117,7 +118,8 @@ class Model:
                 if name not in means:
                     raise InputError(f"{what}: {name!r} is no mean; expected names of means")
         own = list(equations)
-        for what, fields in (("gains", self.gains.values()), ("passive", self.passive)):
+        gaining = [field for field in self.gains.values() if field is not None]
+        for what, fields in (("gains", gaining), ("passive", self.passive)):
             for field in fields:
                 if field not in own:
                     raise InputError(

@@ -168,6 +168,43 @@ def boussinesq(
     )
 
 
+def rayleigh_benard(
+    viscosity: NotNegative,
+    diffusivity: NotNegative,
+    buoyancy_frequency: NotNegative = 1.0,
+    rotation: Direction = 0.0,
+) -> Model:
+    """Convection of a layer that is heated from below, in the approximation of Boussinesq.
+
+    The Rayleigh number is ``N^2 H^4 / (viscosity diffusivity)``, where H is the height of the box
+    and ``N^2`` gravity times expansion times the difference of temperatures over H. The buoyancy is
+    that of the deviation of the temperature from its linear profile, over N: a velocity.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity.
+    diffusivity
+        Of the buoyancy.
+    buoyancy_frequency
+        N, the rate at which a parcel of fluid without friction leaves its place.
+    rotation
+        Angular velocity of the frame: a number about z, or [x, y, z].
+    """
+    u, b, N = Vector("velocity", solenoidal=True), Scalar("buoyancy"), buoyancy_frequency
+    flux = N * b * dot(u, z_hat)
+    momentum = -div(outer(u, u)) + N * b * z_hat + damping(u, viscosity, 1)
+    return Model(
+        {
+            u: momentum - _coriolis(rotation, u),
+            b: -div(u * b) + N * dot(u, z_hat) + damping(b, diffusivity, 1),
+        },
+        means={"buoyancy_flux": flux, "buoyancy_production": flux} if N != 0 else {},
+        gains={"buoyancy_flux": None, "buoyancy_production": b} if N != 0 else {},
+        passive=[b],
+    )
+
+
 def mhd(
     viscosity: NotNegative,
     resistivity: NotNegative,
@@ -418,6 +455,7 @@ SHIPPED: dict[str, Callable[..., Model]] = {
     "leray-alpha": leray_alpha,
     "smagorinsky": smagorinsky,
     "isothermal": isothermal,
+    "rayleigh-benard": rayleigh_benard,
 }
 
 

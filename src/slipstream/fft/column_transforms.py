@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from slipstream.array_types import Array
-from slipstream.device import Device, Scratch
+from slipstream.device import Device, RowLaunch, Scratch
 from slipstream.fft.line_transforms import LineTransform, balanced_batch
-from slipstream.fft.pack_unpack import RowTables
+from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
 from slipstream.schedule import StepGraph
 
@@ -74,12 +75,14 @@ class ColumnPass:
         spectral: Array,
         columns: Array,
         place: tuple[Array, RowTables, int, list[Array]] | None = None,
+        signs: Sequence[int] = (),
     ) -> None:
         """Record spectral modes -> columns, unnormalised, in their array or another place.
 
         Spectral is (fields, kz kept, some ky, kx), and kept. A place is the array from which tables
         of columns count, these tables, the number of the first column there, and the memory that
-        they lead to; columns are overwritten then, or only their shape counts.
+        they lead to; columns are overwritten then, or only their shape counts. Between walls,
+        `signs` has 1 for each even field, and -1 for each odd one.
         """
         points, tables = self._points(columns), self._tables_of(spectral)
         if place is None:
@@ -89,11 +92,18 @@ class ColumnPass:
             points = self._points(self._work[:, :, : columns.shape[2]])
         self.line.record_backward_stored(graph, spectral, points, tables, place)
 
-    def record_forward(self, graph: StepGraph, columns: Array, spectral: Any = None) -> None:
+    def record_forward(
+        self,
+        graph: StepGraph,
+        columns: Array,
+        spectral: Any = None,
+        signs: Sequence[int] = (),
+    ) -> None:
         """Record columns -> spectral modes.
 
         Columns are transformed in place. Without `spectral` the kept modes stay in their places
-        among them, and what lies in the places of other modes is undefined.
+        among them, and what lies in the places of other modes is undefined. For `signs` see
+        `record_backward`.
         """
         points = self._points(columns)
         if spectral is not None:
@@ -128,3 +138,87 @@ class ColumnPass:
         if self._geometry.flat:  # single elements are transformed together
             return columns[:, None, :, :, 0]
         return columns[..., : self._count].swapaxes(1, 2)
+
+
+class WallColumns(ColumnPass):
+    """The same between walls: by cosines for even fields, and by sines for odd ones.
+
+    Lines are transformed in working memory. Each lane has some.
+    """
+
+    def __init__(self, device: Device, geometry: SlabGeometry, fields: int, dtype: Any) -> None:
+        super().__init__(device, geometry, fields, dtype)
+        nz, _, row = geometry.columns_shape
+        self._kept, self._real = geometry.modes[0].count, real_name(dtype)
+        turns = np.exp(0.5j * np.pi * np.arange(nz) / nz)
+        self._turns = device.array(turns.astype(dtype))
+        self._lanes: dict[str, Array] = {}
+        self._memory = [
+            device.empty((fields, self._batch, nz, row), dtype)
+            for _ in range(min(device.lanes, len(self.batches())))
+        ]
+        self.work_bytes = sum(one.nbytes for one in self._memory)
+        order = row * np.arange(nz, dtype=np.int64)
+        self._rows = RowTables(device, (order, np.full_like(order, row * nz)))
+
+    def record_backward(
+        self,
+        graph: StepGraph,
+        spectral: Array,
+        columns: Array,
+        place: tuple[Array, RowTables, int, list[Array]] | None = None,
+        signs: Sequence[int] = (),
+    ) -> None:
+        work, given = self._work_of(graph, columns), self._signs(signs, columns)
+        self._add(graph, "begin_from_modes", (spectral, work), spectral, (self._turns, given), True)
+        self.line.record_backward(graph, work, work, self._rows, 0, [work])
+        self._add(graph, "end_at_points", (work, columns), columns, (given,))
+
+    def record_forward(
+        self,
+        graph: StepGraph,
+        columns: Array,
+        spectral: Any = None,
+        signs: Sequence[int] = (),
+    ) -> None:
+        work, given = self._work_of(graph, columns), self._signs(signs, columns)
+        target = columns[:, : self._kept] if spectral is None else spectral
+        self._add(graph, "begin_from_points", (columns, work), columns, (given,))
+        self.line.record_forward(graph, work, work, self._rows, 0, [work])
+        self._add(graph, "end_at_modes", (work, target), target, (self._turns, given), True)
+
+    def _signs(self, signs: Sequence[int], columns: Array) -> Array:
+        if len(signs) != len(columns):
+            raise ValueError(f"{len(columns)} fields between walls have {len(signs)} signs")
+        return self._device.array(np.array(signs), self._turns.real.dtype)
+
+    def _work_of(self, graph: StepGraph, columns: Array) -> Array:
+        """Return working memory of the lane that a graph records in, (fields, ky, nz, kx)."""
+        lane = graph.lane_of_batch(0)[1]
+        memory = self._lanes.setdefault(lane, self._memory[len(self._lanes) % len(self._memory)])
+        fields, nz, lines, row = columns.shape
+        return memory.reshape(-1)[: columns.size].reshape(fields, lines, nz, row)
+
+    def _add(
+        self,
+        graph: StepGraph,
+        name: str,
+        arrays: tuple[Array, Array],
+        strided: Array,
+        tables: tuple[Array, ...],
+        of_modes: bool = False,
+    ) -> None:
+        """Record one of the kernels, between the work and an array (fields, z, ky, kx)."""
+        (source, target), work = arrays, arrays[1 if arrays[0] is strided else 0]
+        fields, lines, nz, row = work.shape
+        field, z, line = (stride // strided.itemsize for stride in strided.strides[:3])
+        rows = fields * lines * (self._kept if source is work and of_modes else nz)
+        kept = (self._kept,) if of_modes else ()
+        kernel = self._device.kernel("wall_columns.hpp", name, REAL=self._real)
+        operation = kernel.bind(
+            RowLaunch(rows, row),
+            *arrays,
+            *tables,
+            *(fields, lines, nz, row, *kept, field, line, z),
+        )
+        graph.add(operation, reads=[source], writes=[target], label="walls", category="pack")

@@ -44,7 +44,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -60,7 +60,7 @@ from slipstream.exchange import (
     pack_targets,
     packed_exchange,
 )
-from slipstream.fft.column_transforms import ColumnPass
+from slipstream.fft.column_transforms import ColumnPass, WallColumns
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.pencil_planes import PencilPass
 from slipstream.fft.plane_transforms import (
@@ -82,6 +82,16 @@ CHUNKS_FROM = {
     "cpu": ((1 << 20, 0, PLANE_CHUNKS),),
     "gpu": ((1 << 20, 1 << 26, PLANE_CHUNKS), (1 << 18, 1 << 24, 2)),
 }
+
+
+class Signs(NamedTuple):
+    """Between walls, 1 for each even field that a pass transforms, and -1 for each odd one."""
+
+    leaving: Sequence[int] = ()  # to physical space
+    arriving: Sequence[int] = ()  # from there
+
+
+NO_SIGNS = Signs()
 
 # Records nothing itself: it returns the operation that advances the modes of a tile.
 ColumnUpdate: TypeAlias = "Callable[[ColumnTile], TileUpdate]"
@@ -162,17 +172,18 @@ def record_columns(
     forward: int = 0,
     target: Any = None,
     chunks: int = 1,
+    signs: Signs = NO_SIGNS,
 ) -> None:
     """Record one pass over the columns. Collective.
 
     Each tile finishes the forward transform of `forward` fields, into the spectral fields `target`
     or in place. It then applies `updates` to its modes. Finally it starts the backward transform of
     the spectral fields `source`, which leave in `chunks` chunks of planes. Spectral fields have the
-    shape (fields, kz, ky of this rank, row).
+    shape (fields, kz, ky of this rank, row). Between walls, `signs` are those of the fields.
     """
     if updates and passes.updating is not passes:
         if forward:
-            record_columns(graph, passes, forward=forward)
+            record_columns(graph, passes, forward=forward, signs=signs)
         record_columns(graph, passes.updating, updates=updates)
         updates, forward = (), 0
     fields = range(0 if source is None else len(source))
@@ -188,6 +199,7 @@ def record_columns(
         one.targets.record_open(graph, "transpose")
     for kx, leaving in enumerate(exchanges):
         for tile in passes.column_tiles(graph, kx, forward, len(fields)):
+            tile.signs = signs
             if forward:
                 tile.record_forward(forward, target)
             for update in updates:
@@ -319,7 +331,9 @@ class SlabEngine:
             for array in {id(one): one for one in self._memory}.values():
                 device.run(device.fill(array, 0))
         self._column_passes = [
-            ColumnPass(
+            WallColumns(device, one.geometry, fields, complex_dtype)
+            if geometry.modes[0].walls
+            else ColumnPass(
                 device,
                 one.geometry,
                 fields,
@@ -623,6 +637,8 @@ class ColumnTile:
     the `kx` of this rank. The methods record operations in the graph `work`.
     """
 
+    signs = NO_SIGNS
+
     def __init__(
         self,
         transforms: ColumnPass,
@@ -652,7 +668,8 @@ class ColumnTile:
         Their modes stay in the columns, or go to the spectral array `target`.
         """
         part = None if target is None else self.part(target)
-        self._transforms.record_forward(self.work, self.columns[:fields], part)
+        arrived = self.columns[:fields]
+        self._transforms.record_forward(self.work, arrived, part, self.signs.arriving)
 
     def record_backward(
         self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
@@ -666,7 +683,7 @@ class ColumnTile:
             blocks = [block for one in exchanges for _, block in one.blocks]
             accessed = [block[:, self.low : self.high] for block in blocks]
             place = exchanges[0].source, exchanges[0].tables, self.low, accessed
-        self._transforms.record_backward(self.work, part, columns, place)
+        self._transforms.record_backward(self.work, part, columns, place, self.signs.leaving)
 
     def record_update(self, update: ColumnUpdate) -> TileUpdate:
         """Record an update of the tile's modes, and return it."""

@@ -31,17 +31,26 @@ class Modes:
         Number of points along the axis in physical space.
     low, high : int
         Number of modes kept at either end of the range; ``high`` is 0 for the half-complex axis
-        of a real transform.
+        of a real transform, and between walls.
+    walls : bool
+        Whether the axis ends at walls: modes are then those of sines or cosines, whose period is
+        twice the length.
     """
 
     size: int
     low: int
     high: int
+    walls: bool = False
 
     @property
     def count(self) -> int:
         """Number of modes kept."""
         return self.low + self.high
+
+    @property
+    def period(self) -> int:
+        """Number of points in a period."""
+        return 2 * self.size if self.walls else self.size
 
     @property
     def gap(self) -> int:

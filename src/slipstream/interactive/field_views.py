@@ -256,7 +256,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         Parameters
         ----------
         points : array of shape (n, 3)
-            Places as x, y and z, the same on all ranks; the box repeats beyond its ends.
+            Places as x, y and z, the same on all ranks; the box repeats beyond its ends, but for
+            walls.
 
         Returns
         -------
@@ -275,6 +276,14 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             raise InputError(
                 f"points have shape {places.shape}; accepted: (n, 3), finite x, y and z of each"
             )
+        if self._layout.walls is not None:
+            from slipstream.output.regions import check_places
+
+            axis = "xyz".index(self._layout.walls)
+            inside = np.full(places.shape, self._layout.coordinates["x"][0])
+            inside[:, 1] = self._layout.coordinates["y"][0]
+            inside[:, axis] = places[:, axis]
+            check_places(self._layout, inside, "points")
         own = interpolated(parts, places, self._layout, self._box)
         result = sum_over_ranks(self._simulation.comm, own)
         return result.reshape(len(places), *self._lead)

@@ -76,6 +76,13 @@ class Flow(InteractiveSimulation):
         Number of points along each axis, or [x, y, z].
     length : float, str or sequence of 3 (float or str)
         Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
+    walls : {"z"}, optional
+        The axis that ends at walls, impermeable and free of friction, in place of a period; points
+        are then in the middles of cells.
+    zero_at_walls : sequence of str
+        Scalars that are 0 at the walls (others are insulated there); vectors whose components along
+        the walls are 0 there, in place of the normal one. Fields whose equations allow nothing else
+        need not be named.
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
@@ -144,6 +151,8 @@ class Flow(InteractiveSimulation):
         *,
         points: int | Sequence[int],
         length: float | str | Sequence[float | str] = "2 pi",
+        walls: str | None = None,
+        zero_at_walls: Sequence[str] = (),
         step: float | None = None,
         cfl: float | None = None,
         max_step: float | None = None,
@@ -479,7 +488,8 @@ class Flow(InteractiveSimulation):
 
         lead, grid = view.global_shape[:-3], view.global_shape[-3:]
         shape = tuple(values.shape[len(lead) :])
-        if tuple(values.shape[: len(lead)]) != lead or not is_other_resolution(shape, grid):
+        is_other = self._layout().walls is None and is_other_resolution(shape, grid)
+        if tuple(values.shape[: len(lead)]) != lead or not is_other:
             return values
         host = np.asarray(self.device.to_host(values)).reshape(-1, *shape)
         box = self._layout().boxes[self.rank]
@@ -644,6 +654,13 @@ class Turbulence(Flow):
         Rate S of a mean flow S y along x, which the velocity does not contain.
     length : float, str or sequence of 3 (float or str)
         Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
+    walls : {"z"}, optional
+        The axis that ends at walls, impermeable and free of friction, in place of a period; points
+        are then in the middles of cells.
+    zero_at_walls : sequence of str
+        Scalars that are 0 at the walls (others are insulated there); vectors whose components along
+        the walls are 0 there, in place of the normal one. Fields whose equations allow nothing else
+        need not be named.
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
     cfl : float, optional
@@ -688,6 +705,8 @@ class Turbulence(Flow):
         hypoviscosity_power: int = 1,
         shear: float = 0.0,
         length: float | str | Sequence[float | str] = "2 pi",
+        walls: str | None = None,
+        zero_at_walls: Sequence[str] = (),
         step: float | None = None,
         cfl: float | None = None,
         max_step: float | None = None,

@@ -159,7 +159,7 @@ def check_places(layout: Layout, places: np.ndarray, key: str) -> None:
 
 def _ends(layout: Layout, axis: str) -> tuple[float, float]:
     line, spacing = layout.coordinates[axis], layout.spacing(axis)
-    shift = spacing / 2 if layout.are_cells else 0.0
+    shift = spacing / 2 if layout.are_cells or axis == layout.walls else 0.0
     return float(line[0]) - shift, float(line[-1]) + spacing - shift
 
 

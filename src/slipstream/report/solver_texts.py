@@ -166,7 +166,9 @@ def _model(fact: Fact, case: Any) -> str:
 
 def _periodic_box(fact: Fact, case: Any) -> str:
     lengths = " x ".join(_length_text(length) for length in fact.get("lengths"))
-    return f"{_product(fact.value)} points in {lengths} (x, y, z)"
+    walls = fact.get("walls")
+    between = f", free-slip walls along {walls}" if walls else ""
+    return f"{_product(fact.value)} points in {lengths} (x, y, z){between}"
 
 
 def _length_text(length: float) -> str:

@@ -33,7 +33,8 @@ Take = Callable[[Array, int], None]
 class Layout:
     """Where the points are: the box of each rank, and the coordinates along each axis.
 
-    Points are those of a periodic grid, or the middles of cells.
+    Points are those of a periodic grid, or the middles of cells. Along the axis `walls`, if there
+    is one, the box ends at walls, half a spacing beyond the outermost points.
     """
 
     shape: tuple[int, int, int]
@@ -41,6 +42,7 @@ class Layout:
     coordinates: dict[str, np.ndarray]
     unit: str = "1"
     are_cells: bool = False
+    walls: str | None = None
     # How far along x the values are shifted, at present, that are repeated beyond the end along y.
     slide: Callable[[], float] = field(default=float, compare=False)
 
@@ -175,7 +177,8 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     along_x = places[:, :1]
     for axis, name in enumerate(AXES):
         line, size = layout.coordinates[name], layout.shape[axis]
-        near, factors = _nearest_four(line, size, places[:, 2 - axis] if axis < 2 else along_x)
+        along = places[:, 2 - axis] if axis < 2 else along_x
+        near, factors = _nearest_four(line, size, along, name == layout.walls)
         if axis == 1 and (slide := layout.slide()):
             along_x = along_x - slide * (near // size)
         own = near % size - box.start[axis]
@@ -196,15 +199,20 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     return result
 
 
-def _nearest_four(line: np.ndarray, size: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_four(
+    line: np.ndarray, size: int, places: np.ndarray, has_walls: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the points around each place on an axis, and their weights.
 
-    Indices from `size` on are those of points that are repeated beyond the end.
+    Indices from `size` on are those of points that are repeated beyond the end. Next to a wall all
+    four are on the same side of it.
     """
     if size == 1:
         return np.zeros((*places.shape, 1), int), np.ones((*places.shape, 1))
     position = (places - line[0]) / (line[1] - line[0])
     first = np.floor(position).astype(int)
+    if has_walls:
+        first = np.clip(first, 1, max(1, size - 3))
     s = (position - first)[..., None]
     # Lagrange's polynomials through the points at -1, 0, 1 and 2.
     factors = (

@@ -73,8 +73,8 @@ def stable_courant(problem: SpectralProblem) -> float:
     """
     geometry = problem.geometry
     phases = [
-        2 * math.pi * float(np.abs(modes.wavenumbers()).max(initial=0.0)) / n
-        for modes, n in zip(geometry.modes, geometry.shape, strict=True)
+        2 * math.pi * float(np.abs(modes.wavenumbers()).max(initial=0.0)) / modes.period
+        for modes in geometry.modes
     ]
     largest = max(phases)
     return _LARGEST_PHASES[problem.method.substages] / largest if largest > 0 else math.inf

@@ -99,6 +99,9 @@ def labels_of(
                 labels[gain] = f"rate at which the mean gradient adds to {prefix}energy"
     for name in model.production:
         labels[name] = "rate at which the mean flow gives energy to the fields"
+    for name, gaining in model.gains.items():
+        if not gaining:
+            labels[name] = "rate at which the energy grows at the expense of other fields"
     for name in model.losses:
         labels[name] = "rate at which products take energy away, a part of the dissipation"
     for name in model.plane_vectors:

@@ -44,13 +44,15 @@ class EnergyBudget:
         self._viscosity, self._largest = viscosity, largest_wavenumber
         self._has_driving, self._is_plane = has_driving, is_plane
         self._set_by_bodies = set_by_bodies
+        # Means by which the energy as a whole grows.
+        self._gained = [name for name, field in model.gains.items() if not field]
         # By what the names of a budget begin with, nothing for that of the energy.
         self._earlier: dict[str, tuple[Balance | None, float]] = {}
 
     def recall(self, row: Mapping[str, float]) -> None:
         """Take over the diagnostics before the next ones, as another budget has returned them."""
         self._earlier = {}
-        whole = ["bodies_power", *self._model.production]
+        whole = ["bodies_power", *self._model.production, *self._gained]
         for prefix, names in {"": whole, **budgets_of(self._model)}.items():
             energy = row.get(f"{prefix}energy", row["energy"])  # that of an only field
             dissipation = row[f"{prefix}dissipation"]
@@ -114,7 +116,7 @@ class EnergyBudget:
                 flow = self._viscosity, self._largest, self._is_plane
                 result |= small_scales(motion, *flow)
         gain = driving + (power or 0.0) + (bodies or 0.0)
-        gain += sum(means[name] for name in model.production)
+        gain += sum(means[name] for name in (*model.production, *self._gained))
         result["budget_residual"] = self._balance("", time, energy, dissipation, gain)
         for field in self._fields:
             result |= self._own_budget(time, field, squares, means, powers)
@@ -172,7 +174,8 @@ def budgets_of(model: Lowered) -> dict[str, list[str]]:
     """Return the fields with budgets of their own, as beginnings of names, and their gains."""
     found: dict[str, list[str]] = {f"{name}_": [] for name in model.passive}
     for mean, field in model.gains.items():
-        found.setdefault(f"{field}_", []).append(mean)
+        if field:
+            found.setdefault(f"{field}_", []).append(mean)
     return found
 
 
@@ -216,4 +219,5 @@ def _sums_over_rows(
     nz, ny, _ = flow.problem.geometry.stored_shape
     sums = flow.device.zeros((nz * ny, size), np.float64)
     flow.run_over_rows(kernel, *arrays, sums, last=last)
+    flow.weigh_rows(sums)
     return sum_of_rows(flow.device, sums)

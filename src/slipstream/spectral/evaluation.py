@@ -302,12 +302,22 @@ class Evaluation:
                 f"{other.quantity.text} is {other.quantity.kind}; expected two of a kind"
             )
         total = np.zeros(self.flow.wavenumbers.shell_count)
-        for mine, theirs in zip(self._parts, other._parts, strict=True):
+        pairs = [(whole_sum(mine), whole_sum(theirs)) for mine, theirs in self._pairs(other)]
+        signs = [(self._signs_of([mine]), other._signs_of([theirs])) for mine, theirs in pairs]
+        if any(mine != theirs for mine, theirs in signs):
+            raise InputError(
+                f"{self._where}: one of {self.quantity.text} and {other.quantity.text} is even and"
+                " one odd across the walls (grid.walls); accepted: two of the same"
+            )
+        for mine, theirs in self._pairs(other):
             first = second = self._one_component(mine, time)
             if other is not self:
                 second = self._one_component(theirs, time)
             total += sums_in_shells(self.flow, first, second, comm)
         return total
+
+    def _pairs(self, other: Evaluation) -> list[tuple[Form, Form]]:
+        return list(zip(self._parts, other._parts, strict=True))
 
     def _one_component(self, form: Form, time: float) -> Array:
         result = self._stored([form], time)
@@ -321,7 +331,8 @@ class Evaluation:
 
     def _function_of(self, key: Any, forms: Sequence[Form]) -> PointFunction:
         if key not in self._functions:
-            self._functions[key] = point_function(forms)
+            mixes = self.flow.problem.mirror is None
+            self._functions[key] = point_function(forms, mixes)
         return self._functions[key]
 
     def _run(
@@ -360,6 +371,7 @@ class Evaluation:
             (len(added), *flow.problem.geometry.stored_shape), flow.problem.complex_dtype
         )
         self._accumulate(stored, [inputs[place] for place in added], time)
+        signs = self._signs_of(inputs)
 
         def prepared(low: int, high: int) -> Array:
             for place in range(low, high):
@@ -378,7 +390,8 @@ class Evaluation:
         held = device.empty((waiting, *self._box), flow.problem.real_dtype)
         for low in range(0, waiting, limit):
             high = min(low + limit, waiting)
-            to_points(flow, prepared(low, high), _keep_in(held[low:high], device))
+            keep = _keep_in(held[low:high], device)
+            to_points(flow, prepared(low, high), keep, signs[low:high])
         compute = self._chunk_function(points, take, time, real)
         if not inputs:
             for plane in range(0, self._box[0], self._planes_at_a_time):
@@ -399,7 +412,20 @@ class Evaluation:
 
             return run, []
 
-        to_points(flow, prepared(waiting, len(inputs)), evaluate)
+        to_points(flow, prepared(waiting, len(inputs)), evaluate, signs[waiting:])
+
+    def _signs_of(self, sums: Sequence[Sum]) -> list[int]:
+        """Return which sums are even (1) and which odd (-1) between walls; refuse others."""
+        mirror = self.flow.problem.mirror
+        if mirror is None:
+            return []
+        signs = [mirror.of_sum(one) for one in sums]
+        if not all(signs):
+            raise InputError(
+                f"{self._where}: {self.quantity.text} differentiates a sum that is neither even"
+                " nor odd across the walls (grid.walls); accepted: terms all even, or all odd"
+            )
+        return signs
 
     @property
     def _planes_at_a_time(self) -> int:
@@ -447,7 +473,8 @@ class Evaluation:
             form = Form({product: sympy.Integer(1)})
             self._run(product, [form], keep, time, flow.problem.real_dtype)
             spectral = flow.working[:1]
-            values_to_modes(flow, values, spectral)
+            signs = self._signs_of([{product: sympy.Integer(1)}])
+            values_to_modes(flow, values, spectral, signs)
             keep_sphere(flow, spectral)
             device.synchronize()
             for target, factor in zip(targets, factors, strict=True):
@@ -512,7 +539,8 @@ def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
             # A constant is a number here, and counts at every point too.
             return module.stack([(function(*values) + 0 * values[0]).sum()])
 
-        total += float(sum_over_points(flow, spectral, sums, (1,), comm)[0])
+        signs = problem.signs_of(part.inputs)
+        total += float(sum_over_points(flow, spectral, sums, (1,), comm, signs)[0])
     return total / math.prod(problem.geometry.shape)
 
 

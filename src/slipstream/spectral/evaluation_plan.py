@@ -108,8 +108,11 @@ def whole_sum(form: Form) -> Sum:
     return total
 
 
-def point_function(forms: Sequence[Form]) -> PointFunction:
-    """Return the function that computes the values of forms at the points."""
+def point_function(forms: Sequence[Form], mixes: bool = True) -> PointFunction:
+    """Return the function that computes the values of forms at the points.
+
+    Unless it `mixes` fields, those of different parity, each is transformed by itself.
+    """
     expressions: list[sympy.Expr] = []
     sums: dict[Value, Sum] = {}
     for number, form in enumerate(forms):
@@ -126,7 +129,7 @@ def point_function(forms: Sequence[Form]) -> PointFunction:
     values = sorted({value for one in expressions for value in values_in(one)}, key=str)
     has_positions = any(one.has(*COORDINATES, TIME) for one in expressions)
     needed: dict[Value, sympy.Expr] = {value: value for value in values}
-    if not has_positions and 1 < len(values) <= _MOST_VALUES:
+    if mixes and not has_positions and 1 < len(values) <= _MOST_VALUES:
         needed, expressions = essential_values(expressions)
     inputs = []
     for one in needed.values():

@@ -44,14 +44,21 @@ def set_formulas(
     Collective, as all that is here.
     """
     components = flow.problem.model.components
-    set_points(flow, flow.state, [formulas.get(str(value)) for value in components])
+    functions = [formulas.get(str(value)) for value in components]
+    set_points(flow, flow.state, functions, flow.problem.signs)
     return fit(flow, flow.state[: len(flow.problem.model.unknowns)], 0, key, comm)
 
 
 def set_points(
-    flow: SpectralStep, target: Any, functions: Sequence[Callable[..., Any] | None]
+    flow: SpectralStep,
+    target: Any,
+    functions: Sequence[Callable[..., Any] | None],
+    signs: Sequence[int],
 ) -> None:
-    """Set spectral fields to functions of x, y, z and a module; None is 0. Collective."""
+    """Set spectral fields to functions of x, y, z and a module; None is 0. Collective.
+
+    Between walls, here and below, `signs` has 1 for each even field, and -1 for each odd one.
+    """
     device, axes = flow.device, flow.problem.point_lines
     box = flow.problem.geometry.physical_box
     start, rows = box.start[0], box.slices()[1]
@@ -70,12 +77,12 @@ def set_points(
 
         return fill, []
 
-    to_modes(flow, load, target)
+    to_modes(flow, load, target, signs)
 
 
-def to_modes(flow: SpectralStep, load: PointOperation, target: Any) -> None:
+def to_modes(flow: SpectralStep, load: PointOperation, target: Any, signs: Sequence[int]) -> None:
     """Set spectral fields to the transforms of points, which `load` makes chunk by chunk."""
-    commit(flow.record_forward(load, target), "serial").run()
+    commit(flow.record_forward(load, target, signs), "serial").run()
     normalise(flow, target)
 
 
@@ -85,21 +92,25 @@ def normalise(flow: SpectralStep, target: Any) -> None:
     flow.device.run(lambda stream: flow.device.array_module.multiply(target, scale, out=target))
 
 
-def values_to_modes(flow: SpectralStep, values: Array, target: Any) -> None:
+def values_to_modes(
+    flow: SpectralStep, values: Array, target: Any, signs: Sequence[int] = ()
+) -> None:
     """Set spectral fields to the transforms of values [component, z of this rank, y, x]."""
 
     def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
         part = values[:, plane : plane + points.shape[1]]
         return flow.device.copy(points, part), [part]
 
-    to_modes(flow, load, target)
+    to_modes(flow, load, target, signs)
     # The values are the caller's, who may free them.
     flow.device.synchronize()
 
 
-def to_points(flow: SpectralStep, spectral: Any, store: PointOperation) -> None:
+def to_points(
+    flow: SpectralStep, spectral: Any, store: PointOperation, signs: Sequence[int]
+) -> None:
     """Take spectral fields to the points, each chunk of which goes to `store`."""
-    commit(flow.record_backward(spectral, store), "serial").run()
+    commit(flow.record_backward(spectral, store, signs), "serial").run()
     flow.device.synchronize()
 
 
@@ -169,7 +180,8 @@ def set_values(
     components of the stage saves recording the way.
     """
     target = flow.stage[first : first + len(values)]
-    sums = (writer or PointWriter(flow, target)).write(flow, values)
+    signs = flow.problem.signs[first : first + len(values)]
+    sums = (writer or PointWriter(flow, target, signs)).write(flow, values)
     kept = finite_variances(flow, target, first, key, comm)
     warnings = _lost_modes(flow, sums, kept, first, key, comm)
     warnings += fit(flow, target, first, key, comm, kept)
@@ -184,7 +196,7 @@ class PointWriter:
     and are added up there.
     """
 
-    def __init__(self, flow: SpectralStep, target: Array) -> None:
+    def __init__(self, flow: SpectralStep, target: Array, signs: Sequence[int]) -> None:
         self._sources: list[Array] = []
         self._chunks: dict[int, Array] = {}
         self._target = target
@@ -204,7 +216,7 @@ class PointWriter:
 
             return run, []
 
-        self._step = commit(flow.record_forward(load, target), "serial")
+        self._step = commit(flow.record_forward(load, target, signs), "serial")
 
     def write(self, flow: SpectralStep, values: Array) -> np.ndarray:
         """Set the fields; return sums of each component's values and of their squares."""
@@ -233,7 +245,7 @@ class PointReader:
     The way to the points is recorded once, which takes longer than going it on small grids.
     """
 
-    def __init__(self, flow: SpectralStep, fields: Array) -> None:
+    def __init__(self, flow: SpectralStep, fields: Array, signs: Sequence[int] = ()) -> None:
         # The recorded step has no reference to what holds it: dropped simulations end at once.
         self._targets: list[Array] = []
         targets, device = self._targets, flow.device
@@ -246,7 +258,7 @@ class PointReader:
 
             return run, [written]
 
-        self._step = commit(flow.record_backward(fields, store), "serial")
+        self._step = commit(flow.record_backward(fields, store, signs), "serial")
 
     def read(self, flow: SpectralStep, target: Array) -> None:
         """Write the fields as they are now into an array of the host or the device."""
@@ -257,7 +269,7 @@ class PointReader:
         self._targets.clear()
 
 
-def sum_of_squares(flow: SpectralStep, spectral: Any) -> np.ndarray:
+def sum_of_squares(flow: SpectralStep, spectral: Any, signs: Sequence[int]) -> np.ndarray:
     """Return the sum of the squares of fields at this rank's points, on the host. Collective."""
     total = np.empty(flow.problem.geometry.physical_box.shape, flow.problem.real_dtype)
     written = flow.device.zeros((1,), np.float64)
@@ -271,7 +283,7 @@ def sum_of_squares(flow: SpectralStep, spectral: Any) -> np.ndarray:
 
         return run, [written]
 
-    to_points(flow, spectral, store)
+    to_points(flow, spectral, store, signs)
     return total
 
 
@@ -296,11 +308,15 @@ class PointSums:
         Of which they are; kernels run on its device.
     spectral : array
         Spectral fields, in memory that stays.
+    signs : sequence of int
+        Theirs between walls.
     bins : int
         How many bins each field has; 0 for powers alone.
     """
 
-    def __init__(self, flow: SpectralStep, spectral: Any, bins: int = 0) -> None:
+    def __init__(
+        self, flow: SpectralStep, spectral: Any, signs: Sequence[int] = (), bins: int = 0
+    ) -> None:
         device, count = flow.device, len(spectral)
         # The recorded step has no reference to what holds it: dropped simulations end at once.
         powers: dict[int, Any] = {}  # by the first plane
@@ -330,7 +346,7 @@ class PointSums:
 
             return run, [powers[plane], table]
 
-        self._step = commit(flow.record_backward(spectral, add), "serial")
+        self._step = commit(flow.record_backward(spectral, add, signs), "serial")
 
     def read(
         self,
@@ -404,6 +420,7 @@ def sum_over_points(
     function: Callable[[Any, Any], Any],
     shape: tuple[int, ...],
     comm: Comm,
+    signs: Sequence[int],
 ) -> np.ndarray:
     """Return sums over the box that a function makes plane by plane. Collective.
 
@@ -425,7 +442,7 @@ def sum_over_points(
 
         return run, []
 
-    to_points(flow, spectral, add)
+    to_points(flow, spectral, add, signs)
     total = np.zeros(shape)
     for _, parts in sorted(chunks.items()):
         for part in parts:
@@ -458,7 +475,7 @@ def check_coefficients(problem: SpectralProblem) -> list[str]:
     """Refuse coefficients that do not fit the box; return warnings of what the grid loses."""
     warnings: list[str] = []
     for expression in coefficients_of(problem):
-        check_periodic(expression, problem.lengths, "equation.model")
+        check_periodic(expression, problem.periods, "equation.model")
         warnings += check_resolved(expression, problem, "equation.model")
     return warnings
 
@@ -467,6 +484,7 @@ def set_coefficients(flow: SpectralStep) -> None:
     """Set the components that do not change: functions of the points that multiply fields."""
     functions = coefficients_of(flow.problem)
     if functions:
-        target = flow.state[len(flow.problem.model.unknowns) :]
-        set_points(flow, target, [evaluator(expression) for expression in functions])
+        first = len(flow.problem.model.unknowns)
+        target, signs = flow.state[first:], flow.problem.signs[first:]
+        set_points(flow, target, [evaluator(expression) for expression in functions], signs)
         keep_sphere(flow, target)

@@ -127,6 +127,9 @@ class FlowDiagnostics:
                 powers = {**powers, velocity.name: powers.get(velocity.name, 0.0) + held}
         gains = powers, motion, of_bodies
         found = self._budget.update(self._simulation.time, squares, vectors, means, *gains)
+        if self._problem.mirror is not None:
+            # Mirror images have opposite helicities, so modes say nothing about one of them alone.
+            found = {name: one for name, one in found.items() if not name.endswith("helicity")}
         names = (*LARGE, *SMALL[bool(self.flat_axis)])
         self._scales = {name: found[name] for name in names if name in found}
         self._note_resolution(found.get("kmax_eta", 0.0))

@@ -32,6 +32,7 @@ from slipstream.spectral.fields_at_points import set_points
 from slipstream.spectral.force_patterns import ForcePattern, patterns_of
 from slipstream.spectral.formula_checks import (
     A_TIME,
+    check_mirrored,
     check_periodic,
     check_resolution,
     check_resolved,
@@ -112,8 +113,9 @@ def check_forcing(
     ]
     found: list[str] = []
     for pattern, key in keyed:
-        for shape in pattern.shapes or ():
+        for component, shape in zip(pattern.components, pattern.shapes or (), strict=False):
             found += check_resolved(shape, problem, key)
+            check_mirrored(shape, problem, component, key)
     _check_held(tables, problem)
     return list(dict.fromkeys(found))
 
@@ -352,7 +354,9 @@ class Forcing:
 
     def _set(self, pattern: ForcePattern, target: Array, time: float) -> None:
         functions = [functools.partial(one, time=time) for one in pattern.functions]
-        set_points(self._flow, target, functions)
+        signs = self._flow.problem.signs
+        own = [signs[one] for one in pattern.components] if signs else []
+        set_points(self._flow, target, functions, own)
 
     def _evaluate(self, pattern: ForcePattern, place: slice, time: float) -> None:
         """Set a pattern to its functions of the points."""
@@ -588,7 +592,8 @@ class _Work:
         others = [tuple({0, 1, 2} - {axis}) for axis in range(3)]
         places = [np.flatnonzero(strength.max(axis=o, initial=0.0) > least) for o in others]
         self._places = tuple(device.array(place) for place in np.ix_(*places))
-        self._weight = device.array(flow.wavenumbers.multiplicity)[self._places[2]]
+        z, x = flow.wavenumbers.multiplicity_z, flow.wavenumbers.multiplicity
+        self._weight = device.array(z)[self._places[0]] * device.array(x)[self._places[2]]
 
     def products(self, time: float) -> tuple[float, float]:
         """Return the means over the box of force times field, and of the force's square."""

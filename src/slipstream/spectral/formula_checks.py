@@ -59,7 +59,7 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
     """Return warnings of what the grid loses of a function; refuse one that it loses entirely."""
     warnings = []
     for axis, name in enumerate(AXES):
-        modes, length = problem.geometry.modes[2 - axis], problem.lengths[2 - axis]
+        modes, length = problem.geometry.modes[2 - axis], problem.periods[2 - axis]
         if not expression.has(COORDINATES[axis]) or modes.size > _MOST_POINTS:
             continue
         if modes.size == 1:
@@ -68,10 +68,10 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
                 f"{name} = 0 are taken"
             )
             continue
-        along = _lines(expression, problem.lengths, axis)
+        along, size = _lines(expression, problem.periods, axis), modes.period
         # An odd number of places, which no wave that the grid aliases to nothing fits too.
-        count = max(4096, 16 * modes.size) + 1
-        fine, coarse = (along(length * np.arange(n) / n) for n in (count, modes.size))
+        count = max(4096, 16 * size) + 1
+        fine, coarse = (along(length * np.arange(n) / n) for n in (count, size))
         if not (np.isfinite(fine).all() and np.isfinite(coarse).all()):
             raise InputError(f"{key}: {expression} is not a finite number everywhere in the box")
         scale = max(np.abs(fine).max(), np.abs(coarse).max()) or 1.0
@@ -86,6 +86,27 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
         what = f"{key}: {expression} has waves along {name} beyond {held}"
         warnings += judge_loss(share, what, "use more points")
     return warnings
+
+
+def check_mirrored(
+    expression: sympy.Expr, problem: SpectralProblem, component: int, key: str
+) -> None:
+    """Refuse a function that has not the parity of the component that it is for, between walls."""
+    if problem.mirror is None:
+        return
+    axis, sign = problem.mirror.axis, problem.signs[component]
+    along = _lines(expression, problem.periods, axis)
+    places = problem.periods[2 - axis] * _PLACES[:, axis, None]
+    here, there = along(places), along(-places)
+    if np.abs(there - sign * here).max() > 1e-6 * np.abs(here).max():
+        name, kind = AXES[axis], "even" if sign > 0 else "odd"
+        such = "cosines" if sign > 0 else "sines"
+        raise InputError(
+            f"{key}: {expression} for {problem.model.components[component]}, which is {kind} across"
+            f" the walls at {name} = 0 and {name} = {problem.lengths[2 - axis]:.6g}; accepted:"
+            f" {such} of multiples of pi*{name}/{problem.lengths[2 - axis]:.6g}, and what is {kind}"
+            " like them"
+        )
 
 
 def _modes_of_lines(values: np.ndarray) -> np.ndarray:
@@ -145,7 +166,7 @@ def check_waves(problem: SpectralProblem, wavevector: tuple[int, int, int], key:
                 f"{key}: needs {abs(waves)} waves along {axis}, and grid.points = {m.size} can "
                 f"resolve {m.low - 1}; use more points"
             )
-    physical = np.multiply(wavevector, unit_wavenumbers(problem.lengths))
+    physical = np.multiply(wavevector, unit_wavenumbers(problem.periods))
     reach = np.dot(physical**2, problem.over_radii)
     if problem.dealiasing.is_spherical and reach >= 1:
         raise InputError(

@@ -71,10 +71,16 @@ DEALIASING = {
 }
 
 
-def kept_modes(points_xyz: tuple[int, int, int], dealiasing: str) -> tuple[Modes, ...]:
+def kept_modes(
+    points_xyz: tuple[int, int, int], dealiasing: str, walls: str | None = None
+) -> tuple[Modes, ...]:
     """Return the modes along z, y and x that a grid has, and this dealiasing keeps."""
     shape = tuple(reversed(points_xyz))
-    return truncate(shape, DEALIASING[dealiasing].truncation(shape), real=True)
+    z, y, x = truncate(shape, DEALIASING[dealiasing].truncation(shape), real=True)
+    if walls == "z":
+        (largest,) = DEALIASING[dealiasing].truncation((2 * z.size,))
+        z = Modes(z.size, min(largest, z.size - 1) + 1, 0, walls=True)
+    return z, y, x
 
 
 def alias_warnings(name: str, degree: float) -> list[str]:
@@ -93,6 +99,8 @@ def alias_warnings(name: str, degree: float) -> list[str]:
 class Wavenumbers:
     """Physical wavenumbers 2 pi m / L: `x`, `y` and `z` of one rank's modes.
 
+    Between walls at a distance L they are pi m / L.
+
     In a frame that a shear has tilted, `tilt` times kx is to be taken away from those along y.
     """
 
@@ -108,8 +116,9 @@ class Wavenumbers:
         box = geometry.spectral_box
         parts = box.slices()
         self.integers = [m.wavenumbers() for m in geometry.modes]
-        axes = [2 * math.pi / L * m for m, L in zip(self.integers, lengths, strict=True)]
-        self.all_axes = axes
+        units = [2 * math.pi / L for L in periods(lengths, geometry.modes)]
+        axes = [unit * m for m, unit in zip(self.integers, units, strict=True)]
+        self.all_axes, self.has_walls = axes, geometry.modes[0].walls
         self.z, self.y, self.x = (axis[part] for axis, part in zip(axes, parts, strict=True))
         flat = [axis for axis, m in enumerate(reversed(geometry.modes)) if m.size == 1]
         # The axis normal to a plane flow (0 is x): the only one of a single point, if there is one.
@@ -137,6 +146,11 @@ class Wavenumbers:
         """How many modes of a complex transform each kx stands for: 1 for kx = 0, else 2."""
         return np.where(self.x == 0, 1.0, 2.0)
 
+    @cached_property
+    def multiplicity_z(self) -> np.ndarray:
+        """The same of each kz: 2 between walls, where -kz is not stored."""
+        return np.where(self.z == 0, 1.0, 2.0 if self.has_walls else 1.0)
+
     def near(self, last: float, of_all_ranks: bool = False) -> list[np.ndarray]:
         """Return indices of modes along z, y and x, which reach as far as shells up to one do."""
         axes = self.all_axes if of_all_ranks else (self.z, self.y, self.x)
@@ -162,8 +176,14 @@ def unit_wavenumbers(lengths: Sequence[float]) -> list[float]:
 
 def smallest_wavenumber(lengths: Sequence[float], modes: Sequence[Modes]) -> float:
     """Return the smallest wavenumber but 0 along some axes; one of a single point has none."""
-    extended = [length for length, m in zip(lengths, modes, strict=True) if m.size > 1]
+    sizes = zip(periods(lengths, modes), modes, strict=True)
+    extended = [length for length, m in sizes if m.size > 1]
     return 2 * math.pi / max(extended or lengths)
+
+
+def periods(lengths: Sequence[float], modes: Sequence[Modes]) -> tuple[float, ...]:
+    """Return after which lengths fields repeat: twice that of the box between walls."""
+    return tuple(L * m.period / m.size for L, m in zip(lengths, modes, strict=True))
 
 
 def shells_of(axes: Sequence[np.ndarray], unit: float) -> int:

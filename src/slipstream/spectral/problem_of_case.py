@@ -12,12 +12,18 @@ from slipstream.case import SpectralCase
 from slipstream.equations import Lowered, models
 from slipstream.equations.carried_scalars import CarriedScalar
 from slipstream.equations.flat_axes import FlatAxes
+from slipstream.equations.walls import mirror_of
 from slipstream.errors import InputError
 from slipstream.fft import Modes, PencilGeometry, SlabGeometry
 from slipstream.fft.slab_layout import most_over_y, pencil_grid
 from slipstream.spectral.force_patterns import ForcePattern, sources_of
 from slipstream.spectral.forcing import forced_fields, forces_of, is_staged
-from slipstream.spectral.kept_modes import DEALIASING, kept_modes, smallest_wavenumber
+from slipstream.spectral.kept_modes import (
+    DEALIASING,
+    kept_modes,
+    periods,
+    smallest_wavenumber,
+)
 from slipstream.spectral.linear_forces import amplified, rate_name
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_problem import (
@@ -48,7 +54,8 @@ def problem_of_case(
     dealiasing = DEALIASING[case.numerics.dealiasing]
     method = METHODS[case.time.integrator]
     dealiasing.check(case.numerics.dealiasing, method)
-    z_modes, y_modes, x_modes = kept_modes(case.grid.points_xyz, case.numerics.dealiasing)
+    grid = case.grid
+    z_modes, y_modes, x_modes = kept_modes(grid.points_xyz, case.numerics.dealiasing, grid.walls)
     alignment = max(1, row_bytes // (2 * np.dtype(case.numerics.precision).itemsize))
     parameters = case.equation.parameters
     scalars = [
@@ -68,10 +75,12 @@ def problem_of_case(
     values = {name: parameters[str(name)] for name in model.parameters}
     written, tables = model, case.forcing
     driven = forced_fields(tables, fields, model)
-    forces = forces_of(tables, fields, model, lengths, method)
-    sources = sources_of(model, values, fields, lengths, method)
-    patterns = *forces, *sources
     modes = z_modes, y_modes, x_modes
+    z_period, y_period, x_period = periods(lengths, modes)
+    repeats = z_period, y_period, x_period
+    forces = forces_of(tables, fields, model, repeats, method)
+    sources = sources_of(model, values, fields, repeats, method)
+    patterns = *forces, *sources
     rates = {rate_name(n): one.rate for n, one in enumerate(tables) if one.rate is not None}
     if rates:
         linear = (
@@ -80,13 +89,13 @@ def problem_of_case(
             if one.rate is not None
         )
         model = amplified(model, tuple(linear), smallest_wavenumber(lengths, modes))
-    grid = process_grid_of(case, shape, modes, ranks)
+    ranks_along = process_grid_of(case, shape, modes, ranks)
     divided = shape, modes, rank
     _check_dropped(model, patterns)
     problem = SpectralProblem(
         geometry=SlabGeometry(*divided, ranks, alignment)
-        if grid is None
-        else PencilGeometry(*divided, grid, alignment),
+        if ranks_along is None
+        else PencilGeometry(*divided, ranks_along, alignment),
         lengths=lengths,
         model=model,
         parameters={**parameters, **rates},
@@ -103,7 +112,9 @@ def problem_of_case(
         stored=inputs_of_velocity(model)
         if any(one.interpolation == "lagrange" for one in case.particles)
         else (),
+        mirror=mirror_of(model, 2, grid.zero_at_walls) if grid.walls else None,
     )
+    problem.check_signs()
     return StatedProblem(problem, fields, forces, sources)
 
 

@@ -42,9 +42,14 @@ def read_state(
             f"{case.grid.lengths_xyz} (grid.length); both must be the same"
         )
     box, geometry = problem.geometry.spectral_box, problem.geometry
-    stored = tuple(
-        m.count for m in kept_modes(earlier.grid.points_xyz, earlier.numerics.dealiasing)
-    )
+    walls = case.grid.walls
+    if earlier.grid.walls != walls:
+        raise InputError(
+            f"initial.restart: {folder} has grid.walls = {earlier.grid.walls!r}, this case"
+            f" {walls!r}; both must be the same"
+        )
+    kept = kept_modes(earlier.grid.points_xyz, earlier.numerics.dealiasing, walls)
+    stored = tuple(m.count for m in kept)
     variance: float | None = None
     for component, name in enumerate(problem.model.unknowns):
         array = f"{name}_hat"
@@ -56,7 +61,7 @@ def read_state(
             )
         if any(np.greater(stored, geometry.spectral_shape)):
             variance = (variance or 0.0) + _variance(checkpoint, array, geometry)
-        for mine, theirs in _common_modes(geometry.spectral_shape, stored):
+        for mine, theirs in _common_modes(geometry.spectral_shape, stored, walls is not None):
             shift = np.subtract(theirs.start, mine.start)
             for part in _pieces(mine.intersect(box), problem.complex_dtype.itemsize):
                 offset = tuple(int(n) for n in np.add(part.start, shift))
@@ -126,18 +131,28 @@ def _variance(checkpoint: Checkpoint, array: str, geometry: PlaneGeometry) -> fl
         modes = checkpoint.read(array, (first, 0, 0), (planes, *shape[1:]))
         if first == 0:
             modes[0, 0, 0] = 0  # the mean
-        squares = np.square(np.abs(modes), dtype=float).sum(axis=(0, 1))
+        found = np.square(np.abs(modes), dtype=float).sum(axis=1)
+        if geometry.modes[0].walls:  # modes of kz > 0 stand for those of -kz too
+            found[int(first == 0) :] *= 2
+        squares = found.sum(axis=0)
         total += 2 * float(squares.sum()) - float(squares[0])
     return total
 
 
-def _common_modes(shape: tuple[int, ...], stored: tuple[int, ...]) -> list[tuple[Box, Box]]:
+def _common_modes(
+    shape: tuple[int, ...], stored: tuple[int, ...], has_walls: bool
+) -> list[tuple[Box, Box]]:
     """Return pairs of boxes, in the new and in the stored array, that hold the same modes.
 
-    Along z and y the modes 0..m are at the start and -m..-1 at the end, along x only 0..m exist.
+    Along z and y the modes 0..m are at the start and -m..-1 at the end; along x, and between walls,
+    only 0..m exist.
     """
-    x = [((0, min(shape[2], stored[2])), 0)]
-    z, y = (_common_ranges(shape[axis], stored[axis]) for axis in (0, 1))
+    z, y, x = (
+        [((0, min(new, old)), 0)]
+        if axis == 2 or (axis == 0 and has_walls)
+        else _common_ranges(new, old)
+        for axis, (new, old) in enumerate(zip(shape, stored, strict=True))
+    )
     pairs = []
     for ranges in ((a, b, c) for a in z for b in y for c in x):
         start, stop = (tuple(r[0][end] for r in ranges) for end in (0, 1))

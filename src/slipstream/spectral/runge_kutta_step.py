@@ -27,6 +27,7 @@ from slipstream.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
     Passes,
+    Signs,
     SlabEngine,
     TileUpdate,
     record_columns,
@@ -234,7 +235,8 @@ class SpectralStep:
             source, taken = self._beginning()
             updates += taken
         products, chunks = len(model.products), passes.input_chunks
-        record_columns(graph, passes, source, updates, products, chunks=chunks)
+        signs = self.problem.step_signs
+        record_columns(graph, passes, source, updates, products, chunks=chunks, signs=signs)
 
     @property
     def goes_ahead(self) -> bool:
@@ -260,7 +262,8 @@ class SpectralStep:
     def record_inputs(self, graph: StepGraph, passes: Passes, name: str = "state") -> None:
         """Record the first half of the way to physical space, of the state or the stage."""
         source, updates = self._beginning(name)
-        record_columns(graph, passes, source, updates, chunks=passes.input_chunks)
+        signs, chunks = self.problem.step_signs, passes.input_chunks
+        record_columns(graph, passes, source, updates, chunks=chunks, signs=signs)
 
     def _beginning(self, name: str = "state") -> tuple[Any, list[ColumnUpdate]]:
         """Return the fields that go to physical space first, and the updates that make them."""
@@ -268,30 +271,34 @@ class SpectralStep:
             return self._fields[name], []
         return self.inputs, [functools.partial(self.take_inputs, name)]
 
-    def record_backward(self, source: Any, store: PointOperation) -> StepGraph:
+    def record_backward(
+        self, source: Any, store: PointOperation, signs: Sequence[int]
+    ) -> StepGraph:
         """Return the graph that takes spectral fields (count, kz, ky of this rank, row) to points.
 
         No more fields than are transformed together; `store` gets each chunk of points, see
         `PlanePass.record_backward`. In a sheared box they are points of the box, not of the frame.
+        Between walls, `signs` has 1 for each even field, and -1 for each odd one.
         """
         if self._shifts is not None:
             store = self._shifts.before(store, self.device)
         graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
-        record_columns(graph, self.passes, source)
+        record_columns(graph, self.passes, source, signs=Signs(leaving=signs))
         record_to_points(graph, self.passes, store, len(source))
         return graph
 
-    def record_forward(self, load: PointOperation, target: Any) -> StepGraph:
+    def record_forward(self, load: PointOperation, target: Any, signs: Sequence[int]) -> StepGraph:
         """Return the graph that sets spectral fields from points, not normalised.
 
         No more fields than are transformed together; `load` makes each chunk of points, see
-        `PlanePass.record_forward`.
+        `PlanePass.record_forward`. For `signs` see `record_backward`.
         """
         if self._shifts is not None:
             load = self._shifts.after(load, self.device)
         graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
         record_from_points(graph, self.passes, load, len(target))
-        record_columns(graph, self.passes, forward=len(target), target=target)
+        sizes: dict[str, Any] = {"forward": len(target), "target": target}
+        record_columns(graph, self.passes, **sizes, signs=Signs(arriving=signs))
         return graph
 
     def new_graph(self) -> StepGraph:
@@ -488,6 +495,19 @@ class SpectralStep:
             launch = RowLaunch(nz * ny, nx, reduces=True)
             sizes = nz, ny, nx, row, nz * ny * row
             self.device.run(kernel.bind(launch, *arrays, *sizes, *last))
+
+    def weigh_rows(self, sums: Array, first: int = 0) -> None:
+        """Multiply sums over rows of modes, [row, ...] from a first one on, by how many each is.
+
+        Between walls a row with kz > 0 stands for -kz too.
+        """
+        waves = self.wavenumbers
+        if not waves.has_walls:
+            return
+        of_rows = np.repeat(waves.multiplicity_z, waves.y.size)
+        weights = self.once("weights", lambda: self.device.array(of_rows))
+        own, module = weights[first : first + len(sums), None], self.device.array_module
+        self.device.run(lambda stream: module.multiply(sums, own, out=sums))
 
     # -- between steps -----------------------------------------------------------------------
 

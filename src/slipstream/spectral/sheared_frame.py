@@ -46,6 +46,7 @@ def check_sheared(case: SpectralCase, problem: SpectralProblem) -> None:
         "forcing": (bool(case.forcing), "none: the shear drives the flow"),
         "bodies": (bool(case.bodies), "none"),
         "particles": (bool(case.particles), "none"),
+        "grid.walls": (case.grid.walls is not None, "none"),
         "numerics.linear": (case.numerics.linear == "all", "'decay'"),
         "time.integrator": (problem.propagates, explicit),
         "grid.points": (ny == 1 and nx > 1, "more than one point along y"),

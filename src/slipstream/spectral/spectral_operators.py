@@ -71,8 +71,12 @@ def keep_sphere(flow: SpectralStep, fields: Array) -> None:
         module.copyto(component, 0, where=outside)
 
 
-def make_real(flow: SpectralStep, fields: Array, comm: Comm) -> tuple[np.ndarray, np.ndarray]:
+def make_real(
+    flow: SpectralStep, fields: Array, comm: Comm, signs: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
     """Make spectral fields those of real ones: u(-k) is the conjugate of u(k). Collective.
+
+    Between walls, where -kz is not stored, even fields have the sign 1 and odd ones -1.
 
     Returns how much of each field's mean square is lost, and the square of the mean before.
 
@@ -89,7 +93,14 @@ def make_real(flow: SpectralStep, fields: Array, comm: Comm) -> tuple[np.ndarray
     plane = np.concatenate([part for part in parts if part.shape[3]], axis=2)[..., 0]
     opposite = [(-np.arange(n)) % n for n in plane.shape[1:]]
     given = plane
-    plane = (plane + plane[:, opposite[0][:, None], opposite[1]].conj()) / 2
+    if signs:
+        mirrored = np.array(signs)[:, None, None] * plane[:, :, opposite[1]]
+    else:
+        mirrored = plane[:, opposite[0][:, None], opposite[1]]
+    plane = (plane + mirrored.conj()) / 2
+    for place in np.flatnonzero(np.array(signs) < 0):  # sines have no mean
+        state[place, :1] = 0
+        plane[place, :1] = 0
     start = box.start[1]
     if mine.size:
         state[..., 0] = flow.device.array(plane[:, :, start : start + mine.shape[2]])

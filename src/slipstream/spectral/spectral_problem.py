@@ -22,9 +22,11 @@ from slipstream.equations.fourier_forms import (
     with_numbers,
 )
 from slipstream.equations.lowering import MeanPart
+from slipstream.equations.walls import Mirror, check_signs, signs_of_inputs, signs_of_products
 from slipstream.errors import InputError
 from slipstream.fft import PencilGeometry, SlabGeometry
-from slipstream.spectral.kept_modes import DEALIASING, Dealiasing
+from slipstream.fft.slab_engine import NO_SIGNS, Signs
+from slipstream.spectral.kept_modes import DEALIASING, Dealiasing, periods
 from slipstream.spectral.runge_kutta_tableaux import Propagator, RungeKutta
 
 # Simulations of a process are often of the same equations, for which SymPy takes its time.
@@ -78,6 +80,40 @@ class SpectralProblem:
     held: tuple[HeldShells, ...] = ()
     # The inputs whose points the first product of a step stores, for particles.
     stored: tuple[int, ...] = ()
+    # Which fields are even and which odd across walls, if there are walls.
+    mirror: Mirror | None = None
+
+    @cached_property
+    def signs(self) -> tuple[int, ...]:
+        """The signs of the components between walls; empty without walls."""
+        return self.mirror.signs if self.mirror else ()
+
+    @cached_property
+    def step_signs(self) -> Signs:
+        """The signs of the fields that a step takes to physical space, and of the products."""
+        if self.mirror is None:
+            return NO_SIGNS
+        inputs = signs_of_inputs(self.model, self.mirror)
+        return Signs(inputs, signs_of_products(self.model, self.mirror))
+
+    def check_signs(self) -> None:
+        """Refuse equations whose products are neither even nor odd across walls."""
+        self.signs_of(self.model.inputs)
+        check_signs(self.model.products, self.step_signs.arriving)
+
+    def signs_of(self, inputs: Sequence[sympy.Expr]) -> list[int]:
+        """Return the signs of sums of values; none without walls."""
+        if self.mirror is None:
+            return []
+        signs = [self.mirror.of_points(one) for one in inputs]
+        check_signs(inputs, signs)
+        return signs
+
+    @cached_property
+    def periods(self) -> tuple[float, float, float]:
+        """After which lengths along z, y and x fields repeat."""
+        z, y, x = periods(self.lengths, self.geometry.modes)
+        return z, y, x
 
     @property
     def complex_dtype(self) -> np.dtype:
@@ -118,13 +154,14 @@ class SpectralProblem:
     @property
     def point_lines(self) -> list[np.ndarray]:
         """The coordinates of all points along z, y and x."""
-        sizes = zip(self.geometry.shape, self.lengths, strict=True)
-        return [length * np.arange(n) / n for n, length in sizes]
+        sizes = zip(self.geometry.modes, self.lengths, strict=True)
+        return [L * (np.arange(m.size) + m.walls / 2) / m.size for m, L in sizes]
 
     @property
     def over_radii(self) -> list[float]:
         """One over the square of the largest wavenumber of the sphere along x, y and z."""
-        return self.dealiasing.over_radii(self.geometry.shape, self.lengths)
+        points = tuple(modes.period for modes in self.geometry.modes)
+        return self.dealiasing.over_radii(points, self.periods)
 
     @property
     def values(self) -> dict[sympy.Symbol, float]:

@@ -139,7 +139,9 @@ class SpectralSimulation(Simulation):
         transforms = problem.model.transforms * problem.method.substages
         return {
             "equation": Fact(case.equation.model, parameters=given),
-            "grid": Fact(case.grid.points_xyz, lengths=case.grid.lengths_xyz),
+            "grid": Fact(
+                case.grid.points_xyz, lengths=case.grid.lengths_xyz, walls=case.grid.walls
+            ),
             "modes": Fact(kept, dealiasing=case.numerics.dealiasing),
             "precision": Fact(case.numerics.precision),
             "integrator": Fact(problem.method.name, transforms=transforms),
@@ -427,7 +429,7 @@ class SpectralSimulation(Simulation):
         self.step += 1
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
-            make_real(self.flow, self.flow.state, self.comm)
+            make_real(self.flow, self.flow.state, self.comm, self.problem.signs)
         timelines = [step.timeline for step in steps]
         return Timeline.merged(timelines, forget=True) if profile else None
 
@@ -534,7 +536,8 @@ class SpectralSimulation(Simulation):
         shape = len(fields), *self.problem.geometry.physical_box.shape
         values = self.device.empty(shape, self.problem.real_dtype)
         if (part.start, part.stop) not in self._readers:
-            self._readers[part.start, part.stop] = PointReader(self.flow, fields)
+            reader = PointReader(self.flow, fields, self.problem.signs[part])
+            self._readers[part.start, part.stop] = reader
         self._readers[part.start, part.stop].read(self.flow, values)
         return values
 
@@ -545,7 +548,8 @@ class SpectralSimulation(Simulation):
         demands it. Refused values leave the state unchanged.
         """
         if (part.start, part.stop) not in self._writers:
-            self._writers[part.start, part.stop] = PointWriter(self.flow, self.flow.stage[part])
+            target, signs = self.flow.stage[part], self.problem.signs[part]
+            self._writers[part.start, part.stop] = PointWriter(self.flow, target, signs)
         writer = self._writers[part.start, part.stop]
         warnings = set_values(self.flow, values, key, self.comm, part.start, writer)
         self._note_fields()
@@ -570,7 +574,8 @@ class SpectralSimulation(Simulation):
     def _made_real(self, fields: Array, first: int, key: str) -> list[str]:
         """Make components those of real fields; return warnings of what is lost. Collective."""
         waves = finite_variances(self.flow, fields, first, key, self.comm)
-        warnings, (lost, means) = [], make_real(self.flow, fields, self.comm)
+        signs = self.problem.signs[first : first + len(fields)]
+        warnings, (lost, means) = [], make_real(self.flow, fields, self.comm, signs)
         unknowns = self.problem.model.unknowns[first : first + len(fields)]
         for value, whole, part in zip(unknowns, waves + means, lost, strict=True):
             if not math.isfinite(whole):
@@ -746,6 +751,8 @@ class SpectralSimulation(Simulation):
         """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
         from slipstream.spectral.statistics import STATISTICS
 
+        if self.problem.mirror is not None and kind in ("correlation", "structure"):
+            raise InputError(f"statistics: {kind!r} with grid.walls; accepted: transfer, pdf")
         return STATISTICS[kind](self.flow, self._fields, self.comm)
 
     def fields(self) -> Iterator[Field]:
@@ -757,24 +764,26 @@ class SpectralSimulation(Simulation):
         """
         unknowns, state = self.problem.model.unknowns, self.flow.state
         points, flat = self._each_points(state[: len(unknowns)]), self._results.flat_axis
+        signs = self.problem.signs
         for value in unknowns:
             along = "" if value.component is None else f" along {AXES[value.component]}"
             # No name, and no zip, keeps the values while the next are made.
             yield self._field(str(value), next(points), value.field + along)
         for name, first in self.problem.model.complexes:
-            density = sum_of_squares(self.flow, state[first : first + 2])
+            density = sum_of_squares(self.flow, state[first : first + 2], signs[first : first + 2])
             yield self._field(f"{name}_density", density, f"|{name}|^2")
             del density
         for name, field in drawn_curls(self._fields).items():
             text = name.replace("_", " ")
             curl = vorticity(self.flow, field.first)
+            of_curl = [-sign for sign in signs[field.first : field.first + 3]]
             if flat:
                 axis = AXES.index(flat)
-                across = self._points_of(curl[axis : axis + 1])[0]
+                across = self._points_of(curl[axis : axis + 1], of_curl[axis : axis + 1])[0]
                 yield self._field(f"{name}_{flat}", across, f"{text} across the plane")
                 del across
                 curl = vorticity(self.flow, field.first)  # whose memory has served others since
-            magnitude = sum_of_squares(self.flow, curl)
+            magnitude = sum_of_squares(self.flow, curl, of_curl)
             np.sqrt(magnitude, out=magnitude)
             yield self._field(f"{name}_magnitude", magnitude, f"{text} magnitude")
             del magnitude
@@ -784,7 +793,8 @@ class SpectralSimulation(Simulation):
         geometry = self.problem.geometry
         lines = dict(zip("zyx", self.problem.point_lines, strict=True))
         boxes = tuple(geometry.physical_boxes)
-        return Layout(geometry.shape, boxes, lines, slide=self._slide)
+        walls = self.case.grid.walls
+        return Layout(geometry.shape, boxes, lines, walls=walls, slide=self._slide)
 
     def _slide(self) -> float:
         """Return how far the shear has moved what is repeated beyond the end along y."""
@@ -847,20 +857,21 @@ class SpectralSimulation(Simulation):
         """Yield spectral fields at this rank's grid points, of which some are there together."""
         together = fields_written_together(self.problem)
         for low in range(0, len(spectral), together):
-            yield from self._points_of(spectral[low : low + together])
+            signs = self.problem.signs[low : low + together]
+            yield from self._points_of(spectral[low : low + together], signs)
 
-    def _points_of(self, spectral: Any) -> np.ndarray:
+    def _points_of(self, spectral: Any, signs: Sequence[int]) -> np.ndarray:
         """Return spectral fields at this rank's grid points, on the host."""
         shape = len(spectral), *self.problem.geometry.physical_box.shape
         empty: Any = self.device.empty if self.placement.on_disk else np.empty
         values: np.ndarray = empty(shape, self.problem.real_dtype)
-        PointReader(self.flow, spectral).read(self.flow, values)
+        PointReader(self.flow, spectral, signs).read(self.flow, values)
         return values
 
     def _field(self, name: str, values: np.ndarray, long_name: str) -> Field:
         geometry = self.problem.geometry
-        start, lengths = geometry.physical_box.start, self.problem.lengths
-        return grid_field(name, long_name, values, start, geometry.shape, lengths)
+        start, lines = geometry.physical_box.start, self.problem.point_lines
+        return grid_field(name, long_name, values, start, lines)
 
     def _commit(self, graph: StepGraph) -> CommittedStep:
         return commit(graph, self.case.run.schedule)

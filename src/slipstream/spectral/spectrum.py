@@ -110,6 +110,7 @@ def _sums_of_pairs(
                 *(bins.a, bins.b, bins.c, flow.wavenumbers.tilt),
             )
             submit(add)
+            flow.weigh_rows(table, part.start * y.size)
             totals.append((number, group_sums(device, table)))
     sums = np.zeros((len(pairs), bins.count))
     for number, groups in totals:

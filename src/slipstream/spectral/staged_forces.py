@@ -83,7 +83,8 @@ class Part:
         self._places = tuple(device.array(place) for place in np.ix_(*places))
         self.shell = self._array(np.where(inside, number - low if shells else 0, 0))
         self.inside = self._array(inside)
-        self.weight = self._array(inside * waves.multiplicity[places[2]])
+        weight = waves.multiplicity_z[places[0], None, None] * waves.multiplicity[places[2]]
+        self.weight = self._array(inside * weight)
         directions = np.broadcast_arrays(kx, ky[:, None], kz[:, None, None])
         length = np.sqrt(np.where(square > 0, square, 1.0))
         # Unit vectors along the wavevectors.

@@ -83,7 +83,8 @@ def record_nonlinear_term(
     else:
         flow.record_inputs(graph, passes)
     record_through(graph, passes, flow.product_on(False), len(model.inputs), outputs)
-    record_columns(graph, passes, None, [_update(flow, is_shifted, weight)], outputs)
+    updates, signs = [_update(flow, is_shifted, weight)], flow.problem.step_signs
+    record_columns(graph, passes, None, updates, outputs, signs=signs)
     return graph
 
 
@@ -171,7 +172,7 @@ def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Ite
 
 def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield spectra of wavenumbers across z and along it, which sum to the energy. Collective."""
-    waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.lengths, flow.read_state()
+    waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.periods, flow.read_state()
     modes_z, *modes = flow.problem.geometry.modes
     across = smallest_wavenumber(lengths, modes)
     along, levels = 2 * math.pi / length_z, modes_z.low
@@ -335,7 +336,8 @@ def _powers_of_differences(
 ) -> np.ndarray:
     """Return means of |difference|^1 ... |difference|^ORDERS, and of difference^3, by component."""
     differences = _multiplied(flow, slice(size), lambda k: np.expm1(1j * k * distance), axis)
-    sums = flow.once(("powers", size), lambda: PointSums(flow, differences))
+    signs = flow.problem.signs[:size]
+    sums = flow.once(("powers", size), lambda: PointSums(flow, differences, signs))
     means: np.ndarray = sums.read(flow, comm)[0] / math.prod(flow.problem.geometry.shape)
     return means
 
@@ -350,17 +352,21 @@ def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator
     """
     size = sum(part.size for part in parts)
     names = [str(value) for value in flow.problem.model.components[:size]]
-    yield from _densities(flow, flow.state[:size], names, names, "component", comm)
+    signs = np.array(flow.problem.signs, int)
+    yield from _densities(flow, flow.state[:size], signs[:size], names, names, "component", comm)
     for part in parts:
         if part.is_vector:
+            own = signs[part.first : part.first + 3]
             curl = [f"{part.name}_curl_{axis}" for axis in AXES]
             texts = [f"the {axis} component of curl {part.name}" for axis in AXES]
-            yield from _densities(flow, vorticity(flow, part.first), curl, texts, "curl", comm)
+            spectral = vorticity(flow, part.first)
+            yield from _densities(flow, spectral, -own, curl, texts, "curl", comm)
             slopes = [f"{part.name}_derivative_{axis}" for axis in AXES]
             texts = [f"d {part.name}_{axis} / d {axis}" for axis in AXES]
-            yield from _densities(
-                flow, _own_derivatives(flow, part.first), slopes, texts, "derivative", comm
-            )
+            spectral = _own_derivatives(flow, part.first)
+            if own.size:
+                own = own * (1, 1, -1)
+            yield from _densities(flow, spectral, own, slopes, texts, "derivative", comm)
 
 
 def _own_derivatives(flow: SpectralStep, first: int) -> Any:
@@ -374,6 +380,7 @@ def _own_derivatives(flow: SpectralStep, first: int) -> Any:
 def _densities(
     flow: SpectralStep,
     spectral: Any,
+    signs: np.ndarray,
     names: Sequence[str],
     texts: Sequence[str],
     kind: str,
@@ -386,7 +393,8 @@ def _densities(
     middle = _BINS / 2 + np.where(sigma > 0, 0.0, 0.5)
     per_bin = over * _BINS_TO_ONE
     binning = Binning(mean - middle / per_bin, per_bin, (_BINS,))
-    sums = flow.once(("pdf", kind, names[0]), lambda: PointSums(flow, spectral, _BINS))
+    own = signs.tolist()
+    sums = flow.once(("pdf", kind, names[0]), lambda: PointSums(flow, spectral, own, _BINS))
     powers, counts = sums.read(flow, comm, mean, over * (sigma > 0), binning)
     points = math.prod(flow.problem.geometry.shape)
     powers, counts = powers / points, counts / points

@@ -29,6 +29,7 @@ from slipstream.device.lane_programs import HostCall
 from slipstream.device.nvrtc_compiler import CompilationError
 from slipstream.device.nvrtc_processes import NVIDIA
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
+from slipstream.equations.walls import mirror_of
 from slipstream.exchange import PackTargets, SparseExchange, swap_plan
 from slipstream.exchange.communicators import RankPlace
 from slipstream.exchange.noting_transport import noting_grid
@@ -46,6 +47,7 @@ from slipstream.spectral.bodies import Bodies
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.fields_at_points import PointSums, sum_kernel
+from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.particles import Particles
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
@@ -201,10 +203,11 @@ def tiled_kernels(real, lengths):
     return {(header, name, tuple(sorted(constants.items()))) for header, name, constants in wanted}
 
 
-def record_step(device, geometry, real, transport=None):
+def record_step(device, geometry, real, transport=None, **options):
     """Record a step of the first model, whose kernels the device notes."""
     lengths, viscosity, rk2 = (1.0, 1.0, 1.0), {"viscosity": 0.01}, METHODS["rk2"]
-    problem = SpectralProblem(geometry, lengths, MODELS[0], viscosity, rk2, True, np.dtype(real))
+    given = MODELS[0], viscosity, rk2, True, np.dtype(real)
+    problem = SpectralProblem(geometry, lengths, *given, **options)
     SpectralStep(problem, device, transport).record_step()
 
 
@@ -224,6 +227,14 @@ def pencil_kernels(real):
         transports = noting_grid("mpi-p2p", RankPlace(0, 2, 2), device, grid=(1, 2))
         record_step(device, geometry, real, transports)
     return set(devices[0].noted) | set(devices[1].noted)
+
+
+def wall_kernels(real):
+    """Return what steps between walls ask for."""
+    device = NotingGpu(tiled=True)
+    geometry = SlabGeometry((4, 6, 8), kept_modes((8, 6, 4), "2/3", "z"))
+    record_step(device, geometry, real, mirror=mirror_of(MODELS[0], 2, ()))
+    return set(device.noted)
 
 
 def wire_kernels():
@@ -323,7 +334,7 @@ def collected(real):
     }[real]
     kernels_used = used_kernels(real, shape) | tiled_kernels(real, lengths)
     kernels_used |= library_kernels(real) | pencil_kernels(real) | advection_kernels(real)
-    kernels_used |= wire_kernels() | signal_kernels()
+    kernels_used |= wall_kernels(real) | wire_kernels() | signal_kernels()
     kernels_used |= lattice_kernels(real) | kernels_without_constants()
     return sorted((one for one in kernels_used if one[0] not in ONLY_FOR_CPUS), key=repr)
 

@@ -65,7 +65,7 @@ def _read_component(
 ) -> list[str]:
     """Read this rank's points of an array into `target`; return warnings."""
     expected, shape = problem.geometry.shape, tuple(array.shape)
-    is_other = is_other_resolution(shape[-3:], expected)
+    is_other = problem.mirror is None and is_other_resolution(shape[-3:], expected)
     if len(shape) not in (3, 4) or not (is_other or shape[-3:] == expected):
         raise InputError(
             f"initial.path: {name} has shape {shape}; accepted: {expected}, the points of the grid "

@@ -8,7 +8,7 @@ has no divergence in a box whose sides differ. `waves` are 2 pi over the lengths
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Any
@@ -21,6 +21,7 @@ from slipstream.case.scalar_tables import PassiveScalar
 from slipstream.errors import InputError
 from slipstream.spectral.fields_at_points import fit, set_formulas, set_points, set_values
 from slipstream.spectral.formula_checks import (
+    check_mirrored,
     check_periodic,
     check_resolution,
     check_resolved,
@@ -29,7 +30,9 @@ from slipstream.spectral.formula_checks import (
 from slipstream.spectral.formula_parser import evaluator, parsed_components
 from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.spectral_operators import make_real
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
+from slipstream.spectral.spectrum import variances
 
 # The table `slipstream.case.spectral_case.Initial`; the keys that its flow has are not None.
 Settings = Any
@@ -83,6 +86,8 @@ def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldPart
                 modes = problem.scalar_of_vector(name, modes, axes).astype(modes.dtype)
             target = flow.modes_of(flow.state[place])
             flow.device.run(flow.device.copy(target, modes))
+        if problem.mirror is not None:
+            _between_walls(flow, vectors.values(), settings.amplitude, comm)
         kept = waves.largest / waves.unit
         if settings.peak_wavenumber <= kept:
             return []
@@ -92,6 +97,21 @@ def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldPart
         ]
 
     return InitialFlow(set_state)
+
+
+def _between_walls(
+    flow: SpectralStep, vectors: Iterable[slice], amplitude: float, comm: Comm
+) -> None:
+    """Keep what random vectors have of sines and cosines, and scale them to their amplitude."""
+    from slipstream.spectral.initial_conditions.random_field import components
+
+    make_real(flow, flow.state, comm, flow.problem.signs)
+    wanted = components(flow.wavenumbers) * amplitude**2
+    for place in vectors:
+        vector = flow.state[place]
+        square = float(variances(flow, flow.modes_of(vector), comm).sum())
+        vector *= vector.real.dtype.type(math.sqrt(wanted / square))
+    flow.device.synchronize()
 
 
 def _from_file(
@@ -107,10 +127,10 @@ def _from_file(
 
 
 def _of_case(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
-    found = _expressions(settings.fields, fields, "initial.fields")
+    found = _expressions(settings.fields, fields, "initial.fields", problem)
     warnings: list[str] = []
     for expression, key in found.values():
-        check_periodic(expression, problem.lengths, key)
+        check_periodic(expression, problem.periods, key)
         warnings += check_resolved(expression, problem, key)
     functions = {name: evaluator(expression) for name, (expression, _) in found.items()}
     return InitialFlow(
@@ -227,20 +247,20 @@ def _taylor_green(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
     check_resolution(problem, settings.wavenumber, settings.flow, "initial")
-    waves, sizes = unit_wavenumbers(problem.lengths), (settings.amplitude, settings.wavenumber)
+    waves, sizes = unit_wavenumbers(problem.periods), (settings.amplitude, settings.wavenumber)
     texts = {"velocity": taylor_green(*sizes, waves)}
     if settings.magnetic not in (None, "none"):
         count = MAGNETIC_FIELDS[settings.magnetic][0] * settings.wavenumber
         check_waves(problem, (count,) * 3, "initial.magnetic")
         texts["magnetic"] = taylor_green_magnetic(*sizes, settings.magnetic, waves)
-    return _parsed(texts, fields, "initial.flow")
+    return _parsed(texts, fields, "initial.flow", problem)
 
 
 def _abc(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
     check_resolution(problem, settings.wavenumber, settings.flow, "initial")
-    sizes, waves = (settings.amplitude, settings.wavenumber), unit_wavenumbers(problem.lengths)
+    sizes, waves = (settings.amplitude, settings.wavenumber), unit_wavenumbers(problem.periods)
     texts = abc(*sizes, settings.coefficients, waves)
-    return _parsed({"velocity": texts}, fields, "initial.flow")
+    return _parsed({"velocity": texts}, fields, "initial.flow", problem)
 
 
 def _orszag_tang(
@@ -250,8 +270,9 @@ def _orszag_tang(
     if settings.flow == "orszag-tang-3d":
         check_waves(problem, ORSZAG_TANG_3D_WAVES, "initial.flow")
         flow = orszag_tang_3d
-    velocity, magnetic = flow(settings.amplitude, unit_wavenumbers(problem.lengths))
-    return _parsed({"velocity": velocity, "magnetic": magnetic}, fields, "initial.flow")
+    velocity, magnetic = flow(settings.amplitude, unit_wavenumbers(problem.periods))
+    texts = {"velocity": velocity, "magnetic": magnetic}
+    return _parsed(texts, fields, "initial.flow", problem)
 
 
 def _lamb_dipole(
@@ -286,21 +307,24 @@ def _wave(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
     return wave_formulas(problem, settings.wavevector, settings.amplitude, settings.branch)
 
 
-def _parsed(texts: dict[str, Any], fields: list[FieldParts], key: str) -> Formulas:
-    found = _expressions(texts, fields, key)
+def _parsed(
+    texts: dict[str, Any], fields: list[FieldParts], key: str, problem: SpectralProblem
+) -> Formulas:
+    found = _expressions(texts, fields, key, problem)
     return {name: evaluator(expression) for name, (expression, _) in found.items()}
 
 
 def _expressions(
-    texts: dict[str, Any], fields: list[FieldParts], key: str
+    texts: dict[str, Any], fields: list[FieldParts], key: str, problem: SpectralProblem
 ) -> dict[str, tuple[sympy.Expr, str]]:
     """Return by component an expression, and the key that it is of."""
     result: dict[str, tuple[sympy.Expr, str]] = {}
     for name, own in texts.items():
         field = field_of_name(fields, name, key)
         expressions = parsed_components(own, field, key)
-        for component, expression in zip(field.components, expressions, strict=True):
-            result[component] = expression, f"{key}.{name}"
+        for place, expression in enumerate(expressions):
+            check_mirrored(expression, problem, field.first + place, f"{key}.{name}")
+            result[field.components[place]] = expression, f"{key}.{name}"
     return result
 
 
@@ -318,7 +342,8 @@ class InitialScalars:
             key = "scalars.initial" if len(scalars) == 1 else f"scalars[{number}].initial"
             field = field_of_name(fields, one.name, key)
             (expression,) = parsed_components(one.initial, field, key)
-            check_periodic(expression, problem.lengths, key)
+            check_periodic(expression, problem.periods, key)
+            check_mirrored(expression, problem, field.first, key)
             self.warnings += check_resolved(expression, problem, key)
             self._functions[one.name] = evaluator(expression)
 
@@ -331,7 +356,8 @@ class InitialScalars:
         warnings = []
         for field in self.among(fields):
             target = flow.state[field.first : field.first + 1]
-            set_points(flow, target, [self._functions[field.name]])
+            signs = flow.problem.signs[field.first : field.first + 1]
+            set_points(flow, target, [self._functions[field.name]], signs)
             warnings += fit(flow, target, field.first, "scalars.initial", comm)
         return warnings
 

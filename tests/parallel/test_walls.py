@@ -1,0 +1,249 @@
+"""Free-slip walls: exact solutions, and equality with a periodic box of twice the height."""
+
+import math
+
+import numpy as np
+import pytest
+
+from flows import leave_state
+from slipstream import Flow
+from slipstream.device.noting_device import NotingDevice
+from slipstream.errors import InputError
+from slipstream.spectral.memory_placement import place
+from slipstream.spectral.problem_of_case import problem_of_case
+
+HEIGHT = math.pi / 2
+# Every parity and axis, without divergence; formulas of a periodic box of twice the height too.
+FORMULAS = {
+    "velocity": [
+        "sin(y)*cos(2*z) + 0.4*cos(x + y)*cos(4*z) - sin(x)*cos(2*z)",
+        "0.5*sin(x) + 0.3*cos(2*x)*cos(2*z)",
+        "0.5*cos(x)*sin(2*z) + 0.1*sin(x + y)*sin(4*z)",
+    ],
+    "buoyancy": "0.5*sin(2*z)*cos(x) - 0.3*sin(4*z)*cos(y)",
+}
+SCALARS = [{"name": "dye", "diffusivity": 0.02, "initial": "cos(x)*cos(2*z) + 0.2"}]
+FORCES = [{"kind": "formula", "formula": ["cos(y)*cos(2*z)", "sin(x)*cos(t)", "0"]}]
+NUMBERS = {"viscosity": 0.02, "diffusivity": 0.03, "buoyancy_frequency": 1.3, "rotation": 0.7}
+EXPRESSIONS = (
+    "vorticity",
+    "pressure",
+    "div(velocity*dye)",
+    "laplacian(velocity_x*buoyancy)",
+)
+
+
+def walled(comm=None, points=(12, 10, 8), model="boussinesq", **options):
+    given = {
+        "length": ["2 pi", "2 pi", HEIGHT],
+        "walls": "z",
+        "step": 0.02,
+        "initial": {"flow": "formula", "fields": FORMULAS},
+        **(NUMBERS if model == "boussinesq" else {"viscosity": 0.02}),
+        **options,
+    }
+    return Flow(model, points=list(points), comm=comm, device="cpu", **given)
+
+
+def doubled(points=(12, 10, 8), **options):
+    length, points = ["2 pi", "2 pi", 2 * HEIGHT], (*points[:2], 2 * points[2])
+    return walled(points=points, walls=None, length=length, **options)
+
+
+def at_middles(values):
+    """Return the values of a doubled box half a spacing beyond its points, up to the wall."""
+    count = values.shape[-3]
+    waves = np.fft.fftfreq(count)[:, None, None]
+    modes = np.fft.fft(values, axis=-3) * np.exp(1j * np.pi * waves)
+    return np.fft.ifft(modes, axis=-3).real[..., : count // 2, :, :]
+
+
+def assert_close(own, theirs, tolerance):
+    np.testing.assert_allclose(own, theirs, rtol=0, atol=tolerance * np.abs(theirs).max())
+
+
+@pytest.fixture(scope="module")
+def symmetric():
+    """The doubled box after some steps, in one process."""
+    flow = doubled(scalars=SCALARS, forcing=FORCES)
+    flow.step(4)
+    return flow
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_equals_the_symmetric_flow_of_a_doubled_box(comm, symmetric, precision):
+    flow = walled(comm, scalars=SCALARS, forcing=FORCES, precision=precision)
+    flow.step(4)
+    tolerance = 1e-13 if precision == "float64" else 3e-6
+    for name in ("velocity", "buoyancy", "dye"):
+        assert_close(
+            flow.fields[name].gather(), at_middles(symmetric.fields[name].gather()), tolerance
+        )
+    own, theirs = flow.diagnostics, symmetric.diagnostics
+    assert set(theirs) - set(own) == {"helicity"}
+    for name in own:
+        if "residual" not in name and name != "divergence":
+            assert own[name] == pytest.approx(theirs[name], rel=10 * tolerance, abs=1e-15), name
+    for name, (shells, values) in flow.spectra.items():
+        expected = symmetric.spectra[name]
+        np.testing.assert_array_equal(shells, expected[0])
+        assert_close(values, expected[1], 10 * tolerance)
+
+
+def test_expressions_have_the_parity_of_their_terms(comm, symmetric):
+    flow = walled(comm, scalars=SCALARS, forcing=FORCES)
+    flow.step(4)
+    for text in EXPRESSIONS:
+        found = flow.evaluate(text).gather()
+        assert_close(found, at_middles(symmetric.evaluate(text).gather()), 1e-12)
+    mixed = flow.evaluate("velocity_z*dye + dye").gather()
+    w, s = flow.fields["velocity"].gather()[2], flow.fields["dye"].gather()
+    assert_close(mixed, w * s + s, 1e-14)
+    with pytest.raises(InputError, match="neither even nor odd"):
+        flow.evaluate("div(velocity*(buoyancy + dye))").gather()
+
+
+def test_modes_of_stokes_flow_decay_exactly(comm):
+    """Of one wavevector nothing is nonlinear, so that only diffusion is left."""
+    one = ["sin(y)*cos(6*z)", "0", "0"]
+    flow = walled(comm, model="hd", initial={"flow": "formula", "fields": {"velocity": one}})
+    before = flow.diagnostics["energy"]
+    flow.step(5)
+    decay = math.exp(-2 * 0.02 * (1 + 36) * flow.time)
+    assert flow.diagnostics["energy"] == pytest.approx(before * decay, rel=1e-14)
+    assert before == pytest.approx(1 / 8, rel=1e-14)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_convection_begins_at_the_rayleigh_number_of_rayleigh(comm, precision):
+    """27 pi^4 / 4 at a wavelength of 2 sqrt(2) heights (Phil. Mag. 32, 529, 1916)."""
+    width = 2 * math.sqrt(2)
+    wave, square = 2 * math.pi / width, 1.5 * math.pi**2
+    rates = []
+    for number in (640.0, 675.0):
+        damping = number**-0.5
+        texts = {"buoyancy": f"1e-6*cos({wave}*x)*sin({math.pi}*z)"}
+        flow = walled(
+            comm,
+            (8, 1, 8),
+            "rayleigh-benard",
+            length=[width, 1.0, 1.0],
+            viscosity=damping,
+            diffusivity=damping,
+            linear="all",
+            step=1.0,
+            precision=precision,
+            initial={"flow": "formula", "fields": texts},
+        )
+        flow.step(20)
+        before = flow.diagnostics["energy"]
+        flow.step(20)
+        rates.append(math.log(flow.diagnostics["energy"] / before) / 40)
+        exact = wave / math.sqrt(square) - square * damping
+        assert rates[-1] == pytest.approx(exact, rel=1e-6 if precision == "float64" else 1e-3)
+    # The rate is linear in one over the root of the Rayleigh number.
+    first, last = 640**-0.5, 675**-0.5
+    critical = (first - rates[0] * (last - first) / (rates[1] - rates[0])) ** -2
+    assert rates[0] < 0 < rates[1]
+    assert critical == pytest.approx(27 * math.pi**4 / 4, rel=1e-5)
+
+
+def test_budgets_of_convection_are_met_to_the_order_of_time(comm):
+    numbers = {"viscosity": 0.02, "diffusivity": 0.03, "buoyancy_frequency": 2.0}
+    flow = walled(comm, (12, 1, 12), "rayleigh-benard", **numbers, step=0.01, initial=ROLLS)
+    flow.step(20)
+    rows = [flow.diagnostics]
+    for steps in (4, 1):
+        flow.step(steps)
+        rows.append(flow.diagnostics)
+    _, far, near = rows
+    for name in ("budget_residual", "buoyancy_residual"):
+        assert 0 < abs(near[name]) < 0.2 * abs(far[name]) < 0.02
+    velocity, buoyancy = (flow.fields[one].gather() for one in ("velocity", "buoyancy"))
+    assert near["buoyancy_flux"] == pytest.approx(2 * (velocity[2] * buoyancy).mean(), rel=1e-12)
+    assert near["energy"] == pytest.approx((velocity**2).sum(axis=0).mean() / 2, rel=1e-12)
+
+
+ROLLS = {
+    "flow": "formula",
+    "fields": {
+        "velocity": ["sin(x)*cos(2*z)", "0", "-0.5*cos(x)*sin(2*z)"],
+        "buoyancy": "sin(4*z)",
+    },
+}
+
+
+def test_random_states_have_their_amplitude_and_no_flow_through_walls(comm):
+    random = {"flow": "random", "amplitude": 0.7, "peak_wavenumber": 3.0}
+    flow = walled(comm, initial=random)
+    assert flow.diagnostics["energy"] == pytest.approx(1.5 * 0.7**2, rel=1e-12)
+    assert flow.diagnostics["divergence"] < 1e-14
+    values = flow.fields["velocity"].gather()
+    assert np.square(values).sum(axis=0).mean() / 2 == pytest.approx(1.5 * 0.7**2, rel=1e-12)
+    places = [[1.0, 2.0, 0.0], [1.0, 2.0, HEIGHT]]
+    assert np.abs(flow.fields["velocity"].at(places)[:, 2]).max() < 0.2
+    # What is set at the points is the same state.
+    again = walled(comm, initial={"velocity": flow.fields["velocity"][:]})
+    assert_close(again.fields["velocity"].gather(), values, 1e-14)
+
+
+def test_goes_on_from_a_state_of_any_resolution(comm, shared_folder):
+    flow = walled(comm)
+    flow.step(3)
+    alone = walled()
+    alone.step(3)
+    leave_state(alone.solver, shared_folder / "run", comm)
+    finer, same = (
+        walled(comm, points, initial={"restart": str(shared_folder / "run")})
+        for points in ((16, 14, 11), (12, 10, 8))
+    )
+    flow.step(2)
+    same.step(2)
+    assert same.time == pytest.approx(flow.time)
+    assert_close(same.fields["velocity"].gather(), flow.fields["velocity"].gather(), 1e-13)
+    assert finer.diagnostics["energy"] == pytest.approx(alone.diagnostics["energy"], rel=1e-13)
+    places = [[0.3, 2.2, 0.1], [3.0, 0.4, 1.5]]
+    coarse, fine = (one.fields["buoyancy"].at(places) for one in (alone, finer))
+    np.testing.assert_allclose(coarse, fine, rtol=0, atol=0.05)
+    with pytest.raises(InputError, match=r"grid\.walls = 'z', this case None"):
+        walled(comm, walls=None, initial={"restart": str(shared_folder / "run")}).step(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"walls": "x"}, r"grid\.walls"),
+        ({"walls": None, "zero_at_walls": ["dye"]}, r"goes with grid\.walls"),
+        ({"zero_at_walls": ["heat"]}, "no field 'heat'; it has: velocity, buoyancy"),
+        ({"zero_at_walls": ["velocity"]}, r"equation of velocity_x, which is odd"),
+        ({"rotation": [0.1, 0, 0]}, r"equation of velocity_y, which is even, has a term veloc"),
+        ({"dealiasing": "phase-shift"}, "accepted with it: '2/3', '2/3 sphere'"),
+        ({"forcing": "abc"}, r"forcing\.kind: 'abc' with grid\.walls"),
+        ({"initial": "abc"}, r"initial\.flow: 'abc' with grid\.walls"),
+        ({"particles": 4}, r"particles: .* with grid\.walls"),
+        ({"run": {"residency": "host"}}, r"run\.residency: 'host' with grid\.walls"),
+        ({"points": (8, 8, 1)}, r"grid\.points along z: 1 with"),
+        (
+            {"initial": {"flow": "formula", "fields": {"buoyancy": "cos(2*z)"}}},
+            r"cos\(2\*z\) for buoyancy, which is odd",
+        ),
+    ],
+)
+def test_what_has_no_meaning_between_walls_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        walled(**options).diagnostics  # noqa: B018
+
+
+def test_scalars_may_be_fixed_at_the_walls():
+    one = [{"name": "dye", "initial": "cos(x)*sin(2*z)", "diffusivity": 0.02}]
+    flow = walled(model="hd", scalars=one, zero_at_walls=["dye"], initial="taylor-green")
+    flow.step(1)
+    assert np.abs(flow.fields["dye"].at([[0.0, 0.0, 0.0]])).max() < 0.05
+    assert flow.diagnostics["dye_energy"] == pytest.approx(1 / 8, rel=0.05)
+
+
+def test_gpus_are_refused():
+    case = walled().solver.case
+    problem = problem_of_case(case).problem
+    with pytest.raises(InputError, match=r"grid\.walls: the device is a GPU"):
+        place(problem, case.run, NotingDevice("cuda"), None)
