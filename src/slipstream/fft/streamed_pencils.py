@@ -69,22 +69,28 @@ class PackedPart:
 
     def record_in(self, fields: int) -> None:
         """Record copies from the host."""
-        for packed, on_host in self._pairs(fields):
+        for packed, on_host in self._pairs(fields, leaves=False):
             self._slot.record_in(self._graph, packed, on_host)
         g, resident = self._g, self._host.resident[self._kx]
         packed = self._planes_of_rank(g.rank, fields)
         resident.record_in(self._slot.work(self._graph), packed, self.low, self._columns)
-        for ky, own in self._host.planes_of(self._kx, fields, self.low, self.high):
-            self._slot.record_in(self._graph, packed[:, :, ky], own[..., self._columns])
+        for of_tile, own in self._own_pairs(fields, leaves=False):
+            self._slot.record_in(self._graph, of_tile, own)
 
-    def record_out(self, fields: int, targets: PackTargets, by_device: bool) -> None:
+    def record_out(self, fields: int, targets: PackTargets) -> None:
         """Record copies to where an exchange takes them."""
         g, low = self._g, self.low
         resident = self._host.resident[self._kx]
         if not targets.stores:
-            # Planes are packed already, except for the block of this rank itself.
-            for packed, on_host in self._pairs(fields):
+            # Planes are packed already, except perhaps for the block of this rank itself.
+            for packed, on_host in self._pairs(fields, leaves=True):
                 self._slot.record_out(self._graph, on_host, packed)
+        if self._host.leaves_whole:
+            packed = self._planes_of_rank(g.rank, fields)
+            resident.record_out(self._slot.work(self._graph), packed, low, self._columns)
+            for of_tile, own in self._own_pairs(fields, leaves=True):
+                self._slot.record_out(self._graph, own, of_tile)
+            return
         z, planes = g.physical_box.start[0] + low, self.high - low
         first_x, last_x, _ = self._columns.indices(g.row)
         for rank in range(len(g.part_counts)):
@@ -101,39 +107,49 @@ class PackedPart:
             for field, values in enumerate(packed):
                 for part, target in targets.views(field, box, rank):
                     value = values[part.slices(box)]
-                    record_store(self._graph, self._slot, by_device, target, value)
+                    record_store(self._graph, self._slot, self._host.by_device, target, value)
 
     def _planes_of_rank(self, rank: int, fields: int) -> Array:
         """Return what one rank gets: (fields, planes, ky, columns)."""
         blocks, planes = self._blocks, self.high - self.low
         start, size = blocks.packed_blocks()[rank]
-        packed = planes_of(self.array[:fields], start, size, 0, planes, blocks.row)
-        return packed[..., self._own]
+        packed = self.array[:fields, start : start + planes * size]
+        return packed.reshape(fields, planes, size // blocks.row, blocks.row)[..., self._own]
 
-    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
+    def _own_pairs(self, fields: int, leaves: bool) -> Iterator[tuple[Array, Array]]:
+        """Yield the part of this rank's own block, and its place on the host, by ranges of ky."""
+        packed, part = self._planes_of_rank(self._g.rank, fields), (self.low, self.high)
+        for ky, own in self._host.own_planes(self._kx, fields, leaves, *part):
+            yield packed[:, :, ky], own[..., self._columns]
+
+    def _pairs(self, fields: int, leaves: bool) -> Iterator[tuple[Array, Array]]:
         """Yield the part of other ranks' blocks, and its place on the host, run by run."""
         if self._host.apart:
             return
         g, held, low, high = self._g, self._blocks.planes, self.low, self.high
-        in_slot, on_host = self.array[:fields], self._host.planes[self._kx][:fields]
         runs = self._blocks.packed_runs(None, g.rank), g.packed_runs(None, g.rank)
         for run, run_on_host in zip(*runs, strict=True):
-            own = planes_of_run(in_slot, run, held, 0, high - low)
-            there = planes_of_run(on_host, run_on_host, g.planes, low, high)
+            own = planes_of_run(self.array[:fields], run, held, 0, high - low)
+            there = self._host.planes_of_run(self._kx, fields, leaves, run_on_host, low, high)
             if self._is_whole:
-                yield own, there
+                yield own.reshape(there.shape), there
                 continue
             own, there = (
-                one.reshape(*one.shape[:2], -1, row)
+                one.reshape(*there.shape[:3], -1, row)
                 for one, row in ((own, self._blocks.row), (there, g.row))
             )
-            yield own[..., self._own], there[..., self._columns]
+            yield from field_by_field(own[..., self._own], there[..., self._columns])
 
 
-def planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:
-    """Return planes of a packed block, (fields, planes, ky, row), whose planes have this size."""
-    part = packed[:, start + low * size : start + high * size]
-    return part.reshape(len(packed), high - low, size // row, row)
+def field_by_field(*pair: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield two views (fields, blocks, planes, rows, row), by field if copies need it.
+
+    Operations that copy take up to four axes that cannot be merged.
+    """
+    if pair[0].shape[2] == 1:
+        yield tuple(one[:, :, 0] for one in pair)
+        return
+    yield from zip(*pair, strict=True)
 
 
 def record_store(
@@ -310,7 +326,7 @@ class LineTile:
 
     def record_out(self, fields: int, targets: PackTargets) -> None:
         """Record copies of modes to where an exchange takes them."""
-        self._modes.record_out(fields, targets, by_device=False)
+        self._modes.record_out(fields, targets)
 
     def record_transform(self, fields: int, forward: bool) -> None:
         """Record the transform between modes and columns along y."""
