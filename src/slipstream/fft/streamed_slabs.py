@@ -27,7 +27,7 @@ from slipstream.device import Device, Operation, Stream, address_of
 from slipstream.errors import InputError
 from slipstream.exchange import ExchangePlan, PackTargets, Views
 from slipstream.fft.padded_rows import crossing, placed_points
-from slipstream.fft.pencil_planes import PencilPieces, Piece
+from slipstream.fft.pencil_planes import PencilExchanges, Piece
 from slipstream.fft.plane_transforms import PointOperation, PointProduct
 from slipstream.fft.slab_engine import (
     ColumnTile,
@@ -524,9 +524,8 @@ class StreamedPasses:
         self._staging: dict[int, Array] = {}
         if not shape.has_whole_planes:
             planes = planes_of_piece(needs.pencils, shape.planes, needs.dtype.itemsize)
-            self.pieces = PencilPieces(
-                tiles.home, needs.pencils, needs.fields, needs.dtype, engine.across, planes
-            )
+            what = needs.pencils, needs.fields, needs.dtype
+            self.pieces = PencilExchanges(tiles.home, *what, engine.across, planes, stores=False)
 
     @property
     def resident(self) -> ResidentColumns:
