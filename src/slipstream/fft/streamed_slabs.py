@@ -605,5 +605,5 @@ class StreamedPasses:
     ) -> SlabExchange:
         """Return the exchange of the blocks that tiles write. Collective."""
         if self.fields.apart:
-            return SlabExchange(self.fields.apart[kx].targets(fields), self.fields.columns[kx])
+            return SlabExchange(self.fields.apart[kx].targets(fields), self._host.columns[kx])
         return self._host.exchange(kx, fields, forward, chunk, chunks, whole=False)
