@@ -118,7 +118,7 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     ----------
     path : str or pathlib.Path
         The TOML file, or the name of a case that Slipstream ships. A Python file with its model is
-        found beside it, or from the working directory.
+        found in the same folder, or from the working directory.
     overrides : iterable of str
         Each ``section.key=value`` in TOML's syntax for values; words may be bare, and without a
         value the key is unset.

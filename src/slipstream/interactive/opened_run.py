@@ -172,7 +172,7 @@ class OpenedRun(KnownAttributes):
         for fault in self._folder.faults():
             warnings.warn(printable(fault), stacklevel=3)
 
-    # -- what was run --------------------------------------------------------------------------
+    # -- case and record -----------------------------------------------------------------------
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -454,8 +454,7 @@ class OpenedRun(KnownAttributes):
         Parameters
         ----------
         time : float
-            Time of the state. Between two steps it is reached from the one before by a shorter
-            step.
+            Time of the state. Between two steps, the earlier one is followed by a shorter step.
         step : int
             Number of time steps done, instead of a time.
         device, comm
@@ -467,7 +466,7 @@ class OpenedRun(KnownAttributes):
         ------
         InputError
             If the run has not come so far, its steps are not recorded, or a program has set fields
-            meanwhile.
+            in between.
 
         Warns
         -----

@@ -265,11 +265,11 @@ class RunFolder:
 
     @property
     def last_seals(self) -> Mapping[str, Seal]:
-        """The seals of output beside the states, as the last intact state has them."""
+        """The seals of all output but the states, as the last intact state has them."""
         return (self._last and self._last.seals) or {}
 
     def faults(self, names: Collection[str] | None = None) -> list[str]:
-        """Return what is not as it was written, for people: the case, the record, and other output.
+        """Return what has been damaged, in words: the case, the record, and other output.
 
         Other output, all or of some names, is compared with what the last state knows. Large output
         is not compared, nor that of a run which is under way.
@@ -317,7 +317,7 @@ class RunFolder:
             return 0
 
     def fault_of(self, name: str, seal: Seal | None) -> str:
-        """Return what is wrong with some output; empty if nothing is."""
+        """Return the fault of some output, or nothing."""
         return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:

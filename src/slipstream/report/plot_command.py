@@ -43,7 +43,7 @@ _LONGEST_FOLDER = 100
 
 @dataclass(frozen=True)
 class PlaneWishes:
-    """What is asked for of planes; what is not is empty."""
+    """The requested planes; whatever is not requested is empty."""
 
     axis: str = ""
     position: float | None = None
@@ -90,7 +90,7 @@ def plot(
     tell: Callable[[str], None] = lambda text: None,
     recompute: Callable[[float], Simulation] | None = None,
 ) -> list[Path]:
-    """Draw what is asked for, or all that a run draws at its end, and return the paths.
+    """Draw the requested pictures, or all that a run draws at its end, and return the paths.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ def plot(
     tell : callable, optional
         Called with a line if the snapshot that is drawn is not of the time asked for.
     recompute : callable, optional
-        Returns the simulation in its state at a time of which there is no snapshot; by default the
-        nearest snapshot is drawn.
+        Returns the simulation in its state at a time without a snapshot; by default the nearest
+        snapshot is drawn.
 
     Raises
     ------
@@ -271,7 +271,7 @@ def _recomputed(
     recompute: Callable[[float], Simulation],
     tell: Callable[[str], None],
 ) -> list[tuple[PlaneChoice, FieldPlane]]:
-    """Return planes of a state that is computed again; none if it cannot be, which is told."""
+    """Return planes of a state that is computed again; if it cannot be, say so and return none."""
     assert wishes.time is not None
     if field is not None and len(run.times):
         run.choice_of(field)  # a wrong name is refused before anything is computed

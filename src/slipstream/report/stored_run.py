@@ -190,7 +190,7 @@ class StoredRun:
     def choice_of(self, name: str, there: Sequence[str] | None = None) -> PlaneChoice:
         """Return how a field is drawn: of vectors and complex fields the magnitude.
 
-        `there` are the fields that there are; by default those of snapshots.
+        `there` names the existing fields; by default those of snapshots.
         """
         if there is None:
             there = [] if self.fields is None else _on_grid(self.fields)
@@ -263,7 +263,7 @@ class StoredRun:
 
 
 def _on_grid(stored: StoredArrays) -> list[str]:
-    """Return the names of the fields of which there are snapshots on a grid."""
+    """Return the names of the fields that have snapshots on a grid."""
     return [name for name in stored.shapes if stored.dimensions(name) == ("time", *_DIMS)]
 
 

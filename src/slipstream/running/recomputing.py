@@ -1,4 +1,4 @@
-"""States that a run has had but not stored, computed again from what is in its folder.
+"""States that a run has had but not stored, computed again from its folder.
 
 A simulation goes on from the nearest state before, or from the initial one, as a resumed run does,
 but in memory: nothing is written. It takes the steps of ``steps.csv``, whose sizes need not be
@@ -69,7 +69,7 @@ class StepTable:
 
     @property
     def digests(self) -> dict[int, int]:
-        """The digests that there are, by step."""
+        """The recorded digests, by step."""
         known = np.isfinite(self.digest)
         return dict(zip(self.step[known].tolist(), self.digest[known].astype(int), strict=True))
 
@@ -216,7 +216,7 @@ def recomputation(
     Raises
     ------
     InputError
-        If the run has not had that state, or what is in the folder does not suffice.
+        If the run has not had that state, or the folder lacks something that it takes.
     """
     history = History(folder)
     table, remaining = history.table, 0.0
@@ -276,7 +276,7 @@ class History:
     ) -> Recomputation:
         """Return how the state after a step, or at a time after it, is computed again.
 
-        It begins at the nearest origin that leads there, or at the one that is wanted.
+        It begins at the nearest origin that leads there, or at the requested one.
         """
         end = step + (time is not None)
         origin, changes = self._way_to(step, end, wanted)

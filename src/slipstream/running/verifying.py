@@ -248,7 +248,7 @@ def _processor(device: str) -> str:
 
 
 def _other_software(segments: Sequence[Segment]) -> tuple[str, ...]:
-    """Return what may be the reason of other bits, besides a defect."""
+    """Return what may have changed the bits, apart from a defect."""
     found: dict[str, None] = {}
     for segment in segments:
         for name, there, here in (
