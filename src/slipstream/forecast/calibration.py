@@ -86,7 +86,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     """
     ranks = 1 if comm is None else comm.size
     of_node = _ranks_of_node(comm)
-    steady, bandwidth = _Steady(), copy_bandwidth(device)
+    steady, bandwidth = _Steady(), copy_bandwidth(device, repetitions=2)
     copy = steady("device.copy_gb_per_s", lambda: _least(comm, bandwidth()) / 1e9) * 1e9
     description: dict[str, Any] = {
         "title": socket.gethostname(),
