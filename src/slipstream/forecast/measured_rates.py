@@ -54,10 +54,13 @@ _SMALL_FILES, _REPETITIONS, _PROBES = 32, 3, 16
 
 
 def copy_bandwidth(
-    device: Device, size: int = 1 << 30, repetitions: int = 5
+    device: Device,
+    size: int = 1 << 30,
+    repetitions: int = 5,
+    arrays: tuple[Array, Array] | None = None,
 ) -> Callable[[], float]:
     """Return a function that measures bytes read plus written per second by a large copy."""
-    copy, moved = large_copy(device, size)
+    copy, moved = large_copy(device, size, arrays=arrays)
     return lambda: moved / medians(device, {"copy": copy}, repetitions)["copy"]
 
 

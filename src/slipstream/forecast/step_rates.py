@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.case import Case, make_case
 from slipstream.collective import largest
 from slipstream.device import Device
-from slipstream.device.copy_bandwidth import copied_arrays, large_copy
+from slipstream.device.copy_bandwidth import large_copy
 from slipstream.fft import DistributedFFT
 from slipstream.forecast.case_forecast import step_counter
 from slipstream.forecast.machine_description import Family, Machine, Processor
@@ -61,16 +61,18 @@ _KEYS: dict[Family, tuple[str, str]] = {
 }
 # Runs before any is timed, at most, since a step that takes little times its first ones itself;
 # seconds for which each is repeated, and how often they take turns.
-_UNTIMED, _SECONDS, _TURNS = 12, 0.02, 3
+_UNTIMED, _SECONDS, _TURNS = 12, 0.01, 3
 # Rates and starts are found in turn. Starts leave at least such a share of a step to its passes,
 # and steps that differ by less in what they miss say nothing of caches.
 _ROUNDS, _LEAST, _DIFFER = 8, 0.05, 0.2
 
 
-def cache_rates(device: Device, comm: Comm, machine: Machine) -> dict[str, list[float]]:
-    """Return what copies reach by what they access, without what starts them. Collective."""
+def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict[str, list[float]]:
+    """Return what copies between large arrays reach by what they access, without what starts them.
+
+    Collective.
+    """
     sizes = CACHE_MIB[device.processor]
-    arrays = copied_arrays(device, max(sizes) << 19)
     copies = {size: large_copy(device, size << 19, arrays=arrays) for size in sizes}
     actions = {size: copy for size, (copy, _) in copies.items()} | {
         0: large_copy(device, _TINY_COPY, arrays=arrays)[0]
