@@ -233,8 +233,9 @@ def parse_case_of_run(text: str, overrides: Iterable[str], source: str) -> Case:
     if is_code and model is None and "equation" not in given:
         own = shown(theirs)
         raise InputError(
-            f"{source}: the equations are Python code, {own}, which resuming would run; if you"
-            f" trust it, name it: --set equation.model={own}, or slipstream run CASE --resume"
+            f"{source}: the equations are Python code, {own}, which runs only if you name it: --set"
+            f" equation.model={own} (resume, verify), slipstream run CASE --resume, or from Python"
+            " slipstream.open(folder, model=...)"
         )
     if model is not None and isinstance(equation, dict) and theirs != model:
         suited = SOLVERS["spectral"].suited_to({"equation": {"model": model}})

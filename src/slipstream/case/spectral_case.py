@@ -373,6 +373,10 @@ class Forcing(Table):
                 f"'injection' of kind = {self.kind!r} is one number; one for each component goes"
                 " with kind = 'linear'"
             )
+        if self.injection is not None and "amplitude" in own and self.amplitude != 1:
+            raise ValueError(
+                "'amplitude' has no effect with 'injection', which sets the strength; leave out one"
+            )
         low, high = self.forced_shells
         if self.energy is not None and len(self.energy) != high - low + 1:
             raise ValueError(

@@ -15,7 +15,6 @@ import itertools
 import json
 import math
 import operator
-import re
 import shutil
 import warnings
 import zlib
@@ -45,6 +44,7 @@ from slipstream.io.folder_seals import (
 )
 from slipstream.io.foreign_files import foreign_arrays, published_shapes
 from slipstream.io.held_paths import as_path
+from slipstream.io.numbered_stores import next_store_name, numbered_stores
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
 from slipstream.io.stored_arrays import StoredArrays, errors_of_store
 from slipstream.io.stored_layout import (
@@ -59,7 +59,6 @@ _TIMES_PER_CHUNK = 1024
 # Of a group: the file that describes it, and in consolidated form all arrays in it.
 _DESCRIPTION = "zarr.json"
 # Bytes up to which several snapshots are in one chunk.
-NUMBER_SIGN = "~"  # no name that users give has it
 _SMALL_CHUNK = 1 << 16
 # Of a coordinate: that of a time series may be long.
 _LONGEST_CHUNK = 1 << 17
@@ -270,7 +269,7 @@ class FieldStore:
     def _go_on_with(self, first: Field | None) -> None:
         """Go on in the store, or beside it where the points are others. Collective."""
         if first is not None and not on_first_rank(self._comm, lambda: self._suits(first)):
-            name = _next_name(self.path)
+            name = next_store_name(self.path)
             self.path = self.path.with_name(name)
             self._files = _WholeFiles(self.path)
             self._snapshots, self._names, self._layouts = 0, set(), {}
@@ -503,20 +502,6 @@ def _let_go(first: list[Field], rest: Iterator[Field]) -> Iterator[Field]:
     while first:
         yield first.pop()
     yield from rest
-
-
-def _next_name(path: Path) -> str:
-    """Return the name of the next store, with other points, such as ``fields~2``."""
-    stem, _, number = path.stem.partition(NUMBER_SIGN)
-    return f"{stem}{NUMBER_SIGN}{int(number or 1) + 1}{path.suffix}"
-
-
-def numbered_stores(path: Path) -> list[Path]:
-    """Return a store and its continuations with other points, in order."""
-    name = re.compile(rf"{re.escape(path.stem)}(?:{NUMBER_SIGN}(\d{{1,6}}))?{path.suffix}")
-    folder = path.parent.iterdir() if path.parent.is_dir() else ()
-    found = ((name.fullmatch(one.name), one) for one in folder)
-    return [one for _, one in sorted((int(match[1] or 1), one) for match, one in found if match)]
 
 
 class _WholeFiles(LocalStore):

@@ -33,6 +33,7 @@ from slipstream.io.checkpoint import (
 )
 from slipstream.io.durable_files import errors_name, flush_folder, replace_file
 from slipstream.io.folder_seals import KeptOutput, Seal
+from slipstream.io.numbered_stores import numbered_stores
 from slipstream.io.output_folder import OutputFolder
 from slipstream.io.run_folder import (
     CASE_NAME,
@@ -43,7 +44,7 @@ from slipstream.io.run_folder import (
 )
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.io.time_series import Series, spectrum_fields
-from slipstream.io.zarr_store import FieldStore, numbered_stores
+from slipstream.io.zarr_store import FieldStore
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.output.occasions import AtIntervals, OutputTimes
 from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane

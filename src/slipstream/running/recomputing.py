@@ -35,6 +35,8 @@ from slipstream.simulation.solver_registry import make_simulation
 _AROUND = ("title", "time", "run", "output", "initial")
 # Tables whose keys `Simulation.change` accepts.
 _CHANGEABLE = ("equation", "scalars", "forcing", "flow", "convergence")
+# Keys of these that change a state of the run as it is read.
+_CONVERTING = ("equation.model", "scalars", "scalars.name")
 # Times that are the same but for rounding, in steps.
 _SAME = 1e-9
 
@@ -119,6 +121,8 @@ class Origin:
     time: float
     path: Path | None
     case: str
+    # Whether the run went on from it with other numbers than it has, such as those of more points.
+    is_converted: bool = False
 
     def text(self) -> str:
         """Return it for people."""
@@ -154,6 +158,14 @@ class Recomputation:
     seconds: float
     table: StepTable = field(repr=False)
     changes: tuple[tuple[int, Mapping[str, Any]], ...] = field(default=(), repr=False)
+
+    @property
+    def digests(self) -> dict[int, int]:
+        """The recorded digests to compare with, by step."""
+        found = self.table.digests
+        if self.origin.is_converted:
+            found.pop(self.origin.step, None)
+        return found
 
     def text(self) -> str:
         """Return what it takes, for people."""
@@ -268,7 +280,8 @@ class History:
         for path, said in self._folder.manifests():
             place = Path(str(self._folder.path)) / CHECKPOINTS_NAME / path.name
             case = begins.get(said.step, said.case)
-            found.append(Origin(said.step, said.time, place, case))
+            is_converted = any(map(_converts, _changed(_flat(said.case), _flat(case))))
+            found.append(Origin(said.step, said.time, place, case, is_converted))
         return sorted(found, key=lambda one: (one.step, one.path is not None))
 
     def plan(
@@ -381,6 +394,11 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
     return {key: now.get(key) for key in keys if before.get(key) != now.get(key)}
 
 
+def _converts(key: str) -> bool:
+    """Return whether a state has other numbers if it is read with another value of a key."""
+    return key in _CONVERTING or key.partition(".")[0] not in (*_AROUND, *_CHANGEABLE)
+
+
 def compare_digests(
     plan: Recomputation, simulation: Simulation, after_step: Callable[[], None] = lambda: None
 ) -> str:
@@ -388,7 +406,7 @@ def compare_digests(
 
     What is returned is for people, and empty if all digests on the way are those of the run.
     """
-    recorded, text, before = plan.table.digests, "", plan.origin.step
+    recorded, text, before = plan.digests, "", plan.origin.step
     for _ in plan.walk(simulation):
         known = recorded.get(simulation.step)
         if known is not None and not text:

@@ -521,6 +521,8 @@ def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: 
     elif is_reached(case.time.end, time, case):
         # The end that was asked for may have passed long ago.
         reason, change = f"t = {time:.6g}", f"--set time.end={2 * max(case.time.end, time):g}"
+        if case.time.end < time * (1 - 1e-9):
+            reason += f", past time.end = {case.time.end:g}"
     else:
         reason, change = f"time.max_steps = {most}", f"--set time.max_steps={2 * (most or 1)}"
     over = f"{folder} has come to its end ({reason}, step {step})"
