@@ -33,3 +33,9 @@ def bytes_text(size: float) -> str:
         if size >= _UNITS[unit.upper()]:
             return f"{size / _UNITS[unit.upper()]:.4g} {unit}"
     return f"{size:.0f} B"
+
+
+def enough_text(size: int) -> str:
+    """Return a number of bytes, rounded up to whole KiB if it is small, else to whole MiB."""
+    unit = "KiB" if size < 10 << 20 else "MiB"
+    return f"{-(-size // _UNITS[unit.upper()])} {unit}"

@@ -22,8 +22,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(measured_rates, "_FILE", 1 << 16)
     monkeypatch.setattr(measured_rates, "_PIECE", 1 << 14)
     monkeypatch.setattr(measured_rates, "_SMALL_FILES", 2)
-    measure = calibration.copy_bandwidth
-    monkeypatch.setattr(calibration, "copy_bandwidth", lambda device: measure(device, 1 << 24))
+    monkeypatch.setattr(calibration, "_COPIED", {"cpu": 1 << 23, "gpu": 1 << 23})
 
 
 @pytest.fixture
@@ -47,6 +46,7 @@ def test_a_machine_describes_itself(comm, device, ranks, path):
         assert machine.device.cached(family) > 0
     assert machine.device.cache_mib == (1, 4)
     assert machine.device.step_us + machine.device.launch_us + machine.device.issue_us > 0
+    assert machine.device.transform_us is not None and machine.device.transform_us >= 0
     assert on_first_rank(comm, lambda: load_machine(path)) == machine
     found = forecast(load_case("taylor-green", ["grid.points=32"]), machine, [1, 2])
     assert found[0].time is not None and found[0].time.total > 0
@@ -67,7 +67,7 @@ def test_ranks_on_several_nodes_measure_the_network(comm, device, ranks, path, m
 
 def test_rates_that_vary_are_told(comm, device, path, monkeypatch, capsys):
     rates = iter([3e9, 1e9, 1.2e9])
-    monkeypatch.setattr(calibration, "copy_bandwidth", lambda device: lambda: next(rates))
+    monkeypatch.setattr(calibration, "copy_bandwidth", lambda *arguments: lambda: next(rates))
     monkeypatch.setattr(calibration, "_in_node", lambda *arguments: {"gb_per_s": 1.0})
     calibration.calibrate_here(path, "cpu", path.parent, Console(width=200))
     if comm is None or comm.rank == 0:

@@ -84,23 +84,26 @@ STREAMED = {
 
 
 @pytest.mark.parametrize(
-    ("name", "how", "decomposition", "points"),
+    ("name", "how", "decomposition", "points", "transport"),
     [
-        ("hd", "rows", "pencil", [12, 10, 5]),
-        ("boussinesq", "parts of planes", "pencil", [16, 12, 9]),
-        ("mhd", "whole planes", "pencil", [16, 12, 9]),
-        ("forced", "updates of the host", "pencil", [16, 11, 9]),
-        ("mhd", "rows", "slab", [12, 11, 4]),
-        ("hd", "parts of planes", "slab", [16, 12, 9]),
+        ("hd", "rows", "pencil", [12, 10, 5], "auto"),
+        ("boussinesq", "parts of planes", "pencil", [16, 12, 9], "mpi-p2p"),
+        ("mhd", "whole planes", "pencil", [16, 12, 9], "mpi-p2p"),
+        ("forced", "updates of the host", "pencil", [16, 11, 9], "auto"),
+        ("forced", "updates of the host", "slab", [16, 11, 9], "mpi-p2p"),
+        ("mhd", "rows", "slab", [12, 11, 4], "mpi-p2p"),
+        ("boussinesq", "whole planes", "slab", [12, 11, 9], "mpi-p2p"),
+        ("hd", "parts of planes", "slab", [16, 12, 9], "auto"),
     ],
 )
 def test_tiles_of_the_host_have_the_bits_of_slabs(
-    comm, device, ranks, name, how, decomposition, points
+    comm, device, ranks, name, how, decomposition, points, transport
 ):
     settings = (*BOX, *STEPS[name], f"grid.points={points}")
     options, stays = STREAMED[how]
     divided = (f"run.decomposition={decomposition}",)
     divided += (grid_of(ranks),) if decomposition == "pencil" else ()
+    divided += (f"run.transport={transport}",) if ranks > 1 else ()
     streamed = start(
         device, *settings, *divided, "run.residency=host", f"run.streaming={options}", comm=comm
     )

@@ -11,6 +11,7 @@ import pytest
 
 from fft_cases import plan_on_host, usual_transports
 from fft_oracle import Oracle
+from slipstream.byte_sizes import bytes_of
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport
 from slipstream.fft import slab_tiles
@@ -38,12 +39,12 @@ def test_memory_is_obeyed_and_more_tiles_are_cut_for_less(comm, device):
 def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, device):
     shape = (48, 64, 512)
     with pytest.raises(
-        InputError, match=r"memory .* on each device is too little .* at least (\d+)"
+        InputError, match=r"memory .* on each device is too little .* at least \d+ [KM]iB"
     ) as caught:
         plan_on_host(comm, device, shape, memory="10 kB")
-    least = int(str(caught.value).split("at least ")[1].split()[0])
-    fft = plan_on_host(comm, device, shape, memory=f"{least} MiB")
-    assert fft._plan.device_bytes <= least << 20
+    least = str(caught.value).split("at least ")[1]
+    fft = plan_on_host(comm, device, shape, memory=least)
+    assert fft._plan.device_bytes <= bytes_of(least)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ what they hold. Both transforms are those of `plane_transforms.py`, so results h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.decomposition import split
 from slipstream.device import Device, address_of
-from slipstream.exchange import PackTargets, Transport, pack_targets, packed_exchange
+from slipstream.exchange import PackTargets, Transport, pack_targets, part_of
 from slipstream.fft.line_transforms import (
     LineTransform,
     RowsOfShares,
@@ -35,7 +36,12 @@ from slipstream.fft.plane_transforms import (
     PointOperation,
     PointProduct,
 )
-from slipstream.fft.slab_layout import PackedBlocks, PencilGeometry, planes_of_run
+from slipstream.fft.slab_layout import (
+    PackedBlocks,
+    PencilGeometry,
+    planes_beside,
+    planes_of_run,
+)
 from slipstream.schedule import StepGraph
 
 # Bytes of the blocks of a field, at least, if there are so many planes: each piece waits for two
@@ -58,82 +64,15 @@ class Pieces:
             yield Piece(first + low, first + high, number % self.slots, high + first == last)
 
 
-class PencilPieces(Pieces):
-    """What pieces have between the transforms along y and x on the host, and its exchange.
-
-    The arrays are on `home`, and `across` exchanges among the ranks with the same planes. Of the
-    modes of this rank's kx those of its own rows are at once where the transform along x reads
-    them: they take no part in the exchange.
-    """
-
-    def __init__(
-        self,
-        home: Device,
-        geometry: PencilGeometry,
-        fields: int,
-        complex_dtype: Any,
-        across: Transport | None,
-        planes: int,
-    ) -> None:
-        super().__init__(geometry, planes)
-        self._across = across
-        self._dtype, self._plan = np.dtype(complex_dtype), geometry.across(planes)
-        size = max(self._plan.send_size, self._plan.receive_size)
-        empty = across.empty if across else home.empty
-        self.columns, self.rows = (
-            [empty((fields, size), self._dtype) for _ in range(self.slots if used else 0)]
-            for used in (across is not None, True)
-        )
-        # A rank that has all rows of its planes has them in one place.
-        self.columns = self.columns or self.rows
-        arrays = {id(one): one.nbytes for one in (*self.columns, *self.rows)}
-        self.buffer_bytes = sum(arrays.values())
-        self._exchanges: dict[tuple[int, int, int, bool], PackTargets] = {}
-
-    def column_runs(
-        self, slot: int, fields: int, kx: int = 0
-    ) -> Iterator[tuple[Array, tuple[int, int, int]]]:
-        """Yield arrays and runs of blocks in them: columns along y for other ranks, and its own.
-
-        They are those of a range of kx.
-        """
-        g, part = self.geometry, self.geometry.part
-        for run in g.columns_along_y[kx].packed_runs(self.planes, part):
-            yield self.columns[slot][:fields], run
-        # Blocks of rows are those of ranks, or of the ranges of the only one.
-        start, size = g.rows.packed_blocks(self.planes)[part + kx]
-        if size:
-            yield self.rows[slot][:fields], (start, size, 1)
-
-    def record_exchange(self, graph: StepGraph, fields: int, piece: Piece, forward: bool) -> None:
-        """Record the exchange of a piece: rows to columns along y if `forward`, else back."""
-        if self._across is None:
-            return
-        planes = piece.high - piece.low
-        key = fields, planes, piece.slot, forward
-        if key not in self._exchanges:
-            others = [rank for rank in range(self.geometry.over) if rank != self.geometry.part]
-            plan = self._plan.among(others).between(0, planes)
-            sides = (
-                self.columns[piece.slot][:fields, : plan.send_size],
-                self.rows[piece.slot][:fields, : plan.receive_size],
-            )
-            if forward:
-                plan, sides = plan.reversed(), sides[::-1]
-            pairs = list(zip(*sides, strict=True))
-            self._exchanges[key] = packed_exchange(self._across, plan, pairs)
-        # Messages have lanes of their own.
-        self._exchanges[key].record_close(graph.on(graph.device), "transpose")
-
-
 class PencilExchanges(Pieces):
-    """The exchanges of pieces among the ranks with the same planes, `across`, and their arrays.
+    """What pieces have between the transforms along y and x, and its exchange.
 
-    The rows of all fields lie side by side: blocks are [z][y][field][kx], and what goes to a rank
-    is one message. On CPUs that see each other's memory the transforms store where blocks belong;
-    elsewhere they leave them in the first array of a slot. What arrives is in the second one. Where
-    nothing leaves the first, it gets what arrives on the way back: ranks need not wait until others
-    have read all that came before.
+    `across` exchanges among the ranks with the same planes. All fields of a piece go to a rank in
+    one message. If it `stores`, kernels store blocks where they belong, on CPUs that see each
+    other's memory; elsewhere they leave them in the first array of a slot. What arrives is in the
+    second one. Where nothing leaves the first, it gets what arrives on the way back: ranks need not
+    wait until others have read all that came before. Without `across` a rank has all rows of its
+    planes, in one place.
     """
 
     def __init__(
@@ -142,20 +81,27 @@ class PencilExchanges(Pieces):
         geometry: PencilGeometry,
         fields: int,
         complex_dtype: Any,
-        across: Transport,
+        across: Transport | None,
         planes: int,
+        stores: bool = True,
     ) -> None:
         super().__init__(geometry, planes)
         self.device, self._across = device, across
         self._plan = geometry.across(planes)
         size = max(self._plan.send_size, self._plan.receive_size)
+        empty = across.empty if across else device.empty
         self._memory = [
-            [across.empty((fields, size), complex_dtype) for _ in range(2)]
+            [empty((fields, size), complex_dtype) for _ in range(2 if across else 1)]
             for _ in range(self.slots)
         ]
         self.buffer_bytes = sum(one.nbytes for slot in self._memory for one in slot)
         # Kernels of GPUs store rows of a few kilobytes in other memory slowly.
-        self._stores = device.kind == "cpu" and not across.pack_buffer_bytes(size)
+        self._stores = (
+            stores
+            and device.kind == "cpu"
+            and across is not None
+            and not across.pack_buffer_bytes(size)
+        )
         self._made: dict[tuple[int, int, int, bool], PieceExchange] = {}
 
     def exchange(self, fields: int, piece: Piece, forward: bool) -> PieceExchange:
@@ -165,24 +111,29 @@ class PencilExchanges(Pieces):
         if key not in self._made:
             plan = self._plan.reversed() if forward else self._plan
             plan = plan.of_fields(fields).between(0, planes)
-            leaving, arriving = (one[:fields] for one in self._memory[piece.slot])
+            memory = self._memory[piece.slot]
+            leaving, arriving = memory[0][:fields], memory[-1][:fields]
             if forward and self._stores:
                 arriving = leaving
-            pairs = [(leaving.reshape(-1), arriving.reshape(-1))]
+            pairs, kept = [(leaving.reshape(-1), arriving.reshape(-1))], {}
             if forward and not self._stores:
-                # What stays here is copied: its place has rows that have not been read.
-                targets: PackTargets = packed_exchange(self._across, plan, pairs)
-            else:
-                targets = pack_targets(self._across, plan, pairs, self._stores)
-            self._made[key] = PieceExchange(self, targets, leaving, arriving, forward)
+                # What stays here is left where it is: its place has rows that have not been read.
+                kept = {one.peer: part_of(pairs[0][0], one) for one in plan.sends}
+                others = [rank for rank in range(self.geometry.over) if rank != self.geometry.part]
+                plan = plan.among(others)
+            targets = pack_targets(self._across, plan, pairs, self._stores)
+            self._made[key] = PieceExchange(self, targets, leaving, arriving, forward, kept)
         return self._made[key]
 
 
 class PieceExchange:
     """One exchange of a piece: where blocks of all ranks leave, and where they have arrived.
 
-    `columns` along y are on one side of it, and `rows` of points on the other, whence it goes if
-    `forward`.
+    Columns along y are on one side of it, and rows of points on the other, whence it goes if
+    `forward`. Kernels take `columns` and `rows`, where rows of all fields lie side by side: blocks
+    are [z][y][field][kx]. Tiles are copied from and to `column_blocks` and `row_blocks`, where
+    planes do: blocks are [z][field][y][kx]. Of the blocks `kept` by this rank its own does not
+    travel.
     """
 
     def __init__(
@@ -192,84 +143,135 @@ class PieceExchange:
         leaving: Array,
         arriving: Array,
         forward: bool,
+        kept: Mapping[int, Array],
     ) -> None:
         self.targets, self._leaving, self._arriving = targets, leaving, arriving
-        self._held, geometry = exchanges.planes, exchanges.geometry
-        fields, self._own = len(leaving), geometry.part
-        self.columns = self._columns(exchanges.device, geometry.columns_along_y[0], fields, forward)
-        self.rows = self._rows(exchanges.device, geometry.rows, fields, not forward)
+        self._held, self._geometry = exchanges.planes, exchanges.geometry
+        self._device, self._forward, self._kept = exchanges.device, forward, kept
+        # Without other ranks all is in one place, however many fields there are.
+        self._is_alone = self._geometry.over == 1
 
-    def _columns(
-        self, device: Device, blocks: PackedBlocks, fields: int, arrived: bool
-    ) -> PackedPlanes:
-        beside = blocks.alike(self._held, fields * blocks.row)
+    @cached_property
+    def columns(self) -> PackedPlanes:
+        """Columns along y, for kernels."""
+        blocks, arrived = self._geometry.columns_along_y[0], self._forward
+        beside = blocks.alike(self._held, len(self._leaving) * blocks.row)
         starts, views = self._side(beside, arrived)
-        tables = RowTables(device, beside.packed_rows(None, dict(enumerate(starts))))
-        array = self._arriving if arrived else self._leaving
-        return PackedPlanes(fields_beside(array, blocks.row), tables, self._accessed(views))
+        tables = RowTables(self._device, beside.packed_rows(None, dict(enumerate(starts))))
+        array = fields_beside(self._array(arrived), blocks.row)
+        return PackedPlanes(array, tables, self._accessed(views))
 
-    def _rows(
-        self, device: Device, blocks: PackedBlocks, fields: int, arrived: bool
-    ) -> PackedPlanes:
+    @cached_property
+    def rows(self) -> PackedPlanes:
+        """Rows of points, for kernels."""
+        blocks, fields, arrived = self._geometry.rows, len(self._leaving), not self._forward
         starts, views = self._side(blocks.alike(self._held, fields * blocks.row), arrived)
-        shares = Shares(device, blocks, starts, fields, [len(one) for one in views])
-        array = self._arriving if arrived else self._leaving
-        return PackedPlanes(array, shares, self._accessed(views))
+        shares = Shares(self._device, blocks, starts, fields, [len(one) for one in views])
+        return PackedPlanes(self._array(arrived), shares, self._accessed(views))
 
-    def _side(self, blocks: PackedBlocks, arrived: bool) -> tuple[list[int], list[list[_Run]]]:
+    def column_blocks(self, kx: int = 0) -> list[BlockRun]:
+        """Return the blocks of columns along y of a range of kx, for tiles."""
+        g = self._geometry
+        if self._is_alone:
+            # Blocks of rows are those of the ranges.
+            start, size = g.rows.packed_blocks(self._held)[kx]
+            return [BlockRun(self._leaving, start, size, 1, self._held)] if size else []
+        return self._blocks(g.columns_along_y[kx], self._forward)
+
+    def row_blocks(self) -> list[BlockRun]:
+        """Return the blocks of rows of points, for tiles."""
+        rows = self._geometry.rows
+        if self._is_alone:
+            sizes = enumerate(rows.packed_blocks(self._held))
+            return [
+                BlockRun(self._leaving, start, size, 1, self._held, rank)
+                for rank, (start, size) in sizes
+                if size
+            ]
+        return self._blocks(rows, not self._forward)
+
+    def _blocks(self, blocks: PackedBlocks, arrived: bool) -> list[BlockRun]:
+        beside = blocks.alike(self._held, len(self._leaving) * blocks.row)
+        return list(itertools.chain(*self._side(beside, arrived)[1]))
+
+    def _array(self, arrived: bool) -> Array:
+        return self._arriving if arrived else self._leaving
+
+    def _side(self, blocks: PackedBlocks, arrived: bool) -> tuple[list[int], list[list[BlockRun]]]:
         """Return where the blocks of all ranks begin, and views of them by size per plane.
 
         Of thousands of blocks, those that lie one after the other are one view.
         """
-        array = self._arriving if arrived else self._leaving
+        array = self._array(arrived)
         memory, origin = array.reshape(1, -1), address_of(array)
         starts, views = [], []
         sizes = enumerate(blocks.packed_blocks())
         for size, of_size in itertools.groupby(sizes, lambda one: one[1][1]):
-            runs: list[_Run] = []
+            runs: list[BlockRun] = []
             joins = False
             for rank, (start, _) in of_size:
-                block = None if arrived else self._block(rank)
+                block = self._block(rank, arrived)
                 if block is None:
                     starts.append(start)
                     if joins:
                         runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
                     else:
-                        runs.append(_Run(memory, start, size, 1, self._held))
+                        runs.append(BlockRun(memory, start, size, 1, self._held, rank))
                     joins = True
                     continue
                 starts.append((address_of(block) - origin) // block.itemsize)
-                runs.append(_Run(block.reshape(1, -1), 0, size, 1, block.size // size))
+                held = block.size // size
+                runs.append(BlockRun(block.reshape(1, -1), 0, size, 1, held, rank))
                 joins = False
             if size:
                 views.append(runs)
         return starts, views
 
-    def _block(self, rank: int) -> Array | None:
-        """Return the memory of a block that does not leave from the array for them."""
-        if not self.targets.blocks or not (self.targets.stores or rank == self._own):
+    def _block(self, rank: int, arrived: bool) -> Array | None:
+        """Return the memory of a block that is not in the array of its side."""
+        is_own = rank == self._geometry.part
+        if arrived:
+            return self._kept.get(rank) if is_own else None
+        if not self.targets.blocks or not (self.targets.stores or is_own):
             return None
         return self.targets.blocks[0].get(rank)
 
     @staticmethod
-    def _accessed(views: list[list[_Run]]) -> Callable[[int, int], list[Array]]:
+    def _accessed(views: list[list[BlockRun]]) -> Callable[[int, int], list[Array]]:
         runs = list(itertools.chain(*views))
         return lambda low, high: [run.planes(low, high) for run in runs]
 
 
 @dataclass(frozen=True)
-class _Run:
-    """Blocks in memory (1, all) that lie one after the other, of `held` planes each."""
+class BlockRun:
+    """Blocks for, or of, `count` ranks from `rank` on, that lie one after the other.
+
+    They have `held` planes each. The memory is (1, all), where fields lie beside each other and a
+    plane of all has `size` elements, or (fields, all), where a plane of each field has.
+    """
 
     memory: Array
     start: int
     size: int
     count: int
     held: int
+    rank: int = 0
 
     def planes(self, low: int, high: int) -> Array:
+        """Return planes of all fields: (1, blocks, elements), or (fields, blocks, elements)."""
         run = self.start, self.size, self.count
         planes: Array = planes_of_run(self.memory, run, self.held, low, high)
+        return planes
+
+    def of_fields(self, fields: int, low: int, high: int) -> Array:
+        """Return planes of each field, one beside the other: (fields, blocks, planes, elements)."""
+        planes: Array
+        if len(self.memory) == fields:
+            planes = self.planes(low, high).reshape(fields, self.count, high - low, self.size)
+            return planes
+        size = self.size // fields
+        memory = self.memory[:, self.start :]
+        planes = planes_beside(memory, fields, (0, size, self.count), self.held, low, high)
         return planes
 
 

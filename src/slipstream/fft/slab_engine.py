@@ -44,7 +44,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -70,7 +70,13 @@ from slipstream.fft.plane_transforms import (
     PointOperation,
     PointProduct,
 )
-from slipstream.fft.slab_layout import PencilGeometry, PlaneGeometry, SlabGeometry
+from slipstream.fft.slab_layout import (
+    PencilGeometry,
+    PlaneGeometry,
+    SlabGeometry,
+    planes_beside,
+    planes_of_run,
+)
 from slipstream.schedule import StepGraph
 
 # Chunks of planes in which fields are sent, if their blocks are large: the first travel while the
@@ -83,6 +89,9 @@ CHUNKS_FROM = {
     "gpu": ((1 << 20, 1 << 26, PLANE_CHUNKS), (1 << 18, 1 << 24, 2)),
 }
 
+# What of all fields lies side by side in a message: see `SlabEngine`.
+Beside: TypeAlias = Literal["", "rows", "planes"]
+
 
 class Signs(NamedTuple):
     """Between walls, 1 for each even field that a pass transforms, and -1 for each odd one."""
@@ -92,6 +101,7 @@ class Signs(NamedTuple):
 
 
 NO_SIGNS = Signs()
+
 
 # Records nothing itself: it returns the operation that advances the modes of a tile.
 ColumnUpdate: TypeAlias = "Callable[[ColumnTile], TileUpdate]"
@@ -173,18 +183,20 @@ def record_columns(
     target: Any = None,
     chunks: int = 1,
     signs: Signs = NO_SIGNS,
+    arrived: int = 0,
 ) -> None:
     """Record one pass over the columns. Collective.
 
     Each tile finishes the forward transform of `forward` fields, into the spectral fields `target`
     or in place. It then applies `updates` to its modes. Finally it starts the backward transform of
     the spectral fields `source`, which leave in `chunks` chunks of planes. Spectral fields have the
-    shape (fields, kz, ky of this rank, row). Between walls, `signs` are those of the fields.
+    shape (fields, kz, ky of this rank, row). Of `arrived` fields the forward transform is done.
+    Between walls, `signs` are those of the fields.
     """
     if updates and passes.updating is not passes:
         if forward:
             record_columns(graph, passes, forward=forward, signs=signs)
-        record_columns(graph, passes.updating, updates=updates)
+        record_columns(graph, passes.updating, updates=updates, arrived=forward)
         updates, forward = (), 0
     fields = range(0 if source is None else len(source))
     part = slice(fields.start, fields.stop)
@@ -198,7 +210,7 @@ def record_columns(
     for one in itertools.chain(*exchanges):
         one.targets.record_open(graph, "transpose")
     for kx, leaving in enumerate(exchanges):
-        for tile in passes.column_tiles(graph, kx, forward, len(fields)):
+        for tile in passes.column_tiles(graph, kx, forward or arrived, len(fields)):
             tile.signs = signs
             if forward:
                 tile.record_forward(forward, target)
@@ -270,11 +282,15 @@ class SlabEngine:
     supports it, else into a buffer, packed. If not `works`, it has the arrays and exchanges for
     the passes of others.
 
-    Small blocks of a step travel `together`: the rows of all fields of an exchange lie side by
-    side, so that what goes to a rank is one message and nobody packs it. The layout then depends on
-    the number of fields, so that passes cannot work in place: they read the array in which an
-    exchange arrives and write the one from which it leaves. Pencils whose planes and columns need
-    no exchange have such rows too, in place: the pass along y takes all fields of a row together.
+    Small blocks of all fields of a step's exchange travel in one message to each rank, and nobody
+    packs it: what lies `beside` each other in it, field by field, are "rows", or "planes" of a
+    block. The layout then depends on the number of fields, so that passes cannot work in place:
+    they read the array in which an exchange arrives and write the one from which it leaves. The
+    passes of this engine take rows, those of others planes, which they copy in long runs. Pencils
+    whose planes and columns need no exchange have such rows too, in place: the pass along y takes
+    all fields of a row together.
+
+    The attribute `beside` is what lies beside each other, "" if fields are apart.
 
     Attributes
     ----------
@@ -298,7 +314,7 @@ class SlabEngine:
         batches: PlaneBatches | None = None,
         store: bool | None = None,
         works: bool = True,
-        together: bool = False,
+        beside: Beside = "",
     ) -> None:
         # What exchanges between the passes along y and x.
         self.across: Transport | None = None
@@ -310,14 +326,15 @@ class SlabEngine:
         self._store, self._takes_whole = store, store is None or transport is None
         self._complex_dtype = np.dtype(complex_dtype)
         is_pencil = isinstance(geometry, PencilGeometry)
-        self._together = (
-            together
-            and (transport is not None or is_pencil)
+        self.beside: Beside = ""
+        if (
+            (transport is not None or is_pencil)
             and (is_pencil or isinstance(geometry, SlabGeometry))
             and not geometry.flat
             and self._takes_whole
             and self._step_chunks == 1
-        )
+        ):
+            self.beside = beside
         self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
@@ -364,7 +381,7 @@ class SlabEngine:
                 sum(one.planes_size for one in parts),
                 sum(math.prod(one.columns_shape) for one in parts),
             ]
-        if self._together:
+        if self.beside:
             sizes = [max(sizes)] * 2
         columns = empty((fields, sizes[1]), dtype)
         # If every block is stored at its receiver, one array is enough: no two steps run at a time.
@@ -388,27 +405,38 @@ class SlabEngine:
 
     def _planes_of(self, kx: int, fields: int, leaves: bool) -> Array:
         """Return the packed planes of some fields, as `PlanePass.packed` takes them."""
-        if not self._together:
+        if not self.beside:
             return self.planes[kx][:fields]
         row = self.geometry.row
-        return self._rows(fields, leaves, self.planes[kx].shape[1] // row).swapaxes(0, 1)
+        return self._side_by_side(fields, leaves, self.planes[kx].shape[1] // row, row)
 
-    def _columns_of(self, kx: int, fields: int, leaves: bool) -> Array:
+    def planes_of_run(
+        self, kx: int, fields: int, leaves: bool, run: tuple[int, int, int], low: int, high: int
+    ) -> Array:
+        """Return planes of a run of blocks: (fields, blocks, planes, elements); see `beside`."""
+        held, size = self.geometry.planes, run[1]
+        if self.beside:
+            return planes_beside(self._memory[0 if leaves else 1], fields, run, held, low, high)
+        planes = planes_of_run(self.planes[kx][:fields], run, held, low, high)
+        return planes.reshape(*planes.shape[:2], high - low, size)
+
+    def columns_of(self, kx: int, fields: int, leaves: bool) -> Array:
         """Return the columns of some fields: (fields, nz, ky of this rank, row)."""
-        if not self._together:
-            return self.columns[kx][:fields]
-        nz, ky, row = self.columns[kx].shape[1:]
-        return (
-            self._rows(fields, leaves, nz * ky).reshape(nz, ky, fields, row).transpose(2, 0, 1, 3)
-        )
+        columns = self.columns[kx][:fields]
+        if not self.beside:
+            return columns
+        _, nz, ky, row = columns.shape
+        if self.beside == "planes":
+            return self._side_by_side(fields, leaves, nz, ky * row).reshape(columns.shape)
+        return self._side_by_side(fields, leaves, nz * ky, row).reshape(columns.shape)
 
-    def _rows(self, fields: int, leaves: bool, rows: int) -> Array:
-        """Return rows of fields that lie side by side: (rows, fields, row)."""
-        memory, row = self._memory[0 if leaves else 1], self.geometry.row
+    def _side_by_side(self, fields: int, leaves: bool, count: int, size: int) -> Array:
+        """Return parts of fields that lie side by side: (fields, count, size)."""
+        memory = self._memory[0 if leaves else 1]
         # What nobody exchanges is in its place, however many fields there are.
         beside = fields if self._transport else len(memory)
-        rows_of_all = memory.reshape(-1)[: rows * beside * row].reshape(rows, beside, row)
-        return rows_of_all[:, :fields]
+        of_all = memory.reshape(-1)[: count * beside * size].reshape(count, beside, size)
+        return of_all[:, :fields].swapaxes(0, 1)
 
     def exchange_memory(self) -> tuple[Array, Array]:
         """Return the memory that exchanges leave, and arrive in, as bytes."""
@@ -439,12 +467,7 @@ class SlabEngine:
     def _step_chunks(self) -> int:
         if self._transport is None:
             return 1
-        size = self.geometry.block_size * self._complex_dtype.itemsize
-        sent = size * (self.geometry.ranges[0].geometry.ranks - 1)
-        for least, least_sent, chunks in CHUNKS_FROM[self.devices[0].processor]:
-            if size >= least and sent >= least_sent:
-                return chunks
-        return 1
+        return chunks_of_step(self.geometry, self._complex_dtype, self.devices[0])
 
     def column_tiles(
         self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0
@@ -453,7 +476,7 @@ class SlabEngine:
         device, passes = self.devices[0], self._column_passes[kx]
         most = len(self.columns[kx])
         columns, left = (
-            self._columns_of(kx, fields if self._together and fields else most, leaves)
+            self.columns_of(kx, fields if self.beside and fields else most, leaves)
             for fields, leaves in ((arriving, False), (leaving, True))
         )
         late = self.lane_after_exchange if arriving else None
@@ -498,8 +521,8 @@ class SlabEngine:
         if (kx, chunks) not in self._plans:
             self._plans[kx, chunks] = geometry.plan.split(chunks)
         plan, all_blocks = self._plans[kx, chunks][chunk], geometry.plan
-        if self._together:
-            return self._exchange_together(key, plan if forward else plan.reversed(), len(fields))
+        if self.beside:
+            return self._exchange_of_all(key, plan if forward else plan.reversed(), len(fields))
         own = slice(fields.start, fields.stop)
         source, target = self.planes[kx][own], self.columns[kx][own]
         target = target.reshape(len(target), -1)
@@ -531,9 +554,10 @@ class SlabEngine:
         self._exchanges[key] = SlabExchange(targets, source, tables, blocks)
         return self._exchanges[key]
 
-    def _exchange_together(
+    def _exchange_of_all(
         self, key: tuple[Any, ...], plan: ExchangePlan, fields: int
     ) -> SlabExchange:
+        """Return the exchange of whole arrays in which fields lie beside each other."""
         plan = plan.of_fields(fields)
         source, target = (
             memory.reshape(-1)[:size]
@@ -542,6 +566,16 @@ class SlabEngine:
         targets = packed_exchange(self._transport, plan, [(source, target)])
         self._exchanges[key] = SlabExchange(targets, source)
         return self._exchanges[key]
+
+
+def chunks_of_step(geometry: PlaneGeometry, dtype: np.dtype, device: Device) -> int:
+    """Return in how many chunks of planes a step sends fields on a device to other ranks."""
+    size = geometry.block_size * dtype.itemsize
+    sent = size * (geometry.ranges[0].geometry.ranks - 1)
+    for least, least_sent, chunks in CHUNKS_FROM[device.processor]:
+        if size >= least and sent >= least_sent:
+            return chunks
+    return 1
 
 
 def lane_after_exchange(device: Device) -> str | None:

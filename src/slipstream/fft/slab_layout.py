@@ -472,6 +472,19 @@ def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, h
     return part.reshape(len(packed), count, held * size)[:, :, low * size : high * size]
 
 
+def planes_beside(
+    packed: Any, fields: int, run: tuple[int, int, int], held: int, low: int, high: int
+) -> Any:
+    """Return planes of a run of blocks in which fields lie beside each other, plane by plane.
+
+    Blocks are [z][field][elements], and the result is (fields, blocks, planes, elements); for
+    parameters see `planes_of_run`.
+    """
+    start, size, count = run
+    blocks = packed.reshape(-1)[fields * start : fields * (start + count * held * size)]
+    return blocks.reshape(count, held, fields, size)[:, low:high].transpose(2, 0, 1, 3)
+
+
 @dataclass(frozen=True)
 class KxRange:
     """A range of the kept modes of x, with a separate exchange.

@@ -25,7 +25,7 @@ from slipstream.fft.line_transforms import LineTransform, RowsOfShares, Shares
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.padded_rows import padded_row, placed_points
 from slipstream.fft.plane_transforms import PlaneBatches, PlanePass, PointProduct
-from slipstream.fft.slab_engine import PLANE_CHUNKS
+from slipstream.fft.slab_engine import chunks_of_step
 from slipstream.fft.slab_layout import PencilGeometry, PlaneGeometry, RowGeometry, SlabGeometry
 from slipstream.outofcore.file_arrays import FileHome
 from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, tile_counts, too_little
@@ -284,8 +284,6 @@ class SlabTiles:
 
     # What messages say.
     key, what = "run.memory:", "step"
-    # In how many chunks planes are sent by default.
-    _chunks = PLANE_CHUNKS
 
     def __init__(
         self,
@@ -438,7 +436,11 @@ class SlabTiles:
         if self.geometry.ranks == 1:
             return 1
         sent = self.streaming.tiles_per_exchange
-        return -(-count // sent) if sent else self._chunks
+        return -(-count // sent) if sent else self._usual_chunks
+
+    @property
+    def _usual_chunks(self) -> int:
+        return chunks_of_step(self.geometry, self.needs.dtype, self.home)
 
     def _made(self, count: int, limit: int) -> TileSlots[SlabWorker]:
         """Return devices for `count` tiles, or raise `TooLittleMemory`."""

@@ -19,9 +19,9 @@ from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.exchange import PackTargets
 from slipstream.fft.padded_rows import crossing, placed_points
-from slipstream.fft.pencil_planes import LEAST_BLOCK, Piece
+from slipstream.fft.pencil_planes import LEAST_BLOCK, BlockRun, Piece, PieceExchange
 from slipstream.fft.plane_transforms import PackedPlanes, PointOperation, PointProduct
-from slipstream.fft.slab_layout import PencilGeometry, RowGeometry, planes_of_run
+from slipstream.fft.slab_layout import PackedBlocks, PencilGeometry, RowGeometry, planes_of_run
 from slipstream.schedule import StepGraph
 
 if TYPE_CHECKING:
@@ -69,22 +69,28 @@ class PackedPart:
 
     def record_in(self, fields: int) -> None:
         """Record copies from the host."""
-        for packed, on_host in self._pairs(fields):
+        for packed, on_host in self._pairs(fields, leaves=False):
             self._slot.record_in(self._graph, packed, on_host)
         g, resident = self._g, self._host.resident[self._kx]
         packed = self._planes_of_rank(g.rank, fields)
         resident.record_in(self._slot.work(self._graph), packed, self.low, self._columns)
-        for ky, own in self._host.planes_of(self._kx, fields, self.low, self.high):
-            self._slot.record_in(self._graph, packed[:, :, ky], own[..., self._columns])
+        for of_tile, own in self._own_pairs(fields, leaves=False):
+            self._slot.record_in(self._graph, of_tile, own)
 
-    def record_out(self, fields: int, targets: PackTargets, by_device: bool) -> None:
+    def record_out(self, fields: int, targets: PackTargets) -> None:
         """Record copies to where an exchange takes them."""
         g, low = self._g, self.low
         resident = self._host.resident[self._kx]
         if not targets.stores:
-            # Planes are packed already, except for the block of this rank itself.
-            for packed, on_host in self._pairs(fields):
+            # Planes are packed already, except perhaps for the block of this rank itself.
+            for packed, on_host in self._pairs(fields, leaves=True):
                 self._slot.record_out(self._graph, on_host, packed)
+        if self._host.leaves_whole:
+            packed = self._planes_of_rank(g.rank, fields)
+            resident.record_out(self._slot.work(self._graph), packed, low, self._columns)
+            for of_tile, own in self._own_pairs(fields, leaves=True):
+                self._slot.record_out(self._graph, own, of_tile)
+            return
         z, planes = g.physical_box.start[0] + low, self.high - low
         first_x, last_x, _ = self._columns.indices(g.row)
         for rank in range(len(g.part_counts)):
@@ -101,39 +107,57 @@ class PackedPart:
             for field, values in enumerate(packed):
                 for part, target in targets.views(field, box, rank):
                     value = values[part.slices(box)]
-                    record_store(self._graph, self._slot, by_device, target, value)
+                    record_store(self._graph, self._slot, self._host.by_device, target, value)
 
     def _planes_of_rank(self, rank: int, fields: int) -> Array:
         """Return what one rank gets: (fields, planes, ky, columns)."""
         blocks, planes = self._blocks, self.high - self.low
         start, size = blocks.packed_blocks()[rank]
-        packed = planes_of(self.array[:fields], start, size, 0, planes, blocks.row)
-        return packed[..., self._own]
+        packed = self.array[:fields, start : start + planes * size]
+        return packed.reshape(fields, planes, size // blocks.row, blocks.row)[..., self._own]
 
-    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
+    def _own_pairs(self, fields: int, leaves: bool) -> Iterator[tuple[Array, Array]]:
+        """Yield the part of this rank's own block, and its place on the host, by ranges of ky."""
+        packed, part = self._planes_of_rank(self._g.rank, fields), (self.low, self.high)
+        for ky, own in self._host.own_planes(self._kx, fields, leaves, *part):
+            yield packed[:, :, ky], own[..., self._columns]
+
+    def _pairs(self, fields: int, leaves: bool) -> Iterator[tuple[Array, Array]]:
         """Yield the part of other ranks' blocks, and its place on the host, run by run."""
         if self._host.apart:
             return
         g, held, low, high = self._g, self._blocks.planes, self.low, self.high
-        in_slot, on_host = self.array[:fields], self._host.planes[self._kx][:fields]
         runs = self._blocks.packed_runs(None, g.rank), g.packed_runs(None, g.rank)
         for run, run_on_host in zip(*runs, strict=True):
-            own = planes_of_run(in_slot, run, held, 0, high - low)
-            there = planes_of_run(on_host, run_on_host, g.planes, low, high)
+            own = planes_of_run(self.array[:fields], run, held, 0, high - low)
+            there = self._host.planes_of_run(self._kx, fields, leaves, run_on_host, low, high)
             if self._is_whole:
-                yield own, there
+                yield own.reshape(there.shape), there
                 continue
             own, there = (
-                one.reshape(*one.shape[:2], -1, row)
+                one.reshape(*there.shape[:3], -1, row)
                 for one, row in ((own, self._blocks.row), (there, g.row))
             )
-            yield own[..., self._own], there[..., self._columns]
+            yield from field_by_field(own[..., self._own], there[..., self._columns])
 
 
-def planes_of(packed: Array, start: int, size: int, low: int, high: int, row: int) -> Array:
-    """Return planes of a packed block, (fields, planes, ky, row), whose planes have this size."""
-    part = packed[:, start + low * size : start + high * size]
-    return part.reshape(len(packed), high - low, size // row, row)
+def field_by_field(*pair: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield two views (fields, blocks, planes, rows, row), by field if copies need it.
+
+    Operations that copy take up to four axes that cannot be merged.
+    """
+    if pair[0].shape[2] == 1:
+        yield tuple(one[:, :, 0] for one in pair)
+        return
+    yield from zip(*pair, strict=True)
+
+
+def tile_blocks(packed: Array, blocks: PackedBlocks, run: BlockRun, planes: int) -> Array:
+    """Return in a tile what a run has on the host: (fields, blocks, planes, elements)."""
+    start, size = blocks.packed_blocks()[run.rank]
+    found = planes_of_run(packed, (start, size, run.count), blocks.planes, 0, planes)
+    result: Array = found.reshape(len(packed), run.count, planes, size)
+    return result
 
 
 def record_store(
@@ -170,10 +194,14 @@ class DividedPlanes:
     ) -> None:
         for piece in self._pieces():
             self._record_to_rows(inputs, piece)
+            arrived, leaving = (
+                self._exchange(fields, piece, forward)
+                for fields, forward in ((inputs, False), (outputs, True))
+            )
             for tile in self._row_tiles(piece):
-                tile.record_in(inputs)
+                tile.record_in(inputs, arrived)
                 tile.record_through(product, inputs, outputs)
-                tile.record_out(outputs)
+                tile.record_out(outputs, leaving)
             self._record_from_rows(outputs, piece, exchanges, closing)
 
     def record_from_points(
@@ -185,17 +213,19 @@ class DividedPlanes:
     ) -> None:
         for piece in self._pieces():
             own = self._at_home(points, fields, piece, fills=True)
+            leaving = self._exchange(fields, piece, forward=True)
             for tile in self._row_tiles(piece):
                 tile.record_from_points(own, fields)
-                tile.record_out(fields)
+                tile.record_out(fields, leaving)
             self._record_from_rows(fields, piece, exchanges, closing)
 
     def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
         for piece in self._pieces():
             self._record_to_rows(fields, piece)
             own = self._staging(fields, piece) if callable(points) else points
+            arrived = self._exchange(fields, piece, forward=False)
             for tile in self._row_tiles(piece):
-                tile.record_in(fields)
+                tile.record_in(fields, arrived)
                 tile.record_to_points(own, fields, scale)
             self._at_home(points, fields, piece, fills=False)
 
@@ -227,11 +257,12 @@ class DividedPlanes:
 
     def _record_to_rows(self, fields: int, piece: Piece) -> None:
         """Record packed planes -> columns along y -> rows of modes on the ranks of their points."""
+        exchange = self._exchange(fields, piece, forward=False)
         for tile in self._line_tiles(piece):
             tile.record_in(fields)
             tile.record_transform(fields, forward=False)
-            tile.record_points_out(fields)
-        self._passes.pieces.record_exchange(self._on_home(), fields, piece, forward=False)
+            tile.record_points_out(fields, exchange)
+        self._record_close(exchange)
 
     def _record_from_rows(
         self,
@@ -240,9 +271,10 @@ class DividedPlanes:
         exchanges: Sequence[SlabExchange],
         closing: StepGraph | None,
     ) -> None:
-        self._passes.pieces.record_exchange(self._on_home(), fields, piece, forward=True)
+        exchange = self._exchange(fields, piece, forward=True)
+        self._record_close(exchange)
         for tile in self._line_tiles(piece):
-            tile.record_points_in(fields)
+            tile.record_points_in(fields, exchange)
             tile.record_transform(fields, forward=True)
             tile.record_out(fields, exchanges[tile.number].targets)
         for one in exchanges:
@@ -250,8 +282,12 @@ class DividedPlanes:
             if piece.is_last and closing is not None:
                 one.targets.record_close(closing, "transpose")
 
-    def _on_home(self) -> StepGraph:
-        return self._graph.on(self._host.home)
+    def _exchange(self, fields: int, piece: Piece, forward: bool) -> PieceExchange:
+        return self._passes.pieces.exchange(fields, piece, forward)
+
+    def _record_close(self, exchange: PieceExchange) -> None:
+        # Messages have lanes of their own.
+        exchange.targets.record_close(self._graph.on(self._host.home), "transpose")
 
     def _line_tiles(self, piece: Piece) -> Iterator[LineTile]:
         """Yield the tiles of a piece that go along y, each in the slot whose turn it is."""
@@ -291,16 +327,15 @@ class LineTile:
         number: int,
         kx: slice,
     ) -> None:
-        self._graph, self._pieces, self._piece = graph, passes.pieces, piece
-        self.number = number
+        self._graph, self._piece, self.number = graph, piece, number
         slot = self._slot = passes.next_slot()
         needs, shape = passes.fields.needs, passes.fields.shape
         width = shape.kx or 0
         self._low, self._high, self._kx, self._dtype = low, high, kx, needs.dtype
         self._modes = PackedPart(graph, slot, passes, number, low, high, shape.planes, width, kx)
-        g = passes.pieces.geometry
-        self._blocks = g.columns_along_y[number].alike(shape.planes, width)
-        self._ny = g.shape[1]
+        self._g = passes.pieces.geometry
+        self._blocks = self._g.columns_along_y[number].alike(shape.planes, width)
+        self._ny = self._g.shape[1]
         size = shape.planes * self._ny * width
         self._columns = slot.place((needs.fields, size), needs.dtype)
 
@@ -310,7 +345,7 @@ class LineTile:
 
     def record_out(self, fields: int, targets: PackTargets) -> None:
         """Record copies of modes to where an exchange takes them."""
-        self._modes.record_out(fields, targets, by_device=False)
+        self._modes.record_out(fields, targets)
 
     def record_transform(self, fields: int, forward: bool) -> None:
         """Record the transform between modes and columns along y."""
@@ -333,33 +368,27 @@ class LineTile:
             work,
         )
 
-    def record_points_out(self, fields: int) -> None:
+    def record_points_out(self, fields: int, exchange: PieceExchange) -> None:
         """Record copies of columns along y to where they are exchanged."""
-        for in_slot, on_host in self._pairs(fields):
+        for in_slot, on_host in self._pairs(fields, exchange):
             self._slot.record_out(self._graph, on_host, in_slot)
 
-    def record_points_in(self, fields: int) -> None:
+    def record_points_in(self, fields: int, exchange: PieceExchange) -> None:
         """Record copies of columns along y that have been exchanged."""
-        for in_slot, on_host in self._pairs(fields):
+        for in_slot, on_host in self._pairs(fields, exchange):
             self._slot.record_in(self._graph, in_slot, on_host)
 
-    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
-        """Yield parts of blocks in the slot and on the host: (fields, blocks, rows, kx)."""
-        pieces, part, held = self._pieces, self._pieces.geometry.part, self._blocks.planes
+    def _pairs(self, fields: int, exchange: PieceExchange) -> Iterator[tuple[Array, ...]]:
+        """Yield parts of blocks in the slot and on the host."""
         low, high = self._low - self._piece.low, self._high - self._piece.low
-        width = self._kx.stop - self._kx.start
-        kx = pieces.geometry.columns_along_y[self.number].row
-        runs = list(self._blocks.packed_runs(None, part))
-        start, size = self._blocks.packed_blocks()[part]
-        runs += [(start, size, 1)] if size else []
-        there = pieces.column_runs(self._piece.slot, fields, self.number)
-        for run, (array, run_on_host) in zip(runs, there, strict=True):
-            in_slot = planes_of_run(self._columns[:fields], run, held, 0, high - low)
-            on_host = planes_of_run(array, run_on_host, pieces.planes, low, high)
-            rows = (*in_slot.shape[:2], -1)
-            yield (
-                in_slot.reshape(*rows, self._blocks.row)[..., :width],
-                on_host.reshape(*rows, kx)[..., self._kx],
+        width, blocks = self._kx.stop - self._kx.start, self._blocks
+        kx = self._g.columns_along_y[self.number].row
+        for run in exchange.column_blocks(self.number):
+            in_slot = tile_blocks(self._columns[:fields], blocks, run, high - low)
+            on_host = run.of_fields(fields, low, high)
+            yield from field_by_field(
+                in_slot.reshape(*in_slot.shape[:3], -1, blocks.row)[..., :width],
+                on_host.reshape(*on_host.shape[:3], -1, kx)[..., self._kx],
             )
 
 
@@ -375,7 +404,7 @@ class RowTile:
         high: int,
         rows: slice,
     ) -> None:
-        self._graph, self._pieces, self._piece = graph, passes.pieces, piece
+        self._graph, self._piece = graph, piece
         slot = self._slot = passes.next_slot()
         self._fields, self._low, self._high, self._rows = passes.fields, low, high, rows
         self._held = cast(RowGeometry, slot.worker.planes.geometry)
@@ -417,14 +446,14 @@ class RowTile:
         )
         self._slot.record_out(self._graph, *crossing(on_host, place, self._fields.padded))
 
-    def record_in(self, fields: int) -> None:
-        """Record copies of rows of modes from the host."""
-        for in_slot, on_host in self._pairs(fields):
+    def record_in(self, fields: int, exchange: PieceExchange) -> None:
+        """Record copies of rows of modes from where they have arrived."""
+        for in_slot, on_host in self._pairs(fields, exchange):
             self._slot.record_in(self._graph, in_slot, on_host)
 
-    def record_out(self, fields: int) -> None:
-        """Record copies of rows of modes to the host."""
-        for in_slot, on_host in self._pairs(fields):
+    def record_out(self, fields: int, exchange: PieceExchange) -> None:
+        """Record copies of rows of modes to where they are exchanged."""
+        for in_slot, on_host in self._pairs(fields, exchange):
             self._slot.record_out(self._graph, on_host, in_slot)
 
     def _packed(self, fields: int) -> PackedPlanes:
@@ -440,17 +469,13 @@ class RowTile:
         unit = self._held.plane_points[0]
         return place.reshape(len(place), self._units, unit, place.shape[-1])
 
-    def _pairs(self, fields: int) -> Iterator[tuple[Array, Array]]:
-        """Yield parts of blocks, in the slot and on the host: (fields, blocks, planes, ...)."""
-        pieces, rows, units = self._pieces, self._pieces.geometry.rows, self._units
+    def _pairs(self, fields: int, exchange: PieceExchange) -> Iterator[tuple[Array, Array]]:
+        """Yield parts of blocks, in the slot and on the host: (fields, blocks, planes, rows)."""
         low, high = self._low - self._piece.low, self._high - self._piece.low
-        held, on_host = self._held, pieces.rows[self._piece.slot][:fields]
-        runs = zip(held.packed_runs(), rows.packed_runs(pieces.planes), strict=True)
-        for run, run_on_host in runs:
-            in_slot = planes_of_run(self._modes[:fields], run, held.planes, 0, units)
-            there = planes_of_run(on_host, run_on_host, pieces.planes, low, high)
-            kx = run[1] // held.row
-            there = there.reshape(*there.shape[:2], high - low, self._all_rows * kx)
+        for run in exchange.row_blocks():
+            in_slot = tile_blocks(self._modes[:fields], self._held, run, self._units)
+            there = run.of_fields(fields, low, high)
+            kx = there.shape[3] // self._all_rows
             part = slice(self._rows.start * kx, self._rows.stop * kx)
             yield in_slot.reshape(*there.shape[:3], -1), there[..., part]
 

@@ -27,7 +27,7 @@ from slipstream.device import Device, Operation, Stream, address_of
 from slipstream.errors import InputError
 from slipstream.exchange import ExchangePlan, PackTargets, Views
 from slipstream.fft.padded_rows import crossing, placed_points
-from slipstream.fft.pencil_planes import PencilPieces, Piece
+from slipstream.fft.pencil_planes import PencilExchanges, Piece
 from slipstream.fft.plane_transforms import PointOperation, PointProduct
 from slipstream.fft.slab_engine import (
     ColumnTile,
@@ -44,7 +44,6 @@ from slipstream.fft.streamed_pencils import (
     DividedPlanes,
     PackedPart,
     StagedPoints,
-    planes_of,
     planes_of_piece,
     record_store,
 )
@@ -130,32 +129,52 @@ class ResidentColumns:
 class HostFields:
     """Fields on the host, and the largest `shape` of a tile.
 
-    `planes` and `columns` are the working arrays of each range of kx, and `resident` the columns
+    They are in the working arrays of `engine`, and `resident` are the columns of each range of kx
     that stay on a device. If `by_device`, tiles leave for `DeviceTargets`. Points have `padded`
     rows whose padding crosses the bus too. The only rank may have columns `apart`, in place of
-    both arrays.
+    the engine's.
     """
 
     needs: TileNeeds
-    planes: Sequence[Array]
-    columns: Sequence[Array]
+    engine: SlabEngine
     resident: Sequence[ResidentColumns]
     shape: TileShape
     home: Device
     by_device: bool = False
     padded: bool = False
     apart: Sequence[OwnColumns] = ()
+    # The place of the first field.
+    first: int = 0
 
-    def columns_of(self, kx: int, low: int, high: int) -> Any:
-        """Return the place of some ky of this rank, (fields, nz, ky, row); None if they stay."""
+    @property
+    def leaves_whole(self) -> bool:
+        """Whether all blocks leave from the arrays of the engine, and own blocks with them."""
+        return bool(self.engine.beside)
+
+    def columns_of(self, kx: int, fields: int, leaves: bool, low: int, high: int) -> Any:
+        """Return the place of some ky of this rank, (fields, nz, ky, row); None if they stay.
+
+        It is where an exchange brings them, or takes them if it `leaves`.
+        """
         if self.apart:
-            return self.apart[kx].columns(low, high)
-        return self.columns[kx][:, :, low:high]
+            columns = self.apart[kx].columns(low, high)
+            return None if columns is None else columns[:fields]
+        columns = self.engine.columns_of(kx, self.first + fields, leaves)
+        return columns[self.first :, :, low:high]
 
-    def planes_of(self, kx: int, fields: int, low: int, high: int) -> Iterator[tuple[slice, Array]]:
+    def planes_of_run(
+        self, kx: int, fields: int, leaves: bool, run: tuple[int, int, int], low: int, high: int
+    ) -> Array:
+        """Return planes of a run of blocks, (fields, blocks, planes, elements); as `columns_of`."""
+        planes = self.engine.planes_of_run(kx, self.first + fields, leaves, run, low, high)
+        return planes[self.first :]
+
+    def own_planes(
+        self, kx: int, fields: int, leaves: bool, low: int, high: int
+    ) -> Iterator[tuple[slice, Array]]:
         """Yield what this rank has of its planes, and leaves the device, by ranges of ky.
 
-        Arrays have the shape (fields, planes, ky, row).
+        Arrays have the shape (fields, planes, ky, row); they are where `columns_of` has them.
         """
         if self.apart:
             for ky, part in self.apart[kx].parts:
@@ -163,9 +182,10 @@ class HostFields:
             return
         g, stay = self.needs.geometry.ranges[kx].geometry, self.resident[kx].ky
         start, size = g.packed_blocks(g.planes)[g.rank]
-        own = planes_of(self.planes[kx][:fields], start, size, low, high, g.row)
-        if own[:, :, stay:].size:
-            yield slice(stay, size // g.row), own[:, :, stay:]
+        own = self.planes_of_run(kx, fields, leaves, (start, size, 1), low, high)
+        rows = own.reshape(fields, high - low, size // g.row, g.row)[:, :, stay:]
+        if rows.size:
+            yield slice(stay, size // g.row), rows
 
     def at_home(
         self, points: PointOperation, low: int, device: Device, fills: bool
@@ -274,7 +294,7 @@ class StreamedColumnTile(ColumnTile):
         part: slice,
     ) -> None:
         self._graph, self._slot, self._resident = graph, slot, host.resident[kx]
-        self._by_device, self._ky, self._row = host.by_device, host.shape.ky, part
+        self._host, self._number, self._ky, self._row = host, kx, host.shape.ky, part
         needs, one = host.needs, host.needs.geometry.ranges[kx]
         self._geometry = one.geometry
         nz, _, row = one.geometry.columns_shape
@@ -283,9 +303,6 @@ class StreamedColumnTile(ColumnTile):
         if not is_whole:
             first = kept.start or 0
             kept = slice(first + part.start, first + part.stop)
-        self._on_host = host.columns_of(kx, low, high)
-        if not is_whole:
-            self._on_host = self._on_host[..., part]
         columns = self._resident.columns(low)
         if columns is None:
             size = needs.fields, nz, self._ky, part.stop - part.start
@@ -324,8 +341,9 @@ class StreamedColumnTile(ColumnTile):
         return done
 
     def record_forward(self, fields: int, target: Any = None) -> None:
+        on_host = self._on_host(fields, leaves=False)
         for z in self._resident.elsewhere(self.low):
-            self._slot.record_in(self._graph, self.columns[:fields, z], self._on_host[:fields, z])
+            self._slot.record_in(self._graph, self.columns[:fields, z], on_host[:, z])
         super().record_forward(fields, target)
         if target is not None:
             self._kept.append(self.part(target))
@@ -336,22 +354,28 @@ class StreamedColumnTile(ColumnTile):
         super().record_backward(source, fields, exchanges)
         first = self._geometry.spectral_box.start[1] + self.low
         columns = self.columns[fields]
-        _, nz, ky, _ = columns.shape
+        count, nz, ky, _ = columns.shape
+        if self._host.leaves_whole:
+            on_host = self._on_host(count, leaves=True)
+            for z in self._resident.elsewhere(self.low):
+                self._slot.record_out(self._graph, on_host[:, z], columns[:, z])
+            return
         mine = self._geometry.physical_box
         low, high = 0, nz
         peer: int | None = None
         if not exchanges[0].targets.stores:
             # Columns are packed already, except for the block of this rank itself.
             low, high, peer = mine.start[0], mine.stop[0], self._geometry.rank
+            on_host = self._on_host(count, leaves=True)
             for z in (slice(0, low), slice(high, nz)):
                 if z.start < z.stop:
-                    self._slot.record_out(self._graph, self._on_host[fields, z], columns[:, z])
+                    self._slot.record_out(self._graph, on_host[:, z], columns[:, z])
         box = Box((low, first, self._row.start), (high, first + ky, self._row.stop))
         for one, (field, values) in itertools.product(exchanges, enumerate(columns[:, low:high])):
             for part, target in one.targets.views(field, box, peer):
                 if not self._resident.is_here(self.low, part.start[0]):
                     value = values[part.slices(box)]
-                    record_store(self._graph, self._slot, self._by_device, target, value)
+                    record_store(self._graph, self._slot, self._host.by_device, target, value)
         if self._row.stop == self._geometry.row:
             for one in exchanges:
                 one.targets.record_written(self._graph, self.high)
@@ -364,9 +388,15 @@ class StreamedColumnTile(ColumnTile):
 
     def record_out(self, columns: int) -> None:
         if columns:
-            self._slot.record_out(self._graph, self._on_host[:columns], self.columns[:columns])
+            on_host = self._on_host(columns, leaves=False)
+            self._slot.record_out(self._graph, on_host, self.columns[:columns])
         for array in self._kept:
             self._slot.record_out(self._graph, self._sources[id(array)], array)
+
+    def _on_host(self, fields: int, leaves: bool) -> Any:
+        """Return the place of the columns on the host, or None; see `HostFields.columns_of`."""
+        columns = self._host.columns_of(self._number, fields, leaves, self.low, self.high)
+        return None if columns is None else columns[..., self._row]
 
     def _parts_among(self, arrays: Sequence[Array]) -> list[Array]:
         return [array for array in arrays if id(array) in self._sources]
@@ -454,7 +484,7 @@ class StreamedPlaneTile(PlaneTile):
         self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
     ) -> None:
         for one, exchange in zip(self._in_slot, exchanges, strict=True):
-            one.record_out(fields, exchange.targets, self._host.by_device)
+            one.record_out(fields, exchange.targets)
             exchange.targets.record_written(self._graph, self.high)
             if closing is not None:
                 exchange.targets.record_close(closing, "transpose")
@@ -487,18 +517,15 @@ class StreamedPasses:
         self.device_bytes = self._slots.bytes
         self.residents = self._keep(max(0, limit - self.device_bytes - others))
         needs, shape = tiles.needs, tiles.shape(self.tiles)
-        self.fields = HostFields(
-            needs, engine.planes, engine.columns, self.residents, shape, tiles.home
-        )
+        self.fields = HostFields(needs, engine, self.residents, shape, tiles.home)
         if self._adds_columns and not len(engine.columns[0]):
             apart = self.own_columns(needs.fields, self.residents)
             self.fields = replace(self.fields, apart=apart)
         self._staging: dict[int, Array] = {}
         if not shape.has_whole_planes:
             planes = planes_of_piece(needs.pencils, shape.planes, needs.dtype.itemsize)
-            self.pieces = PencilPieces(
-                tiles.home, needs.pencils, needs.fields, needs.dtype, engine.across, planes
-            )
+            what = needs.pencils, needs.fields, needs.dtype
+            self.pieces = PencilExchanges(tiles.home, *what, engine.across, planes, stores=False)
 
     @property
     def resident(self) -> ResidentColumns:
@@ -578,5 +605,5 @@ class StreamedPasses:
     ) -> SlabExchange:
         """Return the exchange of the blocks that tiles write. Collective."""
         if self.fields.apart:
-            return SlabExchange(self.fields.apart[kx].targets(fields), self.fields.columns[kx])
+            return SlabExchange(self.fields.apart[kx].targets(fields), self._host.columns[kx])
         return self._host.exchange(kx, fields, forward, chunk, chunks, whole=False)

@@ -54,7 +54,7 @@ from slipstream.schedule import StepGraph
 class TransformTiles(SlabTiles):
     """The tiles of a transform: how many there can be, and the memory that they take."""
 
-    key, what, _chunks = "memory", "transform", 1
+    key, what, _usual_chunks = "memory", "transform", 1
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class TransformPasses(StreamedPasses):
         result._host, result._place = engine, place
         result.fields = replace(
             self.fields,
-            planes=[one[place : place + 1] for one in engine.planes],
-            columns=[one[place : place + 1] for one in engine.columns],
+            engine=engine,
+            first=place,
             resident=resident,
             by_device=self.by_device is not None,
             padded=padded,
@@ -112,7 +112,7 @@ class TransformPasses(StreamedPasses):
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
     ) -> SlabExchange:
         if self.by_device is not None:
-            return SlabExchange(self.by_device[self._place, kx, forward], self.fields.planes[kx])
+            return SlabExchange(self.by_device[self._place, kx, forward], self._host.planes[kx])
         own = fields if self.fields.apart else range(self._place, self._place + 1)
         return super().exchange(kx, own, forward, chunk, chunks)
 

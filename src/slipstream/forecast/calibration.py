@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from slipstream.case.table import Table
 from slipstream.case.toml_text import to_toml
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device, open_device
+from slipstream.device.copy_bandwidth import copied_arrays
 from slipstream.device.device_choice import home_of
 from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import node_numbers
@@ -42,6 +43,8 @@ from slipstream.report.number_text import counted
 _REPETITIONS = 5
 # Rates of which the median of some rounds is taken, and by which factor rounds may differ in it.
 _ROUNDS, _STEADY = 3, 1.5
+# Bytes of each of two arrays that copies take.
+_COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
 # Messages: of an exchange within a node, and to other nodes.
 _LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
 _MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
@@ -86,8 +89,8 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     """
     ranks = 1 if comm is None else comm.size
     of_node = _ranks_of_node(comm)
-    steady, bandwidth = _Steady(), copy_bandwidth(device)
-    copy = steady("device.copy_gb_per_s", lambda: _least(comm, bandwidth()) / 1e9) * 1e9
+    steady = _Steady()
+    copy, of_caches = _copies(device, comm, steady)
     description: dict[str, Any] = {
         "title": socket.gethostname(),
         "sources": [
@@ -100,6 +103,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
             "kind": device.processor,
             "memory_gib": _rounded(device.memory_total() / _sharing(device, of_node) / 2**30),
             "copy_gb_per_s": _rounded(copy / 1e9),
+            **{name: _rounded(value) for name, value in of_caches.items()},
         },
         "bus": _bus(device, comm, copy, of_node),
         "node": {
@@ -109,9 +113,8 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
             **_in_node(device, comm, copy, steady),
         },
     }
-    for measure in (cache_rates, step_rates):
-        found = measure(device, comm, Machine.model_validate(description))
-        description["device"] |= {name: _rounded(value) for name, value in found.items()}
+    of_steps = step_rates(device, comm, Machine.model_validate(description))
+    description["device"] |= {name: _rounded(value) for name, value in of_steps.items()}
     if comm is not None and of_node < ranks:
         description["network"] = _network(device, comm, of_node)
     if folder is not None:
@@ -126,6 +129,17 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
 
     on_first_rank(comm, write)
     return machine
+
+
+def _copies(
+    device: Device, comm: Comm, steady: _Steady
+) -> tuple[float, Mapping[str, Sequence[float]]]:
+    """Return the bytes per second of a large copy, and the rates of copies in caches."""
+    size = _COPIED[device.processor]
+    arrays = copied_arrays(device, size)
+    bandwidth = copy_bandwidth(device, size, 2, arrays)
+    copy = steady("device.copy_gb_per_s", lambda: _least(comm, bandwidth()) / 1e9) * 1e9
+    return copy, cache_rates(device, comm, arrays)
 
 
 class _Steady:

@@ -64,6 +64,8 @@ class Processor(Table):
         one; as `launch_us` if None.
     step_us : float
         Microseconds that the interpreter takes to start a step.
+    transform_us : float or None
+        The same of a call of a plan's `forward` or `backward`; as `step_us` if None.
     is_tried : bool
         Whether Slipstream has run on this kind of processor.
     """
@@ -85,6 +87,7 @@ class Processor(Table):
     launch_us: Annotated[float, Field(ge=0)] = 2.0
     issue_us: Annotated[float, Field(ge=0)] | None = None
     step_us: Annotated[float, Field(ge=0)] = 0.0
+    transform_us: Annotated[float, Field(ge=0)] | None = None
     is_tried: bool = True
 
     @model_validator(mode="after")
@@ -119,6 +122,12 @@ class Processor(Table):
         if rate is None:
             return moved * beyond
         return work / rate + self.missed(working_set) * moved * max(0.0, beyond - 1 / rate)
+
+    def start_us(self, family: Family) -> float:
+        """Return the microseconds that the interpreter takes to start a step, or a transform."""
+        if family == "transform" and self.transform_us is not None:
+            return self.transform_us
+        return self.step_us
 
     def cached(self, family: Family) -> float | None:
         """Return the bytes per second of the passes of a family whose arrays are in cache."""

@@ -49,14 +49,19 @@ _SHORTEST_TIMING, _MOST_REPEATS, _SHARE_OF_MEMORY = 1.5e-3, 1000, 0.8
 # Bytes of a rank's file, of all files at most as a share of what is free, and of what is read at
 # once; small files of a rank; how often everything is done; and places in a file that are looked at
 # to see whether it is in memory.
-_FILE, _SHARE, _PIECE = 256 << 20, 0.05, 4 << 20
+_FILE, _SHARE, _PIECE = 64 << 20, 0.05, 4 << 20
 _SMALL_FILES, _REPETITIONS, _PROBES = 32, 3, 16
 
 
-def copy_bandwidth(device: Device, size: int = 1 << 30) -> Callable[[], float]:
+def copy_bandwidth(
+    device: Device,
+    size: int = 1 << 30,
+    repetitions: int = 5,
+    arrays: tuple[Array, Array] | None = None,
+) -> Callable[[], float]:
     """Return a function that measures bytes read plus written per second by a large copy."""
-    copy, moved = large_copy(device, size)
-    return lambda: moved / medians(device, {"copy": copy}, 5)["copy"]
+    copy, moved = large_copy(device, size, arrays=arrays)
+    return lambda: moved / medians(device, {"copy": copy}, repetitions)["copy"]
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, float]:

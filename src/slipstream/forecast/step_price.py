@@ -246,7 +246,8 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
     each = device.launch_us
     if counts.is_issued and device.issue_us is not None:
         each = device.issue_us
-    launches = 1e-6 * (each * counts.launches / devices + device.step_us * counts.starts)
+    starts = device.start_us(counts.family) * counts.starts
+    launches = 1e-6 * (each * counts.launches / devices + starts)
     # What all devices of a node copy at once is what the host's memory allows.
     host = ranks * counts.host_bytes / (machine.bus.node_gb_per_s * 1e9)
     reach = node.host_gb_per_s if counts.is_from_host else node.gb_per_s * devices

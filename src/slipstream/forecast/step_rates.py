@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
+from slipstream.array_types import Array, Comm
 from slipstream.case import Case, make_case
 from slipstream.collective import largest
 from slipstream.device import Device
@@ -33,7 +33,7 @@ POINTS: dict[str, dict[Family, tuple[int, int]]] = {
         "spectral": (48, 96),
         "transform": (48, 96),
         "lattice": (40, 96),
-        "advection": (80, 192),
+        "advection": (80, 160),
     },
     "gpu": {
         "spectral": (80, 512),
@@ -42,9 +42,10 @@ POINTS: dict[str, dict[Family, tuple[int, int]]] = {
         "advection": (120, 420),
     },
 }
-# Steps of many operations and of one, which take little but their start.
+# Steps of many operations and of one, and a transform, which take little but their start.
 _MANY: tuple[Family, int] = ("spectral", 8)
 _ONE: tuple[Family, int] = ("advection", 12)
+_CALL: tuple[Family, int] = ("transform", 8)
 # MiB that copies access, by which caches are found.
 CACHE_MIB = {
     "cpu": (2, 4, 8, 12, 16, 24, 32, 64, 128, 256),
@@ -58,19 +59,23 @@ _KEYS: dict[Family, tuple[str, str]] = {
     "lattice": ("lattice_share", "lattice_cached_gb_per_s"),
     "advection": ("advection_share", "advection_cached_gb_per_s"),
 }
-# Runs before any is timed, since a step times its first ones itself; seconds for which each is
-# repeated, and how often they take turns.
-_UNTIMED, _SECONDS, _TURNS = 12, 0.02, 5
+# Runs before any is timed, at most, since a step that takes little times its first ones itself;
+# seconds for which each is repeated, and how often they take turns.
+_UNTIMED, _SECONDS, _TURNS = 12, 0.01, 3
 # Rates and starts are found in turn. Starts leave at least such a share of a step to its passes,
 # and steps that differ by less in what they miss say nothing of caches.
 _ROUNDS, _LEAST, _DIFFER = 8, 0.05, 0.2
 
 
-def cache_rates(device: Device, comm: Comm, machine: Machine) -> dict[str, list[float]]:
-    """Return what copies reach by what they access, without what starts them. Collective."""
-    copies = {size: large_copy(device, size << 19) for size in CACHE_MIB[device.processor]}
+def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict[str, list[float]]:
+    """Return what copies between large arrays reach by what they access, without what starts them.
+
+    Collective.
+    """
+    sizes = CACHE_MIB[device.processor]
+    copies = {size: large_copy(device, size << 19, arrays=arrays) for size in sizes}
     actions = {size: copy for size, (copy, _) in copies.items()} | {
-        0: large_copy(device, _TINY_COPY)[0]
+        0: large_copy(device, _TINY_COPY, arrays=arrays)[0]
     }
     seconds = _seconds(device, actions, comm)
     rates = [
@@ -92,7 +97,7 @@ def step_rates(device: Device, comm: Comm, machine: Machine) -> dict[str, float]
     actions: dict[Any, Callable[[], Any]] = {}
     counts: dict[Any, StepCounts] = {}
     steps: dict[Any, int] = {}
-    for key in [*sizes, _MANY, _ONE]:
+    for key in [*sizes, _MANY, _ONE, _CALL]:
         actions[key], steps[key] = stepping(*key, device, None)
         counts[key] = counts_of_family(*key, alone, 1)
         if key == _MANY:
@@ -111,10 +116,11 @@ def _explained(
     seconds: Mapping[Any, float],
 ) -> dict[str, float]:
     """Return the rates and starts by which steps take so many seconds."""
-    rates: dict[str, float] = {"step_us": 0.0, "launch_us": 0.0, "issue_us": 0.0}
+    rates = dict.fromkeys(("step_us", "transform_us", "launch_us", "issue_us"), 0.0)
 
     def starts_of(one: StepCounts) -> float:
-        return 1e-6 * (rates["launch_us"] * one.launches + rates["step_us"] * one.starts)
+        of_family = rates["transform_us" if one.family == "transform" else "step_us"]
+        return 1e-6 * (rates["launch_us"] * one.launches + of_family * one.starts)
 
     for _ in range(_ROUNDS):
         for family, pair in pairs.items():
@@ -148,6 +154,9 @@ def _explained(
         rates["step_us"] = max(0.0, start(_ONE, _ONE) / one.starts - rates["launch_us"])
         for key, name in ((_MANY, "launch_us"), ("issued", "issue_us")):
             rates[name] = max(0.0, start(key, _MANY) - rates["step_us"]) / launches
+        call = counts[_CALL]
+        begun = start(_CALL, _CALL) - rates["launch_us"] * call.launches
+        rates["transform_us"] = max(0.0, begun) / call.starts
     return rates
 
 
@@ -160,8 +169,10 @@ def _seconds(
     """
     repeated, times = {}, {}
     for name, action in actions.items():
-        _repeat(action, _UNTIMED)
         once = largest(comm, medians(device, {name: action}, 1)[name])
+        if once < _SECONDS:
+            _repeat(action, _UNTIMED)
+            once = largest(comm, medians(device, {name: action}, 1)[name])
         times[name] = max(1, round(_SECONDS / once))
         repeated[name] = partial(_repeat, action, times[name])
     found = medians(device, repeated, _TURNS, comm)

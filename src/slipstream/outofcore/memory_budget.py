@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from slipstream.array_types import Comm
-from slipstream.byte_sizes import bytes_of, bytes_text
+from slipstream.byte_sizes import bytes_of, bytes_text, enough_text
 from slipstream.collective import largest, on_every_rank
 from slipstream.device import Device, open_devices
 from slipstream.errors import InputError
@@ -117,7 +116,7 @@ def too_little(key: str, limit: int, what: str, need: int, tiles: str = "") -> I
     """Return the refusal of a limit, given under a key, that is less than what something needs."""
     return InputError(
         f"{key} {bytes_text(limit)} on each device is too little for this {what}; it takes at "
-        f"least {math.ceil(need / 2**20)} MiB{tiles}"
+        f"least {enough_text(need)}{tiles}"
     )
 
 

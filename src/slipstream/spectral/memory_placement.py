@@ -25,7 +25,7 @@ from slipstream.exchange import (
     make_grid_transports,
     make_transport,
 )
-from slipstream.fft.slab_engine import Passes, SlabEngine
+from slipstream.fft.slab_engine import Beside, Passes, SlabEngine
 from slipstream.outofcore.file_arrays import SECTOR, FileHome, TileHost, file_home, files_of
 from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
 from slipstream.outofcore.streaming_options import Streaming
@@ -310,7 +310,14 @@ def passes_from(
         # One rank exchanges nothing: its passes have the columns that leave the device.
         fields = problem.transformed if transport or at_home else 0
         dtype, home = problem.complex_dtype, tiles.home
-        engine = SlabEngine(home, problem.geometry, fields, dtype, transport, works=at_home)
+        # Where ranks see each other's memory, tiles go straight to their receivers; where the user
+        # asks for chunks, fields travel one by one.
+        along = transport.along if isinstance(transport, GridTransports) else transport
+        travels = along is not None and along.pack_buffer_bytes(1) > 0
+        beside: Beside = "planes" if travels and not tiles.streaming.tiles_per_exchange else ""
+        engine = SlabEngine(
+            home, problem.geometry, fields, dtype, transport, works=at_home, beside=beside
+        )
         for memory in () if at_home else engine.exchange_memory():
             if files_of(memory) is None:  # new files are zero, and need not be written
                 home.run(home.fill(memory, 0))

@@ -83,7 +83,7 @@ class SpectralStep:
             "carried": fields(problem.size) if problem.method.carries else state,
         }
         self.passes: Passes = (
-            SlabEngine(device, geometry, problem.transformed, dtype, transport, together=True)
+            SlabEngine(device, geometry, problem.transformed, dtype, transport, beside="rows")
             if passes is None
             else passes(transport)
         )

