@@ -358,6 +358,12 @@ class HostDevice(Device):
         fast = not (self._tiled and "THREADS" in constants)
         return HostKernel(kernels.source(header, constants), name, fast)
 
+    def kernel_variants(
+        self, header: str, name: str, variants: Sequence[dict[str, Any]]
+    ) -> list[Kernel]:
+        text = kernels.source_of_variants(header, name, variants)
+        return [HostKernel(text, f"{name}_{number}") for number in range(len(variants))]
+
     def copy(self, target: Any, source: Any) -> Operation:
         return lambda stream: np.copyto(target, source)
 
