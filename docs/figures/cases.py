@@ -28,6 +28,8 @@ CASES = (
     "orszag-tang-flux",
     "quantum-vortices",
     "decaying-2d",
+    "lamb-dipole",
+    "cylinder",
     "inverse-cascade",
     "surface-fronts",
     "zonal-flows",

@@ -838,4 +838,4 @@ def test_the_energy_of_a_flow_with_scalars_is_that_of_the_velocity(comm, device)
     found = sim.diagnostics
     assert found["energy"] == found["velocity_energy"]
     assert "(velocity^2)/2" in sim.solver.labels()["energy"]
-    assert "half the variance of scalar" in sim.solver.labels()["scalar_energy"]
+    assert "half the square of scalar" in sim.solver.labels()["scalar_energy"]

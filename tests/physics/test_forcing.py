@@ -109,12 +109,12 @@ def test_random_force_depends_on_seed_and_time_alone(device):
     settings = (*RANDOM_FORCE, "forcing.correlation_time=0.05", "forcing.amplitude=0.5")
     one, other = (start(device, *settings) for _ in range(2))
     for time in (0.0, 0.013, 0.12, 0.05):
-        one._forcing.prepare(time, 0.01)
-    other._forcing.prepare(0.05, 0.01)
+        one.forcing.prepare(time, 0.01)
+    other.forcing.prepare(0.05, 0.01)
     forces = [s.device.to_host(s.flow.forcing) for s in (one, other)]
     np.testing.assert_array_equal(*forces)
     third = start(device, *settings, "forcing.seed=6")
-    third._forcing.prepare(0.05, 0.01)
+    third.forcing.prepare(0.05, 0.01)
     assert not np.allclose(third.device.to_host(third.flow.forcing), forces[0])
 
 

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 import xarray
+from matplotlib.colors import LogNorm
 
 import slipstream as ss
 from slipstream.errors import InputError
+from slipstream.report.stored_run import StoredRun
 
 RANGE = [[-2.0, 3.0], [-4.0, 4.0]]
 NAMES = ["velocity_x", "2*velocity_y*velocity_z"]
@@ -106,6 +108,24 @@ def test_runs_write_densities_and_go_on(tested_device, tmp_path):
     assert (np.isnan(mean) == (stored["density"] == 0)).all()
     last = xarray.open_zarr(outputs / "last.zarr")
     assert last["density"].shape == (1, 100)
+    check_pictures(tmp_path, stored)
+
+
+def check_pictures(folder, stored):
+    """Pictures are of the last densities: those of a run, and of its folder."""
+    pictures = {one.name: one for one in StoredRun(folder / "run").pictures()}
+    names = ["velocity_x-2_velocity_y_velocity_z-density", "last-density"]
+    assert all(name in pictures and (folder / f"run/{name}.png").exists() for name in names)
+    picture = pictures[names[0]]
+    density, mean, *_ = picture.draw().axes  # and bars of colours
+    (image,) = density.collections
+    values = stored["density"][-1].values.T
+    shown = image.get_array().reshape(values.shape)
+    assert isinstance(image.norm, LogNorm)
+    np.testing.assert_array_equal(shown.filled(0), values)
+    assert (density.get_xlabel(), density.get_ylabel()) == ("velocity_x", "2*velocity_y*velocity_z")
+    np.testing.assert_array_equal(np.isnan(stored["velocity_x_2_mean"][-1].values.T), shown.mask)
+    assert (mean.collections[0].get_array().reshape(values.shape).mask == shown.mask).all()
 
 
 @pytest.mark.parametrize(

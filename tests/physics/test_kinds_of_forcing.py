@@ -220,7 +220,7 @@ OU = 'forcing={ kind = "ornstein-uhlenbeck", amplitude = 0.4, shells = [1, 2], s
 def ensemble(device, settings, steps, step_size):
     """Return modes of a force at the starts of steps: (steps, components, modes), and weights."""
     simulation = start(device, settings, "grid.points=12")
-    forcing = simulation._forcing
+    forcing = simulation.forcing
     (drawn,) = forcing._random.values()
     flow, found = simulation.flow, []
     _, weight, inside = modes_in_shells(simulation, 1, 2)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.accepted import BODIES
-from slipstream.case.output_tables import Axis, PlainName
+from slipstream.case.named_tables import Identifier
+from slipstream.case.output_tables import Axis
 from slipstream.case.table import Key, Positive, Table, as_three, one_of
 
 _Three = Annotated[tuple[float, float, float], BeforeValidator(as_three)]
@@ -30,7 +30,7 @@ class Body(Table):
     Its surface is a layer of some width. Forces and torques are columns of the series.
     """
 
-    name: PlainName = Key("body", "name of the body, with which its columns begin")
+    name: Identifier = Key("body", "name of the body, with which its columns begin")
     shape: Annotated[str, one_of(BODIES)] = Key(..., "what it is", example="sphere")
     center: _Three | None = Key(
         None,
@@ -106,11 +106,3 @@ class Body(Table):
                     f" {accepted}"
                 )
         return self
-
-
-def check_body_names(bodies: Sequence[Body]) -> None:
-    """Refuse two bodies of one name."""
-    names = [one.name for one in bodies]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two bodies have the name {name!r}; accepted: a name for each")

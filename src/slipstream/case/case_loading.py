@@ -72,6 +72,8 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "orszag-tang-flux": ShippedCase("the same by vorticity and flux function", "30 s"),
     "quantum-vortices": ShippedCase("vortex lines of a superfluid that reconnect", "30 s"),
     "decaying-2d": ShippedCase("vortices of two-dimensional turbulence merge", "40 s"),
+    "lamb-dipole": ShippedCase("a pair of vortices crosses the box", "10 s"),
+    "cylinder": ShippedCase("steady flow past a cylinder, its drag", "30 s"),
     "inverse-cascade": ShippedCase("energy goes to large scales in two dimensions", "40 s"),
     "surface-fronts": ShippedCase("surface quasi-geostrophic flow makes a front", "20 s"),
     "zonal-flows": ShippedCase("drift waves and zonal flow (Charney-Hasegawa-Mima)", "20 s"),

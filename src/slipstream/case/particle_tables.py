@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.accepted import INTERPOLATIONS, PARTICLES
-from slipstream.case.output_tables import PlainName, plain_name
+from slipstream.case.named_tables import Identifier
+from slipstream.case.output_tables import plain_name
 from slipstream.case.table import Key, Positive, Table, as_three, as_tuple, one_of
 
 # Arrays in stores of particles besides the recorded ones.
@@ -27,7 +27,7 @@ class ParticleSet(Table):
     They begin at random places. Their paths are written by identity into ``particles_NAME.zarr``.
     """
 
-    name: PlainName = Key("tracers", "name of the set, by which its output is found")
+    name: Identifier = Key("tracers", "name of the set, by which its output is found")
     number: Annotated[int, Field(ge=1)] = Key(..., "number of particles", example=10000)
     kind: Annotated[str, one_of(PARTICLES)] = Key("tracer", "how they move")
     response_time: Positive | None = Key(
@@ -95,11 +95,3 @@ class ParticleSet(Table):
     def store(self) -> str:
         """The kind of output that their paths are: ``particles_NAME``."""
         return f"particles_{self.name}"
-
-
-def check_names(sets: Sequence[ParticleSet]) -> None:
-    """Refuse two sets of one name."""
-    names = [one.name for one in sets]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two sets have the name {name!r}; accepted: a name for each")

@@ -11,7 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from slipstream.accepted import (
     COPIES,
@@ -31,7 +38,7 @@ from slipstream.accepted import (
     UPDATES,
     WIRES,
 )
-from slipstream.case.body_tables import Body, check_body_names
+from slipstream.case.body_tables import Body
 from slipstream.case.common_tables import (
     Case,
     ExchangingRun,
@@ -42,11 +49,10 @@ from slipstream.case.common_tables import (
     Time,
 )
 from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
+from slipstream.case.named_tables import check_distinct
 from slipstream.case.output_tables import DensitiesOutput
 from slipstream.case.particle_tables import ParticleSet
-from slipstream.case.particle_tables import check_names as check_names_of_sets
 from slipstream.case.scalar_tables import PassiveScalar
-from slipstream.case.scalar_tables import check_names as check_names_of_scalars
 from slipstream.case.table import (
     Key,
     Positive,
@@ -686,23 +692,11 @@ class SpectralCase(Case):
 
         return _case_of_function(models.find(name))
 
-    @field_validator("scalars")
+    @field_validator("scalars", "particles", "bodies")
     @classmethod
-    def _scalars_have_names(cls, scalars: tuple[PassiveScalar, ...]) -> tuple[PassiveScalar, ...]:
-        check_names_of_scalars(scalars)
-        return scalars
-
-    @field_validator("particles")
-    @classmethod
-    def _sets_have_names(cls, sets: tuple[ParticleSet, ...]) -> tuple[ParticleSet, ...]:
-        check_names_of_sets(sets)
-        return sets
-
-    @field_validator("bodies")
-    @classmethod
-    def _bodies_have_names(cls, bodies: tuple[Body, ...]) -> tuple[Body, ...]:
-        check_body_names(bodies)
-        return bodies
+    def _have_names(cls, tables: Any, info: ValidationInfo) -> Any:
+        check_distinct(tables, "sets" if info.field_name == "particles" else str(info.field_name))
+        return tables
 
     @model_validator(mode="after")
     def _bodies_are_on_the_device(self) -> Self:

@@ -552,13 +552,10 @@ def _is_of_array(case: Case) -> bool:
 class Stores(NamedStores[Any]):
     """The zarr stores of a run, by name; each opens as an ``xarray.Dataset``."""
 
-    _prefix, _lacking = "", "is no store"
+    _prefix, _kind, _absent = "", "stores", "is no store"
 
     def _open(self, path: Path) -> Any:
         return _dataset(path)
-
-    def __repr__(self) -> str:
-        return f"<stores: {', '.join(map(one_line, self))}>"
 
 
 def _dataset(path: Path) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,35 +12,28 @@ from slipstream import particle_statistics
 from slipstream.case.output_tables import plain_name
 from slipstream.errors import InputError
 from slipstream.interactive.named_stores import NamedStores
+from slipstream.interactive.named_views import NamedViews
 from slipstream.io.stored_arrays import StoredArrays
 from slipstream.known_attributes import KnownAttributes
-from slipstream.printable_text import one_line, shown
+from slipstream.printable_text import shown
 
 if TYPE_CHECKING:
     from slipstream.interactive.spectral_flow import Flow
 
 
-class Particles(Mapping[str, "ParticleView"], KnownAttributes):
+class Particles(NamedViews["ParticleView"]):
     """The sets of particles of a flow, by name."""
+
+    _kind, _absent = "particles", "are no"
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._names = [one.name for one in getattr(flow.case, "particles", ())]
 
-    def __getitem__(self, name: str) -> ParticleView:
-        if name not in self._names:
-            names = ", ".join(self._names) or "none"
-            raise InputError(f"particles: there are no {shown(name)}; there are: {names}")
+    def _names(self) -> list[str]:
+        return [one.name for one in getattr(self._flow.case, "particles", ())]
+
+    def _view(self, name: str) -> ParticleView:
         return ParticleView(self._flow, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __repr__(self) -> str:
-        return f"<particles: {', '.join(self._names) or 'none'}>"
 
 
 class ParticleView(KnownAttributes):
@@ -103,13 +95,10 @@ class ParticleView(KnownAttributes):
 class StoredParticles(NamedStores["Paths"]):
     """The paths that a run has written, by the names of the sets."""
 
-    _prefix, _lacking = "particles_", "are no particles"
+    _prefix, _kind, _absent = "particles_", "paths of particles", "are no particles"
 
     def _open(self, path: Path) -> Paths:
         return Paths(StoredArrays(path))
-
-    def __repr__(self) -> str:
-        return f"<paths of particles: {', '.join(map(one_line, self)) or 'none'}>"
 
 
 class Paths(KnownAttributes):

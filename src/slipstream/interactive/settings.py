@@ -15,6 +15,7 @@ from slipstream.case import Case, SpectralCase
 from slipstream.case.declared_keys import key_at, sentence
 from slipstream.case.spectral_case import FORCING_KEYS
 from slipstream.errors import InputError
+from slipstream.interactive.named_views import NamedViews
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown
 
@@ -176,33 +177,19 @@ class ForcingSettings(KnownAttributes):
         return f"<forcing: {', '.join(f'{name} = {one!r}' for name, one in values.items())}>"
 
 
-class ScalarSettings(Mapping[str, "OneScalar"], KnownAttributes):
+class ScalarSettings(NamedViews["OneScalar"]):
     """The passive scalars of a flow: ``sim.scalars["temperature"].diffusivity = 0.02``."""
+
+    _kind = "scalars"
 
     def __init__(self, simulation: InteractiveSimulation) -> None:
         self._simulation = simulation
 
-    @property
     def _names(self) -> list[str]:
         return [one.name for one in self._simulation._setting("scalars")]
 
-    def __getitem__(self, name: str) -> OneScalar:
-        if name not in self._names:
-            there_are = ", ".join(self._names) or "none"
-            raise InputError(f"scalars: there is no {shown(name)}; there are: {there_are}")
-        return OneScalar(self._simulation, self._names.index(name))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __repr__(self) -> str:
-        return f"<scalars: {', '.join(self._names) or 'none'}>"
+    def _view(self, name: str) -> OneScalar:
+        return OneScalar(self._simulation, self._names().index(name))
 
 
 class OneScalar(KnownAttributes):

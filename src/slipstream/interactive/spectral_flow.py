@@ -29,6 +29,7 @@ from slipstream.interactive.interactive_simulation import (
     collective,
     made_together,
 )
+from slipstream.interactive.named_views import NamedViews
 from slipstream.interactive.particle_views import Particles
 from slipstream.interactive.settings import (
     ForcingSettings,
@@ -717,32 +718,22 @@ class Turbulence(Flow):
     hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
 
 
-class Modes(Mapping[str, Any], KnownAttributes):
+class Modes(NamedViews["ModesView"]):
     """The Fourier coefficients of a flow, by field."""
+
+    _kind = "modes"
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
 
-    def __getitem__(self, name: str) -> ModesView:
-        if name not in self:
-            names = ", ".join(self._flow._parts())
-            raise InputError(f"modes: there is no {name!r}; there are: {names}")
-        return ModesView(self._flow, name)
+    def _names(self) -> list[str]:
+        return list(self._flow._parts())
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._flow._parts()
+    def _view(self, name: str) -> ModesView:
+        return ModesView(self._flow, name)
 
     def __setitem__(self, name: str, modes: Any) -> None:
         self[name][...] = modes
-
-    def __iter__(self) -> Any:
-        return iter(self._flow._parts())
-
-    def __len__(self) -> int:
-        return len(self._flow._parts())
-
-    def __repr__(self) -> str:
-        return f"<modes: {', '.join(self)}>"
 
 
 class ModesView(KnownAttributes):

@@ -27,6 +27,7 @@ from slipstream.output.contents import (
     ChosenFields,
     ChosenMovie,
     ChosenScalars,
+    DrawnDensity,
 )
 from slipstream.output.occasions import AtIntervals, AtTimes, Occasions, OutputTimes, occasions_of
 from slipstream.simulation.earlier_segments import EarlierSegments
@@ -266,3 +267,8 @@ class ChosenOutputs:
                 if name in columns:
                     found[name] = columns["time"], columns[name], one.labels[name]
         return found
+
+    def drawn_densities(self) -> dict[str, DrawnDensity]:
+        """Return the last densities that were written, by the names of their stores."""
+        found = {one.settings.stem: one.drawn() for one in self._densities}
+        return {stem: one for stem, one in found.items() if one is not None}

@@ -241,6 +241,10 @@ class ChosenFields(Chosen):
         return np.dtype(wanted) if wanted and values.dtype.kind == "f" else values.dtype
 
 
+# What is drawn of a density: its time, its variables, and it with the means as fields.
+DrawnDensity = tuple[float, tuple[str, ...], dict[str, Field]]
+
+
 class ChosenDensities(ChosenFields):
     """Densities over bins, and conditional means: the first rank has them all."""
 
@@ -255,7 +259,8 @@ class ChosenDensities(ChosenFields):
         nothing, ranks = Box((0,) * len(shape), (0,) * len(shape)), len(simulation.layout().boxes)
         boxes = Box((0,) * len(shape), shape), *[nothing] * (ranks - 1)
         self._points = SampledPoints(tuple(axes), shape, boxes, axes, "1")
-        self._now: dict[str, np.ndarray] = {}
+        self._now: dict[str, Field] = {}
+        self._time = simulation.time
 
     def _arrays(self) -> list[SampledArray]:
         texts, dtype = self._density.long_names(), np.dtype(np.float64)
@@ -268,12 +273,16 @@ class ChosenDensities(ChosenFields):
 
     def write(self, step_size: float = 0.0) -> None:
         """Write the density of the state. Collective."""
-        found = self._density.read(self.settings.range)
-        self._now = dict(zip(self._density.long_names(), found, strict=True))
+        self._now = self._density.fields(self.settings.range)
+        self._time = self._simulation.time
         super().write()
 
+    def drawn(self) -> DrawnDensity | None:
+        """Return what is drawn of what was written last; None before."""
+        return (self._time, self.settings.of, self._now) if self._now else None
+
     def _part(self, array: SampledArray, components: slice) -> np.ndarray:
-        part = self._now[array.name]
+        part = self._now[array.name].data
         return (
             part[None]
             if self._simulation.rank == 0

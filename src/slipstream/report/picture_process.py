@@ -34,6 +34,7 @@ Answer = tuple[list[Drawn], list[Any]]
 PICTURES = "slipstream.report.run_pictures:run_pictures"
 SCALARS = "slipstream.report.run_pictures:scalar_pictures"
 STATISTICS = "slipstream.report.statistics_pictures:statistics_pictures"
+DENSITIES = "slipstream.report.statistics_pictures:density_pictures"
 
 
 class PictureProcess:

@@ -166,7 +166,7 @@ def scalar_pictures(
             zip(rows, shown.values(), strict=True)
         ):
             axes.plot(time, values, color=COLOURS[index % 2])
-            axes.set_ylabel(_in_lines(label), parse_math=False, fontsize="small")
+            axes.set_ylabel(in_lines(label), parse_math=False, fontsize="small")
             _draw_grid(axes)
         rows[-1].set_xlabel("time $t$")
         figure.align_ylabels(rows)
@@ -539,7 +539,7 @@ def draw_plane(
     """Draw a plane of a field, grey where it has no values; a single line as a curve."""
     plane, labels = in_handy_unit(plane), labels or {}
     choice = choice or PlaneChoice(plane.name, plane.name)
-    label = labels.get(plane.name, _in_lines(plane.label))
+    label = labels.get(plane.name, in_lines(plane.label))
     if min(plane.values.shape) == 1 and max(plane.values.shape) > 1:
         _draw_line(axes, plane, label)
         return
@@ -625,7 +625,7 @@ def _digits(value: float) -> str:
     return f"{value:.0f}" if value == round(value) and value < 1e9 else f"{value:.3g}"
 
 
-def _in_lines(text: str) -> str:
+def in_lines(text: str) -> str:
     """Return a text in lines short enough for an axis."""
     return "\n".join(textwrap.wrap(text, 28))
 
@@ -671,7 +671,7 @@ def axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[st
     """Return the labels of axes: short ones that are known, or the long names in lines."""
     names = dict.fromkeys(choice.columns, "") | dict(long_names)
     return {
-        **{name: _in_lines(_plain(text) or name) for name, text in names.items()},
+        **{name: in_lines(_plain(text) or name) for name, text in names.items()},
         **{name: _with_unit(text, name, choice) for name, text in choice.short_labels.items()},
     }
 

@@ -1,6 +1,7 @@
 """Pictures of the statistics of the last state: one for each kind that was written.
 
-Where there is no room for all fields the first vector is drawn; files have the rest.
+Where there is no room for all fields the first vector is drawn; files have the rest. Also pictures
+of the densities that users choose, with conditional means.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from slipstream.field import Field
 from slipstream.printable_text import one_line
-from slipstream.report.colour_scale import INTENSITY
+from slipstream.report.colour_scale import INTENSITY, colour_scale
 from slipstream.report.figure_style import (
+    BLUE,
     COLOURS,
     GREY,
     label_in_plain_numbers,
@@ -27,13 +30,15 @@ from slipstream.report.figure_style import (
     new_figure,
     set_empty_limits,
 )
-from slipstream.report.run_pictures import Picture, mark_cutoff, resolved_shells
+from slipstream.report.run_pictures import Picture, in_lines, mark_cutoff, resolved_shells
 from slipstream.simulation.solver_values import PictureChoice
 
 Fields = Mapping[str, Field]
 
 # Decades of a spectrum that are shown.
 _DECADES = 12
+# The quantile of conditional means that gets the last colour: bins of few points have any value.
+_BRIGHTEST = 0.98
 _TITLES = {
     "component": "fields",
     "curl": "curl",
@@ -56,6 +61,34 @@ def statistics_pictures(
     ]
 
 
+def density_pictures(
+    *, title: str, densities: Mapping[str, tuple[float, Sequence[str], Fields]]
+) -> list[Picture]:
+    """Return a picture of each density that users choose, with means where there are any.
+
+    By the name of its store each has a time, the one or two variables, and fields: the density and
+    then the means.
+    """
+    return [
+        Picture(
+            stem if stem.endswith("-density") else f"{stem}-density",
+            partial(_density_figure, title, *one),
+        )
+        for stem, one in densities.items()
+    ]
+
+
+def _density_figure(title: str, time: float, of: Sequence[str], fields: Fields) -> Figure:
+    figure = new_figure((5.4 * len(fields), 4.6), _headline(title, time))
+    means = sorted(name for name in fields if name != "density")
+    draw_chosen_density(figure, of, {name: fields[name] for name in ("density", *means)})
+    return figure
+
+
+def _headline(title: str, time: float) -> str:
+    return ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"]))
+
+
 def _in_order(fields: Fields, order: Sequence[str]) -> Fields:
     """Return statistics in an order that does not depend on how they were written."""
 
@@ -76,7 +109,7 @@ def _figure(title: str, kind: str, time: float, fields: Fields, cutoff: float = 
         "pdf": (draw_densities, (12.4, 4.6)),
     }
     draw, size = kinds[kind]
-    figure = new_figure(size, ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"])))
+    figure = new_figure(size, _headline(title, time))
     draw(figure, fields)
     return figure
 
@@ -145,21 +178,38 @@ def draw_anisotropic(figure: Figure, fields: Fields) -> None:
 
 
 def _draw_map(axes: Axes, field: Field) -> None:
-    across, along = (field.coordinates[name] for name in field.dims)
-    top = largest_value(field.data)
-    seen = np.ma.masked_less_equal(field.data.T, top * 10.0**-_DECADES)
-    smallest = min(seen.min(), top / 10) if seen.count() else top / 10
-    image = axes.pcolormesh(
-        across, along, seen, shading="nearest", cmap=INTENSITY, norm=LogNorm(smallest, top)
-    )
+    bar = _draw_mesh(axes, field, *_on_log_scale(field.data))
+    bar.set_label(r"energy $E(k_\perp, k_\parallel)$")
     axes.set(
         xlabel=r"$k_\perp$, across $z$",
         ylabel=r"$k_\parallel$, along $z$",
     )
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
+
+
+def _on_log_scale(values: np.ndarray) -> tuple[np.ndarray, LogNorm]:
+    """Return the values that a logarithmic scale shows, others masked, and that scale."""
+    top = largest_value(values)
+    seen = np.ma.masked_less_equal(values, top * 10.0**-_DECADES)
+    return seen, LogNorm(min(seen.min(), top / 10) if seen.count() else top / 10, top)
+
+
+def _draw_mesh(
+    axes: Axes,
+    field: Field,
+    seen: np.ndarray,
+    norm: Normalize,
+    colours: str = INTENSITY,
+    extend: str = "neither",
+) -> Colorbar:
+    """Draw values over the two coordinates of a field; return the bar of their colours."""
+    along_x, along_y = (field.coordinates[name] for name in field.dims)
+    image = axes.pcolormesh(
+        along_x, along_y, seen.T, shading="nearest", cmap=colours, norm=norm, rasterized=True
+    )
+    bar = axes.figure.colorbar(image, ax=axes, extend=extend, fraction=0.046, pad=0.02)
     bar.outline.set_visible(False)
-    bar.set_label(r"energy $E(k_\perp, k_\parallel)$")
+    return bar
 
 
 def draw_correlations(figure: Figure, fields: Fields) -> None:
@@ -286,6 +336,28 @@ def _draw_panel(axes: Axes, densities: Fields) -> None:
     axes.legend(
         fontsize="x-small", handlelength=1.2, loc="upper right", ncols=1 + (len(densities) > 5)
     )
+
+
+def draw_chosen_density(figure: Figure, of: Sequence[str], fields: Fields) -> None:
+    """Draw the density of one variable or two, and the conditional means of others."""
+    for axes, (name, field) in zip(_panels(figure, len(fields)), fields.items(), strict=True):
+        label, values = in_lines(str(field.attributes["long_name"])), field.data
+        axes.set_xlabel(in_lines(of[0]), parse_math=False)
+        if len(of) == 1:
+            shown = np.where(values > 0, values, np.nan) if name == "density" else values
+            axes.plot(_along(field), shown, color=BLUE, marker=".", markersize=3)
+            axes.set_ylabel(label, parse_math=False)
+            if name == "density" and np.isfinite(shown).any():
+                axes.set_yscale("log")
+            continue
+        axes.set_ylabel(in_lines(of[1]), parse_math=False)
+        if name == "density":
+            bar = _draw_mesh(axes, field, *_on_log_scale(values))
+        else:
+            scale, seen = colour_scale(values, _BRIGHTEST), np.ma.masked_invalid(values)
+            norm = Normalize(scale.low, scale.high)
+            bar = _draw_mesh(axes, field, seen, norm, scale.map_name, scale.extend)
+        bar.set_label(label, parse_math=False)
 
 
 def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from slipstream.accepted import STATISTICS
-from slipstream.case.output_tables import ScalarsOutput
+from slipstream.case.output_tables import DensitiesOutput, ScalarsOutput
 from slipstream.errors import InputError, SlipstreamError
 from slipstream.field import Field
 from slipstream.io.run_folder import FIELDS_NAME, OUTPUTS_NAME, SPECTRA_NAME, RunFolder
@@ -38,7 +38,7 @@ from slipstream.report.plane_gather import (
 )
 from slipstream.report.run_pictures import Picture, run_pictures, scalar_pictures
 from slipstream.report.run_status import RUNNING, RunWatcher
-from slipstream.report.statistics_pictures import statistics_pictures
+from slipstream.report.statistics_pictures import density_pictures, statistics_pictures
 from slipstream.simulation.solver_values import PictureChoice, PlaneChoice, Spectra
 
 # Values of a field that are in memory while its liveliest plane is looked for.
@@ -46,6 +46,7 @@ _MOST_VALUES = 1 << 23
 _DIMS = ("z", "y", "x")
 _MASK = "pore"
 
+_Chosen = TypeVar("_Chosen", ScalarsOutput, DensitiesOutput)
 Series = tuple[dict[str, np.ndarray], dict[str, str]]
 
 
@@ -163,15 +164,9 @@ class StoredRun:
     @property
     def scalars(self) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
         """The numbers that the case asks for: times, values and label by column."""
-        output = self.case.get("output")
-        tables = output.get("scalars", []) if isinstance(output, dict) else []
         found = {}
-        for table in tables if isinstance(tables, list) else []:
-            try:
-                column = ScalarsOutput.model_validate(table).column
-            except ValueError:
-                continue  # of another version
-            recurs = "interval" in table or "times" in table
+        for one in self._chosen("scalars", ScalarsOutput):
+            column, recurs = one.column, one.interval is not None or one.times is not None
             columns, labels = (
                 self.folder.series(f"{OUTPUTS_NAME}/{column}.csv") if recurs else self.series
             )
@@ -179,6 +174,25 @@ class StoredRun:
                 if name == column or (name[:-1] == f"{column}_" and name[-1] in "xyz"):
                     found[name] = columns["time"], columns[name], labels[name]
         return found
+
+    @property
+    def densities(self) -> dict[str, tuple[float, Sequence[str], dict[str, Field]]]:
+        """The last densities that the case asks for: time, variables and fields by store."""
+        found = {}
+        for one in self._chosen("densities", DensitiesOutput):
+            stored = self.folder.store(f"{OUTPUTS_NAME}/{one.stem}.zarr")
+            last = None if stored is None else _last_fields(stored)
+            if last is not None:
+                found[one.stem] = last[0], one.of, last[1]
+        return found
+
+    def _chosen(self, kind: str, model: type[_Chosen]) -> Iterator[_Chosen]:
+        """Yield what the case asks for of a kind of output, but for tables of other versions."""
+        output = self.case.get("output")
+        tables = output.get(kind, []) if isinstance(output, dict) else []
+        for table in tables if isinstance(tables, list) else []:
+            with contextlib.suppress(ValueError):
+                yield model.model_validate(table)
 
     # -- planes --------------------------------------------------------------------------------
 
@@ -270,6 +284,7 @@ class StoredRun:
             ),
             *scalar_pictures(title=self.title, scalars=self.scalars),
             *statistics_pictures(title=self.title, choice=self.choice, statistics=self.statistics),
+            *density_pictures(title=self.title, densities=self.densities),
         ]
 
 

@@ -35,7 +35,13 @@ from slipstream.report.console import (
 )
 from slipstream.report.number_text import STEPPING, duration, quantity
 from slipstream.report.picture_choice import shown_spectra
-from slipstream.report.picture_process import PICTURES, SCALARS, STATISTICS, PictureProcess
+from slipstream.report.picture_process import (
+    DENSITIES,
+    PICTURES,
+    SCALARS,
+    STATISTICS,
+    PictureProcess,
+)
 from slipstream.report.run_checks import CHECKED, run_checks
 from slipstream.report.run_page import REPORT_NAME, run_page, timeline_of
 from slipstream.report.solver_texts import (
@@ -576,4 +582,7 @@ def begin_pictures(case: Case, writer: OutputWriter, folder: Path, artist: Pictu
         requests.append(
             (STATISTICS, common | {"choice": writer.choice, "statistics": writer.statistics})
         )
+    densities = writer.chosen.drawn_densities()
+    if densities:
+        requests.append((DENSITIES, common | {"densities": densities}))
     artist.begin(folder, requests, case.output.report)

@@ -60,6 +60,8 @@ _OPTIMAL, _OPTIMAL_ERF = 2.64822828, 3.11346786
 _HEADER, _PARTS, _REACHES = 8, 28, 9.0
 _FAR = 1e300
 _KINDS = {"sphere": 0, "cylinder": 1, "box": 2, "image": 3, "formula": 3}
+# Curves of forces in a picture.
+_MOST_DRAWN = 6
 # Points of a formula that are evaluated together.
 _POINTS_AT_A_TIME = 1 << 22
 
@@ -69,21 +71,25 @@ def key_of(bodies: Sequence[Body], number: int) -> str:
     return "bodies" if len(bodies) == 1 else f"bodies[{number + 1}]"
 
 
-def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
-    """Return the components that go to the points, and those of them that bodies set."""
+def _set_by(body: Body, problem: SpectralProblem, key: str) -> set[int]:
+    """Return the components that a body sets: the velocity, and scalars that it has values of."""
     velocity = velocity_of(problem.model)
     parts = {part.name: part for part in field_parts(problem.model)}
-    taken = set(range(velocity.start, velocity.stop))
-    for number, body in enumerate(bodies):
-        for name in body.values:
-            part = parts.get(name)
-            if part is None or part.is_vector:
-                scalars = ", ".join(n for n, one in parts.items() if not one.is_vector) or "none"
-                raise InputError(
-                    f"{key_of(bodies, number)}.values: {name!r} is no scalar of the model; it has:"
-                    f" {scalars}"
-                )
-            taken |= set(range(part.first, part.first + part.size))
+    found = set(range(velocity.start, velocity.stop))
+    for name in body.values:
+        part = parts.get(name)
+        if part is None or part.is_vector:
+            scalars = ", ".join(n for n, one in parts.items() if not one.is_vector) or "none"
+            raise InputError(f"{key}.values: {name!r} is no scalar of the model; it has: {scalars}")
+        found |= set(range(part.first, part.first + part.size))
+    return found
+
+
+def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
+    """Return the components that go to the points, and those of them that bodies set."""
+    taken = set[int]().union(
+        *(_set_by(one, problem, key_of(bodies, n)) for n, one in enumerate(bodies))
+    )
     return range(min(taken), max(taken) + 1), sorted(taken)
 
 
@@ -101,7 +107,6 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
     bodies, found = case.bodies, []
     if not bodies:
         return []
-    fields, _ = _fields_of(bodies, problem)
     lengths = np.array(problem.lengths[::-1])
     for number, body in enumerate(bodies):
         key = key_of(bodies, number)
@@ -113,9 +118,15 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
                 f"{key}.rotation: {list(body.rotation)} would turn a body that goes through the"
                 " whole box; accepted: rotation about the axis that it is along"
             )
-        for component in fields:
-            _eta(body, component, problem, key)
+        _etas(body, problem, key)
+        _check_size(body, problem, key)
         spacing = max(_spacings(problem))
+        smallest = min([2 * body.radius] if body.radius else body.size or [math.inf])
+        if smallest < spacing:
+            found.append(
+                f"{key}: {smallest:g} across, it is smaller than the spacing of points,"
+                f" {spacing:g}: it has little or no effect; use more points, or a larger body"
+            )
         if body.width is not None and body.width < spacing:
             found.append(
                 f"{key}.width: {body.width:g} is less than the spacing of points, {spacing:g}:"
@@ -124,6 +135,17 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
         if body.formula is not None and not is_name(body.formula):
             parsed(body.formula, f"{key}.formula", has_time=True)
     return found
+
+
+def _check_size(body: Body, problem: SpectralProblem, key: str) -> None:
+    """Refuse round bodies that would overlap their periodic images."""
+    sides = zip(AXES, problem.geometry.shape[::-1], problem.lengths[::-1], strict=True)
+    for axis, points, side in sides:
+        is_along = body.shape == "cylinder" and axis == body.axis
+        name = "length" if is_along else "radius"
+        size, most = getattr(body, name), side if is_along else side / 2
+        if points > 1 and size is not None and size > most * (1 + 1e-12):
+            raise InputError(f"{key}.{name}: {size:g}; accepted: at most {most:g}, to fit in")
 
 
 def bytes_of_bodies(bodies: Sequence[Body], problem: SpectralProblem) -> int:
@@ -158,19 +180,23 @@ def _decay(problem: SpectralProblem, component: int) -> Any:
     return with_numbers(problem.model.decay[component], problem.values)
 
 
-def _eta(body: Body, component: int, problem: SpectralProblem, key: str) -> float:
-    """Return the time in which a component becomes that of the body."""
-    if body.eta is not None:
-        return body.eta
-    diffusivity = _diffusivity(problem, component)
-    if diffusivity is None:
-        name = problem.model.components[component]
-        raise InputError(
-            f"{key}.eta: it is missing, and does not follow from a diffusivity of {name}, which has"
-            " none; accepted: a time, such as a few time steps"
-        )
-    factor = _OPTIMAL_ERF if body.shape == "image" else _OPTIMAL
-    return (_width(body, problem) / factor) ** 2 / diffusivity
+def _etas(body: Body, problem: SpectralProblem, key: str) -> dict[int, float]:
+    """Return the times in which the components that a body sets become those of the body."""
+    found = {}
+    for component in sorted(_set_by(body, problem, key)):
+        eta = body.eta
+        if eta is None:
+            diffusivity = _diffusivity(problem, component)
+            if diffusivity is None:
+                name = problem.model.components[component]
+                raise InputError(
+                    f"{key}.eta: it is missing, and does not follow from a diffusivity of {name},"
+                    " which has none; accepted: a time, such as a few time steps"
+                )
+            factor = _OPTIMAL_ERF if body.shape == "image" else _OPTIMAL
+            eta = (_width(body, problem) / factor) ** 2 / diffusivity
+        found[component] = eta
+    return found
 
 
 class Bodies:
@@ -224,8 +250,7 @@ class Bodies:
         device.run(device.copy(self._means, self._mean))
         device.synchronize()
         self._etas = [
-            [_eta(body, one, problem, key_of(self._bodies, n)) for one in self._fields]
-            for n, body in enumerate(self._bodies)
+            _etas(body, problem, key_of(self._bodies, n)) for n, body in enumerate(self._bodies)
         ]
         self._last_numbers = np.zeros(0)
 
@@ -245,6 +270,9 @@ class Bodies:
                 f" accepted: as many as grid.points, {list(shape[::-1])}"
             )
         solid = image.read(self._box).astype(flow.problem.real_dtype)
+        if not sum_over_ranks(self._comm, np.array([float(solid.sum())]))[0]:
+            what = "but 0" if body.solid is None else f"with the value {body.solid}"
+            raise InputError(f"{key}.solid: {body.path} has no voxel {what}; accepted: one it has")
         target = flow.stage[:1]
         values_to_modes(flow, device.array(solid)[None], target)
         # An error function of the width, as a Gaussian makes it of a step.
@@ -429,8 +457,9 @@ class Bodies:
 
     def _warn_of_layers(self, step: float) -> None:
         """Warn once where the flow diffuses further into bodies in a step than in eta."""
-        viscosity = _diffusivity(self._flow.problem, self._fields[self._vector])
-        least = min(etas[self._vector] for etas in self._etas)
+        first = self._fields[self._vector]
+        viscosity = _diffusivity(self._flow.problem, first)
+        least = min(etas[first] for etas in self._etas)
         if viscosity and step > 2 * least and not self._warned:
             self._warned = True
             # Of a random walk that is stopped at a surface every so often.
@@ -466,20 +495,13 @@ class Bodies:
         if any(body.rotation) and body.shape != "sphere":
             half = np.where(through, _FAR, np.linalg.norm(half[~through]))
         own[25:28] = _FAR if stays else half + _REACHES * width
-        for place, (component, eta) in enumerate(
-            zip(self._fields, self._etas[number], strict=True)
-        ):
-            value = self._value_of(body, component)
-            own[_PARTS + 2 * place] = 0.0 if value is None else value
-            own[_PARTS + 2 * place + 1] = 0.0 if value is None else 1 / eta
+        # Of the velocity the kernel finds what it is to be.
+        unknowns = self._flow.problem.model.unknowns
+        for component, eta in self._etas[number].items():
+            place = _PARTS + 2 * (component - self._fields.start)
+            own[place] = body.values.get(unknowns[component].field, 0.0)
+            own[place + 1] = 1 / eta
         return own
-
-    def _value_of(self, body: Body, component: int) -> float | None:
-        """Return what a component is set to; of the velocity the kernel finds it."""
-        if 0 <= component - self._fields.start - self._vector < 3:
-            return 0.0
-        name = self._flow.problem.model.unknowns[component].field
-        return body.values.get(name)
 
     # -- results -----------------------------------------------------------------------------
 
@@ -560,6 +582,12 @@ class Bodies:
         unknowns = self._flow.problem.model.unknowns
         return list(dict.fromkeys(unknowns[one].field for one in self._taken))
 
+    def drawn_forces(self) -> list[str]:
+        """Return the columns of forces that are drawn: along axes with points, of few bodies."""
+        points = self._flow.problem.geometry.shape[::-1]
+        axes = [axis for axis, n in zip(AXES, points, strict=True) if n > 1]
+        return [f"{body.name}_force_{axis}" for body in self._bodies for axis in axes][:_MOST_DRAWN]
+
     def labels(self) -> dict[str, str]:
         """Return the long names of columns."""
         found = {
@@ -575,12 +603,16 @@ class Bodies:
                     f"torque on {body.name} around {axis}, about its center; mean of the last step"
                 )
             for name in self._names(body)[6:]:
-                found[name] = f"what {body.name} takes of {name.split('_', 1)[-1]} per time"
+                found[name] = f"what {body.name} takes of {_scalar_of(name, body)} per time"
         for axis in AXES if self.holds else ():
             found[f"mean_force_{axis}"] = (
                 f"force per mass that keeps the mean flow along {axis}; mean of the last step"
             )
         return found
+
+
+def _scalar_of(column: str, body: Body) -> str:
+    return column.removeprefix(f"{body.name}_").removesuffix("_loss")
 
 
 def turned(angles: np.ndarray) -> np.ndarray:

@@ -30,6 +30,8 @@ _OWN_BUDGET = {
     "injection": "power of forces on {}",
     "residual": "residual of the budget of {}, as budget_residual is that of the energy",
 }
+# How the columns and the spectrum of a scalar end.
+OF_SCALARS = ("energy", "spectrum", "production", *_OWN_BUDGET)
 # By whether the flow is in a plane.
 _SCALES = {
     False: {
@@ -92,11 +94,9 @@ def labels_of(
         for gain in gains:
             labels[gain] = f"rate at which {name} gains energy from other fields"
         if name in model.passive:
-            labels[f"{prefix}energy"] = f"half the variance of {name}, mean of its square over two"
+            labels[f"{prefix}energy"] = f"mean of half the square of {name}"
             for gain in gains:
-                labels[gain] = (
-                    f"rate at which the mean gradient adds to half the variance of {name}"
-                )
+                labels[gain] = f"rate at which the mean gradient adds to {prefix}energy"
     for name in model.losses:
         labels[name] = "rate at which products take energy away, a part of the dissipation"
     for name in model.plane_vectors:
@@ -129,14 +129,15 @@ def pictures_of(
     flat: str = "",
     cutoff: float = 0.0,
     passive: Sequence[str] = (),
+    forces: Sequence[str] = (),
 ) -> PictureChoice:
     """Return what is drawn of a run: curls, the density of a complex field, or a scalar.
 
     Curves against time are energies, dissipation and injection, or the means that a model without
-    vectors has. Where `plane_vectors` follow from scalars, spectra are those of these vectors, as
-    the energy of such scalars is not that of the flow. `flat` is the axis that a plane flow does
-    not depend on, if it is one; spectra end at the `cutoff`. The energy is that of all fields that
-    are not `passive`.
+    vectors has, and the `forces` on bodies. Where `plane_vectors` follow from scalars, spectra are
+    those of these vectors, as the energy of such scalars is not that of the flow. `flat` is the
+    axis that a plane flow does not depend on, if it is one; spectra end at the `cutoff`. The energy
+    is that of all fields that are not `passive`.
     """
     vectors = [field for field in fields if field.is_vector]
     # The two parts of a wave function are not told apart: its phase turns one into the other.
@@ -150,7 +151,7 @@ def pictures_of(
         "energy_spectrum",
         *(f"{field.name}_spectrum" for field in parts),
     ]
-    curves = (energies, ("dissipation", "injection", "driving"))
+    curves = (energies, ("dissipation", "injection", "driving"), tuple(forces))
     return PictureChoice(
         curves=curves if has_energy else tuple((name,) for name in means[:3]),
         curves_file="energy.png",
@@ -166,7 +167,8 @@ def pictures_of(
             if len(active) > 1 and not parts
             else r"energy $E$"
             if parts or not vectors
-            else r"kinetic energy $\langle u^2 \rangle / 2$",
+            else ("kinetic energy\n" if forces else "kinetic energy ")
+            + r"$\langle u^2 \rangle / 2$",
             "dissipation": r"dissipation $\varepsilon$",
             own_spectra[0]: "energy per shell $E(k)$",
             "vorticity_magnitude": r"magnitude of vorticity $|\omega|$",
@@ -177,7 +179,11 @@ def pictures_of(
             **{name: name.replace("_", "\n") for name in means},
             **{f.name: f.name.replace("_", " ") for f in fields if not f.is_vector},
         },
-        group_labels={"energy": "energy $E$", "dissipation": "power"},
+        group_labels={
+            "energy": "energy $E$",
+            "dissipation": "power",
+            **dict.fromkeys(forces[:1], "force"),
+        },
         legend={
             "energy": "all fields"
             if len(active) > 1
@@ -185,6 +191,7 @@ def pictures_of(
             "dissipation": r"dissipation $\varepsilon$",
             "injection": "injection",
             "driving": "driving",
+            **{name: f"on {name.replace('_force_', ', along ')}" for name in forces},
             **{f"{field.name}_energy": _KINDS.get(field.name, field.name) for field in parts},
             **{f"{name}_spectrum": _KINDS.get(name, name) for name in plane_vectors},
             **{f"{field.name}_spectrum": _KINDS.get(field.name, field.name) for field in parts},

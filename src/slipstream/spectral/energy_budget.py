@@ -7,7 +7,7 @@ Normalisation: coefficients are those of ``u(x) = sum_k u_hat(k) exp(i k . x)``,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -26,7 +26,8 @@ Balance = tuple[float, float, float, float]
 class EnergyBudget:
     """Turns sums over modes into diagnostics, and remembers energies for their budgets.
 
-    The scales of small eddies need the `viscosity` of the first vector; None leaves them out.
+    The scales of small eddies need the `viscosity` of the first vector; None leaves them out. The
+    fields of `set_by_bodies` have no residual of their own: what bodies add to each is not known.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class EnergyBudget:
         largest_wavenumber: float,
         has_driving: bool,
         is_plane: bool = False,
+        set_by_bodies: Collection[str] = (),
     ) -> None:
         self._fields, self._model = fields, model
         self._viscosity, self._largest = viscosity, largest_wavenumber
         self._has_driving, self._is_plane = has_driving, is_plane
+        self._set_by_bodies = set_by_bodies
         # By what the names of a budget begin with, nothing for that of the energy.
         self._earlier: dict[str, tuple[Balance | None, float]] = {}
 
@@ -71,7 +74,7 @@ class EnergyBudget:
 
         `means` are those that the model defines, `powers` those of forces by field, `bodies` that
         of bodies, if there are any, and `motion` the sums of the velocity, of which scales of
-        turbulence are told.
+        turbulence are returned.
 
         A residual compares the change of energy since the call before with what was lost and
         gained in between, by the trapezoidal rule; not-a-number at first. Two calls at one time
@@ -137,6 +140,8 @@ class EnergyBudget:
         if powers is not None and field.name in powers:
             result[f"{prefix}injection"] = powers[field.name]
             gain += powers[field.name]
+        if field.name in self._set_by_bodies:
+            return result
         gain += sum(means[name] for name in names)
         residual = self._balance(prefix, time, energy, dissipation, gain)
         return result | {prefix + _RESIDUALS[True]: residual}

@@ -30,7 +30,7 @@ from slipstream.equations.fourier_forms import (
 from slipstream.equations.vector_calculus import as_quantity, function, reciprocal
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
-from slipstream.spectral.derived_quantities import derived_of, fields_of, magnitude
+from slipstream.spectral.derived_quantities import DERIVED, derived_of, fields_of, magnitude
 from slipstream.spectral.formula_parser import FUNCTIONS, INFINITE, Refused, syntax_of, value_of
 from slipstream.spectral.spectral_problem import REMEMBERED, SpectralProblem
 
@@ -119,6 +119,13 @@ def accepted_names(problem: SpectralProblem) -> dict[str, str]:
     fields = fields_of(problem.model).items()
     named = {name: f"{quantity.kind} of the model" for name, quantity in fields}
     return named | {name: one.text for name, one in derived_of(problem.model).items()}
+
+
+def names_of_language(model: Lowered) -> set[str]:
+    """Return the names that have a meaning whatever the fields of a model are called."""
+    own = {"pi", "abs", "function", "pressure", *FUNCTIONS, *_OPERATORS, *_CONSTANTS}
+    # A field hides a derived quantity of its name.
+    return own | derived_of(model).keys() | DERIVED.keys()
 
 
 def listed_names(model: Lowered) -> str:

@@ -1,4 +1,4 @@
-"""Densities of one expression or two over chosen bins, and means of others where these are so."""
+"""Densities of one expression or two over chosen bins, and conditional means of others."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class JointDensity:
         variables = " and ".join(texts[: len(self.names)])
         found = {"density": f"probability density of {variables}"}
         for name, text in zip(self.means, texts[len(self.names) :], strict=True):
-            found[f"{name}_mean"] = f"mean of {text} where {variables} are so"
+            found[f"{name}_mean"] = f"mean of {text} at given {variables}"
         return found
 
     def fields(self, ranges: Sequence[Sequence[float]] | None) -> dict[str, Field]:

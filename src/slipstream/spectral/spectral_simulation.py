@@ -1,25 +1,23 @@
-"""The simulation of a case by a pseudospectral method: its recorded step, and its results."""
+"""The simulation of a case by a pseudospectral method: its state and its recorded step."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase
-from slipstream.case.output_tables import plain_name
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.device.state_digest import add_boxes, digest_kernel, empty_sums, total_of
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.field import Field, grid_field
-from slipstream.printable_text import below
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.point_values import Layout, PointValues
@@ -27,14 +25,8 @@ from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.spectral import cfl
 from slipstream.spectral.bodies import Bodies, bytes_of_bodies, check_bodies
-from slipstream.spectral.diagnostic_labels import drawn_curls, labels_of, pictures_of
-from slipstream.spectral.energy_budget import (
-    EnergyBudget,
-    budget_kernels,
-    budgets_of,
-    component_sums,
-    vector_sums,
-)
+from slipstream.spectral.diagnostic_labels import drawn_curls
+from slipstream.spectral.energy_budget import budget_kernels, budgets_of, component_sums
 from slipstream.spectral.fields_at_points import (
     PointReader,
     PointWriter,
@@ -45,16 +37,11 @@ from slipstream.spectral.fields_at_points import (
     set_values,
     sum_of_squares,
 )
-from slipstream.spectral.forcing import (
-    Forcing,
-    check_forcing,
-    forced_fields,
-    key_of,
-    powers_of_linear_forces,
-)
+from slipstream.spectral.flow_diagnostics import FlowDiagnostics
+from slipstream.spectral.forcing import Forcing, check_forcing, key_of
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow, InitialScalars
-from slipstream.spectral.kept_modes import Wavenumbers, alias_warnings
+from slipstream.spectral.kept_modes import alias_warnings
 from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import fields_written_together, place, row_bytes
 from slipstream.spectral.particles import Particles, bytes_of_particles, check_particles
@@ -62,13 +49,11 @@ from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
-from slipstream.spectral.spectrum import box_means, energy_spectrum, spectrum_kernels, variances
-from slipstream.spectral.turbulence_scales import LARGE, SMALL, VectorSums, kolmogorov_length
+from slipstream.spectral.spectrum import spectrum_kernels, variances
 
 # What not every step needs is imported where it is asked for.
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
-    from slipstream.spectral.evaluation import Evaluation
     from slipstream.spectral.joint_densities import JointDensity
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
@@ -82,16 +67,8 @@ _REMEMBERED = (
     "_rate",
     "_looked_at",
     "_largest_courant",
-    "_budget",
     "_force_state",
-    "_scales",
-    "_least_resolved",
-    "_largest_wire_error",
 )
-# The scales that a run ends with, and what they are called there.
-_SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
-# What to do where the smallest eddies are not resolved.
-_FINER = "use more grid.points, or a larger equation.viscosity"
 
 
 class SpectralSimulation(Simulation):
@@ -116,7 +93,9 @@ class SpectralSimulation(Simulation):
         if self.problem.held:  # the power of what keeps energies is known after a step
             needed |= {f"{prefix}injection" for prefix in budgets}
         self.needs_earlier = self.needs_earlier | needed
-        self._check_cospectra()
+        self.bodies: Bodies | None = None
+        self.forcing: Forcing | None = None
+        self._results = FlowDiagnostics(self)
         self._linear = LinearOperator(self.problem)
         cfl.check_step(case.time, self.problem, self._linear)
         self._initial: InitialFlow | None = None
@@ -195,7 +174,7 @@ class SpectralSimulation(Simulation):
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
         )
-        self._bodies = self._made_bodies()
+        self.bodies = self._made_bodies()
         self._particles = None
         if self.case.particles:
             transport = self.placement.transport_of_all(self._transport)
@@ -232,12 +211,11 @@ class SpectralSimulation(Simulation):
 
     def _initialise(self) -> None:
         """Set the initial flow, or the checkpoint to go on from."""
-        self._budget = self._new_budget()
-        self._scales: dict[str, float] = {}
-        self._least_resolved = math.inf, 0.0
-        self._rate, self._looked_at, self._largest_wire_error = 0.0, -1, 0.0
+        self._results = FlowDiagnostics(self)
+        self._results.begin()
+        self._rate, self._looked_at = 0.0, -1
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
-        warnings, initial = self._early_warnings + self._forecast(), self._initial
+        warnings, initial = self._early_warnings + self._results.forecast(), self._initial
         warnings += self._force()
         folder = self.restart
         if folder is not None:
@@ -261,7 +239,7 @@ class SpectralSimulation(Simulation):
             warnings += told
             self.step, self.time = checkpoint.step, checkpoint.time
             warnings += self._dropped(folder, stored)
-            forcing = self._forcing
+            forcing = self.forcing
             if forcing:
                 warnings += on_every_rank(
                     self.comm, lambda: forcing.begin(self.step, checkpoint, folder)
@@ -299,13 +277,11 @@ class SpectralSimulation(Simulation):
 
     def _force(self) -> list[str]:
         """Set the forces of the case and of the model; return warnings. Collective."""
-        self._forcing: Forcing | None = None
+        self.forcing = None
         if not (self.problem.forced or self.problem.held):
             return []
-        self._forcing = Forcing(
-            self.case.forcing, self.flow, self.comm, self._forces, self._sources
-        )
-        return self._forcing.warnings
+        self.forcing = Forcing(self.case.forcing, self.flow, self.comm, self._forces, self._sources)
+        return self.forcing.warnings
 
     def _exchanged(
         self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
@@ -369,7 +345,7 @@ class SpectralSimulation(Simulation):
     def _nothing_happens(self) -> list[str]:
         """Return the warning that no field has any value, and none will get one. Collective."""
         moves = self._rate > self._linear.explicit_rate or math.isnan(self._rate)
-        if moves or self._forcing or self._bodies or any(self.problem.uniform):
+        if moves or self.forcing or self.bodies or any(self.problem.uniform):
             return []
         squares = sum_over_ranks(self.comm, component_sums(self.flow))
         if squares[0, : len(self.problem.model.unknowns)].any():
@@ -410,13 +386,13 @@ class SpectralSimulation(Simulation):
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Do one time step."""
-        forcing, is_staged = self._forcing, self.problem.is_staged
+        forcing, is_staged = self.forcing, self.problem.is_staged
         factors = forcing.prepare(self.time, step_size) if forcing else None
         self.flow.set_step_size(step_size, factors)
         if self._particles is not None:
             self._particles.set_step_size(step_size)
-        if self._bodies is not None:
-            self._bodies.set_step(self.time, step_size)
+        if self.bodies is not None:
+            self.bodies.set_step(self.time, step_size)
         steps = self._steps[self.flow.is_ahead]
         for substage, step in enumerate(steps):
             if forcing and is_staged:
@@ -427,8 +403,8 @@ class SpectralSimulation(Simulation):
         if forcing:
             forcing.after(self.step, step_size)
             self._warnings += forcing.new_warnings()
-        if self._bodies is not None:
-            self._warnings += self._bodies.new_warnings()
+        if self.bodies is not None:
+            self._warnings += self.bodies.new_warnings()
         self.flow.is_ahead = self.flow.goes_ahead
         self._measured_at = self.time
         self.step += 1
@@ -469,15 +445,15 @@ class SpectralSimulation(Simulation):
             self.flow.restate(problem)
         else:
             self._replace_step(problem)
-        if self._bodies is not None:
-            self._bodies.restate(self.case.forcing)
+        if self.bodies is not None:
+            self.bodies.restate(self.case.forcing)
         self.problem, self._linear, self._fields = problem, linear, now.fields
         self._forces, self._sources = now.forces, now.sources
         set_coefficients(self.flow)
-        self._warnings += warnings + self._forecast() + self._force()
-        if self._forcing:
-            self._forcing.begin(self.step, None, None)
-            self._forcing.go_on(kept or {"drawn": {}})
+        self._warnings += warnings + self._results.forecast() + self._force()
+        if self.forcing:
+            self.forcing.begin(self.step, None, None)
+            self.forcing.go_on(kept or {"drawn": {}})
 
     def _replace_step(self, problem: SpectralProblem) -> None:
         """Record the step of equations with other terms; the state is kept. Collective."""
@@ -496,7 +472,7 @@ class SpectralSimulation(Simulation):
         if self._particles is not None:
             transport = self.placement.transport_of_all(self._transport)
             self._particles.attach(self.flow, transport)
-        self._bodies = self._made_bodies()
+        self.bodies = self._made_bodies()
         self._record()
 
     # -- fields, between steps ---------------------------------------------------------------
@@ -562,7 +538,7 @@ class SpectralSimulation(Simulation):
 
     def recall(self, diagnostics: Mapping[str, float]) -> None:
         """Take over the last diagnostics of the same run, for the budget of the next ones."""
-        self._budget.recall(diagnostics)
+        self._results.recall(diagnostics)
 
     def copy_state(self, other: SpectralSimulation) -> None:
         """Copy the time and state of another simulation of the same case, and its next step."""
@@ -574,16 +550,16 @@ class SpectralSimulation(Simulation):
         self._recall_all(other._remembered())
         if self._particles is not None and other._particles is not None:
             self._restore_particles(other._particles.kept())
-        if self._bodies is not None and other._bodies is not None:
-            self._bodies.restore(other._bodies.kept())
+        if self.bodies is not None and other.bodies is not None:
+            self.bodies.restore(other.bodies.kept())
 
     def kept(self) -> dict[str, Any]:
         """Return the state, and what the next steps follow from."""
         kept = {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
         if self._particles is not None:
             kept["particles"] = self._particles.kept()
-        if self._bodies is not None:
-            kept["bodies"] = self._bodies.kept()
+        if self.bodies is not None:
+            kept["bodies"] = self.bodies.kept()
         return kept
 
     def restore(self, kept: Mapping[str, Any]) -> None:
@@ -594,8 +570,8 @@ class SpectralSimulation(Simulation):
         self._recall_all(kept["remembered"])
         if self._particles is not None:
             self._restore_particles(kept["particles"])
-        if self._bodies is not None:
-            self._bodies.restore(kept["bodies"])
+        if self.bodies is not None:
+            self.bodies.restore(kept["bodies"])
 
     def _restore_particles(self, kept: Sequence[Any]) -> None:
         if self.particles.restore(kept):
@@ -631,11 +607,13 @@ class SpectralSimulation(Simulation):
 
     def _remembered(self) -> dict[str, Any]:
         """Return what steps and diagnostics have found out that the next ones follow from."""
-        return {name: copy.copy(getattr(self, name)) for name in _REMEMBERED}
+        own = {name: copy.copy(getattr(self, name)) for name in _REMEMBERED}
+        return {**own, "_results": self._results.kept()}
 
     def _recall_all(self, remembered: Mapping[str, Any]) -> None:
-        for name, value in remembered.items():
-            setattr(self, name, value)
+        for name in _REMEMBERED:
+            setattr(self, name, remembered[name])
+        self._results.restore(remembered["_results"])
 
     def _note_fields(self) -> None:
         """Note that fields have been set: of a start, with which particles begin. Collective."""
@@ -648,300 +626,67 @@ class SpectralSimulation(Simulation):
         super().note_change()
         self._is_measured = False
         # The earlier energy says nothing about what follows, nor does what the force has done.
-        self._budget = self._new_budget()
-        if self._forcing:
-            self._forcing.forget_work()
+        self._results.forget_energies()
+        if self.forcing:
+            self.forcing.forget_work()
         if self._particles is not None:
             self._particles.forget_steps()
-        if self._bodies is not None:
-            self._bodies.forget()
+        if self.bodies is not None:
+            self.bodies.forget()
 
     @property
     def _force_state(self) -> dict[str, Any] | None:
-        return self._forcing.kept() if self._forcing else None
+        return self.forcing.kept() if self.forcing else None
 
     @_force_state.setter
     def _force_state(self, kept: dict[str, Any] | None) -> None:
-        if self._forcing and kept is not None:
-            self._forcing.restore(kept)
-
-    def _new_budget(self) -> EnergyBudget:
-        return EnergyBudget(
-            self._fields,
-            self.problem.model,
-            self._viscosity_of_motion,
-            self.flow.wavenumbers.largest,
-            self.problem.has_driving,
-            bool(self._flat_axis),
-        )
+        if self.forcing and kept is not None:
+            self.forcing.restore(kept)
 
     # -- results -----------------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `labels_of`."""
-        unknowns = len(self.problem.model.unknowns)
-        squares = sum_over_ranks(self.comm, component_sums(self.flow))[:, :unknowns]
-        state, flat = self.flow.read_state(), self._flat_axis
-        vectors = {
-            field.name: self._vector_sums(state[field.first : field.first + 3])
-            for field in self._fields
-            if field.is_vector
-        }
-        means, motion = self._means(), None
-        if (velocity := self._velocity) is not None:
-            motion = vectors[velocity.name]
-            if flat:
-                own = state[velocity.first : velocity.first + 3]
-                motion = self._vector_sums(own, AXES.index(flat))
-        elif flat and (carried := self._plane_vectors.get("velocity")) is not None:
-            own = carried.stored_modes(slice(3))
-            motion = self._vector_sums(own, AXES.index(flat))
-        powers, of_bodies = self._powers(squares), None
-        columns: dict[str, float] = {}
-        if self._bodies is not None:
-            columns, of_bodies, held = self._bodies.measured()
-            if powers is not None and velocity is not None:
-                powers = {**powers, velocity.name: powers.get(velocity.name, 0.0) + held}
-        found = self._budget.update(self.time, squares, vectors, means, powers, motion, of_bodies)
-        if self._bodies is not None:
-            for name in self._bodies.fields():
-                found.pop(f"{name}_residual", None)
-        names = (*LARGE, *SMALL[bool(self._flat_axis)])
-        self._scales = {name: found[name] for name in names if name in found}
-        self._note_resolution(found.get("kmax_eta", 0.0))
-        if self.problem.wire is not None:
-            found["wire_error"] = self._wire_error()
-        return found | columns | means
+        return self._results.diagnostics()
 
-    @property
-    def _velocity(self) -> FieldParts | None:
-        """The vector whose scales are those of turbulence, if there is one."""
-        vectors = [field for field in self._fields if field.is_vector]
-        if not vectors or (vectors[0].name != "velocity" and self.problem.viscosity is None):
-            return None
-        return vectors[0]
+    def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return the energy spectrum, which sums to the energy, and those of several fields."""
+        return self._results.spectra()
 
-    @property
-    def _viscosity_of_motion(self) -> float | None:
-        problem = self.problem
-        return problem.plane_viscosity if self._velocity is None else problem.viscosity
+    def labels(self) -> dict[str, str]:
+        """Return the long names of diagnostics and spectra."""
+        return self._results.labels()
 
-    def _vector_sums(self, vector: Array, across: int | None = None) -> VectorSums:
-        """Return the sums over the modes of a vector, or of its part in a plane. Collective."""
-        own = vector_sums(self.flow, vector, across)
-        return VectorSums(*sum_over_ranks(self.comm, own).tolist())
-
-    def _wire_error(self) -> float:
-        """Return what the data of the last step lost between ranks. Collective."""
-        self.device.synchronize()
-        error = self._transport.relative_error(self.comm) if self._transport else 0.0
-        self._largest_wire_error = max(error, self._largest_wire_error)
-        return error
-
-    def _means(self) -> dict[str, float]:
-        """Return the means over the box that the model defines. Collective."""
-        if not self.problem.model.means:
-            return {}
-        from slipstream.spectral.evaluation import mean_over_box
-
-        return {
-            name: mean_over_box(self.flow, name, self.comm) for name in self.problem.model.means
-        }
-
-    def _forecast(self) -> list[str]:
-        """Return the warning that what is injected will end in eddies that the grid has not."""
-        injection, key, viscosity = *self._injected(), self.problem.viscosity
-        if not injection or not viscosity or self._flat_axis:
-            return []
-        kmax_eta = self.flow.wavenumbers.largest * kolmogorov_length(viscosity, injection)
-        if kmax_eta >= 1:
-            return []
-        return [
-            f"{key}.injection: {injection:g} will make kmax_eta about "
-            f"{below(kmax_eta, 1)}: below 1 the smallest eddies are not resolved; {_FINER}"
-        ]
-
-    def _injected(self) -> tuple[float, str]:
-        """Return the power of forces of the first vector that is given, and the key of one."""
-        total, key, tables = 0.0, "", self.case.forcing
-        fields = forced_fields(tables, self._fields, self.problem.model)
-        vector = next((field for field in self._fields if field.is_vector), None)
-        for number, (settings, field) in enumerate(zip(tables, fields, strict=True)):
-            if settings.power is not None and field == vector:
-                total, key = total + settings.power, key_of(tables, number)
-        return total, key
-
-    @property
-    def given_injection(self) -> float | None:
-        """The power of all forces of the flow, if it is given."""
-        is_given = [settings.power is not None for settings in self.case.forcing]
-        return self._injected()[0] or None if is_given and all(is_given) else None
-
-    def _note_resolution(self, kmax_eta: float) -> None:
-        """Remember how well the smallest eddies are resolved; 0 is for none. Warn once."""
-        if 0 < kmax_eta < self._least_resolved[0]:
-            if kmax_eta < 1 <= self._least_resolved[0]:
-                self._warnings.append(
-                    f"kmax_eta is {below(kmax_eta, 1)} at t = {self.time:.4g}: below 1 the "
-                    f"smallest eddies are not resolved; {_FINER}"
-                )
-            self._least_resolved = kmax_eta, self.time
-
-    def check_resolution(self) -> None:
-        """Warn once if the smallest eddies are not resolved; no diagnostics change. Collective."""
-        if self._viscosity_of_motion:
-            budget = copy.copy(self._budget)
-            self.diagnostics()
-            self._budget = budget
+    def pictures(self) -> PictureChoice:
+        """Return what is drawn at the end."""
+        return self._results.pictures()
 
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
-        return {"kmax_eta": Fact(self._scales.get("kmax_eta", 0.0))}
+        return self._results.indicators()
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the last scales, the Courant number of fixed steps, and unresolved eddies."""
-        found = {}
-        for name, title in _SHOWN_SCALES.items():
-            if self._scales.get(name):
-                found[title] = Fact(self._scales[name], "", **self._scales)
+        found = self._results.findings()
         if self.courant is not None:
             most, time = self._largest_courant
             limit, method = cfl.stable_courant(self.problem), self.problem.method.name
             found["largest Courant number"] = Fact(most, time=time, limit=limit, method=method)
-        if self.problem.wire is not None:
-            found["largest wire error"] = Fact(self._largest_wire_error, wire=self.problem.wire)
-        least, time = self._least_resolved
-        if least < 1:
-            found["least kmax_eta"] = Fact(least, time=time)
         return found
 
-    def _powers(self, squares: np.ndarray) -> dict[str, float] | None:
-        """Return the powers of forces by field, "" for the model's own; None without any.
-
-        What linear forces do is taken from what `squares` has of linear terms.
-        """
-        if not self._is_forced:
-            return None
-        uniform, tables = self.problem.uniform, self.case.forcing
-        fields = forced_fields(tables, self._fields, self.problem.model)
-        powers = dict.fromkeys(("", *(field.name for field in fields)), 0.0)
-        found: dict[int | None, float] = {}
-        if self._forcing:
-            self._forcing.measure(self.time)
-            found |= self._forcing.powers
-        if self.problem.written is not None:
-            found |= powers_of_linear_forces(tables, self.flow, fields, squares, self.comm)
-        for number, power in found.items():
-            powers["" if number is None else fields[number].name] += power
-        if any(uniform):
-            modes = self.flow.modes_of(self.flow.read_state())
-            powers[""] += float(np.dot(uniform, box_means(self.flow, modes, self.comm)))
-        return powers
+    def check_resolution(self) -> None:
+        """Warn once if the smallest eddies are not resolved; no diagnostics change. Collective."""
+        self._results.check_resolution()
 
     @property
-    def _is_forced(self) -> bool:
-        """Whether anything drives the flow, if only with an amplitude of 0."""
-        forced = bool(self.problem.forced) or any(self.problem.uniform)
-        return bool(self.case.forcing) or forced
+    def given_injection(self) -> float | None:
+        """The power of all forces of the flow, if it is given."""
+        return self._results.given_injection
 
-    def labels(self) -> dict[str, str]:
-        """Return the long names of diagnostics and spectra."""
-        means = {name: f"mean of {name}" for name in self.problem.model.means}
-        pairs = {
-            name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
-            for name, (first, second, _) in self._pairs.items()
-        }
-        model, problem = self.problem.model, self.problem
-        driven = self._is_forced, problem.has_driving
-        found = means | labels_of(self._fields, model, *driven, bool(self._flat_axis)) | pairs
-        return found if self._bodies is None else found | self._bodies.labels()
-
-    def pictures(self) -> PictureChoice:
-        """Return what is drawn at the end."""
-        model = self.problem.model
-        densities = [f"{name}_density" for name, _ in model.complexes]
-        means = list(model.means)
-        cutoff = Wavenumbers(self.problem.geometry, self.problem.lengths).largest
-        pairs, carried = list(self._pairs), list(model.plane_vectors)
-        drawn = self._fields, densities, means, pairs, carried
-        return pictures_of(*drawn, self._flat_axis, cutoff, model.passive)
-
-    @property
-    def _flat_axis(self) -> str:
-        """The axis that a flow in a plane does not depend on, or nothing."""
-        flat = [axis for axis, n in zip(AXES, self.case.grid.points_xyz, strict=True) if n == 1]
-        return flat[0] if len(flat) == 1 else ""
-
-    def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy, and those of several fields.
-
-        Also those of the vectors that follow from scalars in a plane.
-        """
-        ranges = {"energy_spectrum": (0, self.problem.model.active)}
-        if len(self._fields) > 1:
-            for field in self._fields:
-                ranges[f"{field.name}_spectrum"] = field.first, field.size
-        waves = self.flow.wavenumbers
-        shells = waves.unit * np.arange(waves.shell_count)
-        energies = {
-            name: (shells, energy_spectrum(self.flow, *components, self.comm))
-            for name, components in ranges.items()
-        }
-        energies |= {
-            f"{name}_spectrum": (shells, vector.spectrum(self.comm))
-            for name, vector in self._plane_vectors.items()
-        }
-        return energies | {
-            name: (shells, first.cospectrum(second, self.comm, self.time))
-            for name, (first, second) in self._cospectra.items()
-        }
-
-    @cached_property
-    def _plane_vectors(self) -> dict[str, Evaluation]:
-        """The vectors that follow from scalars in a plane, by name."""
-        if not self.problem.model.plane_vectors:
-            return {}
-        from slipstream.spectral.evaluation import Evaluation
-
-        return {name: Evaluation(self.flow, name) for name in self.problem.model.plane_vectors}
-
-    @cached_property
-    def _cospectra(self) -> dict[str, tuple[Evaluation, Evaluation]]:
-        """The pairs of which co-spectra are asked for, by name."""
-        if not self._pairs:
-            return {}
-        from slipstream.spectral.evaluation import Evaluation
-
-        return {
-            name: (Evaluation(self.flow, first, key), Evaluation(self.flow, second, key))
-            for name, (first, second, key) in self._pairs.items()
-        }
-
-    @property
-    def _pairs(self) -> dict[str, tuple[str, str, str]]:
-        pairs = enumerate(self.case.output.cospectra, 1)
-        return {
-            f"{plain_name(first)}_{plain_name(second)}_cospectrum": (
-                first,
-                second,
-                f"output.cospectra[{number}]",
-            )
-            for number, (first, second) in pairs
-        }
-
-    def _check_cospectra(self) -> None:
-        """Refuse co-spectra of what there is not, or of two that are no pair."""
-        if not self._pairs:
-            return
-        from slipstream.spectral.expressions import quantity_of
-
-        for first, second, key in self._pairs.values():
-            kinds = [quantity_of(one, self.problem, key).kind for one in (first, second)]
-            if kinds[0] != kinds[1]:
-                raise InputError(
-                    f"{key}: {first!r} is {kinds[0]}, {second!r} is {kinds[1]}; accepted: two of a"
-                    " kind"
-                )
+    def wire_error(self) -> float:
+        """Return what the data of the last step lost between ranks. Collective."""
+        self.device.synchronize()
+        return self._transport.relative_error(self.comm) if self._transport else 0.0
 
     def statistics(self, kind: str) -> Iterator[Field]:
         """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
@@ -957,7 +702,7 @@ class SpectralSimulation(Simulation):
         these curls across the plane, with its sign.
         """
         unknowns, state = self.problem.model.unknowns, self.flow.state
-        points = self._each_points(state[: len(unknowns)])
+        points, flat = self._each_points(state[: len(unknowns)]), self._results.flat_axis
         for value in unknowns:
             along = "" if value.component is None else f" along {AXES[value.component]}"
             # No name, and no zip, keeps the values while the next are made.
@@ -969,10 +714,10 @@ class SpectralSimulation(Simulation):
         for name, field in drawn_curls(self._fields).items():
             text = name.replace("_", " ")
             curl = vorticity(self.flow, field.first)
-            if self._flat_axis:
-                axis = AXES.index(self._flat_axis)
+            if flat:
+                axis = AXES.index(flat)
                 across = self._points_of(curl[axis : axis + 1])[0]
-                yield self._field(f"{name}_{self._flat_axis}", across, f"{text} across the plane")
+                yield self._field(f"{name}_{flat}", across, f"{text} across the plane")
                 del across
                 curl = vorticity(self.flow, field.first)  # whose memory has served others since
             magnitude = sum_of_squares(self.flow, curl)
@@ -1016,8 +761,8 @@ class SpectralSimulation(Simulation):
             )
         if self._particles is not None:
             yield from self._particles.checkpoint()
-        if self._forcing:
-            yield from self._forcing.fields()
+        if self.forcing:
+            yield from self.forcing.fields()
 
     def _digest_sum(self) -> np.ndarray:
         geometry, flow = self.problem.geometry, self.flow

@@ -151,8 +151,8 @@ def test_the_mean_flow_is_kept_and_its_power_counts(device):
 
 def test_a_scalar_takes_the_value_of_the_body(device):
     body = {"shape": "sphere", "radius": 1.5, "values": {"scalar": 2.0}, "eta": 1e-4}
-    sim = made(device, body, scalars=[{"name": "scalar", "diffusivity": 0.1}])
-    name = "scalar"
+    dye, name = {"name": "dye", "mean_gradient": [1, 0, 0]}, "scalar"
+    sim = made(device, body, scalars=[dye, {"name": name, "diffusivity": 0.1}])
     sim.step(2)
     before = float(sim.fields[name][...].mean())
     sim.step()
@@ -161,6 +161,8 @@ def test_a_scalar_takes_the_value_of_the_body(device):
     gained = (float(values.mean()) - before) / STEP * BOX**3
     assert abs(gained + row[f"body_{name}_loss"]) < 1e-9 and gained > 1
     assert abs(float(values[N // 2, N // 2, N // 2]) - 2) < 0.1
+    # What bodies add is not in the budgets of single fields.
+    assert "dye_residual" in row and "scalar_residual" not in row
 
 
 def test_flow_between_walls_is_that_of_poiseuille(device):
@@ -215,11 +217,25 @@ def test_steps_longer_than_eta_are_warned_of(device):
         made(device, {"shape": "sphere", "radius": 1.0, "eta": 1e-3}).step()
 
 
+def test_bodies_without_effect_are_named(device, tmp_path):
+    with pytest.warns(
+        RuntimeWarning, match=r"bodies: 0\.02 across, it is smaller than the spacing"
+    ):
+        made(device, {"shape": "sphere", "radius": 0.01, "width": 0.5}).step()
+    np.save(tmp_path / "pores.npy", np.zeros((N, N, N), np.uint8))
+    image = {"shape": "image", "path": str(tmp_path / "pores.npy")}
+    for table, text in ((image, "no voxel but 0"), (image | {"solid": 7}, "with the value 7")):
+        with pytest.raises(InputError, match=text):
+            made(device, table).step()
+
+
 @pytest.mark.parametrize(
     ("table", "text"),
     [
         ({"shape": "sphere"}, "'radius' is missing"),
         ({"shape": "sphere", "radius": 1.0, "size": [1, 1, 1]}, "'size' does not belong"),
+        ({"shape": "sphere", "radius": 3.2}, r"bodies\.radius: 3\.2; accepted: at most 3\.1"),
+        ({"shape": "cylinder", "radius": 1, "length": 7}, r"bodies\.length: 7; accepted"),
         ({"shape": "ball"}, "sphere"),
         ({"shape": "cylinder", "radius": 1.0, "rotation": [1.0, 0, 0]}, "through the whole box"),
         ({"shape": "sphere", "radius": 1.0, "values": {"heat": 1.0}}, "no scalar of the model"),
@@ -234,6 +250,14 @@ def test_what_cannot_be_computed_is_refused(device, table, text):
 def test_an_ideal_fluid_needs_eta(device):
     with pytest.raises(InputError, match=r"bodies\.eta"):
         made(device, {"shape": "sphere", "radius": 1.0}, viscosity=0.0)
+
+
+def test_eta_is_needed_only_for_what_a_body_sets(device):
+    body = {"shape": "sphere", "radius": 1.0, "values": {"scalar": 2.0}}
+    dye, scalar = {"name": "dye"}, {"name": "scalar", "diffusivity": 0.1}
+    made(device, body, scalars=[dye, scalar])
+    with pytest.raises(InputError, match=r"bodies\.eta: .* diffusivity of dye"):
+        made(device, body | {"values": {"dye": 2.0}}, scalars=[dye, scalar])
 
 
 def test_a_mean_flow_needs_bodies(device):

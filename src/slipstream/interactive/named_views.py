@@ -1,0 +1,52 @@
+"""Views of what a flow or a run has several of, by name."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, TypeVar
+
+from slipstream.errors import InputError
+from slipstream.known_attributes import KnownAttributes
+from slipstream.printable_text import one_line, shown
+
+View = TypeVar("View")
+
+
+class NamedViews(Mapping[str, View], KnownAttributes):
+    """Views by name; which names there are is asked each time."""
+
+    _kind: ClassVar[str]  # what they are
+    _absent: ClassVar[str] = "is no"
+
+    @abstractmethod
+    def _names(self) -> Sequence[str]:
+        """Return the names that there are."""
+
+    @abstractmethod
+    def _view(self, name: str) -> View:
+        """Return what there is by a name."""
+
+    def _where(self) -> str:
+        """Return what messages begin with."""
+        return self._kind
+
+    def __getitem__(self, name: str) -> View:
+        if name not in self:
+            there_are = ", ".join(map(one_line, self._names())) or "none"
+            raise InputError(
+                f"{self._where()}: there {self._absent} {shown(name)}; there are: {there_are}"
+            )
+        return self._view(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __repr__(self) -> str:
+        return f"<{self._kind}: {', '.join(map(one_line, self._names())) or 'none'}>"
