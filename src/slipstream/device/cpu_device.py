@@ -226,12 +226,12 @@ _THREADS = kernels.source("openmp_threads.hpp", {})
 class HostKernel(Kernel):
     """A function of a compiled shared library; the interpreter lock is released while it runs."""
 
-    def __init__(self, text: str, name: str) -> None:
-        self._text, self._name = text, name
+    def __init__(self, text: str, name: str, fast: bool = True) -> None:
+        self._text, self._name, self._fast = text, name, fast
 
     @functools.cached_property
     def _function(self) -> Any:
-        function = getattr(_load(self._text), self._name)
+        function = getattr(_load(self._text, self._fast), self._name)
         function.restype = None
         return function
 
@@ -354,7 +354,15 @@ class HostDevice(Device):
         return HostKernel(_THREADS, "set_threads").bind(RowLaunch(1, 1), threads)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
-        return HostKernel(kernels.source(header, constants), name)
+        # Only tests run the kernels of GPUs, which are for blocks of threads, on a CPU.
+        fast = not (self._tiled and "THREADS" in constants)
+        return HostKernel(kernels.source(header, constants), name, fast)
+
+    def kernel_variants(
+        self, header: str, name: str, variants: Sequence[dict[str, Any]]
+    ) -> list[Kernel]:
+        text = kernels.source_of_variants(header, name, variants)
+        return [HostKernel(text, f"{name}_{number}") for number in range(len(variants))]
 
     def copy(self, target: Any, source: Any) -> Operation:
         return lambda stream: np.copyto(target, source)
@@ -419,8 +427,8 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 @functools.cache
-def _load(text: str) -> ctypes.CDLL:
-    return ctypes.CDLL(str(compile_library(text)))
+def _load(text: str, fast: bool = True) -> ctypes.CDLL:
+    return ctypes.CDLL(str(compile_library(text, fast)))
 
 
 def _keep_to_one_thread() -> None:

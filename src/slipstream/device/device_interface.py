@@ -239,6 +239,12 @@ class Device(ABC):
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         """Compile (or load from the cache) kernel `name` of `header` with these constants."""
 
+    def kernel_variants(
+        self, header: str, name: str, variants: Sequence[dict[str, Any]]
+    ) -> list[Kernel]:
+        """Return a kernel with each of some sets of constants; all of them will be needed."""
+        return [self.kernel(header, name, **constants) for constants in variants]
+
     def load_kernels(self) -> None:
         """Wait until all kernels that have been bound are compiled, and load them."""
         return

@@ -9,6 +9,7 @@ state.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -176,14 +177,14 @@ class Lowered:
         """Whether what goes to physical space is the state as it is."""
         return self.inputs == self.components
 
-    @property
+    @functools.cached_property
     def degree(self) -> float:
         """Largest number of fields in a product; infinity where one is no polynomial."""
         if not all(product.is_polynomial(*self.symbols) for product in self.products):
             return math.inf
         return max(sympy.Poly(one, *self.symbols).total_degree() for one in self.products)
 
-    @property
+    @functools.cached_property
     def damping(self) -> list[list[sympy.Expr]]:
         """By component, the rates at which linear terms damp it; those that are negative drive it.
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+from collections.abc import Sequence
 from importlib import resources
 
 # An include names a header, or a constant whose value is the quoted name of one.
 _INCLUDE = re.compile(r'^\s*#include\s+(?:"([^"]+)"|([A-Z_]+))\s*$')
+
+_SYSTEM_INCLUDE = re.compile(r"^\s*(#include\s+<[^>]+>)", re.M)
 
 # What a kernel begins with.
 _KERNEL = re.compile(r"^KERNEL\b", re.M)
@@ -43,6 +46,25 @@ def source(header: str, constants: dict[str, object]) -> str:
     those of `header` itself are compiled: headers are included for their functions.
     """
     return _source(header, tuple(sorted(constants.items())))
+
+
+def source_of_variants(header: str, name: str, variants: Sequence[dict[str, object]]) -> str:
+    """Return the text of a kernel with each of some sets of constants: number i is `name`_i.
+
+    For CPUs, whose compilers take half as long for a few kernels at once as one by one.
+    """
+    return _variants(header, name, tuple(tuple(sorted(one.items())) for one in variants))
+
+
+@functools.cache
+def _variants(header: str, name: str, variants: tuple[tuple[tuple[str, object], ...], ...]) -> str:
+    texts = [_source(header, constants) for constants in variants]
+    # The system's headers, which are embedded once, do not belong in a namespace.
+    lines = sorted({line for text in texts for line in _SYSTEM_INCLUDE.findall(text)})
+    for number, (text, constants) in enumerate(zip(texts, variants, strict=True)):
+        lines += [f"#define {name} {name}_{number}", f"namespace variant_{number} {{", text, "}"]
+        lines += [f"#undef {one}" for one in (name, *(constant for constant, _ in constants))]
+    return "\n".join(lines) + "\n"
 
 
 @functools.cache

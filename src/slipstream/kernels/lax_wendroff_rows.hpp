@@ -92,8 +92,9 @@ INLINE void advect(const Plane& plane, Index y, Index r, Index columns, const Re
 
 template <int ROWS>
 INLINE void advect_any(const Plane& plane, Index y, Index r, Index columns, const Real* w) {
+  // Rows this short are one by one: each kind of group takes its time to compile.
   if (columns < lanes_of<Vector>)
-    advect<Real, ROWS>(plane, y, r, columns, w);
+    for (int i = 0; i < ROWS; ++i) advect<Real, 1>(plane, y, r + i, columns, w);
   else
     advect<Vector, ROWS>(plane, y, r, columns, w);
 }

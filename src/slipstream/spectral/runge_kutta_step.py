@@ -404,7 +404,6 @@ class SpectralStep:
         """Return the function that makes a substage's update of a range of ky."""
         problem, method = self.problem, self.problem.method
         last, weight = substage + 1 == method.substages, method.weights[substage]
-        kernel_constants = self._constants_of(substage)
         read, written = problem.accesses(substage)
         lasting = problem.lasting
         feed = 0.0 if last else method.feeds[substage]
@@ -430,10 +429,7 @@ class SpectralStep:
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
             # The same distance in all parts of a tile but its decay.
             field = next(part for name, part in parts.items() if name != "decay")
-            kernel = self.model_kernel(
-                "runge_kutta_substage.hpp", "advance_substage", tile.device, **kernel_constants
-            )
-            operation = kernel.bind(
+            operation = self._substage_kernels(tile.device)[substage].bind(
                 RowLaunch(nz * (tile.high - tile.low), tile.kx_among(all_x)[1]),
                 products,
                 *(parts.get(name, some) for name in names),
@@ -465,6 +461,13 @@ class SpectralStep:
             return TileUpdate(operation, reads, writes, kept, moves)
 
         return update
+
+    def _substage_kernels(self, device: Device) -> list[Kernel]:
+        """Return the kernels of all substages."""
+        common = {"REAL": self.real, "MODEL_HEADER": self._model_header}
+        every = range(self.problem.method.substages)
+        variants = [common | self._constants_of(substage) for substage in every]
+        return device.kernel_variants("runge_kutta_substage.hpp", "advance_substage", variants)
 
     def mode_layout(self, tile: ColumnTile, field: Array) -> tuple[int, ...]:
         """Return the sizes, strides and places by which kernels find the modes of a tile."""

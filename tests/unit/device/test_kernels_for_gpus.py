@@ -23,7 +23,7 @@ from slipstream import kernels
 from slipstream.advection import Advection
 from slipstream.case.body_tables import Body
 from slipstream.case.particle_tables import ParticleSet
-from slipstream.device import HostDevice, Kernel, gpu_fft_launch
+from slipstream.device import Device, HostDevice, Kernel, gpu_fft_launch
 from slipstream.device.copy_bandwidth import large_copy
 from slipstream.device.lane_programs import HostCall
 from slipstream.device.nvrtc_compiler import CompilationError
@@ -95,6 +95,8 @@ class NoKernel(Kernel):
 
 class NotingDevice(HostDevice):
     """Notes (header, name, constants) of the kernels that it is asked for."""
+
+    kernel_variants = Device.kernel_variants  # one by one, as on GPUs
 
     def __init__(self, tiled):
         super().__init__(tiled)

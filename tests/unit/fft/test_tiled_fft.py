@@ -1,7 +1,6 @@
 """The tiled transforms against numpy.fft, on the CPU build of their kernels."""
 
 import math
-import unittest.mock
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from products import NAVIER_STOKES
-from slipstream.device import HostDevice, gpu_fft_launch, host_compiler
+from slipstream.device import HostDevice, gpu_fft_launch
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.slab_layout import NOT_KEPT
 
@@ -23,16 +22,7 @@ CASES = sorted({*CASES, (128, "float64"), (512, "float32"), (1024, "float64")})
 PRODUCT_CASES = [one for one in CASES if one[0] in (1, 2, 3, 8, 13, 30, 64, 128, 384, 1024)]
 POISON = 777.0
 PRODUCT = NAVIER_STOKES
-DEVICE = HostDevice()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_quickly():
-    """Nobody waits for these kernels on a CPU: compilers need not make them fast."""
-    flags = tuple("-O0" if flag == "-O3" else flag for flag in host_compiler.FLAGS)
-    assert flags != host_compiler.FLAGS
-    with unittest.mock.patch.object(host_compiler, "FLAGS", flags):
-        yield
+DEVICE = HostDevice(tiled=True)
 
 
 def compiled(tile):
