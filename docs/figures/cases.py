@@ -27,6 +27,7 @@ CASES = (
     "orszag-tang",
     "orszag-tang-flux",
     "quantum-vortices",
+    "relaxed-vortices",
     "decaying-2d",
     "lamb-dipole",
     "cylinder",
@@ -36,6 +37,9 @@ CASES = (
     "inertia-gravity",
     "lans-alpha",
     "leray-alpha",
+    "large-eddies",
+    "hall",
+    "isothermal",
     "solitons",
 )
 
@@ -73,6 +77,30 @@ def draw_solitons(target: Path) -> None:
     keep(target, target)
 
 
+def draw_relaxed(target: Path) -> None:
+    """Run the case, and draw the density in a plane before and after, and the free energy."""
+    sim = ss.load(ROOT / "cases" / "relaxed-vortices.toml")
+    figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
+    times, energies = [], []
+    for panel, end in zip(axes, (0, 4), strict=False):
+        while sim.time < end - 1e-9:
+            times.append(sim.time)
+            energies.append(sim.diagnostics["free_energy"])
+            sim.run(steps=10)
+        density = np.array(sim.evaluate("psi_density"))[0]
+        image = panel.imshow(density, origin="lower", extent=(0, 2, 0, 2), vmin=0, vmax=1.2)
+        panel.set(xlabel=r"$x/\pi$", ylabel=r"$y/\pi$", title=f"$z = 0$, $t$ = {sim.time:.0f}")
+    figure.colorbar(image, ax=axes[1], label="density")
+    axes[2].plot(times, energies)
+    axes[2].set(xlabel="time $t$", ylabel="free energy", ylim=(0, None))
+    figure.savefig(target)
+    keep(target, target)
+
+
+# Cases whose summary does not show what they are about.
+DRAWN = {"solitons": draw_solitons, "relaxed-vortices": draw_relaxed}
+
+
 def keep(picture: Path, target: Path) -> None:
     """Write a picture 1200 dots wide, half again as wide as the site shows it."""
     image = Image.open(picture).convert("RGB")
@@ -84,7 +112,7 @@ if __name__ == "__main__":
     images, *chosen = sys.argv[1:]
     for name in chosen or CASES:
         target = Path(images) / f"{name}.png"
-        if name == "solitons":
-            draw_solitons(target)
+        if name in DRAWN:
+            DRAWN[name](target)
         else:
             draw(name, target)

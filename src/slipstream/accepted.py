@@ -114,14 +114,17 @@ TUNES: Names = {
 MODELS: Names = {
     "hd": "incompressible Navier-Stokes equations",
     "boussinesq": "incompressible flow with buoyancy",
-    "mhd": "incompressible magnetohydrodynamics",
+    "mhd": "incompressible magnetohydrodynamics, on demand with the Hall term",
     "gpe": "Gross-Pitaevskii equation of a quantum fluid",
+    "argle": "real Ginzburg-Landau equation that relaxes states of gpe to a flow",
     "hd2d": "two-dimensional Navier-Stokes equations by vorticity, drag, beta plane",
     "mhd2d": "two-dimensional magnetohydrodynamics by vorticity and flux function",
     "sqg": "surface quasi-geostrophic flow",
     "chm": "Charney-Hasegawa-Mima equation",
     "lans-alpha": "Lagrangian-averaged Navier-Stokes equations",
     "leray-alpha": "Leray's regularised Navier-Stokes equations",
+    "smagorinsky": "large-eddy simulation with the eddy viscosity of Smagorinsky",
+    "isothermal": "compressible flow at one temperature",
 }
 INTEGRATORS: Names = {
     "rk2": "midpoint rule",
@@ -159,6 +162,8 @@ INITIAL_FLOWS: Names = {
     "lamb-dipole": 'of "hd2d" and "mhd2d": a pair of vortices that moves along x',
     "quantum-taylor-green": 'of "gpe": vortex lines, arranged as in the Taylor-Green flow',
     "solitons": 'of "gpe": two dark solitons',
+    "vortex-ring": 'of "gpe" and "argle": a vortex ring in the middle of the box, along z',
+    "trefoil": 'of "gpe" and "argle": a vortex line tied to a trefoil knot',
     "wave": "a plane wave of the model's linear part",
     "file": "fields from an earlier run, or from a file of yours",
     "formula": "formulas of x, y and z",

@@ -21,6 +21,7 @@ FLOWS = {
     "orszag-tang-3d": (*MHD, "grid.points=[10, 12, 7]"),
     "lamb-dipole": ("equation.model=hd2d", "grid.points=[20, 18, 1]", "initial.radius=2.0"),
     "quantum-taylor-green": (*GPE, "initial.amplitude=2.0"),
+    "trefoil": (*GPE, "initial.radius=1.2", "grid.points=[10, 12, 7]"),
     "solitons": (*GPE, "initial.speed=-0.3"),
     "wave": (*MHD, "initial.wavevector=[1, -2, 1]", "initial.branch=3", "grid.points=[10, 12, 5]"),
     "wave of gpe": (*GPE, "initial.wavevector=[1, -2, 0]", "initial.branch=1"),
@@ -29,7 +30,8 @@ FLOWS = {
 
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [(name, "float64") for name in FLOWS] + [("wave", "float32"), ("solitons", "float32")],
+    [(name, "float64") for name in FLOWS]
+    + [(name, "float32") for name in ("wave", "solitons", "trefoil")],
 )
 def test_state_does_not_depend_on_the_number_of_ranks(comm, device, name, precision):
     settings = (

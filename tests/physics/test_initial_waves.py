@@ -21,6 +21,9 @@ STRATIFIED = (
 )
 STRATIFIED_ROTATING = (STRATIFIED[0].replace("frequency = 2.0", "frequency = 2.0, rotation = 0.6"),)
 MAGNETIC = ("equation={ model = 'mhd', viscosity = 0.0, resistivity = 0.0, mean_field = 1.7 }",)
+HALL = (MAGNETIC[0].replace("mean_field = 1.7", "mean_field = 1.7, ion_inertial_length = 0.4"),)
+# Of the wavevector (1, 2, 2) and the same field: 3.4 (sqrt(1 + (0.4 * 3 / 2)^2) +- 0.4 * 3 / 2).
+WHISTLER, CYCLOTRON = (3.4 * (math.sqrt(1.36) + sign * 0.6) for sign in (1, -1))
 WAVES = {
     # Model, wavevector, and the frequencies from the highest down.
     "inertial": (ROTATING, (1, 2, 2), [2.0, -2.0]),
@@ -32,6 +35,7 @@ WAVES = {
         [math.sqrt(4 * 5 + 1.44 * 4) / 3, -math.sqrt(4 * 5 + 1.44 * 4) / 3],
     ),
     "alfven": (MAGNETIC, (1, 1, 2), [3.4, 3.4, -3.4, -3.4]),
+    "whistler": (HALL, (1, 2, 2), [WHISTLER, CYCLOTRON, -CYCLOTRON, -WHISTLER]),
 }
 
 

@@ -71,6 +71,7 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "orszag-tang": ShippedCase("sheets of current in a plane of magnetised fluid", "1 min"),
     "orszag-tang-flux": ShippedCase("the same by vorticity and flux function", "30 s"),
     "quantum-vortices": ShippedCase("vortex lines of a superfluid that reconnect", "30 s"),
+    "relaxed-vortices": ShippedCase("vortex lines of a superfluid, relaxed to one flow", "20 s"),
     "decaying-2d": ShippedCase("vortices of two-dimensional turbulence merge", "40 s"),
     "lamb-dipole": ShippedCase("a pair of vortices crosses the box", "10 s"),
     "cylinder": ShippedCase("steady flow past a cylinder, its drag", "30 s"),
@@ -80,6 +81,9 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "inertia-gravity": ShippedCase("turbulence with fast waves, integrated exactly", "20 s"),
     "lans-alpha": ShippedCase("Taylor-Green vortex by the alpha model, on few points", "20 s"),
     "leray-alpha": ShippedCase("Taylor-Green vortex by the Leray-alpha model", "20 s"),
+    "large-eddies": ShippedCase("Taylor-Green vortex by large-eddy simulation", "20 s"),
+    "hall": ShippedCase("sheets of current with the Hall effect", "20 s"),
+    "isothermal": ShippedCase("turbulence as fast as sound, in a plane", "20 s"),
     "sandstone": ShippedCase("flow through a synthetic sandstone, its permeability", "30 s"),
     "advection": ShippedCase(
         "a Gaussian carried once through the box, the exact solution known", "20 s"

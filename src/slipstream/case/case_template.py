@@ -87,16 +87,22 @@ _PARAMETERS = {"viscosity": 0.005, "diffusivity": 0.005, "resistivity": 0.005}
 # Of shipped models: parameters whose defaults suit no box of length 2 pi, and initial flows.
 _PARAMETERS_OF_MODELS = {
     "gpe": {"sound_speed": 2.0, "healing_length": 0.1},
+    "argle": {"sound_speed": 2.0, "healing_length": 0.1},
     "lans-alpha": {"width": 0.1},
     "leray-alpha": {"width": 0.1},
+    "smagorinsky": {"width": 0.1},
+    "isothermal": {"sound_speed": 2.0},
 }
 _FLOWS_OF_MODELS = {
     "hd": "taylor-green",
     "boussinesq": "taylor-green",
     "mhd": "orszag-tang-3d",
     "gpe": "quantum-taylor-green",
+    "argle": "quantum-taylor-green",
     "lans-alpha": "taylor-green",
     "leray-alpha": "taylor-green",
+    "smagorinsky": "taylor-green",
+    "isothermal": "taylor-green",
 }
 
 

@@ -79,6 +79,8 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "lamb-dipole": {"amplitude": 1.0, "radius": None},
     "quantum-taylor-green": {"amplitude": 1.0},
     "solitons": {"speed": 0.5},
+    "vortex-ring": {"radius": None},
+    "trefoil": {"radius": None},
     "wave": {"wavevector": ..., "amplitude": 1.0, "branch": 0},
     "file": {"path": ..., "time": None},
     "formula": {"fields": {}},
@@ -194,7 +196,8 @@ class SpectralInitial(Initial):
     )
     radius: Positive | None = Key(
         None,
-        'of "lamb-dipole": its radius (default: an eighth of the shorter side)',
+        'of "lamb-dipole", "vortex-ring" and "trefoil": its radius (default: an eighth of the'
+        " shorter side; of rings and knots a sixth of the shortest)",
         example=0.5,
     )
     coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] | None = Key(

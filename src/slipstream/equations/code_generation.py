@@ -8,6 +8,7 @@ that another viscosity compiles nothing.
 from __future__ import annotations
 
 import functools
+import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,13 @@ from slipstream.equations.lowering import Lowered
 
 # Before the parameters of the model, a product gets one over the spacing along x, y and z.
 FIRST_PARAMETER = 3
+# By the size of a speed, what its components are multiplied by: a wave that spreads at the rate
+# D k^2 counts as one of the speed D k, with the largest k that is usually kept.
+_SQUARES = " + ".join(f"parameters[{axis}] * parameters[{axis}]" for axis in range(3))
+_SCALES = {
+    3: [f"parameters[{axis}]" for axis in range(3)],
+    1: [f"{2 * math.pi / 3!r} * ({_SQUARES})"],
+}
 
 
 class _Printer(C99CodePrinter):
@@ -94,16 +102,16 @@ _print = _Printer({"math_macros": {}}).doprint
 def product_header(model: Lowered) -> str:
     """Return the header that defines ``pointwise``."""
     lines = [f"  const Real {_print(s)} = in[{i}];" for i, s in enumerate(model.symbols)]
-    lines += _parameters(
-        model, FIRST_PARAMETER, {s for p in model.products for s in p.free_symbols}
-    )
-    shared, products = sympy.cse(list(model.products), sympy.numbered_symbols("shared"))
+    count, parts = len(model.products), [part for speed in model.speeds for part in speed]
+    several = [*model.products, *parts]
+    lines += _parameters(model, FIRST_PARAMETER, {s for one in several for s in one.free_symbols})
+    shared, several = sympy.cse(several, sympy.numbered_symbols("shared"))
     lines += [f"  const Real {_print(name)} = {_print(value)};" for name, value in shared]
-    lines += [f"  out[{i}] = {_print(product)};" for i, product in enumerate(products)]
+    lines += [f"  out[{i}] = {_print(product)};" for i, product in enumerate(several[:count])]
+    scales = [scale for speed in model.speeds for scale in _SCALES[len(speed)]]
     speeds = [
-        f"fabs(double({_print(part)})) * parameters[{axis}]"
-        for speed in model.speeds
-        for axis, part in enumerate(speed)
+        f"fabs(double({_print(part)})) * {scale}"
+        for part, scale in zip(several[count:], scales, strict=True)
     ]
     return "\n".join(
         [

@@ -28,6 +28,7 @@ from slipstream.equations.fourier_forms import (
     Value,
     at_wavevector,
     differentiate,
+    expanded,
     filters_in,
     values_in,
 )
@@ -63,12 +64,14 @@ def scaled_dependencies(
 
 
 def _common_factor(entries: Sequence[sympy.Expr]) -> sympy.Expr:
-    """Return the parameters that all entries have as factors, or the first of them do."""
+    """Return the parameters that all entries, or the first of them, have as factors or divisors."""
     # Entries are of wavevectors in no special direction: what some have in common, all have.
     some = itertools.islice((entry for entry in entries if entry != 0), _TRIED)
-    above = [sympy.fraction(sympy.together(entry))[0] for entry in some]
-    common = sympy.gcd_list(above) if above else sympy.Integer(1)
-    return common.as_coeff_Mul()[1]
+    parts = [sympy.fraction(sympy.together(entry)) for entry in some]
+    if not parts:
+        return sympy.Integer(1)
+    above, below = (sympy.gcd_list(several) for several in zip(*parts, strict=True))
+    return above.as_coeff_Mul()[1] / below.as_coeff_Mul()[1]
 
 
 def _dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix] | None:
@@ -165,7 +168,7 @@ def essential_values(
     values = sorted({v for e in expressions for v in values_in(e)}, key=_order)
     rows: Rows = []
     for expression in expressions:
-        gradient = [sympy.expand(sympy.diff(expression, value)) for value in values]
+        gradient = [expanded(sympy.diff(expression, value)) for value in values]
         found: dict[sympy.Expr, list[sympy.Expr]] = {}
         for column, entry in enumerate(gradient):
             for term in sympy.Add.make_args(entry):
@@ -179,7 +182,7 @@ def essential_values(
         value: value / scale if i in chosen else sympy.Integer(0)
         for i, (value, scale) in enumerate(zip(values, scales, strict=True))
     }
-    functions = [sympy.expand(expression.subs(instead)) for expression in expressions]
+    functions = [expanded(expression.subs(instead)) for expression in expressions]
     if any(_divides_by(one, set(values)) for one in functions if any(s != 1 for s in scales)):
         return {value: value for value in values}, list(expressions)
     scaled = [scale * value for scale, value in zip(scales, values, strict=True)]

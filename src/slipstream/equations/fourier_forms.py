@@ -214,11 +214,15 @@ def parameters_in(expressions: Iterable[sympy.Expr]) -> list[sympy.Symbol]:
 
 
 def expanded(expression: sympy.Expr) -> sympy.Expr:
-    """Return a sum of products; arguments of functions stay as they are written.
+    """Return a sum of products; functions, roots and divisors stay as they are written.
 
-    Expanded, exp(-(y - a)^2) would be a product of numbers that are too large and too small.
+    Expanded, exp(-(y - a)^2) would be a product of numbers that are too large and too small,
+    (x + y)^(3/2) two terms with the same root, and x / (3 (1 + y)) not divided by 1 + y.
     """
-    functions = {call: sympy.Dummy(real=True) for call in expression.atoms(sympy.Function)}
+    powers = [one for one in expression.atoms(sympy.Pow) if one.base.is_Add]
+    kept = [one for one in powers if one.exp.is_negative or not one.exp.is_Integer]
+    kept += expression.atoms(sympy.Function)
+    functions = {one: sympy.Dummy(real=True) for one in kept}
     back = {symbol: call for call, symbol in functions.items()}
     return sympy.expand(expression.xreplace(functions), power_exp=False).xreplace(back)
 

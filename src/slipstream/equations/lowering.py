@@ -74,7 +74,8 @@ class Lowered:
     parameters : tuple of Symbol
         Symbols whose numbers are given at run time.
     speeds : tuple of tuple of Expr
-        Velocities along x, y and z that limit the time step, in terms of `symbols`.
+        What limits the time step, in terms of `symbols`: velocities along x, y and z, and single
+        rates by the square of the wavenumber.
     means : dict of str to tuple of MeanPart
         Diagnostics that the model defines, by name: sums of means over the box.
     sources : tuple of Expr
@@ -299,9 +300,10 @@ def _lowered(
             [row[c] if scales[c] == 1 else sympy.expand(row[c] / scales[c]) for c in chosen]
             for row in multipliers
         ]
-    speeds = [flat.of_form(form).at_points() for vector in _speeds(model) for form in vector.forms]
+    moving = _speeds(model)
+    speeds = [flat.of_form(form).at_points() for one in moving for form in one.forms]
     needed, expressions = fewest_transforms.essential_values(summed + speeds)
-    products, speeds = expressions[: len(summed)], expressions[len(summed) :]
+    products, parts = expressions[: len(summed)], iter(expressions[len(summed) :])
     # Every step goes to physical space and back, though a linear model does not need to.
     needed = needed or {components[0]: components[0]}
     place_of = {value: place for place, value in enumerate(components)}
@@ -328,7 +330,7 @@ def _lowered(
         constant=tuple(constant),
         decay=tuple(decay),
         parameters=tuple(parameters_in(everything)),
-        speeds=tuple(tuple(speeds[i : i + 3]) for i in range(0, len(speeds), 3)),
+        speeds=tuple(tuple(itertools.islice(parts, len(one.forms))) for one in moving),
         means=means,
         sources=tuple(sources),
         coefficients=tuple(coefficients),

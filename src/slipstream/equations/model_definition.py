@@ -35,8 +35,10 @@ class Model:
     equations : mapping of Scalar or Vector to Quantity
         ``d field / dt``.
     speeds : sequence of Quantity
-        Vectors that move something: the time step is chosen by them. By default all vector fields
-        without divergence, or all if there is none, and the vectors of a plane.
+        What the time step is chosen by: vectors that move something, and scalars D by which
+        products spread or turn a wave of wavenumber k at the rate ``D k^2``, such as an eddy
+        viscosity. By default all vector fields without divergence, or all if there is none, and
+        the vectors of a plane.
     means : mapping of str to Quantity
         Scalars whose means over the box are diagnostics, by name.
     gains : mapping of str to Scalar or Vector
@@ -82,10 +84,10 @@ class Model:
         for field, right in equations.items():
             self._check(field, right)
         for speed in self.speeds or ():
-            expect("speeds", speed, 1)
+            expect("speeds", speed, 0, 1)
             self._check_fields("speeds", speed)
             if speed.is_complex or any(positions_in(form.at_points()) for form in speed.forms):
-                raise InputError(f"speeds: {speed.text}; expected real vectors of fields alone")
+                raise InputError(f"speeds: {speed.text}; expected a real one of fields alone")
         for name, (field, vector) in self.plane_vectors.items():
             expect(f"plane vector {name}", vector, 1)
             if any(not set(form.terms) <= set(field.values) for form in vector.forms):

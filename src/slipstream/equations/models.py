@@ -43,6 +43,7 @@ from slipstream.equations.vector_calculus import (
     curl,
     div,
     dot,
+    function,
     grad,
     outer,
     x_hat,
@@ -51,6 +52,8 @@ from slipstream.equations.vector_calculus import (
 )
 from slipstream.equations.wavenumber_functions import laplacian, spectral
 from slipstream.errors import InputError, SlipstreamError
+
+_HALF = sympy.Rational(1, 2)
 
 
 def _vector(given: Any) -> Quantity:
@@ -142,8 +145,9 @@ def mhd(
     viscosity_power: Power = 1,
     rotation: Direction = 0.0,
     mean_field: Direction = 0.0,
+    ion_inertial_length: NotNegative = 0.0,
 ) -> Model:
-    """Incompressible magnetohydrodynamics, fields in units of velocity.
+    """Incompressible magnetohydrodynamics, on demand with the Hall term; fields as velocities.
 
     Parameters
     ----------
@@ -157,9 +161,13 @@ def mhd(
         Angular velocity of the frame: a number about z, or [x, y, z].
     mean_field
         Uniform magnetic field, as an Alfven velocity: a number along z, or [x, y, z].
+    ion_inertial_length
+        Length below which the field moves with the electrons, u - length curl(b): Hall effect.
     """
     u, b = Vector("velocity", solenoidal=True), Vector("magnetic", solenoidal=True)
     power, B = viscosity_power, _vector(mean_field)
+    electrons = u - ion_inertial_length * curl(b)
+    whistlers = [ion_inertial_length * abs2(b) ** _HALF] if ion_inertial_length != 0 else []
     return Model(
         {
             u: -div(outer(u, u))
@@ -167,8 +175,9 @@ def mhd(
             + cross(curl(b), B)
             + damping(u, viscosity, power)
             - _coriolis(rotation, u),
-            b: curl(cross(u, b)) + curl(cross(u, B)) + damping(b, resistivity, power),
-        }
+            b: curl(cross(electrons, b) + cross(electrons, B)) + damping(b, resistivity, power),
+        },
+        speeds=[u, b, *whistlers],
     )
 
 
@@ -193,6 +202,33 @@ def gpe(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
     return Model(
         {psi: 1j * (alpha * laplacian(psi) - beta * (density - 1) * psi)},
         means={"mass": density, "hamiltonian": energy},
+    )
+
+
+def argle(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
+    """Real Ginzburg-Landau equation with a flow (ARGLE), for initial states of `gpe` without sound.
+
+    ``d psi/dt = alpha (grad - i u / (2 alpha))^2 psi - beta (|psi|^2 - 1) psi``, with a velocity u
+    that does not change (Nore, Abid and Brachet, Phys. Fluids 9, 2644 (1997)). It lowers the mean
+    `free_energy`, until the fluid flows as u does, with vortex lines in place of its vorticity.
+
+    Parameters
+    ----------
+    sound_speed
+        Speed of sound.
+    healing_length
+        Width of the core of a vortex line.
+    """
+    psi, u = Scalar("psi", complex=True), Vector("velocity", solenoidal=True)
+    alpha = sound_speed * healing_length / sympy.sqrt(2)
+    beta = sound_speed / (sympy.sqrt(2) * healing_length)
+    density = abs2(psi)
+    slope = grad(psi) - 1j * u * psi / (2 * alpha)
+    energy = alpha * abs2(slope) + beta / 2 * (density - 1) ** 2
+    carried = -1j * div(u * psi) - abs2(u) * psi / (4 * alpha)
+    return Model(
+        {psi: alpha * laplacian(psi) - beta * (density - 1) * psi + carried, u: 0 * u},
+        means={"mass": density, "free_energy": energy},
     )
 
 
@@ -253,17 +289,99 @@ def _smoothed(quantity: Quantity, width: Any) -> Quantity:
     return spectral(lambda kx, ky, kz: 1 / (1 + width**2 * (kx**2 + ky**2 + kz**2)), quantity)
 
 
+def smagorinsky(
+    viscosity: NotNegative,
+    width: Positive,
+    constant: Positive = 0.17,
+    viscosity_power: Power = 1,
+    rotation: Direction = 0.0,
+) -> Model:
+    """Large-eddy simulation with the eddy viscosity of Smagorinsky.
+
+    ``(constant width)^2 |S|`` with ``|S|^2 = 2 S_ij S_ij``, S the rate of strain (Smagorinsky, Mon.
+    Weather Rev. 91, 99 (1963)). The energy that it takes away is `subgrid_dissipation`.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity of the fluid, beside that of the eddies.
+    width
+        Width of the filter: usually the distance of the points.
+    constant
+        Of Smagorinsky; 0.17 is that of isotropic turbulence with a filter in the inertial range
+        (Lilly 1967).
+    viscosity_power
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
+    rotation
+        Angular velocity of the frame: a number about z, or [x, y, z].
+    """
+    u = Vector("velocity", solenoidal=True)
+    strain = (grad(u) + grad(u).T) / 2
+    mixing, square = (constant * width) ** 2, 2 * abs2(strain)
+    eddy_viscosity = mixing * square**_HALF
+    momentum = div(2 * eddy_viscosity * strain - outer(u, u)) - _coriolis(rotation, u)
+    loss = {"subgrid_dissipation": mixing * square ** (3 * _HALF)}
+    return Model(
+        {u: momentum + damping(u, viscosity, viscosity_power)},
+        speeds=[u, eddy_viscosity],
+        means=loss,
+        losses=list(loss),
+    )
+
+
+def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
+    """Compressible flow at one temperature: pressure is sound_speed^2 times density, of mean 1.
+
+    The fields are the velocity and `excess_density`, density less 1. `total_energy` is the mean of
+    ``rho u^2 / 2 + c^2 (rho log(rho) - rho + 1)``, which sound and flow exchange and viscosity
+    takes away at the rate `viscous_dissipation`.
+
+    Parameters
+    ----------
+    viscosity
+        Dynamic viscosity: the kinematic one where the density is 1. There is no bulk viscosity.
+    sound_speed
+        Speed of sound.
+    """
+    u, excess = Vector("velocity"), Scalar("excess_density")
+    density, pressure = 1 + excess, sound_speed**2
+    friction = viscosity * (laplacian(u) + grad(div(u)) / 3)
+    rate = -cross(curl(u), u) - grad(abs2(u) / 2 + pressure * function(_curved_log, density))
+    rate = rate - pressure * grad(excess) + friction - friction * (excess / density)
+    lost = abs2(curl(u)) + sympy.Rational(4, 3) * div(u) ** 2
+    kinetic = density * abs2(u) / 2
+    internal = pressure * (density * function(sympy.log, density) - excess)
+    return Model(
+        {u: rate, excess: -div(u * excess) - div(u)},
+        speeds=[u, 4 * viscosity / 3 * (excess / density)] if viscosity != 0 else [u],
+        means={
+            "mass": density,
+            "kinetic_energy": kinetic,
+            "total_energy": kinetic + internal,
+            **({"viscous_dissipation": viscosity * lost} if viscosity != 0 else {}),
+        },
+    )
+
+
+def _curved_log(density: sympy.Expr) -> sympy.Expr:
+    """Return ``log(density) - (density - 1)`` as one term, that sound stays a linear one."""
+    return sympy.log(density * sympy.exp(1 - density))
+
+
 SHIPPED: dict[str, Callable[..., Model]] = {
     "hd": hd,
     "boussinesq": boussinesq,
     "mhd": mhd,
     "gpe": gpe,
+    "argle": argle,
     "hd2d": hd2d,
     "mhd2d": mhd2d,
     "sqg": sqg,
     "chm": chm,
     "lans-alpha": lans_alpha,
     "leray-alpha": leray_alpha,
+    "smagorinsky": smagorinsky,
+    "isothermal": isothermal,
 }
 
 

@@ -185,7 +185,7 @@ class SpectralProblem:
 
     def _viscosity_of(self, component: int) -> float | None:
         viscosity = self.parameters.get("viscosity")
-        if viscosity is None:
+        if viscosity is None or self.model.losses:
             return None
         newtonian = self.model.flat.of_multiplier(viscosity * SQUARE)
         rate = with_numbers(self.plain_model.decay[component], self.values)

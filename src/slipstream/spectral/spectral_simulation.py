@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slipstream.accepted import MODELS
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase
 from slipstream.collective import collectively, on_every_rank, sum_over_ranks
@@ -102,8 +103,11 @@ class SpectralSimulation(Simulation):
         if case.initial.flow is not None:
             flow_of = INITIAL_FLOWS[case.initial.flow]
             self._initial = flow_of(self.problem, case.initial, self._fields)
+        degree = self.problem.model.degree
+        # The pages of shipped models say what their functions do.
+        is_known = math.isinf(degree) and case.equation.model in MODELS
         self._early_warnings = [
-            *alias_warnings(case.numerics.dealiasing, self.problem.model.degree),
+            *([] if is_known else alias_warnings(case.numerics.dealiasing, degree)),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
         ]

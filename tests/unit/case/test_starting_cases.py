@@ -121,7 +121,7 @@ def test_a_copy_runs_no_code_of_the_case(here):
         (["--from", "rubbish.toml"], "rubbish.toml: grid must be a table"),
         (["--from", "sandstone", "--solver", "spectral"], "sandstone is of solver 'lattice'"),
         (["--from", "sandstone", "--model", "hd"], "--from and --model do not go together"),
-        (["--model", "lattice"], "accepted: hd, boussinesq, mhd, gpe, hd2d, mhd2d, sqg, "),
+        (["--model", "lattice"], "accepted: hd, boussinesq, mhd, gpe, argle, hd2d, mhd2d, "),
         (["--model", "absent.py:f"], "absent.py: no such file"),
         (["--solver", "spectre"], "accepted: spectral, advection, lattice"),
     ],

@@ -266,8 +266,15 @@ def _lamb_dipole(
 def _quantum_fluid(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
-    from slipstream.spectral.initial_conditions.quantum_fluids import quantum_taylor_green, solitons
+    from slipstream.spectral.initial_conditions.quantum_fluids import (
+        CURVES,
+        quantum_taylor_green,
+        solitons,
+        vortex_line,
+    )
 
+    if settings.flow in CURVES:
+        return vortex_line(problem, settings.flow, settings.radius)
     if settings.flow == "solitons":
         return solitons(problem, settings.speed)
     return quantum_taylor_green(problem, settings.amplitude)
@@ -339,6 +346,8 @@ INITIAL_FLOWS: dict[str, FlowOf] = {
     "lamb-dipole": _named(_lamb_dipole),
     "quantum-taylor-green": _named(_quantum_fluid),
     "solitons": _named(_quantum_fluid),
+    "vortex-ring": _named(_quantum_fluid),
+    "trefoil": _named(_quantum_fluid),
     "wave": _named(_wave),
     "file": _from_file,
     "formula": _of_case,

@@ -7,9 +7,12 @@ comes in quanta of 4 pi alpha, and a wall or the core of a line is sqrt(2) xi wi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from slipstream.errors import InputError
 from slipstream.spectral.formula_checks import check_waves
@@ -21,9 +24,9 @@ _PARAMETERS = {"sound_speed", "healing_length"}
 
 
 def is_quantum_fluid(problem: SpectralProblem) -> bool:
-    """Return whether the model is `gpe`, or has the same fields and parameters."""
+    """Return whether the model is `gpe`, or has its field and parameters."""
     components = [str(value) for value in problem.model.unknowns]
-    return components == _COMPONENTS and _PARAMETERS.issubset(problem.parameters)
+    return components[:2] == _COMPONENTS and _PARAMETERS.issubset(problem.parameters)
 
 
 def coefficients(problem: SpectralProblem) -> tuple[float, float]:
@@ -45,8 +48,9 @@ def quantum_taylor_green(
     the box along x and y: around a cell of half that length the circulation of the flow is
     ``4 amplitude L / pi``, of which each line carries a quarter, in quanta of 4 pi alpha.
 
-    The authors then relax psi by a Ginzburg-Landau equation with this flow; here the lines lie on
-    top of each other at first, and emit sound.
+    The authors then relax psi by a Ginzburg-Landau equation with this flow, which is what the model
+    `argle` does: its velocity is set too. Otherwise the lines, which lie on top of each other at
+    first, emit sound.
     """
     _check_model(problem, "quantum-taylor-green")
     check_waves(problem, (1, 1, 0), "initial.flow")
@@ -88,7 +92,109 @@ def quantum_taylor_green(
         modulus, phase = modulus_and_phase(x, y, z, module)
         return modulus * module.sin(phase)
 
-    return dict(zip(_COMPONENTS, (real, imaginary), strict=True))
+    functions = dict(zip(_COMPONENTS, (real, imaginary), strict=True))
+    if len(problem.model.unknowns) > len(_COMPONENTS):
+        texts = (f"sin({k!r}*x)*cos({k!r}*y)", f"-cos({k!r}*x)*sin({k!r}*y)")
+        for name, text in zip(("velocity_x", "velocity_y"), texts, strict=True):
+            functions[name] = formula(f"{amplitude!r}*{text}*cos({kz!r}*z)", "initial.flow")
+    return functions
+
+
+# By the name of a flow: a closed curve of radius 1, at angles.
+CURVES: dict[str, Callable[[np.ndarray], tuple[Any, Any, Any]]] = {
+    "vortex-ring": lambda a: (np.cos(a), np.sin(a), 0 * a),
+    "trefoil": lambda a: (
+        (1 + 0.4 * np.cos(3 * a)) * np.cos(2 * a),
+        (1 + 0.4 * np.cos(3 * a)) * np.sin(2 * a),
+        0.4 * np.sin(3 * a),
+    ),
+}
+# Straight pieces of such a curve.
+_PIECES = 96
+# A direction that no line between two points of a grid has.
+_AXIS = (0.6180339887, 0.4142135624, math.sqrt(1 - 0.6180339887**2 - 0.4142135624**2))
+
+
+def vortex_line(
+    problem: SpectralProblem, flow: str, radius: float | None
+) -> dict[str, Callable[..., Any]]:
+    """One quantum of circulation around a closed curve in the middle of the box.
+
+    The potential of a vortex line is minus the solid angle that it is seen under, times a constant:
+    the phase is half of it, of each straight piece with a fixed direction by van Oosterom and
+    Strackee, IEEE Trans. Biomed. Eng. 30, 125 (1983). The next images in the periodic box are taken
+    as dipoles of the area of the curve, and a uniform flow makes the phase periodic, up to a few
+    hundredths. The modulus is that of a straight line, tanh(distance / (sqrt(2) xi)).
+    """
+    _check_model(problem, flow)
+    check_waves(problem, (1, 1, 1), "initial.flow")
+    sizes = problem.lengths[::-1]
+    radius = min(sizes) / 6 if radius is None else radius
+    corners = radius * np.stack(CURVES[flow](np.linspace(0, 2 * math.pi, _PIECES + 1)), axis=1)
+    reach = float(np.abs(corners).max())
+    if reach >= min(sizes) / 2:
+        largest = radius / reach * min(sizes) / 2
+        raise InputError(
+            f"initial.radius: {radius:g} does not fit in the box; accepted: less than {largest:.4g}"
+        )
+    area = np.cross(corners[:-1], corners[1:]).sum(axis=0) / 2
+    shifts = [
+        (i * sizes[0], j * sizes[1], k * sizes[2])
+        for i, j, k in itertools.product((-1, 0, 1), repeat=3)
+        if (i, j, k) != (0, 0, 0)
+    ]
+    width = math.sqrt(2) * problem.parameters["healing_length"]
+
+    def dipole(x: Any, y: Any, z: Any) -> Any:
+        along = float(area[0]) * x + float(area[1]) * y + float(area[2]) * z
+        return -along / (2 * (x**2 + y**2 + z**2) ** 1.5)
+
+    def images(x: Any, y: Any, z: Any) -> Any:
+        return sum(dipole(x - i, y - j, z - k) for i, j, k in shifts)
+
+    # What the phase of all lines gains from one side of the box to the other.
+    gains = []
+    for axis, size in enumerate(sizes):
+        side = [size / 2 * (axis == own) for own in range(3)]
+        gains.append(2 * (dipole(*side) + images(*side)) / size)
+
+    def wave(x: Any, y: Any, z: Any, module: Any) -> Any:
+        x, y, z = (one - size / 2 for one, size in zip((x, y, z), sizes, strict=True))
+        turned: Any = 1.0
+        nearest: Any = math.inf
+        first = None
+        for corner in corners.tolist():
+            second = [corner[0] - x, corner[1] - y, corner[2] - z]
+            length = module.sqrt(second[0] ** 2 + second[1] ** 2 + second[2] ** 2)
+            toward = sum(own * one for own, one in zip(_AXIS, second, strict=True))
+            if first is not None:
+                a, (b, far, before) = second, first
+                triple = (
+                    _AXIS[0] * (b[1] * a[2] - b[2] * a[1])
+                    + _AXIS[1] * (b[2] * a[0] - b[0] * a[2])
+                    + _AXIS[2] * (b[0] * a[1] - b[1] * a[0])
+                )
+                inner = a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+                angle = far * length + before * length + toward * far + inner + 1j * triple
+                turned = turned * angle
+                turned = turned / module.maximum(module.abs(turned), 1e-30)
+                # From a straight piece: of a point between its ends, the height of a triangle.
+                piece = far**2 + length**2 - 2 * inner
+                share = module.clip((far**2 - inner) / piece, 0, 1)
+                height = far**2 - 2 * share * (far**2 - inner) + share**2 * piece
+                nearest = module.minimum(nearest, height)
+            first = second, length, toward
+        phase = images(x, y, z) - gains[0] * x - gains[1] * y - gains[2] * z
+        modulus = module.tanh(module.sqrt(module.maximum(nearest, 0)) / width)
+        return modulus * turned * module.exp(1j * phase)
+
+    return dict(
+        zip(
+            _COMPONENTS,
+            (lambda *at: wave(*at).real, lambda *at: wave(*at).imag),
+            strict=True,
+        )
+    )
 
 
 def solitons(problem: SpectralProblem, speed: float) -> dict[str, Callable[..., Any]]:
@@ -119,6 +225,6 @@ def _check_model(problem: SpectralProblem, flow: str) -> None:
     if not is_quantum_fluid(problem):
         names = ", ".join(map(str, problem.model.unknowns))
         raise InputError(
-            f'initial.flow: {flow!r} is for equation.model = "gpe", with the fields '
+            f'initial.flow: {flow!r} is for equation.model = "gpe" or "argle", with the fields '
             f"{' and '.join(_COMPONENTS)}; this model has: {names}"
         )
