@@ -161,10 +161,10 @@ def test_grid_that_does_not_fit_is_refused_before_allocating(device, monkeypatch
     cupy = device.array_module
     before = cupy.get_default_memory_pool().used_bytes()
     for points in (20000, 100000):
-        with pytest.raises(InputError, match=r"grid\.points.*GiB are free"):
+        with pytest.raises(InputError, match=r"grid\.points.*GiB free"):
             start(device, f"grid.points={points}")
     monkeypatch.setattr(device, "memory_free", lambda: 1 << 20)
-    with pytest.raises(InputError, match=r"grid\.points.*0\.000977 GiB are free"):
+    with pytest.raises(InputError, match=r"grid\.points.*0\.000977 GiB free"):
         start(device, "grid.points=64")
     assert cupy.get_default_memory_pool().used_bytes() <= before
 

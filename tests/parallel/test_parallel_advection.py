@@ -158,7 +158,7 @@ def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, ranks, monke
     simulation = make(device, comm=comm)
     if comm is None or comm.rank == ranks - 1:
         monkeypatch.setattr(device, "memory_free", lambda: 1000)
-    with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB are free"):
+    with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB free"):
         on_every_rank(comm, simulation._allocate)
 
 

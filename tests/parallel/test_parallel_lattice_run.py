@@ -239,7 +239,7 @@ def test_memory_lacking_on_one_rank_is_refused_by_all(comm, device, ranks, monke
     description(simulation)
     if comm is None or comm.rank == ranks - 1:
         monkeypatch.setattr(device, "memory_free", lambda: 1000)
-    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB are free"):
+    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB free"):
         on_every_rank(comm, simulation._allocate)
 
 
@@ -252,12 +252,12 @@ def test_memory_lacking_on_one_rank_is_found_before_anything_is_tried(
         # Enough to read the image.
         monkeypatch.setattr(device, "memory_free", lambda: 100_000)
     monkeypatch.setattr("slipstream.lattice.storage_tuning.PoreFlow", None)
-    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-05 GiB are free"):
+    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-05 GiB free"):
         description(simulation)
 
 
 def test_image_that_is_too_large_to_be_read_is_refused_by_all(comm, device):
-    with pytest.raises(InputError, match=r"image: this image needs .* are free; use a part of it"):
+    with pytest.raises(InputError, match=r"image: this image needs .* free; use a part of it"):
         description(make(device, "image.shape=[20000, 20000, 20000]", comm=comm))
 
 

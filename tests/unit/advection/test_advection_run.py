@@ -217,7 +217,7 @@ def test_memory_that_does_not_suffice_is_named(monkeypatch):
 
     simulation = AdvectionSimulation(parse_case(CASE), device="cpu")
     monkeypatch.setattr(simulation.devices["cpu"], "memory_free", lambda: 1000)
-    with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB are free"):
+    with pytest.raises(InputError, match=r"grid\.points.* 9\.31e-07 GiB free"):
         simulation._allocate()
 
 

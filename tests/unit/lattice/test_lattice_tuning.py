@@ -81,7 +81,7 @@ def test_nothing_is_tried_where_memory_does_not_suffice_for_any(subdomain, monke
     device = HostDevice()
     monkeypatch.setattr(device, "memory_free", lambda: 1000)
     monkeypatch.setattr("slipstream.lattice.storage_tuning.PoreFlow", None)
-    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB are free"):
+    with pytest.raises(InputError, match=r"image: this image needs .* 9\.31e-07 GiB free"):
         choose_storage(AUTO, subdomain, device)
 
 

@@ -161,7 +161,7 @@ def test_after_memory_did_not_suffice_the_same_simulation_can_be_prepared(solver
     simulation = make_simulation(make_case(solver, **FIXED[solver]), device="cpu")
     with monkeypatch.context() as patched:
         patched.setattr(HostDevice, "memory_free", lambda _: 1000)
-        with pytest.raises(InputError, match="GiB are free"):
+        with pytest.raises(InputError, match="GiB free"):
             simulation.prepare()
     simulation.prepare()
     assert states(advance(simulation, 1)) == states(advance(started(solver), 1))
