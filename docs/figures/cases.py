@@ -23,6 +23,7 @@ CASES = (
     "taylor-green",
     "forced",
     "mixing",
+    "shear",
     "stratified",
     "orszag-tang",
     "orszag-tang-flux",

@@ -68,6 +68,7 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "forced": ShippedCase("turbulence that random forces keep going", "3 min"),
     "stratified": ShippedCase("vortices that buoyancy flattens into layers", "1 min"),
     "mixing": ShippedCase("two scalars with mean gradients in forced turbulence", "30 s"),
+    "shear": ShippedCase("a mean shear drives turbulence that grows", "20 s"),
     "orszag-tang": ShippedCase("sheets of current in a plane of magnetised fluid", "1 min"),
     "orszag-tang-flux": ShippedCase("the same by vorticity and flux function", "30 s"),
     "quantum-vortices": ShippedCase("vortex lines of a superfluid that reconnect", "30 s"),

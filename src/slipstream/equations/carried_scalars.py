@@ -76,6 +76,11 @@ def with_scalars(model: Model, scalars: Sequence[CarriedScalar], name: str) -> M
         rate = -div(u * s) if is_solenoidal else -dot(u, grad(s))
         diffusivity, *gradient = _symbols(own.numbers)
         slopes = [one * hat for one, hat in zip(gradient, HATS, strict=True) if one != 0]
+        if gradient[0] != 0 and model.shear != 0:
+            raise InputError(
+                f"scalars: {own.name} has a mean gradient along x, which equation.shear would turn;"
+                " accepted with it: mean_gradient = [0, y, z]"
+            )
         if slopes:
             along = dot(u, sum(slopes[1:], start=slopes[0]))
             rate = rate - along

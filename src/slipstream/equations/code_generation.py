@@ -148,6 +148,13 @@ def mode_header(model: Lowered) -> str:
         for i, (r, li) in enumerate(zip(rates, linear, strict=True))
     ]
     project = [f"  remove_gradient(rate + {first}, kx, ky, kz);" for first in model.vectors]
+    is_sheared = model.shear != 0
+    if is_sheared:
+        waves = "shear_of(parameters), kx, ky, kz"
+        project += [
+            f"  turn_with_shear(rate + {first}, state[{first + 1}], {waves});"
+            for first in model.vectors
+        ]
     inputs = [_sum_of_modes(_of_state(model, one)) for one in model.inputs]
     wave = "Real kx, Real ky, Real kz, const double* RESTRICT parameters"
     everything = model.parameters
@@ -162,7 +169,15 @@ def mode_header(model: Lowered) -> str:
             f"constexpr int INPUTS = {len(model.inputs)};",
             f"constexpr int DECAYS = {len(decays)}, DECAY_OF[] = {{{decay_of}}};",
             f"constexpr bool SEPARABLE = {str(all(map(is_separable, decays))).lower()};",
-            f"constexpr bool RATES_READ_STATE = {str(any(model.linear)).lower()};",
+            f"constexpr bool RATES_READ_STATE = {str(any(model.linear) or is_sheared).lower()};",
+            f"constexpr bool SHEARED = {str(is_sheared).lower()};",
+            "INLINE Real shear_of(const double* RESTRICT parameters) {",
+            *_parameters(model, 0, model.shear.free_symbols),
+            f"  return {_print(model.shear)};",
+            "}",
+            "INLINE void project_vectors(Complex* state, Real kx, Real ky, Real kz) {",
+            *[f"  remove_gradient(state + {first}, kx, ky, kz);" for first in model.vectors],
+            "}",
             f"INLINE void rates(const Complex* products, const Complex* state, {wave},",
             "                  Complex* rate) {",
             *_parameters(model, 0, everything),

@@ -23,6 +23,7 @@ _USUAL = {
     "diffusivity": r"\kappa",
     "buoyancy_frequency": "N",
     "rotation": r"\Omega",
+    "shear": "S",
     "mean_field": "B_0",
     "sound_speed": "c",
     "healing_length": r"\xi",
@@ -51,6 +52,12 @@ class Notation:
     def of(self, quantity: Quantity) -> str:
         """Return a quantity as LaTeX."""
         return self._joined(self._terms(quantity))
+
+    def carried(self, shear: sympy.Expr, name: str) -> str:
+        """Return the term by which a mean shear along x carries a field."""
+        sign, written, level = self._number(shear)
+        rate = _bracketed(written) if level == _SUM else written
+        return rf" {'-' if sign < 0 else '+'} {rate} y \partial_x {name}"
 
     def name(self, field: Unknown) -> str:
         """Return the letter of a field."""
@@ -194,22 +201,25 @@ def model_latex(model: Any) -> str:
     notation = Notation(*model.equations, *model.equations.values())
     lines, conditions = [], []
     solenoidal = [field for field in model.equations if field.solenoidal]
-    projected = [field for field in solenoidal if _has_gradient(field, model.equations[field])]
+    shear = sympy.sympify(model.shear)
+    projected = [one for one in solenoidal if _has_gradient(one, model.equations[one], shear)]
     for field, right in model.equations.items():
         name, terms = notation.name(field), notation.of(right)
         if field in projected:
             # Whatever keeps the divergence zero; of the only such field it is called pressure.
             index = "" if len(projected) == 1 else f"_{{{name}}}"
             terms = rf"{'' if terms == '0' else terms} - \nabla p{index}".strip()
-        lines.append(rf"\partial_t {name} &= {terms}")
+        carried = notation.carried(shear, name) if shear != 0 else ""
+        lines.append(rf"\partial_t {name}{carried} &= {terms}")
         if field.solenoidal:
             conditions.append(rf"\nabla \cdot {name} &= 0")
     return r"\begin{aligned}" + r" \\ ".join(lines + conditions) + r"\end{aligned}"
 
 
-def _has_gradient(field: Unknown, right: Quantity) -> bool:
+def _has_gradient(field: Unknown, right: Quantity, shear: sympy.Expr) -> bool:
     """Return whether a right-hand side has a gradient part, as far as can be seen."""
-    divergence: dict[Any, Any] = {}
+    # A mean shear that carries a vector changes its divergence, unless the rest makes up for it.
+    divergence: dict[Any, Any] = {field.values[1]: -shear * WAVENUMBERS[0]}
     for component, form in enumerate(right.forms):
         for points, factor in form.terms.items():
             terms = {points: factor * WAVENUMBERS[component]}

@@ -98,6 +98,10 @@ class Lowered:
         Of the means, those that are rates at which products take energy away.
     passive : tuple of str
         The names of fields, the last ones, whose squares are no part of the energy.
+    shear : Expr
+        The rate S of a mean flow S y along x, which carries all fields.
+    production : tuple of str
+        Means that are rates at which a mean flow gives energy to the fields.
     """
 
     components: tuple[Value, ...]
@@ -121,6 +125,8 @@ class Lowered:
     gains: dict[str, str]
     losses: tuple[str, ...]
     passive: tuple[str, ...]
+    shear: sympy.Expr
+    production: tuple[str, ...]
 
     @property
     def unknowns(self) -> tuple[Value, ...]:
@@ -314,7 +320,7 @@ def _lowered(
     linear, decay, constant = _linear(components, forms, vectors)
     sources = [_source(form) for form in forms]
     everything = [*inputs, *products, *sum(multipliers, []), *constant, *decay, *sources]
-    everything += coefficients
+    everything += [*coefficients, sympy.sympify(model.shear)]
     everything += [
         one for parts in means.values() for p in parts for one in (p.expression, *p.inputs)
     ]
@@ -348,6 +354,8 @@ def _lowered(
         gains={name: field.name for name, field in model.gains.items()},
         losses=tuple(model.losses),
         passive=tuple(field.name for field in model.passive),
+        shear=sympy.sympify(model.shear),
+        production=tuple(model.production),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import sympy
 
 from slipstream.equations.fourier_forms import (
+    COORDINATES,
     FilteredSource,
     Form,
     Value,
@@ -53,6 +54,11 @@ class Model:
     plane_vectors : mapping of str to (Scalar, Quantity)
         Of flow in a plane normal to z: vectors by name, such as the velocity, each with the field
         from which it follows linearly. The grid has one point along z.
+    shear : float or sympy.Expr
+        Rate S of a mean flow S y along x, which is no part of the fields and carries all of them: a
+        shearing box. What it does besides, such as -S u_y along x, is written in the equations.
+    production : sequence of str
+        Means that are rates at which a mean flow gives energy to the fields.
 
     Raises
     ------
@@ -67,6 +73,8 @@ class Model:
     gains: Mapping[str, Unknown] = dataclasses.field(default_factory=dict)
     losses: Sequence[str] = ()
     passive: Sequence[Scalar] = ()
+    shear: sympy.Expr | float = 0
+    production: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not self.equations:
@@ -103,7 +111,8 @@ class Model:
             self._check_fields(f"mean {name}", mean)
             if not any(values_in(points) for points in mean.forms[0].terms):
                 raise InputError(f"mean {name}: {mean.text} has no field; expected some")
-        for what, several in (("gains", self.gains), ("losses", self.losses)):
+        of_means = {"gains": self.gains, "losses": self.losses, "production": self.production}
+        for what, several in of_means.items():
             for name in several:
                 if name not in means:
                     raise InputError(f"{what}: {name!r} is no mean; expected names of means")
@@ -114,6 +123,8 @@ class Model:
                     raise InputError(
                         f"{what}: {field.name} has no equation; expected a field with one"
                     )
+        if self.shear != 0:
+            self._check_shear()
         if self.passive and own[-len(self.passive) :] != list(self.passive):
             raise InputError("passive: expected the last fields of the equations, in their order")
 
@@ -143,6 +154,16 @@ class Model:
                     raise InputError(
                         f"{where}: a function of the wavenumber of {points}, which has no field; "
                         "expected such a function of terms with fields"
+                    )
+
+    def _check_shear(self) -> None:
+        """Refuse functions of coordinates that a shear would carry away."""
+        for field, right in self.equations.items():
+            for form in right.forms:
+                if any(sympy.sympify(points).has(*COORDINATES[:2]) for points in form.terms):
+                    raise InputError(
+                        f"equation of {field.name}: {right.text} depends on x or y, and the model's"
+                        " shear carries all along; expected functions of z and t"
                     )
 
     def _check_fields(self, where: str, right: Quantity) -> None:

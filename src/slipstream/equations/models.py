@@ -71,6 +71,28 @@ def _coriolis(rotation: Any, u: Quantity) -> Quantity:
     return 2 * rotation * cross(z_hat, u)
 
 
+def _sheared(vector: Quantity, shear: Any, **directions: Any) -> Quantity:
+    """Return what a mean flow S y along x takes from a vector that moves along y.
+
+    What would not leave the mean flow as it is has no component along y.
+    """
+    for key, given in directions.items():
+        if shear != 0 and isinstance(given, tuple | list) and given[1] != 0:
+            raise InputError(
+                f"equation.{key}: has a component along y, which does not balance equation.shear;"
+                " accepted with it: [x, 0, z]"
+            )
+    return shear * dot(vector, y_hat) * x_hat
+
+
+def _mean_shear(shear: Any, stress: Quantity) -> dict[str, Any]:
+    """Return what a model has of a mean flow S y along x, which works against a stress."""
+    if shear == 0:
+        return {}
+    means = {"production": -shear * stress}
+    return {"shear": shear, "means": means, "production": list(means)}
+
+
 def hd(
     viscosity: NotNegative,
     viscosity_power: Power = 1,
@@ -78,6 +100,7 @@ def hd(
     drag: NotNegative = 0.0,
     hypoviscosity: NotNegative = 0.0,
     hypoviscosity_power: Power = 1,
+    shear: float = 0.0,
 ) -> Model:
     """Incompressible Navier-Stokes equations, on demand in a frame that rotates.
 
@@ -95,12 +118,14 @@ def hd(
         Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
     hypoviscosity_power
         That power.
+    shear
+        Rate S of a mean flow S y along x, which the velocity does not contain.
     """
     u = Vector("velocity", solenoidal=True)
     momentum = -div(outer(u, u)) + damping(u, viscosity, viscosity_power)
     momentum = momentum + friction(u, drag, hypoviscosity, hypoviscosity_power)
-    momentum = momentum - _coriolis(rotation, u)
-    return Model({u: momentum})
+    momentum = momentum - _coriolis(rotation, u) - _sheared(u, shear, rotation=rotation)
+    return Model({u: momentum}, **_mean_shear(shear, dot(u, x_hat) * dot(u, y_hat)))
 
 
 def boussinesq(
@@ -109,6 +134,7 @@ def boussinesq(
     buoyancy_frequency: NotNegative,
     viscosity_power: Power = 1,
     rotation: Direction = 0.0,
+    shear: float = 0.0,
 ) -> Model:
     """Stably stratified flow; buoyancy has the unit of a velocity, so that energies add up.
 
@@ -124,17 +150,20 @@ def boussinesq(
         2 and more: hyperviscosity, and as high a power of the diffusion.
     rotation
         Angular velocity of the frame: a number about z, or [x, y, z].
+    shear
+        Rate S of a mean flow S y along x, which the velocity does not contain: a horizontal shear.
     """
     u, b = Vector("velocity", solenoidal=True), Scalar("buoyancy")
     N, power = buoyancy_frequency, viscosity_power
     flux = {"buoyancy_flux": N * b * dot(u, z_hat)} if N != 0 else {}
     momentum = -div(outer(u, u)) - N * b * z_hat + damping(u, viscosity, power)
+    mean_flow = _mean_shear(shear, dot(u, x_hat) * dot(u, y_hat))
     return Model(
         {
-            u: momentum - _coriolis(rotation, u),
+            u: momentum - _coriolis(rotation, u) - _sheared(u, shear, rotation=rotation),
             b: -div(u * b) + N * dot(u, z_hat) + damping(b, diffusivity, power),
         },
-        means=flux,
+        **{**mean_flow, "means": flux | mean_flow.get("means", {})},
         gains=dict.fromkeys(flux, b),
     )
 
@@ -146,6 +175,7 @@ def mhd(
     rotation: Direction = 0.0,
     mean_field: Direction = 0.0,
     ion_inertial_length: NotNegative = 0.0,
+    shear: float = 0.0,
 ) -> Model:
     """Incompressible magnetohydrodynamics, on demand with the Hall term; fields as velocities.
 
@@ -163,6 +193,8 @@ def mhd(
         Uniform magnetic field, as an Alfven velocity: a number along z, or [x, y, z].
     ion_inertial_length
         Length below which the field moves with the electrons, u - length curl(b): Hall effect.
+    shear
+        Rate S of a mean flow S y along x, which the velocity does not contain.
     """
     u, b = Vector("velocity", solenoidal=True), Vector("magnetic", solenoidal=True)
     power, B = viscosity_power, _vector(mean_field)
@@ -174,10 +206,14 @@ def mhd(
             + cross(curl(b), b)
             + cross(curl(b), B)
             + damping(u, viscosity, power)
-            - _coriolis(rotation, u),
-            b: curl(cross(electrons, b) + cross(electrons, B)) + damping(b, resistivity, power),
+            - _coriolis(rotation, u)
+            - _sheared(u, shear, rotation=rotation),
+            b: curl(cross(electrons, b) + cross(electrons, B))
+            + damping(b, resistivity, power)
+            + _sheared(b, shear, mean_field=mean_field),
         },
         speeds=[u, b, *whistlers],
+        **_mean_shear(shear, dot(u, x_hat) * dot(u, y_hat) - dot(b, x_hat) * dot(b, y_hat)),
     )
 
 

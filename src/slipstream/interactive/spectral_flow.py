@@ -611,7 +611,7 @@ class Flow(InteractiveSimulation):
     def wavenumbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The wavenumbers kz, ky and kx of this rank's modes, as arrays that broadcast."""
         waves = self._ready_flow().wavenumbers
-        return waves.z[:, None, None], waves.y[:, None], waves.x
+        return waves.z[:, None, None], waves.along_y, waves.x
 
     def _ready_flow(self) -> Any:
         self._ready()
@@ -640,6 +640,8 @@ class Turbulence(Flow):
         Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
     hypoviscosity_power : int
         That power.
+    shear : float
+        Rate S of a mean flow S y along x, which the velocity does not contain.
     length : float, str or sequence of 3 (float or str)
         Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
     step : float, optional
@@ -684,6 +686,7 @@ class Turbulence(Flow):
         drag: float = 0.0,
         hypoviscosity: float = 0.0,
         hypoviscosity_power: int = 1,
+        shear: float = 0.0,
         length: float | str | Sequence[float | str] = "2 pi",
         step: float | None = None,
         cfl: float | None = None,
@@ -716,6 +719,7 @@ class Turbulence(Flow):
     drag = Setting[float](SpectralCase, "equation.drag")
     hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
     hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
+    shear = Setting[float](SpectralCase, "equation.shear")
 
 
 class Modes(NamedViews["ModesView"]):

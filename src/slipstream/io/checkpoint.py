@@ -47,6 +47,8 @@ KEPT = 2
 # What the names of arrays begin with that are no part of the flow: of output sums of averages, and
 # the colours of movies; states of random forces; and particles.
 AVERAGE, MOVIE, FORCE, PARTICLES = "average.", "movie.", "force.", "particles."
+# The array of the tilt of a sheared frame.
+TILT = "frame.tilt"
 # The step, and a number if a run has more than one state of it.
 _GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
 _FORMER_NAME = "checkpoint.zarr"

@@ -11,10 +11,10 @@ KERNEL binned_rows(const Complex* RESTRICT first, const Complex* RESTRICT second
                    const double* RESTRICT wave_x, double* RESTRICT sums, Index bins, Index fields,
                    Index nz, Index ny, Index nx, Index first_field, Index first_plane,
                    Index first_row, Index second_field, Index second_plane, Index second_row,
-                   double a, double b, double c) {
+                   double a, double b, double c, double tilt) {
   FOR_ROWS(plane, nz) {
     FOR_COLUMNS_IN_TURN(line, ny) {
-      const double z = wave_z[plane], y = wave_y[line];
+      const double z = wave_z[plane], upright = wave_y[line];
       const Complex* RESTRICT p = first + plane * first_plane + line * first_row;
       const Complex* RESTRICT q = second + plane * second_plane + line * second_row;
       double* RESTRICT own = sums + (plane * ny + line) * bins;
@@ -22,7 +22,7 @@ KERNEL binned_rows(const Complex* RESTRICT first, const Complex* RESTRICT second
       Index bin = -1;
       double total = 0;
       for (Index i = 0; i < nx; ++i) {
-        const double x = wave_x[i];
+        const double x = wave_x[i], y = upright - tilt * x;
         double sum = 0;
         for (Index f = 0; f < fields; ++f) {
           const Complex one = p[f * first_field + i], other = q[f * second_field + i];

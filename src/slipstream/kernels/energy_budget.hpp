@@ -12,12 +12,14 @@ KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumber
                       Index nx, Index row_size, Index field) {
   FOR_ROWS(row, nz * ny) {
     const Real ky = wavenumbers[nx + row % ny], kz = wavenumbers[nx + ny + row / ny];
+    const Real tilt = wavenumbers[nx + ny + nz];
     for (int i = 0; i < STATE; ++i) {
       const Complex* RESTRICT p = u + row * row_size + i * field;
       double square = 0, lost = 0, gained = 0;
       FOR_COLUMNS_SUM(c, nx, square, lost, gained) {
         Real damping[STATE], driving[STATE];
-        damping_and_driving(wavenumbers[c], ky, kz, parameters, damping, driving);
+        const Real kx = wavenumbers[c];
+        damping_and_driving(kx, ky - tilt * kx, kz, parameters, damping, driving);
         const double re = p[c].re, im = p[c].im, own = (wavenumbers[c] == 0 ? 1 : 2) * (re * re + im * im);
         square += own;
         lost += 2 * double(damping[i]) * own;
@@ -46,13 +48,14 @@ KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
                    Index field, Index across) {
   const double x_part = across != 0, y_part = across != 1, z_part = across != 2;
   FOR_ROWS(row, nz * ny) {
-    const double kz = wavenumbers[nx + ny + row / ny], ky = wavenumbers[nx + row % ny];
+    const double kz = wavenumbers[nx + ny + row / ny], upright = wavenumbers[nx + row % ny];
+    const double tilt = wavenumbers[nx + ny + nz];
     const Complex* RESTRICT p = u + row * row_size;
     double energy = 0, enstrophy = 0, helicity = 0, of_potential = 0, divergence = 0;
     double palinstrophy = 0, moving = 0, over_wavenumber = 0;
     FOR_COLUMNS_SUM(c, nx, energy, enstrophy, helicity, of_potential, divergence, palinstrophy, moving,
                     over_wavenumber) {
-      const double kx = wavenumbers[c], k2 = kx * kx + ky * ky + kz * kz;
+      const double kx = wavenumbers[c], ky = upright - tilt * kx, k2 = kx * kx + ky * ky + kz * kz;
       const double weight = kx == 0 ? 1 : 2;
       const double xr = x_part * p[c].re, xi = x_part * p[c].im;
       const double yr = y_part * p[c + field].re, yi = y_part * p[c + field].im;

@@ -13,10 +13,12 @@ KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
     const Real kz = wavenumbers[all_x + all_y + z], ky = wavenumbers[all_x + first_y + y];
+    const Real tilt = wavenumbers[all_x + all_y + nz];
     FOR_COLUMNS(c, nx) {
+      const Real kx = wavenumbers[first_x + c];
       Complex now[STATE], input[INPUTS];
       UNROLL for (int i = 0; i < STATE; ++i) now[i] = state[at + c + i * field];
-      inputs_of(now, wavenumbers[first_x + c], ky, kz, parameters, input);
+      inputs_of(now, kx, ky - tilt * kx, kz, parameters, input);
       UNROLL for (int i = 0; i < INPUTS; ++i) inputs[at + c + i * field] = input[i];
     }
   }
@@ -36,6 +38,7 @@ KERNEL nonlinear_term(const Complex* RESTRICT products, Complex* RESTRICT result
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny, at = z * plane + y * row_size;
     const Real kz = wavenumbers[all_x + all_y + z], ky = wavenumbers[all_x + first_y + y];
+    const Real tilt = wavenumbers[all_x + all_y + nz];
     const Complex* RESTRICT t =
         products + (z < low ? z : z + gap) * product_plane + y * product_row;
     FOR_COLUMNS(c, nx) {
@@ -48,8 +51,8 @@ KERNEL nonlinear_term(const Complex* RESTRICT products, Complex* RESTRICT result
         rest[i] = {0, 0};
       }
       UNROLL for (int i = 0; i < STATE; ++i) now[i] = {0, 0};
-      rates(product, now, kx, ky, kz, parameters, rate);
-      rates(rest, now, kx, ky, kz, parameters, steady);
+      rates(product, now, kx, ky - tilt * kx, kz, parameters, rate);
+      rates(rest, now, kx, ky - tilt * kx, kz, parameters, steady);
       bool outside = false;
       if (SPHERE >= 0) {
         const double* RESTRICT over = parameters + (SPHERE >= 0 ? SPHERE : 0);

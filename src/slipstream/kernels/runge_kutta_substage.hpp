@@ -4,6 +4,7 @@
 //   STATE, PRODUCTS, INPUTS     numbers of components, of products, and of fields for physical space
 //   rates(products, state, kx, ky, kz, parameters, rate)
 //   what integrating_factor.hpp needs
+//   project_vectors(state, kx, ky, kz), and SHEARED, shear_of(parameters)
 //   inputs_of(state, kx, ky, kz, parameters, input)
 //
 // T, the products, are laid out with all nz modes (a gap after `low`), all else with the kept ones.
@@ -26,6 +27,61 @@ INLINE void propagate(const Complex* RESTRICT propagators, int number, Index her
                            propagators[here + (number * COUPLED + e) * field] * mode[COLUMN_OF[e]];
   }
 }
+#endif
+
+// How a frame is tilted at the start of a step, and by how much more at its end.
+struct Frame {
+  Real tilt, change;
+};
+
+INLINE Frame frame_of(Real tilt, Real step, const double* RESTRICT parameters) {
+  return {tilt, SHEARED ? step * shear_of(parameters) : Real(0)};
+}
+
+// Return the wavenumber along y in a frame, when a part of the step is over.
+INLINE Real along_y(Real upright, Real kx, Frame frame, double part) {
+  return SHEARED ? upright - (frame.tilt + Real(part) * frame.change) * kx : upright;
+}
+
+#ifndef PROPAGATED
+// Return (the integrating factor from one node to another) - 1, of that between nodes: see below.
+template <int SHEARED_FACTORS, int FROM, int TO, int COUNT>
+INLINE Real span_less_one(const Real (&factor)[COUNT][DECAYS], int which) {
+  if (!SHEARED_FACTORS) return power_less_one<TO - FROM>(factor[0][which]);
+  Real result = 0;
+  UNROLL for (int n = FROM; n < TO; ++n)
+    result = n > FROM ? product_less_one(result, factor[n][which]) : factor[n][which];
+  return result;
+}
+
+#ifdef GAUSS
+// Integrating factors less one from each node to the next, of modes whose wavenumber changes. Their rates are
+// integrated by a rule of Gauss and Legendre, which is exact where they are polynomials of k.
+template <int COUNT>
+INLINE void sheared_factors(Real upright, Real kx, Real kz, Frame frame, Real duration,
+                            const double* RESTRICT parameters, Real (&factor)[COUNT][DECAYS]) {
+  constexpr double places[] = GAUSS_PLACES, weights[] = GAUSS_WEIGHTS;
+  UNROLL for (int n = 0; n < COUNT; ++n) {
+    Real lost[DECAYS];
+    UNROLL for (int d = 0; d < DECAYS; ++d) lost[d] = 0;
+    UNROLL for (int g = 0; g < GAUSS; ++g) {
+      Real rate[STATE];
+      const Real ky = along_y(upright, kx, frame, (n + places[g]) / COUNT);
+      decay_rates(kx, ky, kz, parameters, rate);
+      UNROLL for (int d = 0; d < DECAYS; ++d) {
+        bool is_first = true;
+        UNROLL for (int i = 0; i < STATE; ++i) {
+          if (DECAY_OF[i] == d && is_first) {
+            lost[d] += Real(weights[g] / COUNT) * rate[i];
+            is_first = false;
+          }
+        }
+      }
+    }
+    UNROLL for (int d = 0; d < DECAYS; ++d) factor[n][d] = Real(expm1(-double(lost[d]) * duration));
+  }
+}
+#endif
 #endif
 
 // What a mode changes by: its decay, if that is integrated here, and all else.
@@ -58,6 +114,10 @@ INLINE Real excess_of(Real value) {
 // HELD_SIZE components from HELD_FIRST on are multiplied by the factor of their shell, from
 // step[HELD_AT] on. What is SHIFTED belongs to a grid that is shifted by half a
 // spacing, for which `phases` are the factors along x, y and z.
+//
+// If the model is SHEARED, the wavenumber along y is that of the table less the tilt of the frame times kx.
+// The last number of the table is the tilt at the start of the step. Rates keep vectors solenoidal only to the
+// order of the method, so what is stored is projected with the wavevector of that time.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
                         Complex* result, Complex* inputs, const Complex* RESTRICT forcing,
@@ -73,16 +133,18 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
   FOR_ROWS(row, nz * ny) {
     const Index z = row / ny, y = row % ny;
     const Real step_a = step[0] * Real(a), step_b = step[0] * Real(b);
-    const Real kz = wavenumbers[all_x + all_y + z], ky = wavenumbers[all_x + first_y + y];
+    const Real kz = wavenumbers[all_x + all_y + z], upright = wavenumbers[all_x + first_y + y];
+    const Frame frame = frame_of(wavenumbers[all_x + all_y + nz], step[0], parameters);
     const Complex* RESTRICT t =
         products + (z < low ? z : z + gap) * product_plane + y * product_row;
     const Index at = z * plane + y * row_size;
     Real excess = 0;  // not-a-number once a value has been too large
     FOR_COLUMNS_SUM(c, nx, excess) {
-      const Real kx = wavenumbers[first_x + c];
+      const Real kx = wavenumbers[first_x + c], ky = along_y(upright, kx, frame, double(NODE) / NODE_END);
+      const Real ky_next = along_y(upright, kx, frame, double(NODE_NEXT) / NODE_END);
       Complex product[PRODUCTS], now[STATE], rate[STATE], next[STATE];
 #ifndef PROPAGATED
-      Real slowing[STATE], factor[DECAYS];
+      Real slowing[STATE], factor[SHEARED ? NODE_END : 1][DECAYS];
 #endif
       UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = Real(scale) * t[c + i * product_field];
       Complex phase = {1, 0};
@@ -124,7 +186,7 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
 #endif
       if (SPHERE >= 0) {
         const double* RESTRICT over = parameters + (SPHERE >= 0 ? SPHERE : 0);
-        const bool outside = is_outside_sphere(kx, ky, kz, over);
+        const bool outside = is_outside_sphere(kx, upright, kz, over);
         UNROLL for (int i = 0; i < STATE; ++i) rate[i] = Real(!outside) * rate[i];
       }
 #ifdef PROPAGATED
@@ -162,30 +224,44 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
         }
       }
 #else
+#ifdef GAUSS
+      sheared_factors(upright, kx, kz, frame, step[0], parameters, factor);
+#else
       UNROLL for (int d = 0; d < DECAYS; ++d)
-        factor[d] = INTEGRATING_FACTOR ? factor_less_one(decay, d, z, y, c, modes) : Real(0);
+        factor[0][d] = INTEGRATING_FACTOR ? factor_less_one(decay, d, z, y, c, modes) : Real(0);
+#endif
+      Complex reached[STATE];
       UNROLL for (int i = 0; i < STATE; ++i) {
         const Index here = at + c + i * state_field;
-        const Real d = factor[DECAY_OF[i]];
+        constexpr int S = SHEARED && INTEGRATING_FACTOR;
+        const int d = DECAY_OF[i];
         const Complex origin = start[here];
         if (WRITES_STAGE) {
-          const Complex change = step_a * (1 + power_less_one<NODE_NEXT - NODE>(d)) * rate[i];
-          next[i] = origin + decay_and(power_less_one<NODE_NEXT>(d), origin, change);
-          stage[here] = next[i];
+          const Complex change = step_a * (1 + span_less_one<S, NODE, NODE_NEXT>(factor, d)) * rate[i];
+          next[i] = origin + decay_and(span_less_one<S, 0, NODE_NEXT>(factor, d), origin, change);
+          if (!SHEARED) stage[here] = next[i];
         }
         if (WRITES_RESULT) {
-          const Complex change = step_b * (1 + power_less_one<NODE_END - NODE>(d)) * rate[i];
-          const Complex reached = READS_TOTAL ? total[here] + change
-                                              : origin + decay_and(power_less_one<NODE_END>(d),
-                                                                   origin, change);
-          result[here] = reached;
-          if (MARKS) excess += excess_of(reached.re) + excess_of(reached.im);
+          const Complex change = step_b * (1 + span_less_one<S, NODE, NODE_END>(factor, d)) * rate[i];
+          reached[i] = READS_TOTAL ? total[here] + change
+                                   : origin + decay_and(span_less_one<S, 0, NODE_END>(factor, d),
+                                                        origin, change);
+          if (!SHEARED) result[here] = reached[i];
+          if (MARKS) excess += excess_of(reached[i].re) + excess_of(reached[i].im);
+        }
+      }
+      if (SHEARED) {
+        if (WRITES_STAGE) project_vectors(next, kx, ky_next, kz);
+        if (MARKS) project_vectors(reached, kx, along_y(upright, kx, frame, 1), kz);
+        UNROLL for (int i = 0; i < STATE; ++i) {
+          if (WRITES_STAGE) stage[at + c + i * state_field] = next[i];
+          if (WRITES_RESULT) result[at + c + i * state_field] = reached[i];
         }
       }
 #endif
       if (WRITES_STAGE && WRITES_INPUTS) {
         Complex input[INPUTS];
-        inputs_of(next, kx, ky, kz, parameters, input);
+        inputs_of(next, kx, ky_next, kz, parameters, input);
         UNROLL for (int i = 0; i < INPUTS; ++i)
           inputs[at + c + i * state_field] = SHIFTED_NEXT ? phase * input[i] : input[i];
       }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,6 +41,8 @@ class Layout:
     coordinates: dict[str, np.ndarray]
     unit: str = "1"
     are_cells: bool = False
+    # How far along x the values are shifted, at present, that are repeated beyond the end along y.
+    slide: Callable[[], float] = field(default=float, compare=False)
 
     def spacing(self, axis: str) -> float:
         """Return the distance of points along an axis; 1 if there is one point only."""
@@ -170,32 +172,40 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     if not box.size:
         return result
     indices, weights = [], []
+    along_x = places[:, :1]
     for axis, name in enumerate(AXES):
         line, size = layout.coordinates[name], layout.shape[axis]
-        near, factors = _nearest_four(line, size, places[:, 2 - axis])
-        own = near - box.start[axis]
+        near, factors = _nearest_four(line, size, places[:, 2 - axis] if axis < 2 else along_x)
+        if axis == 1 and (slide := layout.slide()):
+            along_x = along_x - slide * (near // size)
+        own = near % size - box.start[axis]
         is_mine = (own >= 0) & (own < box.shape[axis])
         indices.append(np.where(is_mine, own, 0))
         weights.append(np.where(is_mine, factors, 0.0))
-    mine = np.flatnonzero(np.logical_and.reduce([one.any(axis=1) for one in weights]))
+    among = [one.reshape(len(places), -1).any(axis=1) for one in weights]
+    mine = np.flatnonzero(np.logical_and.reduce(among))
     for first in range(0, len(mine), _PLACES_AT_ONCE):
         chosen = mine[first : first + _PLACES_AT_ONCE]
         k, j, i = (one[chosen] for one in indices)
-        around = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None, None, :]]
+        around = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None]]
         found = on_host(around)
-        for one in reversed(weights):
+        found = np.einsum("fn...i,n...i->fn...", found, weights[2][chosen][:, None])
+        for one in (weights[1], weights[0]):
             found = np.einsum("fn...i,ni->fn...", found, one[chosen])
         result[chosen] = found.T
     return result
 
 
 def _nearest_four(line: np.ndarray, size: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the points around each place on an axis, and their weights."""
+    """Return the indices of the points around each place on an axis, and their weights.
+
+    Indices from `size` on are those of points that are repeated beyond the end.
+    """
     if size == 1:
-        return np.zeros((len(places), 1), int), np.ones((len(places), 1))
+        return np.zeros((*places.shape, 1), int), np.ones((*places.shape, 1))
     position = (places - line[0]) / (line[1] - line[0])
     first = np.floor(position).astype(int)
-    s = (position - first)[:, None]
+    s = (position - first)[..., None]
     # Lagrange's polynomials through the points at -1, 0, 1 and 2.
     factors = (
         -s * (s - 1) * (s - 2) / 6,
@@ -203,4 +213,4 @@ def _nearest_four(line: np.ndarray, size: int, places: np.ndarray) -> tuple[np.n
         -(s + 1) * s * (s - 2) / 2,
         (s + 1) * s * (s - 1) / 6,
     )
-    return (first[:, None] + np.arange(-1, 3)) % size, np.concatenate(factors, axis=1)
+    return first[..., None] + np.arange(-1, 3), np.concatenate(factors, axis=-1)

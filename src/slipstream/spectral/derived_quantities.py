@@ -22,6 +22,8 @@ from slipstream.equations import (
     dot,
     grad,
     inverse_laplacian,
+    x_hat,
+    y_hat,
 )
 from slipstream.equations.fourier_forms import IMAGINARY, Form, component_names, form_of_points
 from slipstream.equations.vector_calculus import function
@@ -98,11 +100,15 @@ def pressure(model: Lowered, velocity: Quantity) -> Quantity:
     """Return the pressure that keeps the velocity free of divergence, over the density.
 
     Its Laplacian is the divergence of the right-hand side as written, so rotation, buoyancy and
-    magnetic tension count; the forces of a case have no gradient part.
+    magnetic tension count, and the turning of wavevectors by shear; the forces of a case have no
+    gradient part.
     """
     place = [value.field for value in model.unknowns].index(velocity.text)
     rate = Quantity(list(model.rates[place : place + 3]), f"rate of {velocity.text}")
-    return inverse_laplacian(div(rate))
+    source = div(rate)
+    if model.shear != 0:
+        source = source - model.shear * dot(grad(dot(velocity, y_hat)), x_hat)
+    return inverse_laplacian(source)
 
 
 def magnitude(vector: Quantity) -> Quantity:

@@ -50,11 +50,11 @@ class EnergyBudget:
     def recall(self, row: Mapping[str, float]) -> None:
         """Take over the diagnostics before the next ones, as another budget has returned them."""
         self._earlier = {}
-        for prefix, names in {"": ["bodies_power"], **budgets_of(self._model)}.items():
+        whole = ["bodies_power", *self._model.production]
+        for prefix, names in {"": whole, **budgets_of(self._model)}.items():
             energy = row.get(f"{prefix}energy", row["energy"])  # that of an only field
             dissipation = row[f"{prefix}dissipation"]
             gains = [f"{prefix}driving", f"{prefix}injection", *names]
-            gains += ["bodies_power"] * (not prefix)
             gain = sum(row.get(name, 0.0) for name in gains)
             residual = row.get(f"{prefix}{_RESIDUALS[bool(prefix)]}", math.nan)
             balance = row["time"], energy, dissipation, dissipation - gain
@@ -114,6 +114,7 @@ class EnergyBudget:
                 flow = self._viscosity, self._largest, self._is_plane
                 result |= small_scales(motion, *flow)
         gain = driving + (power or 0.0) + (bodies or 0.0)
+        gain += sum(means[name] for name in model.production)
         result["budget_residual"] = self._balance("", time, energy, dissipation, gain)
         for field in self._fields:
             result |= self._own_budget(time, field, squares, means, powers)

@@ -483,9 +483,9 @@ def _add_multiple(flow: SpectralStep, target: Array, factor: sympy.Expr, source:
     function = wave_function(factor)
     values = [float(flow.problem.parameters[str(one)]) for one in parameters_in([factor])]
     waves, array = flow.wavenumbers, flow.device.array
-    x, y, z = array(waves.x), array(waves.y)[:, None], array(waves.z)[:, None, None]
+    x, y, z = array(waves.x), array(waves.along_y), array(waves.z)[:, None, None]
     target, source = flow.modes_of(target), flow.modes_of(source)
-    count = max(1, _AT_A_TIME // max(1, y.size * x.size))
+    count = max(1, _AT_A_TIME // max(1, len(y) * x.size))
     for low in range(0, len(z), count):
         part = slice(low, low + count)
         target[part] += function(x, y, z[part], *values) * source[part]

@@ -90,6 +90,12 @@ def explained(model: Lowered) -> Iterator[tuple[str, str, str]]:
     factors = [*model.decay, *model.input_filters, *model.rate_factors]
     for one in sorted({one for factor in factors for one in filters_in(factor)}, key=str):
         yield "functions of k", _text(one), f"{_text(one.at_zero)} at k = 0"
+    if model.shear != 0:
+        yield (
+            "mean flow",
+            f"{_text(model.shear)}*y along x",
+            f"ky changes by -{_text(model.shear)}*kx t",
+        )
     for first in model.vectors:
         yield "projection", model.components[first].field, "without its gradient part"
 

@@ -272,7 +272,9 @@ class FlowDiagnostics:
         model = self._problem.model
         densities = [f"{name}_density" for name, _ in model.complexes]
         means = list(model.means)
-        cutoff = Wavenumbers(self._problem.geometry, self._problem.lengths).largest
+        cutoff = Wavenumbers(
+            self._problem.geometry, self._problem.lengths, self._problem.is_sheared
+        ).largest
         pairs, carried = list(self._pairs), list(model.plane_vectors)
         drawn = self._fields, densities, means, pairs, carried
         bodies = self._simulation.bodies

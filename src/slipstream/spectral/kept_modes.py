@@ -91,9 +91,20 @@ def alias_warnings(name: str, degree: float) -> list[str]:
 
 
 class Wavenumbers:
-    """Physical wavenumbers 2 pi m / L: `x`, `y` and `z` of one rank's modes."""
+    """Physical wavenumbers 2 pi m / L: `x`, `y` and `z` of one rank's modes.
 
-    def __init__(self, geometry: PlaneGeometry, lengths: tuple[float, float, float]) -> None:
+    In a frame that a shear has tilted, `tilt` times kx is to be taken away from those along y.
+    """
+
+    def __init__(
+        self,
+        geometry: PlaneGeometry,
+        lengths: tuple[float, float, float],
+        is_sheared: bool = False,
+    ) -> None:
+        # A frame is tilted at most by half of what makes it fit the box again.
+        self.most_tilt = lengths[2] / lengths[1] / 2 if is_sheared else 0.0
+        self.tilt = 0.0
         box = geometry.spectral_box
         parts = box.slices()
         self.integers = [m.wavenumbers() for m in geometry.modes]
@@ -106,11 +117,20 @@ class Wavenumbers:
         # Width of the shells of spectra.
         self.unit = smallest_wavenumber(lengths, geometry.modes)
         # The largest wavenumber that is kept along every axis of more than one mode.
-        self.largest = min((float(axis.max()) for axis in axes if axis.size > 1), default=0.0)
+        reach = [float(axis.max()) for axis in axes]
+        reach[1] /= math.hypot(1, self.most_tilt)  # the distance of a tilted row of modes
+        bounded = zip(reach, axes, strict=True)
+        self.largest = min((one for one, axis in bounded if axis.size > 1), default=0.0)
 
     def table(self) -> np.ndarray:
-        """Return x, y and z wavenumbers in one array, as the kernels take them."""
-        return np.concatenate([self.x, self.y, self.z])
+        """Return x, y and z wavenumbers and the tilt in one array, as the kernels take them."""
+        return np.concatenate([self.x, self.y, self.z, [self.tilt]])
+
+    @property
+    def along_y(self) -> np.ndarray:
+        """The wavenumbers along y, [ky, kx]; [ky, 1] in an upright frame."""
+        upright: np.ndarray = self.y[:, None]
+        return upright - self.tilt * self.x if self.tilt else upright
 
     @cached_property
     def multiplicity(self) -> np.ndarray:
@@ -126,7 +146,13 @@ class Wavenumbers:
     @cached_property
     def shell_count(self) -> int:
         """Number of shells over all ranks."""
-        return shells_of(self.all_axes, self.unit)
+        return shells_of(self.furthest, self.unit)
+
+    @property
+    def furthest(self) -> list[np.ndarray]:
+        """The wavenumbers along z, y and x of all ranks, along y as far as tilted frames reach."""
+        z, y, x = self.all_axes
+        return [z, np.abs(y) + self.most_tilt * np.max(x, initial=0.0), x]
 
 
 def unit_wavenumbers(lengths: Sequence[float]) -> list[float]:

@@ -51,6 +51,11 @@ class KernelTables:
         size = problem.decay_size if problem.is_separable else 0
         self.decay = device.zeros((size,), problem.real_dtype)
 
+    def tilt(self, tilt: float) -> None:
+        """Take the tilt of the frame."""
+        self.device.synchronize()
+        self.device.run(self.device.fill(self.wavenumbers[-1:], tilt))
+
     def restate(self, problem: SpectralProblem) -> None:
         """Take the parameters of another problem of the same model; kernels find them here."""
         device = self.device
@@ -70,6 +75,8 @@ def _product_numbers(problem: SpectralProblem) -> list[float]:
     # Along an axis of one point nothing varies, so nothing can move.
     sizes = zip(problem.geometry.shape, problem.lengths, strict=True)
     per_spacing = [n / L if n > 1 else 0.0 for n, L in sizes]
+    if problem.is_sheared:  # what moves along y crosses x too in a frame that is tilted most
+        per_spacing[1] += problem.geometry.shape[2] / problem.lengths[1] / 2
     return [*per_spacing[::-1], *problem.numbers]
 
 

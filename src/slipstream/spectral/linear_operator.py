@@ -39,7 +39,9 @@ class LinearOperator:
     @cached_property
     def wave_rate(self) -> float:
         """The largest frequency, or rate of growth."""
-        return max((float(np.abs(rates).max()) for rates in self._rates), default=0.0)
+        own = max((float(np.abs(rates).max()) for rates in self._rates), default=0.0)
+        # Wavevectors turn at the rate of the shear.
+        return own + abs(self._problem.shear)
 
     @cached_property
     def explicit_rate(self) -> float:

@@ -11,7 +11,7 @@ from slipstream.case import SpectralCase
 from slipstream.decomposition import Box, split
 from slipstream.errors import InputError
 from slipstream.fft import PlaneGeometry
-from slipstream.io.checkpoint import AVERAGE, FORCE, MOVIE, PARTICLES, Checkpoint
+from slipstream.io.checkpoint import AVERAGE, FORCE, MOVIE, PARTICLES, TILT, Checkpoint
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
@@ -91,10 +91,28 @@ def lacking_fields(
     return lacking
 
 
+def read_tilt(checkpoint: Checkpoint, problem: SpectralProblem, begins: bool) -> float:
+    """Return the tilt of a state's frame; refuse it without shear, or for a flow that begins."""
+    if TILT not in checkpoint.arrays:
+        return 0.0
+    checkpoint.check_array(TILT, "f", 1)
+    tilt = float(checkpoint.read(TILT)[0])
+    if tilt and not problem.is_sheared:
+        raise InputError(
+            f"equation.shear: 0, but {checkpoint.path} is of a sheared flow; accepted: another rate"
+        )
+    if tilt and begins:
+        raise InputError(
+            f"initial.flow: {checkpoint.path} is of a sheared flow, in whose frame no flow begins;"
+            " accepted for fields that it lacks: 0, or scalars.initial"
+        )
+    return tilt
+
+
 def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
     """Return the names of what a state has and the model has not."""
     own = {f"{name}_hat" for name in problem.model.unknowns}
-    apart = AVERAGE, MOVIE, FORCE, PARTICLES
+    apart = AVERAGE, MOVIE, FORCE, PARTICLES, TILT
     names = (name for name in checkpoint.arrays if not name.startswith(apart))
     return [name.removesuffix("_hat") for name in names if name not in own]
 

@@ -38,6 +38,7 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.kernel_tables import KernelTables
 from slipstream.spectral.runge_kutta_tableaux import RESOLVENT
+from slipstream.spectral.sheared_frame import PointShifts, gauss_constants
 from slipstream.spectral.spectral_problem import SpectralProblem
 
 
@@ -59,7 +60,7 @@ class SpectralStep:
     ) -> None:
         self.problem, self.device = problem, device
         geometry, model = problem.geometry, problem.model
-        self.wavenumbers = Wavenumbers(geometry, problem.lengths)
+        self.wavenumbers = Wavenumbers(geometry, problem.lengths, problem.is_sheared)
         dtype = problem.complex_dtype
 
         def fields(count: int) -> Array:
@@ -94,6 +95,8 @@ class SpectralStep:
         }
         self.tables = self.tables_on[device]
         self.real = real_name(problem.real_dtype)
+        # In a sheared frame, what shifts points of the box to its own, and back.
+        self._shifts = PointShifts(problem, self.wavenumbers) if problem.is_sheared else None
         header = code_generation.mode_header(model)
         if problem.propagates:
             header += "\n" + code_generation.linear_header(model, problem.coupled)
@@ -126,9 +129,22 @@ class SpectralStep:
         other.device.run(other.device.copy(other.state, self.read_state()))
         other.device.synchronize()
         other.evaluations = self.evaluations
+        other.tilt = self.tilt
         self.__dict__ = other.__dict__
         for evaluation in list(self.evaluations):
             evaluation.restate()
+
+    @property
+    def tilt(self) -> float:
+        """The tilt of the frame: wavenumbers along y are less by this times kx."""
+        return self.wavenumbers.tilt
+
+    @tilt.setter
+    def tilt(self, tilt: float) -> None:
+        if tilt != self.wavenumbers.tilt:
+            self.wavenumbers.tilt = tilt
+            for tables in self.tables_on.values():
+                tables.tilt(tilt)
 
     @property
     def state(self) -> Any:
@@ -223,7 +239,10 @@ class SpectralStep:
     @property
     def goes_ahead(self) -> bool:
         """Whether the end of a step begins the next one: see `Passes.goes_ahead`."""
-        return self.passes.goes_ahead and not self.problem.is_staged and not self.before
+        # What is made of the state in a sheared frame is that of the end of the step, known later.
+        turns = self.problem.is_sheared and self.problem.has_inputs
+        waits = self.problem.is_staged or turns or bool(self.before)
+        return self.passes.goes_ahead and not waits
 
     def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
         """Return what makes the product on a device: the first of a step is measured."""
@@ -253,8 +272,10 @@ class SpectralStep:
         """Return the graph that takes spectral fields (count, kz, ky of this rank, row) to points.
 
         No more fields than are transformed together; `store` gets each chunk of points, see
-        `PlanePass.record_backward`.
+        `PlanePass.record_backward`. In a sheared box they are points of the box, not of the frame.
         """
+        if self._shifts is not None:
+            store = self._shifts.before(store, self.device)
         graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
         record_columns(graph, self.passes, source)
         record_to_points(graph, self.passes, store, len(source))
@@ -266,6 +287,8 @@ class SpectralStep:
         No more fields than are transformed together; `load` makes each chunk of points, see
         `PlanePass.record_forward`.
         """
+        if self._shifts is not None:
+            load = self._shifts.after(load, self.device)
         graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
         record_from_points(graph, self.passes, load, len(target))
         record_columns(graph, self.passes, forward=len(target), target=target)
@@ -316,6 +339,7 @@ class SpectralStep:
         return {
             **propagated,
             **self._held_constants(),
+            **(gauss_constants(problem) if problem.is_sheared else {}),
             "NODE": method.nodes[substage],
             "NODE_NEXT": method.divisions if last else method.nodes[substage + 1],
             "NODE_END": method.divisions,
@@ -481,7 +505,7 @@ class SpectralStep:
             return
         problem = self.problem
         duration = step / problem.method.divisions
-        changes = step != self._step_size and problem.integrating_factor
+        changes = step != self._step_size and problem.integrating_factor and not problem.is_sheared
         if problem.propagates:
             if step != self._step_size:
                 self._fill_propagators(step)
@@ -570,7 +594,7 @@ class IntegratingFactor:
     def __init__(self, problem: SpectralProblem, waves: Wavenumbers, device: Device) -> None:
         self._problem, self._device = problem, device
         self._rates = rates_along_axes(problem, waves) if problem.is_separable else None
-        stored = 0 if problem.is_separable or problem.propagates else len(problem.decays)
+        stored = len(problem.decays) if problem.has_factors_of_modes else 0
         # One factor per mode, where they are not products of factors along the axes.
         self.of_modes = device.zeros(
             (stored, *problem.geometry.spectral_box.shape), problem.real_dtype

@@ -101,6 +101,16 @@ class SpectralProblem:
         return max(self.size, *parts, 0)
 
     @property
+    def is_sheared(self) -> bool:
+        """Whether a mean shear tilts the frame of the modes."""
+        return bool(self.model.shear != 0)
+
+    @property
+    def shear(self) -> float:
+        """The rate S of the mean flow S y along x."""
+        return float(self.model.shear.subs(self.values))
+
+    @property
     def has_inputs(self) -> bool:
         """Whether the fields that go to physical space are stored beside the state."""
         return self.dealiasing.is_shifted or not self.model.inputs_are_state
@@ -217,6 +227,12 @@ class SpectralProblem:
         nz, ny, nx = self.geometry.spectral_box.shape
         return len(self.decays) * (nz + ny + nx if self.is_separable else nz * ny * nx)
 
+    @property
+    def has_factors_of_modes(self) -> bool:
+        """Whether integrating factors are stored, one per mode; a sheared step computes them."""
+        own = self.integrating_factor and not self.is_separable
+        return own and not self.propagates and not self.is_sheared
+
     @cached_property
     def propagators(self) -> tuple[Propagator, ...]:
         """The functions of the linear terms that a step takes, if it integrates them exactly."""
@@ -238,15 +254,14 @@ class SpectralProblem:
         method, last = self.method, substage + 1 == self.method.substages
         has_result = last or method.weights[substage] != 0
         reads_total = any(method.weights[:substage])
-        needs_current = any(self.model.linear) or not self.integrating_factor
+        needs_current = any(self.model.linear) or not self.integrating_factor or self.is_sheared
         if self.propagates:
             needs_current = False
         reads = {"state"} if not last or (has_result and not reads_total) else set()
         reads |= {"stage" if substage else "state"} if needs_current else set()
         reads |= {"total"} if reads_total else set()
         reads |= {"forcing"} if self.forced else set()
-        has_factors = self.integrating_factor and not self.is_separable and not self.propagates
-        reads |= {"decay"} if has_factors else set()
+        reads |= {"decay"} if self.has_factors_of_modes else set()
         writes = {"stage"} if not last else set()
         writes |= {"state" if last else "total"} if has_result else set()
         writes |= {"inputs"} if not last and self.has_inputs and not self.held else set()

@@ -48,6 +48,7 @@ from slipstream.spectral.memory_placement import fields_written_together, place,
 from slipstream.spectral.particles import Particles, bytes_of_particles, check_particles
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
+from slipstream.spectral.sheared_frame import advance_frame, check_sheared, periods_after
 from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import spectrum_kernels, variances
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 # Steps after which conjugate modes are made equal again, where the linear part makes them grow.
 _SYMMETRY_INTERVAL = 8
+# The share of the energy that a sheared grid may drop before that is warned of.
+_DROPPED = 1e-3
 # What to do where all is at rest.
 _SOMETHING = "give an initial flow (initial) or a forcing, or set fields"
 # What a copy goes on with, besides the state.
@@ -69,6 +72,8 @@ _REMEMBERED = (
     "_looked_at",
     "_largest_courant",
     "_force_state",
+    "_tilt",
+    "_dropped_by_shear",
 )
 
 
@@ -115,6 +120,7 @@ class SpectralSimulation(Simulation):
         self._early_warnings += self._scalars.warnings
         check_particles(case.particles, self.problem)
         self._early_warnings += check_bodies(case, self.problem)
+        check_sheared(case, self.problem)
         self.placement = place(self.problem, case.run, device, comm)
         self.device = self.placement.home
         self.transport = self.placement.transport
@@ -219,16 +225,21 @@ class SpectralSimulation(Simulation):
         self._results.begin()
         self._rate, self._looked_at = 0.0, -1
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
+        self._tilt, self._dropped_by_shear = 0.0, 0.0
         warnings, initial = self._early_warnings + self._results.forecast(), self._initial
         warnings += self._force()
         folder = self.restart
         if folder is not None:
             from slipstream.simulation.earlier_segments import open_earlier_run
-            from slipstream.spectral.restart_state import lacking_fields, read_state
+            from slipstream.spectral.restart_state import lacking_fields, read_state, read_tilt
 
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
             lacking = lacking_fields(checkpoint, self._fields, self.problem)
+            self._tilt = on_every_rank(
+                self.comm,
+                lambda: read_tilt(checkpoint, self.problem, bool(initial and lacking)),
+            )
             told = [*checkpoint.warnings, *self._exchanged(checkpoint, lacking, folder)]
             if initial is not None and lacking:
                 told += initial.warnings + initial.set(self.flow, self.comm)
@@ -411,12 +422,37 @@ class SpectralSimulation(Simulation):
             self._warnings += self.bodies.new_warnings()
         self.flow.is_ahead = self.flow.goes_ahead
         self._measured_at = self.time
+        if self.problem.is_sheared:
+            self._warnings += self._advance_frame(step_size)
         self.step += 1
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.flow.state, self.comm)
         timelines = [step.timeline for step in steps]
         return Timeline.merged(timelines, forget=True) if profile else None
+
+    def _advance_frame(self, step_size: float) -> list[str]:
+        """Let the shear tilt the frame of the modes; warn once of what it drops. Collective."""
+        flow, own = self.flow, np.zeros(2)
+        periods = periods_after(flow, step_size)
+        if periods:
+            own[0] = component_sums(flow)[0].sum()
+        advance_frame(flow, step_size, self.comm)
+        if not periods:
+            return []
+        keep_sphere(flow, flow.state)
+        own[1] = component_sums(flow)[0].sum()
+        before, after = sum_over_ranks(self.comm, own)
+        share = float(1 - after / before) if before > 0 else 0.0
+        told = max(self._dropped_by_shear, _DROPPED)
+        self._dropped_by_shear = max(self._dropped_by_shear, share)
+        if not share > told:
+            return []
+        return [
+            f"grid.points: {100 * share:.3g} % of the energy is dropped at t ="
+            f" {self.time + step_size:.4g}, in modes that the sheared grid does not keep; use more"
+            " points"
+        ]
 
     def _take_settings(self, before: Case) -> None:
         """Go on with other parameters, forces or time steps. Collective."""
@@ -429,6 +465,12 @@ class SpectralSimulation(Simulation):
             if problem.model.components != own.model.components:
                 raise InputError(
                     "the fields of the model would be others; accepted: a new simulation"
+                )
+            check_sheared(case, problem)
+            if self.flow.tilt and not problem.is_sheared:
+                raise InputError(
+                    "equation.shear: 0, but the frame of the modes is tilted; accepted: another"
+                    " rate"
                 )
             linear = LinearOperator(problem)
             cfl.check_step(case.time, problem, linear)
@@ -639,6 +681,14 @@ class SpectralSimulation(Simulation):
             self.bodies.forget()
 
     @property
+    def _tilt(self) -> float:
+        return self.flow.tilt
+
+    @_tilt.setter
+    def _tilt(self, tilt: float) -> None:
+        self.flow.tilt = tilt
+
+    @property
     def _force_state(self) -> dict[str, Any] | None:
         return self.forcing.kept() if self.forcing else None
 
@@ -733,7 +783,12 @@ class SpectralSimulation(Simulation):
         """Return where the points are."""
         geometry = self.problem.geometry
         lines = dict(zip("zyx", self.problem.point_lines, strict=True))
-        return Layout(geometry.shape, tuple(geometry.physical_boxes), lines)
+        boxes = tuple(geometry.physical_boxes)
+        return Layout(geometry.shape, boxes, lines, slide=self._slide)
+
+    def _slide(self) -> float:
+        """Return how far the shear has moved what is repeated beyond the end along y."""
+        return self._tilt * self.problem.lengths[1]
 
     def density(
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
@@ -752,6 +807,8 @@ class SpectralSimulation(Simulation):
     def checkpoint(self) -> Iterator[Field]:
         """Yield the Fourier coefficients of the state."""
         state = self.flow.modes_of(self.device.to_host(self.flow.read_state()))
+        from slipstream.io.checkpoint import TILT
+
         geometry = self.problem.geometry
         for value, modes in zip(self.problem.model.unknowns, state, strict=False):
             name = str(value).replace("_", " ")
@@ -762,6 +819,15 @@ class SpectralSimulation(Simulation):
                 offset=geometry.spectral_box.start,
                 data=modes,
                 attributes={"long_name": f"Fourier coefficients of {name}"},
+            )
+        if self.problem.is_sheared:
+            yield Field(
+                name=TILT,
+                dims=("frame",),
+                shape=(1,),
+                offset=(0,),
+                data=np.full(int(self.rank == 0), self._tilt),
+                attributes={"long_name": "wavenumbers along y are less by this times kx"},
             )
         if self._particles is not None:
             yield from self._particles.checkpoint()

@@ -107,7 +107,7 @@ def _sums_of_pairs(
                 *(len(first), len(z[part]), y.size, x.size),
                 *_modes_apart(first),
                 *_modes_apart(second),
-                *(bins.a, bins.b, bins.c),
+                *(bins.a, bins.b, bins.c, flow.wavenumbers.tilt),
             )
             submit(add)
             totals.append((number, group_sums(device, table)))

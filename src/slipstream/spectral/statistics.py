@@ -175,7 +175,7 @@ def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
     modes_z, *modes = flow.problem.geometry.modes
     across = smallest_wavenumber(lengths, modes)
     along, levels = 2 * math.pi / length_z, modes_z.low
-    shells = shells_of(waves.all_axes[1:], across)
+    shells = shells_of(waves.furthest[1:], across)
 
     number = "rint(sqrt(y * y + x * x) / a) * c + rint(fabs(z) / b)"
     bins = Bins(number, shells * levels, across, along, float(levels))
@@ -221,13 +221,23 @@ def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
         size, length = shape[2 - axis], flow.problem.lengths[2 - axis]
         if size == 1:
             continue
-        units = [length / (2 * math.pi) if one == axis else 0.0 for one in range(3)]
-        bins = Bins("rint(fabs(x * a + y * b + z * c))", size // 2 + 1, *units)
         each = [state[place : place + 1] for place in range(components)]
-        spectra = np.array([sums_in_bins(flow, one, one, bins, comm) for one in each])
-        spectra[:, 0] -= box_means(flow, state[:components], comm) ** 2
+        means = box_means(flow, state[:components], comm) ** 2
         places = np.arange(size // 2 + 1)
-        values = spectra @ np.cos(2 * math.pi / size * np.outer(places, places))
+        if axis == 1 and flow.tilt:  # where wavenumbers along y are no multiples of the smallest
+            values = np.empty((components, len(places)))
+            for place in places:
+                moved = _moved(flow, components, axis, place * (length / size))
+                values[:, place] = [
+                    sums_in_bins(flow, one, other, Bins("0", 1), comm)[0]
+                    for one, other in zip(each, moved, strict=True)
+                ] - means
+        else:
+            units = [length / (2 * math.pi) if one == axis else 0.0 for one in range(3)]
+            bins = Bins("rint(fabs(x * a + y * b + z * c))", size // 2 + 1, *units)
+            spectra = np.array([sums_in_bins(flow, one, one, bins, comm) for one in each])
+            spectra[:, 0] -= means
+            values = spectra @ np.cos(2 * math.pi / size * np.outer(places, places))
         separation = {f"separation_{name}": places * (length / size)}
         for part in parts:
             own = values[part.first : part.first + part.size]
@@ -245,6 +255,12 @@ def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
                 )
 
 
+def _moved(flow: SpectralStep, components: int, axis: int, distance: float) -> list[Array]:
+    """Return the modes of components at places a distance away, in memory of the stage."""
+    moved = _multiplied(flow, slice(components), lambda k: np.exp(1j * k * distance), axis)
+    return [flow.modes_of(moved[place : place + 1]) for place in range(components)]
+
+
 # -- of points -------------------------------------------------------------------------------------
 
 
@@ -252,9 +268,9 @@ def _multiplied(
     flow: SpectralStep, part: slice, function: Callable[[np.ndarray], np.ndarray], axis: int
 ) -> Any:
     """Return components multiplied by a function of one wavenumber, in memory of the stage."""
-    factor, shape = function(getattr(flow.wavenumbers, AXES[axis])), [1, 1, 1]
-    shape[2 - axis] = len(factor)
-    own = flow.device.array(factor, flow.problem.complex_dtype).reshape(shape)
+    waves = flow.wavenumbers
+    along = (waves.x, waves.along_y, waves.z[:, None, None])[axis]
+    own = flow.device.array(function(along), flow.problem.complex_dtype)
     source, target = flow.modes_of(flow.state[part]), flow.modes_of(flow.stage[part])
     flow.device.array_module.multiply(source, own, out=target)
     flow.device.synchronize()

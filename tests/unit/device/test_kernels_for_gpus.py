@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import sympy
 
 import amd_compilers
 from lattice_oracle import subdomain_of
@@ -160,6 +161,10 @@ def used_kernels(real, shape):
             if (method, model) == every[0]:
                 ask_for_particles(flow)
                 ask_for_bodies(flow)
+        sheared = lower(models.hd(viscosity=sympy.Symbol("viscosity", real=True), shear=2))
+        settings = {"viscosity": 0.01}, METHODS["rk4"], factor, np.dtype(real)
+        problem = SpectralProblem(geometry, (1.0, 1.0, 1.0), sheared, *settings)
+        SpectralStep(problem, device, None).record_step()
     return set(devices[0].noted) | set(devices[1].noted)
 
 

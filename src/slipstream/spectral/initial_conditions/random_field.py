@@ -21,9 +21,9 @@ def random_flow(
     The amplitude is the root mean square of a component: the energy is 3/2 amplitude^2. In a plane,
     a grid of one point along one axis, there is no flow along that, and the energy is amplitude^2.
     """
-    shells = np.arange(waves.shell_count)
-    spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
     counts = _modes_per_shell(waves.all_axes, waves.unit)
+    shells = np.arange(len(counts))
+    spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
     # In a long box some shells have no mode, and so no energy.
     spectrum[counts == 0] = 0
     if not spectrum.sum() > 0:

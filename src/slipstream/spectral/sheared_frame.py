@@ -1,0 +1,177 @@
+"""The frame of a shearing box, which a mean flow S y along x tilts: there all fields are periodic.
+
+The wavenumber along y of a mode is that of its label less the tilt times kx, and the tilt grows at
+the rate S. After Lx/Ly the frame fits the box again, and its modes are those of an upright frame
+with other labels (Rogallo, NASA TM 81315 (1981)). Labels are changed at half of that, so that the
+tilt stays between -1/2 and 1/2 of it. Modes for whose labels the grid has no place are dropped, and
+modes that had no place before begin at 0. Products are computed at the points of the frame, so they
+are dealiased as in any box.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sympy
+
+from slipstream.array_types import Array, Comm
+from slipstream.decomposition import Box
+from slipstream.device import Device, Operation
+from slipstream.equations.fourier_forms import WAVENUMBERS, filters_in
+from slipstream.errors import InputError
+from slipstream.fft import PointOperation
+from slipstream.spectral.kept_modes import Wavenumbers
+from slipstream.spectral.runge_kutta_tableaux import METHODS
+from slipstream.spectral.spectral_problem import SpectralProblem
+
+if TYPE_CHECKING:
+    from slipstream.case import SpectralCase
+    from slipstream.spectral.runge_kutta_step import SpectralStep
+
+# The most numbers of a component in one exchange.
+_AT_ONCE = 1 << 22
+# Places where rates that are no polynomials are taken between nodes; and the most of any.
+_USUAL, _MOST = 3, 8
+
+
+def check_sheared(case: SpectralCase, problem: SpectralProblem) -> None:
+    """Refuse what a shearing box cannot have."""
+    if not problem.is_sheared:
+        return
+    nx, ny, _ = case.grid.points_xyz
+    explicit = ", ".join(name for name, method in METHODS.items() if not method.functions)
+    refused = {
+        "forcing": (bool(case.forcing), "none: the shear drives the flow"),
+        "bodies": (bool(case.bodies), "none"),
+        "particles": (bool(case.particles), "none"),
+        "numerics.linear": (case.numerics.linear == "all", "'decay'"),
+        "time.integrator": (problem.propagates, explicit),
+        "grid.points": (ny == 1 and nx > 1, "more than one point along y"),
+    }
+    for key, (is_given, accepted) in refused.items():
+        if is_given:
+            raise InputError(f"{key}: not with a mean shear; accepted with it: {accepted}")
+
+
+def gauss_constants(problem: SpectralProblem) -> dict[str, Any]:
+    """Return the constants by which the kernel of a substage integrates rates of decay."""
+    if not problem.integrating_factor:
+        return {}
+    count = 1
+    for rate in problem.decays:
+        degree = 2 * _USUAL - 1
+        if not filters_in(rate):
+            degree = sympy.Poly(rate, *WAVENUMBERS).degree(WAVENUMBERS[1])
+        count = max(count, int(degree) // 2 + 1)
+    count = min(count, _MOST)
+    places, weights = np.polynomial.legendre.leggauss(count)
+    lists = {"GAUSS_PLACES": (places + 1) / 2, "GAUSS_WEIGHTS": weights / 2}
+    texts = {name: f"{{{', '.join(map(repr, map(float, own)))}}}" for name, own in lists.items()}
+    return {"GAUSS": count, **texts}
+
+
+class PointShifts:
+    """Shifts between points of the frame and those of the box: along x, by the tilt times y."""
+
+    def __init__(self, problem: SpectralProblem, waves: Wavenumbers) -> None:
+        self._waves, length = waves, problem.lengths[2]
+        self._points = problem.geometry.shape[2]
+        self._y = problem.point_lines[1][problem.geometry.physical_box.slices()[1]]
+        self._kx = 2 * math.pi / length * np.arange(self._points // 2 + 1)
+
+    def before(self, store: PointOperation, device: Device) -> PointOperation:
+        """Return an operation on points of the frame that passes on those of the box."""
+        return self._shifted(store, device, -1)
+
+    def after(self, load: PointOperation, device: Device) -> PointOperation:
+        """Return an operation that takes points of the box from another to those of the frame."""
+        return self._shifted(load, device, 1)
+
+    def _shifted(self, function: PointOperation, device: Device, sign: int) -> PointOperation:
+        def operation(points: Array, plane: int) -> tuple[Operation, list[Any]]:
+            own, accessed = function(points, plane)
+
+            def run(stream: Any) -> None:
+                if sign > 0:
+                    own(stream)
+                self._shift(points, device, sign)
+                if sign < 0:
+                    own(stream)
+
+            return run, accessed
+
+        return operation
+
+    def _shift(self, points: Any, device: Device, sign: int) -> None:
+        tilt = self._waves.tilt
+        if not tilt:
+            return
+        fft = device.array_module.fft
+        phases = np.exp(1j * sign * tilt * np.outer(self._y, self._kx))
+        own = np.result_type(points.dtype, np.complex64)
+        modes = fft.rfft(points, axis=-1) * device.array(phases, own)
+        points[...] = fft.irfft(modes, self._points, axis=-1)
+
+
+def _period(problem: SpectralProblem) -> float:
+    """Return the tilt of a frame whose modes are those of an upright one."""
+    return problem.lengths[2] / problem.lengths[1]
+
+
+def periods_after(flow: SpectralStep, step: float) -> int:
+    """Return by how many periods less the frame is tilted after a step, with other labels."""
+    tilt = flow.tilt + flow.problem.shear * step
+    return math.floor(tilt / _period(flow.problem) + 0.5)
+
+
+def advance_frame(flow: SpectralStep, step: float, comm: Comm) -> None:
+    """Tilt the frame by what the shear does in a step, after that. Collective."""
+    periods = periods_after(flow, step)
+    if periods:
+        _relabel(flow, periods, comm)
+    flow.tilt += flow.problem.shear * step - periods * _period(flow.problem)
+
+
+def _relabel(flow: SpectralStep, periods: int, comm: Comm) -> None:
+    """Store each mode where an earlier frame has it, or nowhere if the grid does not keep that."""
+    geometry, device = flow.problem.geometry, flow.device
+    boxes, rank = geometry.spectral_boxes, geometry.rank
+    own = boxes[rank]
+    device.synchronize()
+    state = flow.modes_of(flow.state)
+    # Where the modes of a rank that come from another are here and there, and where they came from.
+    incoming = [_moved(flow, periods, own, other) for other in boxes]
+    outgoing = [_moved(flow, periods, other, own) for other in boxes]
+    planes = max(1, _AT_ONCE // max(1, *(box.size // max(1, box.shape[0]) for box in boxes)))
+    for component in range(len(state)):
+        for low in range(0, own.shape[0], planes):
+            part = slice(low, low + planes)
+            given = device.to_host(state[component, part])
+            sent = [given[:, source, x] for source, _, x in outgoing]
+            came = sent if comm is None else comm.alltoall(sent)
+            found = np.zeros_like(given)
+            for (_, target, x), values in zip(incoming, came, strict=True):
+                found[:, target, x] = values
+            device.run(device.copy(state[component, part], found))
+            device.synchronize()
+
+
+def _moved(
+    flow: SpectralStep, periods: int, target: Box, source: Box
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the modes of a rank's box that come from another's: ky there, ky here, and kx.
+
+    Each is an index in the box that has the modes before or after; kx is the same mode in both.
+    """
+    waves = flow.wavenumbers
+    _, labels, all_x = waves.integers
+    count = len(labels)
+    (_, rows, columns), (_, first, left) = target.slices(), source.start
+    mine = labels[rows][:, None] + periods * all_x[columns]
+    place = np.where(np.abs(mine) <= count // 2, mine % count, -1)
+    x = np.arange(columns.start, columns.stop)
+    inside = (place >= first) & (place < source.stop[1]) & (x >= left) & (x < source.stop[2])
+    here, column = np.nonzero(inside)
+    return place[here, column] - first, here, column + columns.start - left
