@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _forget_current_folder() -> None:
-    """Keep files beside a case, such as a ``queue.py``, from being taken for modules.
+    """Keep files next to a case, such as a ``queue.py``, from being imported as modules.
 
     ``python -m`` looks for modules in the current folder first. It stays where Slipstream itself
     comes from there.

@@ -64,7 +64,7 @@ COPIES: Names = {
     "zero-copy": "kernels that read and write the host's memory",
     "packed": "contiguous copies, packed by the host's cores",
 }
-# Streams of a device, at most, each of which takes tiles there and back.
+# Streams of a device, at most; each takes tiles there and back.
 MAX_STREAMS = 16
 UPDATES: Names = {
     "device": "with their tile, on the device",

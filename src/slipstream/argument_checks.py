@@ -122,7 +122,14 @@ def nearest(word: str, accepted: Iterable[str]) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """Return NumPy's numbers as Python's, and sequences of them as tuples, as cases have them."""
+    """Return NumPy's numbers as Python's, and sequences of them as tuples, as cases have them.
+
+    Types, such as `numpy.float32`, become their names.
+    """
+    if isinstance(value, type) and hasattr(value, "tolist"):
+        return value.__name__
+    if hasattr(value, "newbyteorder") and hasattr(value, "kind"):  # a dtype
+        return value.name
     if hasattr(value, "tolist"):
         value = value.tolist()
     return tuple(map(plain_value, value)) if isinstance(value, list | tuple) else value

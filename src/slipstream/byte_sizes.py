@@ -17,7 +17,7 @@ _UNITS = {"": 1, "B": 1} | {
 def bytes_of(value: int | str, name: str = "size") -> int:
     """Return a positive number of bytes, which may be written with a unit, such as "8 GiB".
 
-    `name` says what has this size, for the message of the InputError.
+    `name` is the name of the setting, for the message of the InputError.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([A-Za-z]*)\s*", str(value))
     exact = float(match[1]) * _UNITS.get(match[2].upper(), 0) if match else 0.0

@@ -700,7 +700,7 @@ def main(arguments: list[str] | None = None) -> None:
     with listening():
         try:
             allow_plain_output()
-            thread_count()  # before what is loaded with OpenMP has its say
+            thread_count()  # before libraries with OpenMP are loaded
             sys.exit(app(arguments, prog_name="slipstream", standalone_mode=False) or 0)
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":

@@ -262,7 +262,7 @@ class GridBoxes(Sequence[Box]):
         return f"grid_boxes({self.shape}, {self.grid}, {self._ranks})"
 
     def is_alike(self, other: object) -> bool:
-        """Return whether these are the boxes of the same grid, which is seen at once."""
+        """Return whether these are the boxes of the same grid, without comparing them."""
         if not isinstance(other, GridBoxes):
             return False
         own, others = ((one.shape, one.grid, one._ranks, one._units) for one in (self, other))
@@ -333,7 +333,7 @@ def grid_boxes(
     grid : sequence of int
         Number of parts along each axis; rank order is C order (last axis fastest).
     ranks : int, optional
-        Number of ranks, of which the last have nothing; by default that of the grid.
+        Number of ranks, by default that of the grid; any more have nothing.
     units : sequence of int, optional
         Along each axis boxes begin at multiples of its unit; by default 1.
 

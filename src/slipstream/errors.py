@@ -1,7 +1,7 @@
 """Errors that a person can do something about.
 
 Anything that a user caused or can cure is one of these, with a one-line message that names
-the offending key or value and what would be accepted. The command line prints the message
+the offending key or value and the accepted ones. The command line prints the message
 alone; any other exception is a defect of Slipstream and keeps its traceback. What messages quote
 may come from files of others: their text obeys no terminal.
 """

@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Field:
-    """A named global array, of which one rank holds a box.
+    """A named global array, and the box of it that one rank holds.
 
     Attributes
     ----------

@@ -15,10 +15,10 @@ _MISSING = object()
 
 
 class KnownAttributes:
-    """An object whose public attributes are those that its class declares.
+    """An object with the public attributes that its class declares, and no others.
 
     Properties with a setter can be set at any time, annotated attributes once, by the constructor.
-    Classes that users derive may have attributes of their own if they declare them.
+    Classes that users derive may declare more.
     """
 
     def _settable(self) -> list[str]:

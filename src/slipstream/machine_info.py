@@ -20,7 +20,7 @@ from slipstream.private_cache import cache_text
 
 
 def gather_facts() -> dict[str, str]:
-    """Return what is known of machine and installation, in the order in which to show it."""
+    """Return facts about machine and installation, in the order in which to show them."""
     sources: dict[str, Callable[[], str]] = {
         "Slipstream": lambda: __version__,
         "Python": platform.python_version,
@@ -93,7 +93,7 @@ def _compiler_version(*command: str) -> str:
 
 
 def facts_to_publish() -> dict[str, str]:
-    """Return the facts without paths, which tell of a person's machine and of no figure."""
+    """Return the facts without paths, which are private and explain no figure."""
     return {k: v for k, v in gather_facts().items() if k not in ("cache folder", "mpiexec")}
 
 

@@ -1,4 +1,4 @@
-"""Starting MPI ranks, joining those that a launcher started, and leaving together.
+"""Starting MPI ranks, joining ranks that a launcher started, and leaving together.
 
 ``--ranks N`` replaces the command by itself under ``mpiexec``; under ``mpiexec`` or ``srun``
 the command joins the ranks that are there. Without either no MPI is imported at all, so one
@@ -8,7 +8,7 @@ Signals need care: launchers answer an interrupt by killing the ranks before the
 anything, but all of them pass on SIGUSR1. The starting process therefore turns what asks it to stop
 into SIGUSR1, which a run takes as the request to finish its step, write and leave. Nobody is left
 over: a launcher whose starter dies gets that signal from the system, and ranks whose launcher dies
-give it to themselves.
+give it to themselves (Open MPI may end them first: its runtime cannot do without the launcher).
 """
 
 import contextlib
@@ -165,7 +165,7 @@ def relaunch(ranks: int, arguments: list[str] | None = None, seconds_before: flo
         status_file.touch()
         environment = {**os.environ, **launch_environment(ranks), STATUS_FILE: str(status_file)}
         environment[STARTED] = str(time.time() - seconds_before)
-        # A session of its own keeps the terminal's Ctrl-C from reaching mpiexec, which would kill.
+        # In its own session mpiexec does not get the terminal's Ctrl-C, at which it would kill.
         child = subprocess.Popen(
             command, env=environment, start_new_session=True, preexec_fn=_stops_with(os.getpid())
         )
@@ -201,16 +201,16 @@ def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) 
     if os.geteuid() == 0:
         wanted["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
         wanted["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    # Some launchers give ranks a terminal of their own, whatever their output really goes to.
+    # Some launchers give each rank a terminal, whatever their output really goes to.
     wanted[TERMINAL] = "1" if sys.stdout.isatty() else "0"
     wanted["COLUMNS"] = str(shutil.get_terminal_size().columns)
     return {name: value for name, value in wanted.items() if name not in environment}
 
 
 def _stops_with(starter: int) -> Callable[[], None]:
-    """Return what has the system ask the process that calls it to stop when its starter dies.
+    """Return a function after which the calling process is asked to stop when its starter dies.
 
-    Only the process itself can ask for this, and nothing else tells of a starter that was killed.
+    Only the process itself can ask for this, and nothing else shows that a starter was killed.
     """
     prctl = ctypes.CDLL(None).prctl
 
@@ -232,7 +232,7 @@ def _wait_forwarding_signals(child: subprocess.Popen[bytes], status_file: Path) 
         if len(asked_at) == 1:
             tell_asked(status_file, number)
             threading.Thread(target=_ask_to_stop, args=(child, status_file), daemon=True).start()
-        # Terminals and supervisors often send two signals at once; that is one request.
+        # Terminals and supervisors often send two signals in a row; that is one request.
         elif number == signal.SIGINT and now - asked_at[0] > SECONDS_OF_ONE_REQUEST:
             child.send_signal(signal.SIGTERM)
 
@@ -276,7 +276,7 @@ def leave(comm: Comm, status: int, message: str) -> int:
 
 
 def abort(comm: Communicator, message: str) -> None:
-    """Print `message` with the rank and end all ranks at once with status 1."""
+    """Print `message` with the rank and end all ranks immediately with status 1."""
     _say(f"rank {comm.rank}: {message}")
     comm.Abort(1)
 
@@ -301,7 +301,7 @@ def _all_arrive(comm: Communicator) -> bool:
 def _hand_over_status(status: int) -> int:
     """Leave the status to the process that started mpiexec; return what the ranks exit with.
 
-    Launchers comment a non-zero status with a paragraph of their own below our one line.
+    Launchers add a paragraph about a non-zero status below our one line.
     """
     path = os.environ.get(STATUS_FILE)
     # The file is there only on the machine, and during the life, of the process that made it.

@@ -12,7 +12,7 @@ from slipstream.errors import InputError
 
 
 def _interval(times: np.ndarray, least: int) -> float:
-    """Return the interval of equidistant times, of which there are some at least."""
+    """Return the interval of equidistant times; there must be at least `least`."""
     steps = np.diff(np.asarray(times, float))
     if len(steps) + 1 < least:
         raise InputError(f"times: there are {len(steps) + 1}; accepted: {least} or more samples")

@@ -1,4 +1,4 @@
-"""The cache of what is made once per machine: compiled kernels, lowered models, timings.
+"""The cache of things made once per machine: compiled kernels, lowered models, timings.
 
 Code is loaded from it, so it is a folder of this user with mode 0700; any other is refused. Entries
 that are code carry a checksum of their name and content, so a truncated or damaged file is a miss.
@@ -59,7 +59,7 @@ def cache_text() -> str:
 
 
 def _chosen() -> tuple[Path | None, list[str]]:
-    """Return the folder, if any will do, and what is wrong with those before it."""
+    """Return the first folder that will do, if any, and the faults of earlier ones."""
     refused: list[str] = []
     for folder in _candidates():
         reason = _made(folder) or distrusted(folder)
@@ -129,7 +129,7 @@ def _with_footer(content: bytes, path: Path) -> bytes:
 
 
 def _whole(path: Path) -> bytes | None:
-    """Return the code in an entry; None if there is none, or it is not what was written."""
+    """Return the code in an entry; None if there is none, or it is damaged."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -203,7 +203,7 @@ def _unlock(path: Path, descriptor: int) -> None:
 
 
 def prune(folder: Path, now: float | None = None) -> None:
-    """Remove what has not been used for long, or is too much, at most once a day."""
+    """Remove entries that are long unused, or too many, at most once a day."""
     now = time.time() if now is None else now
     stamp = folder / _PRUNED
     with contextlib.suppress(OSError):

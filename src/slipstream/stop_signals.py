@@ -19,7 +19,7 @@ STOP_SIGNAL = signal.SIGUSR1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, STOP_SIGNAL)
 # One request may arrive as several signals, from the terminal and from the launcher.
 SECONDS_OF_ONE_REQUEST = 1.0
-# Names a file for the exit status; beside it stand what rank 0 and its starter tell each other.
+# Names a file for the exit status; rank 0 and its starter exchange messages in files next to it.
 STATUS_FILE = "SLIPSTREAM_STATUS_FILE"
 
 _INTERRUPTED = 130  # what shells return for a command that Ctrl-C has ended
@@ -96,6 +96,6 @@ def asked_signal() -> int:
 
 
 def _beside_status(name: str) -> Path | None:
-    """Return a file beside that for the status, if that is on this machine."""
+    """Return a file next to that for the status, if that is on this machine."""
     status = os.environ.get(STATUS_FILE)
     return Path(status).with_name(name) if status and os.path.exists(status) else None

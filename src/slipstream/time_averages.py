@@ -1,6 +1,6 @@
 """Averages over time, and how far they may be from those of a record without end.
 
-A record is what was seen of a statistically steady process at some times. Samples count by the time
+A record has samples of a statistically steady process at some times. Samples count by the time
 around them, so that they may be at unequal distances. The standard error of the mean follows from
 the integral correlation time T: it is sqrt(2 T / duration) times the fluctuation. T is summed up to
 a lag of some correlation times (Sokal, in Functional Integration, NATO ASI B 361 (1997)), and
@@ -31,7 +31,7 @@ _WIDENING, _LARGEST_WIDENING = 10.0, 3.5
 # A record is averaged over so many cells of equal duration, at most: lags are multiples of these.
 _MOST_CELLS = 8192
 _MOST_SPIN_UP_CELLS = 400
-# Values of one cell of time each, of which lags are in memory.
+# Values, one for each cell of time, whose lags are in memory.
 _MOST_VALUES = 1 << 21
 _FEWEST_SAMPLES = 4
 # Of fewer samples even uncorrelated ones know their own scatter badly.
@@ -222,7 +222,8 @@ def average_of(
         first = _end_of_spin_up(times[rows], width, lambda one, part: read(rows[one], part), row)
         if first >= len(rows) // 2 > _FEWEST_SAMPLES:
             warnings.append(
-                "the first half is left out as spin-up, and more may be: the record is not steady"
+                "the first half is left out as spin-up, and may be too little: the record is not"
+                " steady"
             )
         rows = rows[first:]
     columns = max(1, _MOST_VALUES // max(1, len(rows)) // row) * row
@@ -366,7 +367,7 @@ def _end_of_spin_up(
     return min(int(round(best * count / cells)), count // 2)
 
 
-# Numbers of a running average beside its arrays, in this order.
+# Numbers of a running average, apart from its arrays, in this order.
 _NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")
 _ARRAYS = ("mean", "square", "batch", "between")
 # An error from fewer batches, or from batches of fewer correlation times, is not to be trusted.
@@ -374,9 +375,9 @@ _FEWEST_BATCHES, _SHORTEST_BATCH = 8, 6.0
 
 
 class RunningAverage:
-    """Averages of arrays that are seen one after the other, none of which is kept.
+    """Averages of arrays that come one after the other and are not kept.
 
-    A sample counts for the time since the one before it. Errors come from the scatter of averages
+    A sample counts for the time since its predecessor. Errors come from the scatter of averages
     over batches of some duration each, which are to be longer than the flow remembers. Sums are of
     distances from the mean so far, in double precision (Welford, Technometrics 4, 419 (1962)).
 

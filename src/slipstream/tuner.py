@@ -87,7 +87,7 @@ def medians(
 
 
 class Times(dict[Candidate, float]):
-    """Seconds by candidate, of those that were dropped too; infinite where memory does not do."""
+    """Seconds by candidate, dropped ones included; infinite where memory does not suffice."""
 
     def best(self) -> Candidate:
         return min(self, key=self.__getitem__)
@@ -106,9 +106,9 @@ def measure(
     """Return the median seconds, on the slowest rank, of the candidates that can be. Collective.
 
     `candidates` yields them and may look at the times so far, which are the same on all ranks.
-    `prepare` makes what is timed, which must have finished when it returns. A candidate for which
-    it raises InputError or MemoryError on any rank is left out on all; if it does so for every
-    candidate, the first error is raised. What a candidate needs is freed before the next.
+    `prepare` makes a timed function, which must have finished when it returns. A candidate for
+    which it raises InputError or MemoryError on any rank is left out on all; if it does so for
+    every candidate, the first error is raised. The memory of a candidate is freed before the next.
     """
     times: Times[Candidate] = Times()
     failure: Exception | None = None
@@ -161,8 +161,8 @@ def variations(
 ) -> Callable[[Times[Candidate]], Iterator[Candidate]]:
     """Return candidates that differ from `base`, a dataclass, in fields named by `options`.
 
-    One field is varied after the other, with the best so far of those before. "full" goes on with
-    all combinations of values that were not far behind, those that promise most first.
+    One field is varied after the other, with the best values so far of earlier fields. "full" goes
+    on with all combinations of values that were not far behind, the most promising first.
     """
 
     def vary(times: Times[Any]) -> Iterator[Any]:
@@ -222,8 +222,8 @@ def tuned(
 ) -> Candidate:
     """Return the fastest candidate, remembered or measured now. Collective.
 
-    `write` makes an entry of a candidate, and `read` a candidate of an entry, or None if it is not
-    one of this version; "full" measures again what was measured quickly, `again` whatever there is.
+    `write` makes an entry of a candidate, and `read` a candidate of an entry, or None if it is of
+    another version; "full" repeats quick measurements, `again` all.
     """
     record = None if again else recall(key, comm)
     if isinstance(record, dict) and (tune == "quick" or record.get("tune") == "full"):

@@ -83,7 +83,7 @@ def check(comm, gpu, name, shape, dtype, *, steps=3, threads=1, profile=False, *
     run.set(values[run.box.slices()])
     first = run.values()
     for number in range(steps):
-        # Two fill a pass; what is left is taken at the end, or where values are read.
+        # Two steps fill a pass; a single one is taken at the end, or where values are read.
         run.advance(profile=profile, complete=number % 4 == 3)
         assert run.steps == number + 1
     # Who found a mistake earlier would leave the others waiting.

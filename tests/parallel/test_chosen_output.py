@@ -248,7 +248,7 @@ def test_other_families_write_their_fields(comm, device, shared_folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"of": "vortcity"}, "output.of: 'vortcity' has 'vortcity'; did you mean 'vorticity'"),
+        ({"of": "vortcity"}, "has the unknown name 'vortcity'; did you mean 'vorticity'"),
         ({"of": "velocity", "plane": ("z", 9)}, "output.plane: position 9 along z is outside"),
         ({"of": "velocity", "plane": ("w", 1)}, "output.plane.axis: 'w' is not accepted"),
         ({"of": "velocity", "points": [(1, 2)]}, "output.points: accepted: a list of places"),

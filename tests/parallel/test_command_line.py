@@ -18,7 +18,7 @@ ADVECTION = (
 
 @pytest.fixture
 def run(comm, shared_folder, monkeypatch, capfd):
-    """Return what runs a case by the command line; it returns the status, and what was said."""
+    """Return a function that runs a case by the command line; it returns status and output."""
     monkeypatch.chdir(shared_folder)
 
     def run(case, *settings, out="out"):

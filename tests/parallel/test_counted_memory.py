@@ -1,4 +1,4 @@
-"""Memory that ranks really allocate, counted by a meter, beside what is said before they do."""
+"""Memory that ranks really allocate, counted by a meter, and its forecast."""
 
 import gc
 
@@ -19,7 +19,7 @@ BOX = ("grid.points=[20, 12, 18]",)
 
 
 def taken(make, place="host"):
-    """Return the bytes that are allocated for what is made, and still there."""
+    """Return the bytes that `make` allocates and keeps."""
     gc.collect()
     meter = MemoryMeter()
     with meter:
@@ -70,7 +70,7 @@ def test_points_of_advection_take_what_is_said_before(comm, device, strategy, pr
     found = taken(
         lambda: problem.allocate(rank.rank, lambda name, on: make_transport(name, comm, on))
     )
-    # By which a GPU's peers tell of failures, in the host's memory.
+    # The flags by which a GPU's peers report failures, in the host's memory.
     beside = 8 if simulation.transport == "peer" else 0
     assert sum(problem.memory(rank).values()) == found - beside
 

@@ -1,4 +1,4 @@
-"""Messages that ranks really send, counted where they are given to MPI, beside noted steps."""
+"""Messages that ranks really send, counted where MPI gets them, and those of noted steps."""
 
 from collections import Counter
 
@@ -28,7 +28,7 @@ BOX = ("grid.points=[20, 12, 18]", "time.end=100.0")
 
 
 class CountedRequests:
-    """Stands for `MPI.Prequest`: counts those that send, by receiver and bytes, as they start."""
+    """Stands for `MPI.Prequest`: counts sends, by receiver and bytes, as they start."""
 
     def __init__(self, prequest, sent, known):
         self._prequest, self._sent, self._known = prequest, sent, known
@@ -41,7 +41,7 @@ class CountedRequests:
 
 
 class CountedComm:
-    """Stands for a communicator: notes what is sent by it."""
+    """Stands for a communicator: notes its sends."""
 
     def __init__(self, comm, sent, known):
         self._comm, self._sent, self._known = comm, sent, known
@@ -106,7 +106,7 @@ def noted_messages(noted):
 
 
 def check_totals(noted, sent):
-    """What the walk adds up is what was sent."""
+    """The totals of the walk are those of the real messages."""
     found = traffic_of(noted.nodes, noted.place)
     assert (found.in_node_bytes, found.in_node_messages) == (
         sum(size * n for (_, size), n in sent.items()),

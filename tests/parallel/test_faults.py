@@ -104,7 +104,7 @@ def case_of(text, *settings):
 
 
 def steps_of(text, *settings):
-    """Steps alone: what is written is written by the same code for all."""
+    """Steps alone: the same code writes the output of all."""
 
     def work(comm, device, folder):
         simulation = make_simulation(parse_case(text, settings), comm, device)
@@ -182,7 +182,7 @@ def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder,
                 failure = outcome(comm, work, device, next(folders))
         else:
             failure = outcome(comm, work, device, next(folders))
-        wait_for_all(comm)  # some have waited for the one that failed, for as long as they may
+        wait_for_all(comm)  # some have waited for the failed rank, for as long as they may
         failures = comm.allgather(repr(failure) if failure else "")
         assert all(failures) or not any(failures), (when, error, failures)
         if not last:
@@ -191,4 +191,4 @@ def test_what_fails_on_one_rank_fails_on_all(comm, device, ranks, shared_folder,
             assert failure is error, (when, failures)
         del failure
     monkeypatch.undo()
-    work(comm, device, next(folders))  # and what comes afterwards is as ever
+    work(comm, device, next(folders))  # later work is as ever

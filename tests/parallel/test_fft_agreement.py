@@ -154,7 +154,7 @@ def test_ranks_that_disagree_on_boxes_are_all_told(comm, device, ranks):
 
 
 def bad_boxes(ranks, shape=SHAPE):
-    """Return lists of boxes that are no decomposition, and what is wrong with each."""
+    """Return lists of boxes that are no decomposition, and the fault of each."""
     good = slabs(shape, 2, ranks)
     first, last = good[0], good[-1]
     rest = good[1:]

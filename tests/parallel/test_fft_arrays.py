@@ -30,7 +30,7 @@ def plan_and_oracle(comm, device, fields=2, dtype="float64", truncation=None, **
 
 
 def surrounded(array, device, last):
-    """Return a copy of an array inside of a larger one, of which `last` more on the last axis."""
+    """Return a copy of an array inside of a larger one, with `last` more on the last axis."""
     xp = device.array_module
     outer = xp.full((*[n + 2 for n in array.shape[:-1]], array.shape[-1] + last), 7, array.dtype)
     view = outer[(*[slice(1, -1)] * (array.ndim - 1), slice(0, array.shape[-1]))]
@@ -276,7 +276,7 @@ def test_lists_are_taken(comm, device):
     fft, oracle = plan_and_oracle(comm, device, 1)
     source = oracle.input(fft)
     if not source.size:
-        # A list does not tell the shape of an empty array.
+        # A list does not have the shape of an empty array.
         oracle.assert_modes(fft, fft.forward(source))
     else:
         oracle.assert_modes(fft, fft.forward(source.tolist()))

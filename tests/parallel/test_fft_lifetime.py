@@ -1,4 +1,4 @@
-"""What a plan takes, it gives back at once: when it is deleted, or closed."""
+"""A plan frees its memory as soon as it is deleted, or closed."""
 
 import gc
 import os
@@ -46,7 +46,7 @@ def no_collector():
 
 
 def used(comm, device, shape=SHAPE, **options):
-    """Return a plan that has transformed arrays of its own, and others."""
+    """Return a plan that has transformed its own arrays, and others."""
     fft = DistributedFFT(shape, comm=comm, device=device, **options)
     u, u_hat = fft.empty_input(), fft.empty_output()
     u[...] = 1

@@ -1,4 +1,4 @@
-"""What a plan does beside transforms: derivatives, products, adjoints, calls that do not wait."""
+"""Operations of a plan besides transforms: derivatives, products, adjoints, pending calls."""
 
 import copy
 import ctypes
@@ -202,7 +202,7 @@ def test_calls_that_do_not_wait_are_done_in_their_order(comm, device):
     back = fft.backward_async(u_hat, out=points)
     aside = other.forward_async(v)
     assert isinstance(there, PendingTransform)
-    # A call that waits comes behind those that do not.
+    # A call that waits comes after pending ones.
     again = device.to_host(fft.forward(u))
     assert back.done()
     assert there.done()

@@ -146,7 +146,7 @@ def test_residency_is_chosen_by_memory(comm, device):
 def test_arrays_may_share_one_memory(comm, device, dtype, fields, truncation, devices):
     if device.kind == "cuda":
         devices = 1  # tests do not know how many there are
-    shape = (7, 10, 9)  # of which ranks have uneven parts
+    shape = (7, 10, 9)  # ranks have uneven parts of it
     fft = DistributedFFT(
         shape,
         dtype,

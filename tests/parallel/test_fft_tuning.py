@@ -1,4 +1,4 @@
-"""Tuning: what is measured is remembered in a readable file, and never changes the result."""
+"""Tuning: measurements are kept in a readable file, and never change the result."""
 
 import json
 from dataclasses import asdict

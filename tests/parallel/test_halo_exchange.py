@@ -49,7 +49,7 @@ class Halos:
 
 
 def fill(comm, device, several, number, policy, seed):
-    """Fill one halo of each, all in one graph; return the arrays and what is expected."""
+    """Fill one halo of each, all in one graph; return the arrays and the expected ones."""
     pairs = [halos.prepare(number, seed) for halos in several]
     if comm is not None:
         comm.Barrier()  # others store only into what has been set

@@ -271,7 +271,7 @@ def test_runs_with_output_say_what_they_need(comm, device, shared_folder):
 def test_what_one_rank_reads_alone_is_refused_on_all(comm, device, what, read):
     sim = turbulence(comm, device)
     sim.step(2)
-    said = rf"^rank 0 calls {re.escape(what)}, rank 1 calls step: what is collective has to be"
+    said = rf"^rank 0 calls {re.escape(what)}, rank 1 calls step: all ranks have to"
     with pytest.raises(InputError, match=said):
         if sim.rank == 0:
             read(sim)
@@ -471,7 +471,7 @@ def test_a_function_stops_the_run_on_all_ranks(comm, device, shared_folder):
     for reached in (0, 3, 7):
         sim.run(until=1.0, output=shared_folder / "out" if reached == 7 else None)
         assert sim.steps == reached
-    sim.step(2)  # what was wished before is forgotten
+    sim.step(2)  # the earlier wish is forgotten
     assert sim.steps == 9
     with pytest.raises(InputError, match="stop: nothing runs"):
         sim.stop()
@@ -611,7 +611,7 @@ def test_expressions_are_fields_that_are_read(comm, device):
     waves, energy = sim.spectrum("velocity")
     assert energy[1] == pytest.approx(sim.diagnostics["energy"])
     assert sim.spectrum("velocity", "vorticity")[1][1] == pytest.approx(2 * energy[1])
-    sim.fields["velocity"] *= 2.0  # what was evaluated before follows the state
+    sim.fields["velocity"] *= 2.0  # the earlier view follows the state
     assert view.max() == pytest.approx(2 * velocity[0].max())
     with pytest.raises(InputError, match="can be read only"):
         sim.fields["vorticity"][...] = 0.0

@@ -1,4 +1,4 @@
-"""What users of mpi4py-fft do, as they do it there; the ideas are those of its own tests."""
+"""Programs for mpi4py-fft, as its users write them; the ideas are from its tests."""
 
 import itertools
 
@@ -52,7 +52,7 @@ def test_there_and_back_along_all_lists_of_axes(comm, device, dtype):
                 continue
             shape = next(lengths[count])
             fft = DistributedFFT(shape, dtype, comm=comm, device=device, axes=axes, layout=layout)
-            # Arrays are those of the boxes, and whole along what is transformed first.
+            # Arrays have the shapes of the boxes, and are whole along the first transformed axis.
             assert fft.empty_input().shape == fft.input_box.shape
             assert fft.empty_output().shape == fft.output_box.shape
             first = (range(count) if axes is None else axes)[-1]

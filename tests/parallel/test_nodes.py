@@ -1,7 +1,7 @@
-"""Which ranks share a node, and exchanges by ranks of which only some do.
+"""Which ranks share a node, and exchanges by ranks on several nodes.
 
-All are on one node here, unless they are told otherwise; `tests/test_ranks.py` runs this on several
-host names, too.
+All are on one node here, unless a variable says otherwise; `tests/test_ranks.py` runs this on
+several host names, too.
 """
 
 import os

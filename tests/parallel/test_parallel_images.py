@@ -1,4 +1,4 @@
-"""Images and samples of which each rank reads a box of its own, against the whole array."""
+"""Images and samples, of which each rank reads its box, against the whole array."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""States at the start of a run: the same on any number of ranks, as is what is refused."""
+"""States at the start of a run, and refusals: the same on any number of ranks."""
 
 import h5py
 import numpy as np

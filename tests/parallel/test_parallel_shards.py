@@ -1,4 +1,4 @@
-"""Files of which several ranks have a part, and shards, written and read on any number of ranks."""
+"""Files shared by several ranks, and shards, written and read on any number of ranks."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Passive scalars of tables: exact solutions, budgets, and what does not depend on ranks."""
+"""Passive scalars of tables: exact solutions, budgets, and results on any number of ranks."""
 
 import numpy as np
 import pytest

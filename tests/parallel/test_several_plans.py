@@ -123,7 +123,7 @@ def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, 
 
     def slowly(*arguments):
         inside.set()
-        leave.wait(20)
+        leave.wait(120)
         return find_step(*arguments)
 
     fft._steps[True].find = slowly
@@ -135,7 +135,7 @@ def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, 
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert inside.wait(20)
+    assert inside.wait(120)
     if ranks > 1:
         with pytest.raises(InputError, match="another thread runs this plan"):
             fft.forward(*arrays)
@@ -240,7 +240,7 @@ def test_communicators_of_a_users_communicator_end_with_it(comm, device, ranks):
 
 
 def test_exchanges_of_transports_made_one_after_the_other_do_not_mix(comm, device, ranks):
-    """A transport for whose messages nobody asked a communicator has one of its own."""
+    """A transport that is given no communicator makes its own."""
     if ranks == 1:
         pytest.skip("needs several ranks")
     first, second = (make_transport("mpi-p2p", comm, device) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What a simulation takes, it gives back at once when it is deleted."""
+"""A simulation frees its memory as soon as it is deleted."""
 
 import gc
 import weakref

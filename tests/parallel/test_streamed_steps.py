@@ -47,7 +47,7 @@ MODELS = {
 STREAMED = ("run.residency=host",)
 # Memory that ranks share and a GPU reaches takes its time to be made: for one model.
 BY_MPI = (*STREAMED, "run.transport=mpi-p2p")
-# Whether ranks may be told apart by it: most of it is between a device and its host.
+# Whether ranks differ in it: most of it is between a device and its host.
 OPTIONS = {
     "{ tiles = 1 }": False,
     "{ tiles = 3, streams = 1 }": False,
@@ -186,7 +186,7 @@ def test_looking_at_a_state_does_not_change_what_follows(comm, device, model):
 
 
 def counting(record, crossed, way):
-    """Return a copy's recording that adds up what is copied."""
+    """Return a copy's recording that adds up the copied bytes."""
 
     def noted(self, graph, target, source):
         crossed[way] += source.nbytes

@@ -20,7 +20,7 @@ class Way:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that only candidates advance; returns what prepares them, and what has run."""
+    """A clock that only candidates advance; returns their `prepare`, and a list of calls."""
 
     class Clock:
         now = 0.0

@@ -152,7 +152,7 @@ def check(case, folder, precision):
             sums = np.bincount(shells.ravel(), squares.ravel() / 2)[: spectrum.size]
             np.testing.assert_allclose(spectrum, sums, atol=tolerance * wanted["energy"])
     if case.forcing:
-        # Before the first step what is asked for, then what the force has done in a step.
+        # Before the first step the power asked for, then the work of the force in a step.
         asked = case.forcing[0].injection
         np.testing.assert_allclose(rows["injection"][0], asked, rtol=1e-12)
         np.testing.assert_allclose(rows["injection"], asked, rtol=0.1)

@@ -52,7 +52,7 @@ def test_energy_grows_by_what_is_injected(device, correlation_time):
         simulation.advance(0.005)
         after = simulation.diagnostics()
         # The strength takes the force's own work into account, but not how the flow changes
-        # meanwhile for other reasons. What it did is what is reported.
+        # for other reasons. The work that it did is reported.
         assert after["injection"] == pytest.approx(0.3, rel=0.05)
         assert after["injection"] != 0.3
         lost = (before["dissipation"] + after["dissipation"]) / 2

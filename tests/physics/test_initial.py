@@ -1,4 +1,4 @@
-"""States at the start of a run, by name: what they are, how they move, and what is refused."""
+"""States at the start of a run, by name: their values, their motion, and refusals."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""States at the start of a run from files: those of the formulas, and what is refused."""
+"""States at the start of a run from files: as from formulas, and refusals."""
 
 import math
 

@@ -309,7 +309,7 @@ def test_shear_waves_decay_by_viscosity_and_move_with_the_flow_if_it_has_inertia
     assert abs(mode) == pytest.approx(height * decay, rel=0.01)
 
 
-# -- what is no flow -----------------------------------------------------------------------------
+# -- no flow -------------------------------------------------------------------------------------
 
 
 def test_without_inertia_no_force_is_too_large(device):

@@ -87,7 +87,7 @@ def noted_commands(document, folder):
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert result.returncode == 0 and not result.stderr, result.stderr
     return [shlex.split(line) for line in noted.read_text().splitlines()]

@@ -53,7 +53,7 @@ PICTURES = PictureChoice(
 )
 
 
-# Points that are compared with the exact solution at once, while they are in cache.
+# Points that are compared with the exact solution together, while they are in cache.
 _POINTS_AT_A_TIME = 1 << 17
 
 
@@ -96,7 +96,7 @@ class AdvectionSimulation(Simulation):
     # -- before the run ----------------------------------------------------------------------
 
     def facts(self) -> dict[str, Fact]:
-        """Return what is solved, by which strategy, and how ranks divide the box. Collective."""
+        """Return the facts of problem, strategy and division of the box. Collective."""
         case, sharing = self.case, self._sharing
         return {
             "equation": Fact("advection"),
@@ -239,7 +239,7 @@ class AdvectionSimulation(Simulation):
         return LABELS
 
     def pictures(self) -> PictureChoice:
-        """Return what is drawn at the end."""
+        """Return the choice of pictures at the end."""
         return PICTURES
 
     def fields(self) -> Iterator[Field]:
@@ -297,8 +297,8 @@ def _strategy_and_devices(
 ) -> tuple[str, dict[str, Device]]:
     """Return the name of the strategy, and its devices; those not given are opened. Collective.
 
-    A strategy that the case names has devices of its own, which the kind of device that is asked
-    for must not contradict.
+    A strategy that the case names has its own devices, which the requested kind of device must not
+    contradict.
     """
     name, ranks = case.run.strategy, 1 if comm is None else comm.size
     strategy = None if name == "auto" else checked_strategy(name, ranks, "run.strategy")

@@ -111,7 +111,7 @@ class AdvectionProblem:
         taken = noted_memory(lambda make_transport: noted.allocate(rank.rank, make_transport), rank)
         needed = {name: taken[places[name]] for name in devices}
         if with_output and "cpu" in needed:
-            # Where the device is the host, so are the initial values, and those that are written.
+            # Where the device is the host, it holds the initial values, and those that are written.
             item = self.dtype.itemsize
             needed["cpu"] += self.boxes[rank.rank].size * (8 if item == 8 else 8 + item)
         return needed
@@ -174,7 +174,7 @@ class Advection:
     Raises
     ------
     InputError
-        If an argument is not accepted, or the strategy needs what is not here.
+        If an argument is not accepted, or the strategy needs a device that is not here.
     """
 
     @collectively
@@ -223,7 +223,7 @@ class Advection:
         self._points = problem.allocate(
             rank, lambda name, device: make_transport(name, comm, device)
         )
-        # Passes by how many steps they take; those that are left are taken one by one.
+        # Passes by the number of steps that they take; remaining steps are taken one by one.
         self._passes = {
             steps: [
                 commit(self._points.record(target, steps), problem.strategy.policy)
@@ -291,7 +291,7 @@ class Advection:
         profile : bool
             Whether to record when everything ran, for `timeline`.
         complete : bool
-            Whether to take all of them at once; otherwise steps that do not fill a pass are put off
+            Whether to take all of them now; otherwise steps that do not fill a pass are put off
             until `advance` is called again, with 0 steps or more.
 
         Raises
@@ -465,7 +465,7 @@ def checked_steps(
 def open_devices(
     strategy: Strategy, given: Mapping[str, Device], threads: int | None, comm: Comm
 ) -> dict[str, Device]:
-    """Return the devices of a strategy; those that are not given are opened. Collective."""
+    """Return the devices of a strategy; missing ones are opened. Collective."""
     known = isinstance(given, Mapping) and set(given) <= {"cpu", "gpu"}
     if not known or not all(isinstance(one, Device) for one in given.values()):
         raise InputError(f"devices is {given!r}; accepted: a mapping of 'cpu' and 'gpu' to devices")

@@ -72,7 +72,7 @@ def check_device(name: str, device: str) -> None:
 
 
 def strategies_of(gpu: bool) -> str:
-    """Return the names of the strategies that need a GPU, or of those that need none."""
+    """Return the names of the strategies that need a GPU, or that need none."""
     return ", ".join(name for name, one in STRATEGIES.items() if ("gpu" in one.devices) == gpu)
 
 
@@ -105,8 +105,8 @@ def place(
     """Divide a rank's box among its devices.
 
     A shell of no points leaves all to the GPU, one that fills the box leaves all to the CPU.
-    `halo` is as wide as a pass takes steps along axes that ranks divide, and 0 along those that are
-    periodic in place.
+    `halo` is as wide as the number of steps in a pass along axes that ranks divide, and 0 along
+    axes that are periodic in place.
     """
     walls = tuple(shell * (axis < 2 or width > 0) for axis, width in enumerate(halo))
     block = box.grown([-wall for wall in walls])

@@ -63,7 +63,7 @@ class TileSize:
 
     rows: int = 4  # of one thread
     columns: int = 1  # of one thread: 1, 2 or 4, up to 16 bytes in one access
-    strips: int = 1  # of 32 threads, each with rows of its own
+    strips: int = 1  # of 32 threads, each with its own rows
     blocks: int = 1  # that a multiprocessor should hold, which bounds the registers of a thread
 
     @property
@@ -187,7 +187,7 @@ def _pieces(start: int, stop: int, size: int, unit: int) -> list[tuple[int, int]
 
 
 def _rows_in_cache(row_bytes: int, steps: int) -> int:
-    """Return the rows of a CPU's tile, of which its cache keeps some planes of each step."""
+    """Return the rows of a CPU's tile: its cache keeps some planes of each step."""
     if steps == 1:
         return _MOST_ROWS
     rows = cache_bytes("SC_LEVEL2_CACHE_SIZE", 1 << 20) // (4 * steps * row_bytes)
@@ -309,7 +309,7 @@ def _box_of_lane(box: Box, lane: int, lanes: int) -> Box:
 
 
 def _chunks(box: Box, device: Device) -> list[Box]:
-    """Divide a box along y into chunks for a CPU; a GPU advances the whole box at once."""
+    """Divide a box along y into chunks for a CPU; a GPU advances the whole box in one launch."""
     planes, rows, columns = box.shape
     height = max(1, _CHUNK // (planes * columns * _CHUNK_ROWS)) * _CHUNK_ROWS
     if device.kind != "cpu" or height >= rows:

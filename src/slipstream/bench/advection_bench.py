@@ -33,8 +33,8 @@ from slipstream.device.copy_bandwidth import large_copy
 from slipstream.schedule import Timeline
 from slipstream.tuner import measure
 
-# Thicknesses of a shell to try, and threads, of which None stands for all; and steps of each pair
-# that are timed, of which the median counts.
+# Thicknesses of a shell to try, and threads (None for all); and timed steps of each pair, whose
+# median counts.
 SHELLS = (0, 1, 2, 4, 8)
 _THREADS, _TUNING_STEPS = (None, 4), 5
 # In which a pass is timed node by node; the same for all, whose bits are compared afterwards.
@@ -99,8 +99,8 @@ def measure_advection(
 ) -> tuple[dict[str, Any], dict[str, Timeline]]:
     """Return figures of strategies, and what ran when in a step of this rank. Collective.
 
-    They are timed in turn beside large copies. A strategy that is named must be possible; of all,
-    one at least.
+    They are timed in turn with large copies. A named strategy must be possible; of all
+    strategies, at least one.
     """
     ranks = 1 if comm is None else comm.size
     named, copies = request.strategies or fitting(ranks, gpu), _Copies()
@@ -145,7 +145,7 @@ def measure_advection(
 def _prepared(
     request: AdvectionRequest, name: str, comm: Comm
 ) -> tuple[Advection, dict[str, float]]:
-    """Return a strategy's solver; of a hybrid one, the seconds of what has been tried too.
+    """Return a strategy's solver, and for a hybrid one the seconds of its trials.
 
     How thick a shell the CPU should have, and with how many threads, is measured where it is open.
     """

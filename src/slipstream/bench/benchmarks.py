@@ -1,4 +1,4 @@
-"""``slipstream bench``: the table of benchmarks, each of which is a command."""
+"""``slipstream bench``: the table of benchmarks; each is a command."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Benchmark:
     """A benchmark: its options, and where it is measured.
 
-    `made`, `timed` and `bound` say what is made, what of it is timed, and beside which bound: the
-    bytes that the recorded nodes must move, at a rate of the same run.
+    `made`, `timed` and `bound` describe the preparation, the timed part, and the bound: the bytes
+    that the recorded nodes must move, at a rate measured in the same run.
     """
 
     request: type[requests.Request]
@@ -63,7 +63,7 @@ BENCHMARKS = {
         "ranks_bench",
         "a fresh process for each row, as one rank of many",
         "set-up and recording of its step and of its transform, where nothing runs",
-        "none; memory and messages stand beside the times",
+        "none; memory and messages are in the table",
     ),
     "fft": Benchmark(
         requests.TransformRequest,
@@ -93,7 +93,7 @@ app = typer.Typer(help="Measure speed, beside the bound of the same run.", no_ar
 
 @app.callback()
 def benchmarks() -> None:
-    """Measure speed, beside the bound of the same run."""
+    """Measure speed, and its bound in the same run."""
 
 
 def _add(name: str, benchmark: Benchmark) -> None:

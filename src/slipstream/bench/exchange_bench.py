@@ -1,8 +1,8 @@
 """How fast ranks exchange, device to device: by pattern, by transport and by size of message.
 
 Three patterns, as in figure 4 of Shaiek, Tomov, Ayala et al., FFT-ECP (2019): one rank sends to
-another, two send to each other, all send to all. What counts is the bytes that leave one rank in a
-second, beside the limit of the same machine in the same run. All transports execute the same plans,
+another, two send to each other, all send to all. The figure is the bytes that leave one rank in a
+second, next to the limit of the machine in the same run. All transports execute the same plans,
 and are timed in turn, so that they see the same noise. Messages are counted, too: those to other
 nodes, and those within the node.
 """
@@ -41,7 +41,7 @@ from slipstream.forecast.measured_rates import (
 WHAT, WHERE = ("messages", "bytes"), ("to other nodes", "within the node")
 _COUNTED = "to other nodes, within the node: messages and bytes of the rank that sends most"
 LIMITS = {
-    "cpu": "half the copy bandwidth of the ranks that send, all at once, as a message is read and "
+    "cpu": "half the copy bandwidth of all sending ranks together, as a message is read and "
     "written at least once and a copy counts both; messages that stay in cache, and libraries that "
     "write past it, may exceed this",
     "gpu": "the largest uni-directional rate of this run, by any transport",

@@ -1,7 +1,7 @@
 """What a distributed transform costs: its parts, its bounds, and what others take for the same.
 
 A transform and its rivals are timed in turn, so that all see the same noise. Two bounds of the same
-run stand beside them: a large copy, and an exchange of as many bytes without any transform. Of
+run are measured: a large copy, and an exchange of as many bytes without any transform. Of
 arrays on the host the bound is the bus; where copies cannot go both ways at once, it is that of one
 way after the other. Of arrays on disk it is the drive, or all else if that takes longer. Fields are
 sums of products of functions of one axis each, so that any mode is known exactly, however large the
@@ -286,7 +286,7 @@ def print_fft(title: str, result: Mapping[str, Any]) -> None:
 
 
 def transform_variants(streaming: Streaming, sweep: bool, ranks: int) -> list[Variant]:
-    """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
+    """Return the variants: as requested, synchronous, and with `sweep` options one by one."""
 
     def others(asked: Variant, how: str) -> Iterator[Variant]:
         for copies in ("zero-copy", "packed"):
@@ -311,7 +311,7 @@ def measure_streaming(
     streaming, memory = request.streaming, request.memory
     place = {"residency": request.residency, "scratch": request.scratch}
     make = partial(make_plan, request, device, comm, **place, memory=memory)
-    if request.tune != "off":  # what stands beside streams as what was tuned
+    if request.tune != "off":  # the other variants stream like the tuned one
         streaming = cast(StreamedPlan, make(streaming=streaming).streamed).streaming
         make = partial(make, tune="off")
     ranks = 1 if comm is None else comm.size

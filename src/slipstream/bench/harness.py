@@ -2,7 +2,7 @@
 
 A benchmark is a row of `benchmarks.BENCHMARKS`: a request, whose fields are the command's options,
 and ``run(request, device, comm)``, which measures and returns an `Outcome`. It measures ways to do
-one thing (`Way`), which `measure_ways` makes and times. The bound beside them is what the recorded
+one thing (`Way`), which `measure_ways` makes and times. Their bound is the bytes that the recorded
 nodes move, at a rate that was measured in the same run.
 """
 
@@ -37,7 +37,7 @@ from slipstream.report.number_text import quantity
 from slipstream.schedule import CommittedStep, Timeline
 from slipstream.tuner import medians
 
-# Options that change what is shown or kept, not what is measured.
+# Options that change the display or the record, not the measurement.
 _ASIDE = ("json", "against", "tolerance", "plot", "timelines", "beside", "repetitions", "processes")
 # What a step does besides computing.
 MOVING = ("communication", "copy", "pack")
@@ -113,7 +113,7 @@ def _earlier(name: str, request: Request, device: Device) -> dict[str, float]:
 
 
 def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) -> None:
-    """Print, record and draw what was measured, and compare it if so asked; fail if it is worse."""
+    """Print, record and draw the results, and compare them if so asked; fail if they are worse."""
     outcome.show(outcome.title, outcome.result)
     if request.json is not None:
         headlines = {name: asdict(one) for name, one in outcome.headlines.items()}
@@ -150,7 +150,7 @@ def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) ->
 
 
 def asked_of(request: Request) -> dict[str, Any]:
-    """Return the options of a request that say what is measured, as a record has them."""
+    """Return the options of a request that define the measurement, as a record has them."""
     options = {one.name: getattr(request, one.name) for one in fields(request)}
     kept = {name: value for name, value in options.items() if name not in _ASIDE}
     recorded: dict[str, Any] = json.loads(json.dumps(kept, default=str))
@@ -164,7 +164,7 @@ def write_record(
     result: Mapping[str, Any],
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a result as JSON, with what is needed to understand it, or compare it, later."""
+    """Write a result as JSON, with all that it takes to understand or compare it later."""
     record = {
         "benchmark": benchmark,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -242,7 +242,7 @@ def changes(
 
 @dataclass(frozen=True)
 class Way:
-    """One way to do what is measured, made and ready.
+    """One way to do the measured work, made and ready.
 
     `actions` are timed in turn, by name, and `profile` runs once with every node timed. `row` makes
     the figures of the seconds of the actions and what ran when.
@@ -270,7 +270,7 @@ def measure_ways(
     repetitions: int,
     beside: Callable[[], Mapping[Any, Callable[[], object]]] | None = None,
 ) -> Measured:
-    """Make and time some ways, and return what was found. Collective.
+    """Make and time some ways, and return the results. Collective.
 
     What makes a way raises InputError, on all ranks alike, if it cannot be; `needed` ways must be
     possible, and one at least. Ways are measured one after the other, as memory may have room for

@@ -29,7 +29,7 @@ from slipstream.bench.requests import HeadlinesRequest
 from slipstream.device import Device, gpu_count
 from slipstream.report.number_text import counted, quantity
 
-# On a GPU each: what is measured on one, and on as many ranks as there are GPUs.
+# The measurements on one GPU, and on as many ranks as there are GPUs.
 _GPU = {
     "DNS 512³": "dns --n 512 --no-plain",
     "DNS 512³ single": "dns --n 512 --no-plain --precision float32",
@@ -103,7 +103,7 @@ class _Failed(Exception):
 
 
 def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
-    """Return the headlines of a benchmark that runs in a process of its own."""
+    """Return the headlines of a benchmark that runs in its own process."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         record = Path(folder) / "record.json"
         arguments = [*shlex.split(command), "--device", kind, "--json", str(record)]

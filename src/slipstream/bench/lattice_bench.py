@@ -165,7 +165,7 @@ def _way(
     transport: Transport | None,
     comm: Comm,
 ) -> Way:
-    """Return steps, alone and in pairs, beside two kinds of large copies."""
+    """Return steps, alone and in pairs, and two kinds of large copies."""
     began = time.perf_counter()
     kind = PoreFlow if variant.aligned else _Unaligned
     flow = kind(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slipstream.fft import Streaming
 
 Shape: TypeAlias = tuple[int, int, int]
-# Each message is so many times as large as the one before; its elements have so many bytes.
+# The ratio of the sizes of successive messages; the bytes of an element.
 FACTOR, ELEMENT_SIZE = 4, 8
 # Truncations that have a name; and samples, with those of their parameters that are set here.
 TRUNCATIONS = ("none", "2/3", "nyquist")
@@ -74,7 +74,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def message_sizes(smallest: int = 1 << 12, largest: int = 1 << 28) -> list[int]:
-    """Return the sizes to measure, in bytes: each the fourfold of the one before."""
+    """Return the sizes to measure, in bytes: each is four times its predecessor."""
     if smallest < ELEMENT_SIZE or smallest % ELEMENT_SIZE:
         raise InputError(
             f"the smallest message has {smallest} bytes; accepted: a multiple of {ELEMENT_SIZE}"
@@ -302,7 +302,7 @@ class ExchangeRequest(Request):
     )
     largest: int = _option(
         1 << 28,
-        "Largest; each is four times the one before.",
+        "Largest; each is four times its predecessor.",
         parse=bytes_of,
         metavar="SIZE",
         show_default="256MiB",

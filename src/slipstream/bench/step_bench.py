@@ -1,9 +1,9 @@
-"""What a time step of turbulence costs, beside its own transforms, the vendor's, and its bound.
+"""The cost of a time step of turbulence, its transforms alone, the vendor's, and its bound.
 
-The bound of fields on a device is what the recorded step moves in its memory, at the rate of large
-copies; that of fields on the host what crosses the bus, at the rate of copies both ways at once.
-That of fields on disk is the longer of two: what is read and written, at the rate at which the
-drive takes the same shares of both, and what the step takes if files are not touched.
+The bound of fields on a device is the bytes that the recorded step moves in its memory, at the rate
+of large copies; that of fields on the host is the bytes that cross the bus, at the rate of copies
+in both directions. That of fields on disk is the longer of two times: the bytes read and written,
+at the rate at which the drive takes the same shares of both, and the step without access to files.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _settings(simulation: SpectralSimulation) -> dict[str, Any]:
 
 
 def _way(simulation: SpectralSimulation, plain: bool) -> Way:
-    """Return a step of fields on a device, beside its transforms alone and plain ones."""
+    """Return a step of fields on a device, its transforms alone, and plain ones."""
     device, comm, case = simulation.device, simulation.comm, simulation.case
     before = device.memory_free()
     simulation._allocate()
@@ -175,7 +175,7 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
 
 
 def step_variants(streaming: Streaming, sweep: bool, schedule: str = "overlap") -> list[Variant]:
-    """Return what is measured: as asked, synchronous, and with `sweep` options one by one."""
+    """Return the variants: as requested, synchronous, and with `sweep` options one by one."""
 
     def others(first: Variant, how: str) -> list[Variant]:
         return [
@@ -287,7 +287,7 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
         " there",
         *bus_notes(result, " in a step: bound"),
         *drive_notes(first),
-        f"alone, with nothing beside: {exposed or 'nothing'}",
+        f"not overlapped by anything: {exposed or 'nothing'}",
     )
     parts = ("copy in", "fft", "compute", "copy out", "pack", "communication", "io")
     print_ways(title, result, columns, "timers (s)", parts, notes)

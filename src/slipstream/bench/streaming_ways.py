@@ -1,8 +1,8 @@
-"""Ways to stream arrays on the host through devices, beside the bus: what step and transform share.
+"""Ways to stream arrays on the host through devices, and their bound: shared by step and transform.
 
-The bound is the bytes that cross the bus in each direction, over the rate of copies that go both
-ways at once, measured in the same run. The synchronous algorithm, of which nothing overlaps, stands
-beside the pipelined one.
+The bound is the bytes that cross the bus in each direction, over the rate of simultaneous copies in
+both directions, measured in the same run. The synchronous algorithm, which overlaps nothing, is
+measured as well as the pipelined one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slipstream.fft import Streaming
 from slipstream.report.number_text import quantity
 from slipstream.schedule import StepGraph
 
-# What is timed of arrays on disk, beside what was asked for.
+# A further variant of arrays on disk.
 WITHOUT_DRIVE = "without the drive"
 
 
@@ -52,7 +52,7 @@ def variants_of(
     schedule: str,
     others: Callable[[Variant, str], Iterable[Variant]] | None,
 ) -> list[Variant]:
-    """Return what is measured: as asked, synchronous, and what a sweep varies, each once."""
+    """Return the variants: as requested, synchronous, and those of a sweep, each once."""
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
     asked = "synchronous" if schedule == "serial" else how
     first = Variant(f"{asked}, as asked", streaming, schedule)

@@ -115,7 +115,7 @@ class AdvectionRun(Run):
 
 
 class AdvectionOutput(Output):
-    """``[output]``: what is written, and how often."""
+    """``[output]``: contents and intervals of the output."""
 
     pictures: bool = Key(True, "draw the field, and its error against time, at the end")
 

@@ -118,7 +118,7 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     ----------
     path : str or pathlib.Path
         The TOML file, or the name of a case that Slipstream ships. A Python file with its model is
-        found beside it, or from the working directory.
+        found in the same folder, or from the working directory.
     overrides : iterable of str
         Each ``section.key=value`` in TOML's syntax for values; words may be bare, and without a
         value the key is unset.
@@ -233,8 +233,9 @@ def parse_case_of_run(text: str, overrides: Iterable[str], source: str) -> Case:
     if is_code and model is None and "equation" not in given:
         own = shown(theirs)
         raise InputError(
-            f"{source}: the equations are Python code, {own}, which resuming would run; if you"
-            f" trust it, name it: --set equation.model={own}, or slipstream run CASE --resume"
+            f"{source}: the equations are Python code, {own}, which runs only if you name it: --set"
+            f" equation.model={own} (resume, verify), slipstream run CASE --resume, or from Python"
+            " slipstream.open(folder, model=...)"
         )
     if model is not None and isinstance(equation, dict) and theirs != model:
         suited = SOLVERS["spectral"].suited_to({"equation": {"model": model}})

@@ -187,7 +187,7 @@ def _values_and_head(source: str | Path) -> tuple[Tables, list[str]]:
 def _instructions(family: str) -> Iterator[str]:
     start = _STARTS[family]
     text = (
-        "Every key is listed with its meaning; those that are commented out show their default or"
+        "Every key is listed with its meaning; keys that are commented out show their default or"
         f" an example. {start.notes} Any key can be changed for one run:"
     )
     yield from ["#", "#     slipstream run THIS-FILE", "#"]
@@ -196,11 +196,11 @@ def _instructions(family: str) -> Iterator[str]:
 
 
 def _lines_of_case(case: type[Case], family: str, title: str, values: Tables) -> Iterator[str]:
-    """Yield the lines of a case: what is set in `values`, and all other keys, commented out."""
+    """Yield the lines of a case: keys set in `values`, and all other keys, commented out."""
     families = listed(f'"{name}"' for name in SOLVERS)
     yield from _line(f"solver = {toml_value(family)}", f"solver family: {families}")
     yield from _line(f"title = {toml_value(title)}", case.model_fields["title"].description or "")
-    # What is solved comes before how far, where and what is written.
+    # The problem comes before time, devices and output.
     last = ("time", "run", "output")
     own = [name for name in case.model_fields if name not in ("solver", "title", *last)]
     for section in (*own, *last):
@@ -224,7 +224,7 @@ def _lines_of_table(case: type[Case], section: str, values: Tables) -> Iterator[
 def _lines_of_keys(
     case: type[Case], section: str, table: type[BaseModel], given: dict[str, Any]
 ) -> Iterator[str]:
-    """Yield the lines of a table: what is given, and all other keys, commented out."""
+    """Yield the lines of a table: given keys, and all other keys, commented out."""
     fields = table.model_fields
     for name in sorted(fields, key=lambda name: name not in given):
         field = fields[name]
@@ -250,7 +250,7 @@ def _shown_value(case: type[Case], section: str, name: str, field: FieldInfo) ->
 
 
 def _comment(case: type[Case], section: str, name: str, field: FieldInfo) -> str:
-    """Return what is said of a key: its meaning, bounds, default and the keys of its tables."""
+    """Return the comment on a key: its meaning, bounds, default and the keys of its tables."""
     parts = [field.description or ""]
     if section == "equation" and name != "model":
         parts.append(f"{accepted_values(field)}{' (required)' if field.is_required() else ''}")

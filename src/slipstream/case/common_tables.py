@@ -44,7 +44,7 @@ class Grid(Table):
 
 
 def seconds_of(duration: Any) -> float:
-    """Return the seconds of a duration; a ValueError says what is accepted."""
+    """Return the seconds of a duration; a ValueError names the accepted forms."""
     seconds = math.nan
     if isinstance(duration, int | float) and not isinstance(duration, bool):
         seconds = float(duration)
@@ -132,7 +132,7 @@ class ExchangingRun(Run):
 
 
 class Output(Table):
-    """``[output]``: what is written, and how often."""
+    """``[output]``: contents and intervals of the output."""
 
     diagnostics_interval: Positive = Key(..., "time between rows of the time series", example=0.05)
     fields_interval: Positive | None = Key(
@@ -180,9 +180,9 @@ class Case(Table):
     goes_with: ClassVar[dict[str, tuple[str, ...]]] = {}
     # How often something is written in a run whose interval for it is not given.
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
-    # How many time steps are done at once.
+    # The number of time steps that are done together.
     steps_at_once: ClassVar[int] = 1
-    # Tables of which there may be a list.
+    # Tables that may be given as a list.
     one_or_more: ClassVar[frozenset[str]] = frozenset()
     # Examples of keys, in the template, that other families do not share.
     examples: ClassVar[dict[str, Any]] = {}
@@ -268,10 +268,10 @@ class Case(Table):
 
     def to_toml(self) -> str:
         """Return the effective case as TOML; loading it gives an equal case."""
-        from slipstream.case.toml_text import to_toml  # what is not written needs none
+        from slipstream.case.toml_text import to_toml  # only needed for writing
 
         data = self.model_dump(mode="json", exclude_none=True)
-        # What is solved comes before how far, where and what is written.
+        # The problem comes before time, devices and output.
         shared = {name: data.pop(name) for name in ("time", "run", "output")}
         shared["output"] = {key: value for key, value in shared["output"].items() if value != []}
         return to_toml({**self.as_given(data), **shared})

@@ -77,7 +77,7 @@ def argument_keys(
 ) -> dict[str, str]:
     """Return the dotted keys of a case that are arguments, by their names.
 
-    `chosen` are keys, and tables of which all keys are arguments, `without` some.
+    `chosen` are keys, and tables whose keys are all arguments, `without` some.
     """
     keys = [key for key in keys_of(case) if key not in without]
     return {

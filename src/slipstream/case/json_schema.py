@@ -1,4 +1,4 @@
-"""The JSON schema of cases, by which editors complete keys, explain them, and mark what is wrong.
+"""The JSON schema of cases, by which editors complete keys, explain them, and mark errors.
 
 Pydantic makes it from the tables. What depends on several keys is not in it: a run reports that.
 """

@@ -54,7 +54,7 @@ _FORCE = 1e-5
 # up over the steps that a flow takes to settle, leaves none smaller.
 LEAST_TOLERANCES = {"float64": 1e-12, "float32": 1e-6, "mixed": 1e-6, "float16": 1e-4}
 
-# Keys of each sample, and their defaults; None for those that have none and need not be given.
+# Keys of each sample, and their defaults; None for optional keys without a default.
 _REQUIRED = object()
 SAMPLE_KEYS: dict[str, dict[str, Any]] = {
     "channel": {"axis": _REQUIRED},
@@ -312,7 +312,7 @@ class Image(Table):
         )
         if crop is not None and not (fits and all(0 <= low < high for low, high in crop)):
             raise ValueError(
-                "accepted: [[x0, x1], [y0, y1], [z0, z1]], first voxel and the one after the last,"
+                "accepted: [[x0, x1], [y0, y1], [z0, z1]], first voxel and voxel after the last,"
                 f" not {crop!r}"
             )
         return crop
@@ -476,8 +476,8 @@ class Convergence(Table):
 class Numerics(Table):
     """``[numerics]``: how populations are stored.
 
-    Fields do not depend on propagation, layout, order and encoding, and sums over pores but for
-    rounding. "auto" is what is usual on CPUs, and on a GPU what is measured to be fastest.
+    Fields do not depend on propagation, layout, order and encoding; sums over pores do, by rounding
+    only. "auto" is the usual storage on CPUs, and on a GPU the one measured to be fastest.
     """
 
     precision: Annotated[str, one_of(LATTICE_PRECISIONS)] = Key(
@@ -511,13 +511,13 @@ class LatticeRun(ExchangingRun):
     memory: MemorySize = Key(
         None,
         "limit of memory for each rank on its device, which the number of vectors keeps to: bytes,"
-        " or text (default: half of what is free for the vectors)",
+        " or text (default: half of the free memory for the vectors)",
         example="8 GiB",
     )
 
 
 class LatticeOutput(Output):
-    """``[output]``: what is written, and how often, in time steps."""
+    """``[output]``: contents and intervals, in time steps, of the output."""
 
     pictures: bool = Key(
         True, "draw the permeability against time, and the speed in a plane, at the end"

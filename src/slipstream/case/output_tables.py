@@ -338,7 +338,7 @@ class AveragesOutput(FieldsOutput):
 
     @property
     def identity(self) -> str:
-        """What tells whether sums of before may go on: what is averaged, and how."""
+        """The settings of an average, which must be the same for earlier sums to go on."""
         how = self.model_dump(mode="json", exclude={"precision", "format", "file", "interval"})
         if self.phases == 1:
             del how["phases"]

@@ -11,7 +11,7 @@ from slipstream.accepted import INTERPOLATIONS, PARTICLES
 from slipstream.case.output_tables import PlainName, plain_name
 from slipstream.case.table import Key, Positive, Table, as_three, as_tuple, one_of
 
-# What stores of particles have besides what is recorded.
+# Arrays in stores of particles besides the recorded ones.
 OWN_ARRAYS = ("time", "position", "velocity")
 
 
@@ -57,7 +57,7 @@ class ParticleSet(Table):
     )
     record: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Key(
         (),
-        "fields or expressions at the particles, beside their position and velocity;"
+        "fields or expressions at the particles, besides their position and velocity;"
         ' "velocity" is that of the fluid',
         example=["grad(velocity)"],
     )

@@ -25,7 +25,7 @@ class PassiveScalar(Table):
     mean_gradient: Annotated[tuple[float, float, float], BeforeValidator(as_three)] = Key(
         (0.0,) * 3,
         "uniform gradient of its mean along x, y and z, which the flow turns into fluctuations: the"
-        " field is what is left of the scalar without it",
+        " field is the scalar without it",
         example=[0, 0, 1],
     )
     initial: str | None = Key(

@@ -77,7 +77,7 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "file": {"path": ..., "time": None},
     "formula": {"fields": {}},
 }
-# The keys of each kind of forcing, beside those that all have.
+# The keys of each kind of forcing, besides the common ones.
 FORCING_KEYS: dict[str, tuple[str, ...]] = {
     "random": ("amplitude", "shells", "seed", "correlation_time", "helicity", "injection"),
     "ornstein-uhlenbeck": ("amplitude", "shells", "seed", "correlation_time", "helicity"),
@@ -144,7 +144,7 @@ class SpectralGrid(Grid):
 
 
 class Equation(Table):
-    """``[equation]``: what is solved; the parameters of the model are keys too."""
+    """``[equation]``: the model; its parameters are keys too."""
 
     model: Annotated[str, Such(MODELS)] = Key(
         "hd",
@@ -282,7 +282,7 @@ class Forcing(Table):
     seed: Annotated[int, Field(ge=0)] = Key(
         0,
         'of "random" and "ornstein-uhlenbeck": another seed, another force; each of several tables'
-        " has numbers of its own",
+        " has its own numbers",
     )
     correlation_time: Annotated[float, Field(ge=0)] = Key(
         0.0,
@@ -323,7 +323,7 @@ class Forcing(Table):
     @field_validator("injection", "energy", mode="after")
     @classmethod
     def _numbers(cls, value: Any, info: Any) -> Any:
-        """Refuse what is no power, or no energy."""
+        """Refuse values that are no power, or no energy."""
         several = value if isinstance(value, tuple) else (value,)
         is_number = all(type(one) in (int, float) and math.isfinite(one) for one in several)
         if value is None:
@@ -372,6 +372,10 @@ class Forcing(Table):
             raise ValueError(
                 f"'injection' of kind = {self.kind!r} is one number; one for each component goes"
                 " with kind = 'linear'"
+            )
+        if self.injection is not None and "amplitude" in own and self.amplitude != 1:
+            raise ValueError(
+                "'amplitude' has no effect with 'injection', which sets the strength; leave out one"
             )
         low, high = self.forced_shells
         if self.energy is not None and len(self.energy) != high - low + 1:
@@ -542,7 +546,7 @@ class SpectralRun(ExchangingRun):
 
 
 class SpectralOutput(Output):
-    """``[output]``: what is written, and how often."""
+    """``[output]``: contents and intervals of the output."""
 
     pictures: bool = Key(True, "draw energy, spectrum and vorticity at the end")
     spectra_interval: Positive = Key(..., "time between spectra", example=0.5)
@@ -601,7 +605,7 @@ class Numerics(Table):
     wire: Annotated[str, one_of({"none": "their own precision", **WIRES})] = Key(
         "none",
         "precision in which data of double precision travel between ranks; the column wire_error"
-        " has what is lost",
+        " has the loss",
     )
 
     @model_validator(mode="after")

@@ -97,7 +97,7 @@ def as_three(value: Any) -> Any:
     return tuple(value)
 
 
-# The type of a key whose validator checks it, in words that say what is accepted.
+# The type of a key whose validator checks it, with its own message.
 Unchecked = Annotated[Type, _Unchecked(), BeforeValidator(as_tuple)]
 
 
@@ -127,6 +127,6 @@ class Table(BaseModel):
 
         def __setattr__(self, name: str, value: Any) -> None:
             raise InputError(
-                f"{name} cannot be set: a case is frozen; what can be changed between steps are"
-                " attributes of the simulation, such as sim.viscosity = 0.02"
+                f"{name} cannot be set: a case is frozen; between steps, change attributes of"
+                " the simulation, such as sim.viscosity = 0.02"
             )

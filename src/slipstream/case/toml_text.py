@@ -1,4 +1,4 @@
-"""Writing TOML, and saying what is wrong with text that is not TOML.
+"""Writing TOML, and explaining errors in text that is not TOML.
 
 TOML takes ``1e-3`` and ``-0.5``, but neither ``.5`` nor ``5.``, and wants its words quoted.
 """
@@ -39,7 +39,7 @@ def to_toml(data: Mapping[str, Any]) -> str:
 
 
 def as_tables(value: Any) -> list[Mapping[str, Any]]:
-    """Return a table, or each of a list of tables; nothing for what is neither."""
+    """Return a table, or each of a list of tables; nothing for other values."""
     if isinstance(value, Mapping):
         return [value]
     is_list = isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value)
@@ -76,7 +76,7 @@ def number_in_toml(text: str) -> str | None:
 
 
 def explain_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Return in one line what is wrong with a text: line, key, and what TOML takes instead."""
+    """Return the error of a text in one line: its place, key, and what TOML takes instead."""
     place = _PLACE.search(str(error))
     if place is None:
         return str(error)

@@ -1,7 +1,7 @@
 """Turning a failed validation into one line that says what to do.
 
-The line has the dotted key, the value where that helps, and what is accepted; for a misspelt key it
-suggests the nearest one.
+The line has the dotted key, the value where that helps, and the accepted values; for a misspelt key
+it suggests the nearest one.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ _MOST_LETTERS = 800
 def explain(model: type[BaseModel], error: ValidationError, data: Any = None) -> tuple[str, str]:
     """Return the dotted key that failed first, and one line about it that begins with the key.
 
-    Unknown keys are reported first, since they tend to cause the rest. `data` is what was given.
+    Unknown keys are reported first, since they tend to cause the rest. `data` is the user's input.
     """
     problems = error.errors(include_url=False)
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
@@ -54,7 +54,7 @@ def _key(problem: Any, data: Any) -> str:
     key = ""
     for part in problem["loc"]:
         is_number = isinstance(part, int)
-        # A table that stands for a list of one has no number in what was given.
+        # A table that stands for a list of one has no number in the input.
         if is_number and isinstance(data, dict):
             continue
         # Tables of a list are counted as people do.
@@ -82,7 +82,7 @@ def _guess(
 
 
 def _describe(model: type[BaseModel], problem: Any) -> str:
-    """Return what is wrong with one key, and what would be right."""
+    """Return the fault of one key, and the accepted values."""
     kind, location, value = problem["type"], problem["loc"], problem["input"]
     if kind == "extra_forbidden":
         accepted = sorted(table_at(model, location[:-1]).model_fields)

@@ -1,7 +1,8 @@
 """What ranks do together, each by itself: if it fails on one of them, it fails on all.
 
-A rank that raised an exception alone would leave the others waiting for it for ever. What must not
-communicate is done by `on_every_rank`; what may is done `together`, on a communicator of its own.
+A rank that raised an exception alone would leave the others waiting for it for ever. A function
+that must not communicate is called by `on_every_rank`; one that may is called `together`, on its
+own communicator.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def check_communicator(comm: Comm) -> None:
 
 
 def collectively(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Give a function, or a constructor, a communicator of its own as its argument `comm`.
+    """Give a function, or a constructor, its own communicator as its argument `comm`.
 
     If it fails on one rank, it fails on all.
     """
@@ -124,7 +125,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
 
 
 def give_up(comm: Comm, failure: BaseException | None) -> None:
-    """Let nobody wait for this rank, which a failure of its own has taken elsewhere."""
+    """Let no rank wait for this one, which has failed alone and gone elsewhere."""
     if failure is not None and is_own(comm) and not is_on_all_ranks(failure):
         comm.tell(failure)
 
@@ -135,8 +136,8 @@ def on_every_rank(
     """Return what `function`, which must not communicate, returns on each rank. Collective.
 
     If it fails, all ranks raise the same: what the lowest rank that failed has to say, with its
-    number unless all say so. It is an `InputError` if that was one, else a `RunError`; what is no
-    `SlipstreamError` is a defect, which keeps its type and traceback where it happened.
+    number unless all say so. It is an `InputError` if that was one, else a `RunError`; any other
+    exception is a defect, which keeps its type and traceback where it happened.
     """
     if comm is None:
         return function()
@@ -203,7 +204,7 @@ def failure_of(kind: type[Exception], text: str, rank: int) -> Exception:
 
 
 def on_all_ranks(failure: Failure) -> Failure:
-    """Mark an exception that all ranks raise at this point, so that none tells the others."""
+    """Mark an exception that all ranks raise at this point, so that none sends it to the others."""
     with contextlib.suppress(AttributeError):
         failure.on_all_ranks = True  # type: ignore[attr-defined]
     return failure
@@ -223,7 +224,7 @@ def greatest(comm: Comm, value: float) -> float:
     """Return the largest value of any rank, not-a-number if it is one anywhere. Collective."""
     if comm is None:
         return value
-    if hasattr(comm, "greatest"):  # one of our own, whose ranks reduce it as they meet
+    if hasattr(comm, "greatest"):  # an OwnCommunicator, whose ranks reduce it as they meet
         return float(comm.greatest([value])[0])
     return float(np.max(comm.allgather(value)))
 

@@ -1,4 +1,4 @@
-"""Communicators of which each belongs to one plan, simulation or transport.
+"""Communicators, each of which belongs to one plan, simulation or transport.
 
 What two plans send can then never be taken for each other's, whatever the order in which ranks
 call them, and no rank waits for ever: collective calls begin with a *meeting*, in which ranks learn
@@ -48,7 +48,7 @@ _GATHERED, _NUMBERS = 64, 4
 _BRISK, _PAUSE = 1e-3, 5e-5
 # So many live duplicates are suspicious: reference cycles might keep some of them.
 _MANY = 64
-# The longest notice, in bytes and in letters: short enough for MPI to take it at once.
+# The longest notice, in bytes and in letters: short enough for MPI to send it without waiting.
 _LONGEST_NOTICE, _MOST_LETTERS = 1 << 12, 900
 # What a family calls its own communicator, where it numbers its duplicates.
 _CONTROL = -1
@@ -92,9 +92,9 @@ class Notice(NamedTuple):
 class Door:
     """Where a rank is among the collective calls of a duplicate.
 
-    Of these it has `begun` some, and of the meetings among them it has `met` some. What has no
-    meeting is counted by whoever calls it. By this the rank can tell the others, who do not wait
-    for it, that it has failed: even when the duplicate is gone.
+    Of these it has `begun` some, and of the meetings among them it has `met` some. Calls without a
+    meeting are counted by the caller. With these counts the rank can report its failure to ranks
+    that do not wait for it, even when the duplicate is gone.
     """
 
     def __init__(self, family: _Family, number: int) -> None:
@@ -109,11 +109,11 @@ class Door:
         return text
 
     def refuse(self, failure: BaseException) -> None:
-        """Tell those that are in the present call, or will be, that this rank has refused it."""
+        """Tell ranks that are in the present call, or will be, that this rank has refused it."""
         self.tell(failure, call=self.begun)
 
     def concerns(self, notice: Notice, topic: int, meets: bool) -> bool:
-        """Return whether a rank that waits, perhaps in a meeting, waits in vain by a notice."""
+        """Return whether a notice ends the wait of a rank, perhaps in a meeting."""
         if notice.topic not in (0, topic):
             return False
         if notice.meeting is not None:
@@ -121,7 +121,7 @@ class Door:
         return notice.call in (None, self.begun)
 
     def is_behind(self, notice: Notice) -> bool:
-        """Return whether a notice is about what is over."""
+        """Return whether a notice is about a call or a meeting that is over."""
         past_call = notice.call is not None and notice.call < self.begun
         return past_call or (notice.meeting is not None and notice.meeting < self.met)
 
@@ -147,7 +147,7 @@ class OwnCommunicator(MPI.Intracomm):
     _topics = 0
     # Everything that is freed together with it, itself first.
     _handles: list[MPI.Intracomm]
-    # That of which this one has some of the ranks: it lives as long.
+    # The communicator that this one is a part of: it lives as long.
     owner: OwnCommunicator | None = None
     # What the communicator that this is a duplicate of has, see `shared`.
     _family: _Family
@@ -187,8 +187,8 @@ class OwnCommunicator(MPI.Intracomm):
         """Wait for all ranks, and return what each of them says. Collective.
 
         Raises what a rank has `failed` by, unless it is this one; `RunError` if one does not come
-        within ``SLIPSTREAM_TIMEOUT``. Many ranks first reduce what they bring: most meetings have
-        nothing more, or `numbers` of which `greatest` wants the largest.
+        within ``SLIPSTREAM_TIMEOUT``. Many ranks reduce first: most meetings carry nothing more, or
+        `numbers` for which `greatest` needs the maximum.
         """
         self.check()
         self.door.begun += 1
@@ -226,8 +226,8 @@ class OwnCommunicator(MPI.Intracomm):
             first, other = (_called(everyone[one, 8:_HEADER]) for one in (0, rank))
             raise on_all_ranks(
                 InputError(
-                    f"rank 0 calls {first}, rank {rank} calls {other}: what is collective has to be"
-                    " called by all ranks, in the same order"
+                    f"rank 0 calls {first}, rank {rank} calls {other}: all ranks have to make"
+                    " collective calls in the same order"
                 )
             )
         return heard
@@ -330,7 +330,7 @@ class OwnCommunicator(MPI.Intracomm):
 
     def alltoall(self, sendobj: Any) -> list[Any]:
         said = MPI.pickle.dumps(sendobj)
-        # What is short travels in the meeting, to all; of what is long, each gets its own.
+        # Short messages travel in the meeting, to all; of long ones each rank gets its own.
         heard = self.meet(said if len(said) <= _SLOT - _HEADER else b"")
         if all(heard):
             return [MPI.pickle.loads(one)[self.rank] for one in heard]
@@ -343,7 +343,7 @@ class OwnCommunicator(MPI.Intracomm):
 
 
 class _Duplicate(MPI.Intracomm):
-    """A plain communicator that keeps the one with which it will be freed."""
+    """A plain communicator that keeps another alive, to be freed with it."""
 
     owner: OwnCommunicator
 
@@ -376,7 +376,7 @@ class _Family:
         self.control = OwnCommunicator(comm.Dup())
         self.made = 0
         self.lent: dict[int, list[MPI.Intracomm]] = {}
-        # Of this rank's duplicates, those that nothing uses any more.
+        # This rank's duplicates that nothing uses any more.
         self.dropped: set[int] = set()
         self.shared: dict[Any, Any] = {}
         # Those that are used, by their numbers.
@@ -442,7 +442,7 @@ class _Family:
         self._channel.Free()
 
     def lend(self, what: str) -> OwnCommunicator:
-        """Return a new duplicate; free those that no rank uses any more. Collective."""
+        """Return a new duplicate; free duplicates that no rank uses any more. Collective."""
         if len(self.lent) % _MANY == _MANY - 1:
             gc.collect()
         everyone = self.control.allgather((what, self.dropped.copy()))
@@ -495,7 +495,7 @@ def _key() -> int:
     """Return the key under which communicators remember their duplicates."""
 
     def forget(comm: MPI.Comm, key: int, family: _Family) -> None:
-        # The user frees a communicator; those that are always there end with MPI itself.
+        # The user frees a communicator; predefined ones end with MPI itself.
         if MPI.Is_finalized() or comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
             return
         for shared in family.shared.values():

@@ -2,9 +2,9 @@
 
 Asynchronous schedules, overlap and out-of-core pipelines can thus be run, and tested, without a
 GPU. The threads, ``OMP_NUM_THREADS`` of them, are divided among the streams of a schedule, each of
-which works through batches of its own; within a stream they are OpenMP's. Operations
+which works through its own batches; within a stream they are OpenMP's. Operations
 on whole arrays, outside of schedules, have all of them. A device with a single thread has no
-workers: its streams run each operation at once.
+workers: its streams run each operation in the caller.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _TimedStream(Stream):
 
 
 class InlineStream(_TimedStream):
-    """Runs every operation at once in the calling thread, between `begin` and `end` if given."""
+    """Runs every operation in the calling thread, between `begin` and `end` if given."""
 
     def __init__(self, begin: Operation | None = None, end: Operation | None = None) -> None:
         self._begin, self._end = begin, end
@@ -125,7 +125,7 @@ class InlineStream(_TimedStream):
 
 
 class SoloStream(_TimedStream):
-    """Runs every operation at once, and otherwise behaves as `HostStream`."""
+    """Runs every operation in the caller, and otherwise behaves as `HostStream`."""
 
     def __init__(self, begin: Operation, end: Operation) -> None:
         self._stream = InlineStream(begin, end)
@@ -246,7 +246,7 @@ _ALIGNMENT = 64
 def _box_of_reals(array: Array) -> tuple[np.dtype, list[int], list[int]] | None:
     """Return the type, four sizes and three strides of an array of numbers, or of their parts.
 
-    None if it is not of at most four axes, of which the last has no gaps.
+    None if it has more than four axes, or gaps along the last.
     """
     real = np.zeros(0, array.dtype).real.dtype
     gapless = array.ndim and array.size and array.strides[-1] == array.itemsize
@@ -426,8 +426,8 @@ def _load(text: str) -> ctypes.CDLL:
 def _keep_to_one_thread() -> None:
     """Let the thread that has forked, and is the child's only one, run kernels by itself.
 
-    GNU's OpenMP would wait for threads that it had in the parent. Those that begin in the child
-    have teams of their own.
+    GNU's OpenMP would wait for threads that it had in the parent. Threads that begin in the child
+    have their own teams.
     """
     if _load.cache_info().currsize:
         HostKernel(_THREADS, "keep_to_one_thread").bind(RowLaunch(1, 1), 1)(InlineStream())

@@ -125,7 +125,7 @@ class CudaStream(Stream):
             try:
                 enqueue()
             except BaseException:
-                with contextlib.suppress(Exception):  # which would hide what has failed
+                with contextlib.suppress(Exception):  # which would hide the first failure
                     self.handle.end_capture()
                 raise
             graph = self.handle.end_capture()
@@ -133,7 +133,7 @@ class CudaStream(Stream):
 
 
 class CudaDevice(Device):
-    """One GPU: that of an ordinal among those that this process sees."""
+    """One GPU, by its ordinal among the GPUs that this process sees."""
 
     kind = "cuda"
     vendor: GpuVendor = NVIDIA
@@ -198,7 +198,7 @@ class CudaDevice(Device):
         return array
 
     def allocate(self, size: int) -> int:
-        """Return the address of `size` bytes of their own, which CuPy's pool knows nothing of."""
+        """Return the address of `size` bytes outside of CuPy's pool."""
         with self.context, self._memory_for(f"{size} bytes to share"):
             cupy.get_default_memory_pool().free_all_blocks()
             address: int = cupy.cuda.runtime.malloc(size)

@@ -179,7 +179,7 @@ def whole_plan(source: cupy.ndarray, target: cupy.ndarray, forward: bool) -> Ope
 def _merge(
     source: cupy.ndarray, target: cupy.ndarray, axes: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Split `axes` into those that form one evenly spaced batch and those to loop over.
+    """Split `axes` into axes that form one evenly spaced batch and axes to loop over.
 
     Lines that are neighbours in memory are taken together if there are enough of them to use whole
     lines of the cache; else the longest run is.

@@ -40,7 +40,7 @@ def gpu_count(kind: str) -> int:
     try:
         import cupy
 
-        runtime = cupy.cuda.runtime  # of the one vendor that this CuPy is built for
+        runtime = cupy.cuda.runtime  # of the vendor that this CuPy is built for
         return runtime.getDeviceCount() if runtime.is_hip == (kind == "hip") else 0
     except Exception:  # CuPy raises its own, private kinds when driver or GPU are missing
         return 0

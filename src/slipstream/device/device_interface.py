@@ -50,11 +50,11 @@ class Stream(ABC):
 
     @abstractmethod
     def submit(self, operation: Operation) -> None:
-        """Append an operation; return at once where the device allows it."""
+        """Append an operation; return without waiting where the device allows it."""
 
     @abstractmethod
     def submit_timed(self, operation: Operation) -> Span:
-        """Append an operation and return what will know when it ran."""
+        """Append an operation and return the span of time in which it will have run."""
 
     @abstractmethod
     def record(self) -> Event:
@@ -133,7 +133,7 @@ class Scratch:
     are planned again.
     """
 
-    # Bytes that the transforms planned so far need, beside source and target.
+    # Bytes that the transforms planned so far need, apart from source and target.
     needed = 0
 
     def provide(self, memory: Array) -> None:
@@ -160,7 +160,7 @@ class Device(ABC):
         Which piece of hardware this is: ranks whose devices have the same identity share it.
     lanes : int
         How many streams of work on parts of an array keep the device busy: the threads of a CPU,
-        which share nothing while each works through batches of its own; one on a GPU.
+        which share nothing while each works through its own batches; one on a GPU.
     shared_memory_limit : int
         Bytes of shared memory that a block of a tiled kernel may have.
     multiprocessors, blocks_per_multiprocessor : int
@@ -213,7 +213,7 @@ class Device(ABC):
         """Return an uninitialised, aligned, C-ordered array in device memory."""
 
     def in_cache(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return the same for what is worked on batch by batch, on a CPU in the cache of a core."""
+        """Return the same for an array that batches share, on a CPU in the cache of a core."""
         return self.empty(shape, dtype)
 
     @abstractmethod
@@ -245,7 +245,7 @@ class Device(ABC):
 
     @abstractmethod
     def copy(self, target: Array, source: Array) -> Operation:
-        """Return the operation ``target[...] = source``, either of which may be pinned."""
+        """Return the operation ``target[...] = source``; either array may be pinned."""
 
     @abstractmethod
     def fill(self, target: Array, value: float) -> Operation:
@@ -269,7 +269,7 @@ class Device(ABC):
         """
 
     def has_cosine_transforms(self) -> bool:
-        """Return whether the device has cosine and sine transforms of its own."""
+        """Return whether the device has cosine and sine transforms."""
         return False
 
     def cosine_transform(self, source: Array, target: Array, axis: int, kind: str) -> Operation:
@@ -300,7 +300,7 @@ class Device(ABC):
         raise NotImplementedError
 
     def calling_stream(self) -> Stream:
-        """Return a stream of a CPU that runs operations at once, with the threads of one lane."""
+        """Return a stream that runs operations in the caller, with the threads of a lane."""
         raise NotImplementedError
 
     @abstractmethod

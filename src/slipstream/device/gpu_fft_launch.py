@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.device.device_interface import BlockLaunch
 
-# Hopper: a multiprocessor has 228 KiB, of which the system takes one for each block.
+# Hopper: a multiprocessor has 228 KiB; the system takes one for each block.
 SHARED_LIMIT = 227 * 1024
 MULTIPROCESSORS, BLOCKS_PER_MULTIPROCESSOR = 132, 32
 _SHARED_PER_MULTIPROCESSOR = 228 * 1024
@@ -161,7 +161,7 @@ def fused_product(
     wanted = -(-32 // max(1, n // radices[0] // 2))
     wanted = max(wanted, -(-(128 if real.itemsize == 4 else 64) // points))
     candidates = []
-    # All products at once, or as many as there are inputs, which takes less shared memory. The
+    # All products together, or as many as there are inputs, which takes less shared memory. The
     # points stay in registers then, so no thread can have two butterflies of them.
     for group in (outputs, min(inputs, outputs)):
         pair_bytes = max(inputs, group) * row_bytes
@@ -207,7 +207,7 @@ def real_rows(
 ) -> TiledKernel | None:
     """Return the kernel for real rows of `n` points; None if `n` is unsupported or does not fit."""
     real = np.dtype(real_dtype)
-    # Small first radices, of which a thread holds two butterflies, and large ones after them: on an
+    # Small first radices (a thread holds two butterflies of them), and large ones after them: on an
     # H200 that beat even ones by a third.
     radices = factorise(n, budget=16, first=4)
     if radices is None:

@@ -2,8 +2,8 @@
 
 That build has HIP's functions by CUDA's names, so this is a `CudaDevice` but for what it lacks, as
 far as its sources (14.2) tell. Copies of rectangles, pinning of memory that the process has
-already, and graphs of whole steps are called in HIP's own library (`hip_runtime.py`), of which
-tests have a stand-in. Memory of other ranks in which flags are seen while kernels run is not there:
+already, and graphs of whole steps are called in HIP's own library (`hip_runtime.py`); tests have a
+stand-in for it. Memory of other ranks in which flags are seen while kernels run is not there:
 the transport "peer" is refused.
 """
 
@@ -37,7 +37,7 @@ class HipStream(CudaStream):
             try:
                 enqueue()
             except BaseException:
-                with contextlib.suppress(Exception):  # which would hide what has failed
+                with contextlib.suppress(Exception):  # which would hide the first failure
                     runtime.end_capture(self.handle.ptr)
                 raise
             graph = runtime.end_capture(self.handle.ptr)

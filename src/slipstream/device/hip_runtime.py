@@ -17,7 +17,7 @@ from slipstream.errors import RunError
 
 LIBRARY = "libamdhip64.so"
 _PORTABLE_AND_MAPPED = 0x1 | 0x2  # hipHostRegisterPortable, hipHostRegisterMapped
-_RELAXED = 2  # hipStreamCaptureModeRelaxed: other threads may allocate meanwhile
+_RELAXED = 2  # hipStreamCaptureModeRelaxed: other threads may allocate during a capture
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipMemcpy2DAsync": (
         *(c_void_p, c_size_t, c_void_p, c_size_t),
@@ -42,7 +42,7 @@ class HipError(RunError):
 
 
 class HipRuntime:
-    """The functions of a library, by default of that which this process has loaded."""
+    """The functions of a library, by default the one that this process has loaded."""
 
     def __init__(self, path: str | None = None) -> None:
         path = path or loaded_library((LIBRARY,))
@@ -105,11 +105,11 @@ class HipRuntime:
         return True
 
     def begin_capture(self, stream: int) -> None:
-        """Let a stream, and those that wait for it, take down what they are given."""
+        """Let a stream, and streams that wait for it, record what is submitted."""
         self._call("hipStreamBeginCapture", stream, _RELAXED)
 
     def end_capture(self, stream: int) -> HipGraph:
-        """Return what has been taken down, ready to be launched."""
+        """Return the recorded graph, ready to be launched."""
         graph = c_void_p()
         self._call("hipStreamEndCapture", stream, byref(graph))
         try:

@@ -93,7 +93,7 @@ class LaneNode:
 
 
 class Crew:
-    """The threads of a device that run lanes by compiled code, beside the calling thread.
+    """The threads of a device that run lanes by compiled code, next to the calling thread.
 
     They begin with the first step of several lanes, and end with this object. In a forked process
     others begin.
@@ -246,7 +246,7 @@ def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     for call in calls:
         part.add_call(call)
     part.finish(device, np.zeros(1, np.int32))
-    # Not the part itself: it has this operation, and a cycle would outlive what is dropped.
+    # Not the part itself: it has this operation, and a cycle would delay its release.
     part.untimed.kept = (part.untimed.kept, part.arguments, calls)
     return part.untimed
 

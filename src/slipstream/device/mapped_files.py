@@ -27,8 +27,8 @@ _FIXED, _RESERVE = 0x10, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 def map_file(file: int, size: int, address: int | None = None, offset: int = 0) -> int:
     """Return the address of some bytes of a file, to be read and written.
 
-    At an `address` they take the place of what was mapped there. Python's own mappings keep a
-    file each, of which a process may have few, and take no address.
+    At an `address` they replace the mapping there. Python's own mappings keep an open file each,
+    and a process may have few; nor do they take an address.
 
     Raises
     ------

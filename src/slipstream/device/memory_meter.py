@@ -1,4 +1,4 @@
-"""How much memory something takes: what was allocated while its meter ran, and is still there."""
+"""How much memory something takes: allocations while its meter ran that still exist."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class MemoryMeter:
     """Counts what devices allocate in a thread in the ``with`` statements that this is used in."""
 
     def __init__(self) -> None:
-        # What has been noted: an owner, where, and how many bytes; and how many of these were left
-        # when those that are gone were looked for.
+        # Noted allocations: an owner, where, and how many bytes; and how many of these were left
+        # at the last search for released ones.
         self.taken: list[tuple[weakref.ref[Any], str, int]] = []
         self.pruned = 0
 

@@ -3,7 +3,7 @@
 Its arrays have shapes, types and addresses, so that dependencies between nodes are found as ever,
 but there is no memory at these addresses. One rank of thousands is so recorded on any machine, as
 it would be on a GPU or on a CPU. Graphs on such a device keep what their nodes access, and a
-`MemoryMeter` counts what is allocated on it as on any other device.
+`MemoryMeter` counts allocations on it as on any other device.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ _loaded = functools.cache(_Compiler)
 
 
 def _serve() -> None:
-    """Answer requests until the parent closes the pipe or ends; then exit at once."""
+    """Answer requests until the parent closes the pipe or ends; then exit immediately."""
     # A parent that is asked to stop still finishes its step, which may need a kernel.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)

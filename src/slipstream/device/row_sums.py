@@ -1,4 +1,4 @@
-"""Sums over the rows of a table on a device, of which only a few numbers go to the host."""
+"""Sums over the rows of a table on a device; only a few numbers go to the host."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def add_boxes(
 
 
 def total_of(device: Device, sums: Array) -> np.ndarray:
-    """Return the sum of what has been added, modulo 2^64, as an array of one."""
+    """Return the sum so far, modulo 2^64, as an array of one."""
     device.synchronize()
     parts: np.ndarray = device.to_host(sums).view(np.uint64)
     return np.array([parts.sum(dtype=np.uint64)])

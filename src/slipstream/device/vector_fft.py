@@ -1,7 +1,7 @@
-"""Transforms on a CPU by kernels of our own (`vector_fft.hpp`), which need no plans.
+"""Transforms on a CPU by Slipstream's kernels (`vector_fft.hpp`), which need no plans.
 
-Each lane of a vector has a column, or a row. Its arithmetic does not depend on what is beside it,
-so results have the same bits however arrays are divided among batches, threads and ranks.
+Each lane of a vector has a column, or a row. Its arithmetic does not depend on the other
+lanes, so results have the same bits however arrays are divided among batches, threads and ranks.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ NO_END = 1e30
 
 
 def communicator_of(comm: Comm | Literal["world"], what: str) -> Comm:
-    """Return the communicator that is meant, as one of its own; None for one rank. Collective."""
+    """Return a duplicate of the communicator that is meant; None for one rank. Collective."""
     if isinstance(comm, str) and comm != "world":
         raise InputError(f"comm is {comm!r}; accepted: 'world', None or a communicator")
     found = mpi_launch.world_comm() if isinstance(comm, str) else comm
@@ -105,7 +105,7 @@ def _check_arguments(
     except TypeError as error:
         accepted = [name for name in signature.parameters if name != "self"]
         unknown = [name for name in options if name not in accepted]
-        # A misspelled argument is also missing: the one that was given comes first.
+        # A misspelled argument is also missing: the message begins with the given one.
         text = f"there is no argument {unknown[0]!r}" if unknown else str(error)
         guess = nearest(unknown[0], accepted) if unknown else ""
         raise InputError(f"{type(made).__name__}: {text}{guess}") from None
@@ -305,7 +305,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Return a number of steps, or refuse one that cannot be taken."""
         steps, at_once = whole_number("steps", steps, 1), self.solver.case.steps_at_once
         if steps % at_once:
-            raise InputError(f"steps is {steps}; accepted: multiples of {at_once}, done at once")
+            raise InputError(f"steps is {steps}; accepted: multiples of {at_once}, done together")
         return steps
 
     @collective
@@ -826,11 +826,11 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         return None
 
     def _accept_named(self, named: Any) -> None:
-        """Take over what was pickled of things that a case only names, before it is prepared."""
+        """Take over pickled objects that a case only names, before it is prepared."""
         return
 
     def _take_named(self, named: Any, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings with what was pickled of things that they only name."""
+        """Return the settings with pickled objects in place of their names."""
         return settings
 
     def _case_from_rest(self) -> Case:
@@ -882,7 +882,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
 
     @abstractmethod
     def _summary(self) -> str:
-        """Return what is simulated in a few words."""
+        """Return the simulation in a few words."""
 
 
 def _again(

@@ -1,4 +1,4 @@
-"""Lazy arrays for xarray: only what is asked for is read, and only then.
+"""Lazy arrays for xarray: values are read when they are used, and no others.
 
 xarray is an optional dependency, so this module is imported only where it is needed.
 """

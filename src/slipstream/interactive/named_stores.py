@@ -21,7 +21,7 @@ class NamedStores(Mapping[str, View], KnownAttributes):
     """Stores whose file names begin with a prefix, by the rest of their names."""
 
     _prefix: ClassVar[str]
-    _lacking: ClassVar[str]  # what a message says that there is not
+    _lacking: ClassVar[str]  # the noun of "there is no ..."
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder, prefix = folder, self._prefix
@@ -30,7 +30,7 @@ class NamedStores(Mapping[str, View], KnownAttributes):
 
     @abstractmethod
     def _open(self, path: Path) -> View:
-        """Return what is shown of a store."""
+        """Return the view of a store."""
 
     def __getitem__(self, name: str) -> View:
         if name not in self._names:

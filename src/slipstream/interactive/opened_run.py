@@ -31,8 +31,8 @@ from slipstream.interactive.loading import load, overrides_of
 from slipstream.interactive.named_stores import NamedStores
 from slipstream.interactive.particle_views import StoredParticles
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
-from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
-from slipstream.io.stored_arrays import StoredArrays
+from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
+from slipstream.io.stored_arrays import StoredArrays, errors_of_store
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import html_table, one_line, printable, shown
 from slipstream.running.resuming import resume_run, tables_at
@@ -172,7 +172,7 @@ class OpenedRun(KnownAttributes):
         for fault in self._folder.faults():
             warnings.warn(printable(fault), stacklevel=3)
 
-    # -- what was run --------------------------------------------------------------------------
+    # -- case and record -----------------------------------------------------------------------
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -231,7 +231,11 @@ class OpenedRun(KnownAttributes):
     @property
     def times(self) -> np.ndarray:
         """The times of the snapshots in `fields`."""
-        return self._folder.times()
+        stored = self._folder.last_store(FIELDS_NAME)
+        if stored is None:
+            return np.zeros(0)
+        with errors_of_store(stored.path):
+            return stored.times
 
     @property
     def stores(self) -> Stores:
@@ -240,13 +244,21 @@ class OpenedRun(KnownAttributes):
 
     @property
     def fields(self) -> Any:
-        """The snapshots of fields as an ``xarray.Dataset``, which is read lazily."""
-        return self.stores["fields"]
+        """The snapshots of fields as an ``xarray.Dataset``, which is read lazily.
+
+        If the run has changed its points, these are the snapshots on its last ones; `stores` has
+        the others too: ``stores["fields"]`` the first, then ``stores["fields~2"]``.
+        """
+        return self._last_of("fields")
 
     @property
     def spectra(self) -> Any:
-        """The spectra as an ``xarray.Dataset``."""
-        return self.stores["spectra"]
+        """The spectra as an ``xarray.Dataset``; after a change of points, of the last ones."""
+        return self._last_of("spectra")
+
+    def _last_of(self, name: str) -> Any:
+        stored = self._folder.last_store(f"{name}.zarr")
+        return self.stores[name if stored is None else stored.path.stem]
 
     @property
     def particles(self) -> StoredParticles:
@@ -454,8 +466,7 @@ class OpenedRun(KnownAttributes):
         Parameters
         ----------
         time : float
-            Time of the state. Between two steps it is reached from the one before by a shorter
-            step.
+            Time of the state. Between two steps, the earlier one is followed by a shorter step.
         step : int
             Number of time steps done, instead of a time.
         device, comm
@@ -467,7 +478,7 @@ class OpenedRun(KnownAttributes):
         ------
         InputError
             If the run has not come so far, its steps are not recorded, or a program has set fields
-            meanwhile.
+            in between.
 
         Warns
         -----

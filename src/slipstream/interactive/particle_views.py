@@ -137,7 +137,7 @@ class Paths(KnownAttributes):
         return self["velocity"]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return what was recorded: ``paths["grad(velocity)"]``."""
+        """Return recorded values: ``paths["grad(velocity)"]``."""
         names = [one for one in self._stored.shapes if one != "time"]
         array = name if name in names else plain_name(name)
         if array not in names:

@@ -265,7 +265,7 @@ class PorousFlow(InteractiveSimulation):
     def residual(self) -> float:
         """Estimated relative distance of the permeability from the steady flow's; 1 if unknown.
 
-        With all axes, the largest of those that have been reached. Collective.
+        With all axes, the largest number of any axis so far. Collective.
         """
         self._ready()
         return self._lattice.residual

@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 def tables_of(
     case: type[Case], keys: Mapping[str, str], arguments: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the tables of a case that arguments stand for; None is left out where it is usual."""
+    """Return the tables of a case that arguments stand for; None is omitted where it is usual."""
     tables: dict[str, dict[str, Any]] = {}
     for name, key in keys.items():
         table, value = tables.setdefault(key.partition(".")[0], {}), arguments[name]
@@ -142,7 +142,7 @@ class ForcingSettings(KnownAttributes):
         return ForcingSettings(self._simulation, number % len(self))
 
     def _number(self, name: str) -> int:
-        """Return the number of the one force that this stands for, whose setting is asked for."""
+        """Return the number of the one force that this stands for."""
         if self._table is None and len(self) > 1:
             raise InputError(
                 f"forcing.{name}: there are {len(self)} forces; accepted: that of one, such as"
@@ -206,7 +206,7 @@ class ScalarSettings(Mapping[str, "OneScalar"], KnownAttributes):
 
 
 class OneScalar(KnownAttributes):
-    """A passive scalar, of which some numbers may be changed between steps."""
+    """A passive scalar; some of its numbers may be changed between steps."""
 
     diffusivity = Setting[float](SpectralCase, "scalars.diffusivity")
     mean_gradient = Setting[tuple[float, float, float]](SpectralCase, "scalars.mean_gradient")

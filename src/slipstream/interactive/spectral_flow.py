@@ -96,7 +96,7 @@ class Flow(InteractiveSimulation):
         Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
-        what is lost.
+        the loss.
     initial : str or mapping, optional
         The state at the start: the name of a flow, such as "taylor-green"; the table ``initial`` of
         a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
@@ -433,7 +433,7 @@ class Flow(InteractiveSimulation):
         bins : int or sequence of 2 int
             How many bins there are of each: 1000 at most.
         means : str or Quantity, or sequence
-            Scalars of which the mean over the points in each bin is wanted.
+            Scalars to be averaged over the points in each bin.
 
         Returns
         -------
@@ -662,7 +662,7 @@ class Turbulence(Flow):
         Which components vectors have where the grid has one point along an axis.
     wire : {"none", "float32", "bfloat16"}
         Precision in which data of double precision travel between ranks; the column wire_error has
-        what is lost.
+        the loss.
     initial, forcing, scalars, particles, bodies, device, comm, title, run, output, time
         See `Flow`.
 
@@ -914,7 +914,7 @@ def _scalar_tables(scalars: Any) -> Any:
 
 
 def _particle_tables(particles: Any) -> Any:
-    """Return the tables of sets of particles, of which one may be a number."""
+    """Return the tables of sets of particles; a set may be given as a number."""
     if isinstance(particles, int) and not isinstance(particles, bool):
         return [{"number": particles}]
     return _several_tables("particles", particles, 'a number of tracers, {"number": 1000}')
@@ -931,7 +931,7 @@ def _several_tables(name: str, given: Any, accepted: str) -> list[Any]:
 
 
 def _body_tables(bodies: Any) -> Any:
-    """Return the tables of bodies, of which formulas may be functions."""
+    """Return the tables of bodies, whose formulas may be functions."""
     several = [bodies] if isinstance(bodies, Mapping) else bodies
     if not isinstance(several, Sequence) or isinstance(several, str):
         raise InputError(

@@ -86,7 +86,7 @@ class Advection(InteractiveSimulation):
 
     @property
     def courant(self) -> tuple[float, float, float]:
-        """Courant numbers along x, y and z; they are those that it was made with."""
+        """Courant numbers along x, y and z, as they were given."""
         return cast(AdvectionCase, self.case).flow.courant_xyz
 
     @courant.setter

@@ -48,7 +48,7 @@ def write_arrays(
         replaced when all is written. A folder that is no zarr group is refused.
     arrays : mapping of str to array
         This rank's parts, NumPy's or CuPy's, by name: the same names in the same order on all
-        ranks. They may have axes before those that are divided, such as one of fields.
+        ranks. Axes that are not divided, such as one of fields, may precede the others.
     boxes : sequence of Box or of pairs (start, stop)
         The boxes of all ranks, such as `DistributedFFT.input_boxes`; together, the array once.
     comm : mpi4py.MPI.Comm, optional
@@ -114,7 +114,7 @@ def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> 
     Returns
     -------
     numpy.ndarray
-        Of the type in the file. Axes before those that are divided are whole.
+        Of the type in the file. Axes that are not divided are whole.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def _part(name: str, array: Array, box: Box) -> np.ndarray:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to replace what is no zarr group."""
+    """Refuse to replace anything but a zarr group."""
     is_group = (path / "zarr.json").is_file() and not path.is_symlink()
     if os.path.lexists(path) and not is_group and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f"{path} is there and is no zarr group; accepted: one, or a new name")

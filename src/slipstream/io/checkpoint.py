@@ -2,8 +2,8 @@
 
 Each is a *generation* in a folder of the run: complete and on the disk, or absent. It is written
 under another name and flushed before it is renamed; older ones are removed only after that. Its
-manifest says of what it consists (`checkpoint_manifest.py`). Of a run the latest generation is read
-that is as it was written; those that are damaged are named.
+manifest lists its contents (`checkpoint_manifest.py`). A run continues from its latest intact
+generation; damaged ones are named.
 """
 
 import re
@@ -64,7 +64,7 @@ class Checkpoint(Manifest):
     path : pathlib.Path
         The zarr group.
     warnings : tuple of str
-        Of each later state of the run, what is wrong with it.
+        The fault of each later state of the run.
     """
 
     path: Path
@@ -178,14 +178,14 @@ def write_checkpoint(
 
 
 def reseal(state: Path, seals: dict[str, Seal]) -> None:
-    """Let a state that has been written know of what was written after it."""
+    """Add the seals of later output to a state that has been written."""
     with errors_name(state):
         try:
             said = read_manifest(state)
         except Damage as damage:
             raise RunError(f"{state} has been changed while the run goes on: {damage}") from damage
         changed = said.model_copy(update={"seals": seals, "format": format_of(said.arrays, seals)})
-        # A kill must not leave in the state what does not belong to it.
+        # A kill must not leave a foreign file in the state.
         partial = state.with_name(state.name + PARTIAL)
         replace_file(state / MANIFEST, changed.sealed().text().encode(), partial=partial)
 
@@ -211,7 +211,7 @@ def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
     Parameters
     ----------
     folder : str or pathlib.Path
-        Output folder of the run; or one of its states, of which it must be the one.
+        Output folder of the run, or one of its states.
     comm : mpi4py.MPI.Comm, optional
         Ranks that share the work of reading it all, to compare its checksums.
 
@@ -231,7 +231,7 @@ def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
 
 
 def _read(path: Path, comm: Comm) -> Manifest | str:
-    """Return the manifest of a generation, or what is wrong with it. Collective."""
+    """Return the manifest of a generation, or its fault. Collective."""
 
     def described() -> Manifest | str:
         try:

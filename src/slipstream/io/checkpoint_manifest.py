@@ -1,4 +1,4 @@
-"""What a checkpoint consists of, and whether it is what was written.
+"""The contents of a checkpoint, and whether they are intact.
 
 The manifest is a JSON file in the checkpoint's zarr group. It has the size and the checksum of each
 other file, and one of itself. Files are looked at before they are opened: nothing but regular files
@@ -52,7 +52,7 @@ Length = Annotated[int, Field(ge=1, lt=1 << 62)]
 
 
 class Damage(Exception):
-    """A checkpoint is not what was written."""
+    """A checkpoint is not intact."""
 
 
 class _Strict(BaseModel):
@@ -115,7 +115,7 @@ class Manifest(_Strict):
     Attributes
     ----------
     format : int
-        Version of what is described here: 3 if the rest of the folder is sealed, else 2 if there
+        Version of the format: 3 if the rest of the folder is sealed, else 2 if there
         are shards, which 1 does not know.
     library : str
         Version of Slipstream that wrote it.
@@ -149,7 +149,7 @@ class Manifest(_Strict):
     checksum: str = ""
 
     def text(self) -> str:
-        """Return what is in the file, which has no shards where there are none."""
+        """Return the text of the file, which names shards only if there are any."""
         return self.model_dump_json(exclude_none=True)
 
     def sealed(self) -> Manifest:
@@ -208,7 +208,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def check_chunks(path: Path, manifest: Manifest, rank: int = 0, ranks: int = 1) -> str:
-    """Return what is wrong with this rank's share of the chunks of all arrays, or nothing."""
+    """Return the fault of this rank's share of the chunks of all arrays, or nothing."""
     chunks = (chunk for name, one in manifest.arrays.items() for chunk in _chunks(name, one))
     try:
         for name, array, index in itertools.islice(chunks, rank, None, ranks):
@@ -277,7 +277,7 @@ def _check_descriptions(path: Path, manifest: Manifest) -> None:
 
 
 def _is_possible(array: StoredArray) -> bool:
-    """Return whether shape, chunks and what is in these agree."""
+    """Return whether shape, chunks and checksums agree."""
     if len(array.shape) != len(array.chunks):
         return False
     inner = array.chunks if array.inner is None else array.inner
@@ -337,7 +337,7 @@ def _checked(path: Path, manifest: Manifest, name: str) -> bytes:
 
 
 def _content(path: Path, name: str, size: int) -> bytes:
-    """Return what is in a file, which is opened only if it is one."""
+    """Return the content of a path, which is opened only if it is a regular file."""
     if size > _MOST_BYTES:
         raise Damage(f"{_described(name)} has {size} bytes, more than are ever written")
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from slipstream.errors import InputError, RunError
 from slipstream.io.held_paths import plain_name
 
-# What is not whole yet, and what was set aside because it is not as it was written.
+# Suffixes of files that are not whole yet, and of damaged ones that were set aside.
 PARTIAL, DAMAGED = ".partial", ".damaged"
 # Of folders: file systems that cannot flush them, and folders that may be written but not read.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
@@ -39,8 +39,8 @@ def replace_file(
 ) -> None:
     """Write a file that others see as it was or whole, after a power cut too.
 
-    With `is_flushed_later` a new file may be empty after a power cut, until `flush_file`. What a
-    kill leaves of it is `partial`, by default beside it.
+    With `is_flushed_later` a new file may be empty after a power cut, until `flush_file`. A kill
+    leaves it at `partial`, by default in the same folder.
     """
     partial = partial or path.with_name(path.name + PARTIAL)
     with errors_name(path):

@@ -53,7 +53,7 @@ class Seal(BaseModel):
         Of a store: a CRC-32 of the description of each array, with its values if it has no time
         axis; "" stands for the group.
     snapshots : tuple of int
-        Checksums of what is at each time.
+        The checksum of each snapshot.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -80,11 +80,11 @@ class KeptOutput:
     aside: Mapping[str, str] = field(default_factory=dict)
 
     def goes_on(self, name: str) -> bool:
-        """Return whether what has this name is not set aside."""
+        """Return whether the output of this name goes on, instead of being set aside."""
         return name not in self.aside
 
     def below(self, folder: str) -> KeptOutput:
-        """Return the same of what is in a folder within."""
+        """Return the same for a folder within."""
         start = f"{folder}/"
 
         def inside(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def part_checksum(content: bytes, key: str, index: int, together: int, dtype: np
 
 
 def array_seals(path: Path) -> dict[str, int]:
-    """Return the checksums of the descriptions in a store, and of what has no time axis."""
+    """Return the checksums of the descriptions in a store, and of arrays without a time axis."""
     arrays = foreign_arrays(path)
     group = json.loads(content_of(path / _DESCRIPTION, _MOST_DESCRIPTION))
     told = group.get("consolidated_metadata") or {}
@@ -234,7 +234,7 @@ def _keys(name: str, said: Mapping[str, Any], leading: tuple[int, ...]) -> Itera
 
 
 def file_seal(path: Path, count: int, known: Seal | None = None) -> Seal:
-    """Return what is known of so many files in a folder, each of a snapshot, and of their times.
+    """Return the seal of the first `count` files in a folder, one a snapshot, and of their times.
 
     `known` is of the first of them.
     """
@@ -255,11 +255,11 @@ def file_seal(path: Path, count: int, known: Seal | None = None) -> Seal:
     return Seal(length=length, snapshots=tuple(found))
 
 
-# -- what is wrong -----------------------------------------------------------------------------
+# -- faults ------------------------------------------------------------------------------------
 
 
 def fault_of(path: Path, seal: Seal | None) -> str:
-    """Return what is wrong with a series, a store or files that are to go on, or nothing.
+    """Return the fault of a series, a store or files that are to go on, or nothing.
 
     Raises a `RunError` if the disk cannot read it.
     """
@@ -289,7 +289,7 @@ def fault_of(path: Path, seal: Seal | None) -> str:
 def _fault_of_store(path: Path, seal: Seal | None) -> str:
     stored = StoredArrays(path)
     for name in stored.shapes:
-        stored.dtype(name)  # refuses what is not decoded safely
+        stored.dtype(name)  # refuses types that cannot be decoded safely
     times = stored.times
     if seal is None:
         return "" if np.isfinite(times).all() else "its times are no numbers"

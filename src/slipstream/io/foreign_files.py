@@ -4,8 +4,8 @@ Nothing is followed, or waited for. What a zarr folder says may run code (object
 unpickled), fill the memory, or lead to other files, so its descriptions are read as text before
 zarr decodes anything: arrays are of plain numbers, and codecs of a list; of format 2 no filters.
 There are only folders and files in it, and no chunk is longer than its array says. HDF5 files may
-lead to others by links, by virtual data sets, and by values that lie elsewhere: what is asked for
-by name is looked up link by link, so that no other file is even opened.
+lead to others by links, by virtual data sets, and by external values: a name is looked up link by
+link, so that no other file is even opened.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def open_file(path: str | Path) -> BinaryIO:
 
 
 def content_of(path: str | Path, most: int) -> bytes:
-    """Return what is in a regular file; an OSError also if it is longer than `most` bytes."""
+    """Return the content of a regular file; an OSError also if it is longer than `most` bytes."""
     with open_file(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -120,7 +120,7 @@ def foreign_arrays(path: Path) -> dict[str, ForeignArray]:
 def published_shapes(path: Path) -> dict[str, tuple[int, ...]] | None:
     """Return the shape of each array of a zarr group as the group tells it; None if it does not.
 
-    A run tells of a snapshot when it is complete, and lengthens arrays before: to be read first.
+    A run lengthens arrays before it announces a snapshot, so this count is to be read first.
     """
     if not os.path.lexists(path / _DESCRIPTION):
         return None
@@ -136,7 +136,7 @@ def published_shapes(path: Path) -> dict[str, tuple[int, ...]] | None:
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each folder and the names of its files; a ValueError for what is neither."""
+    """Yield each folder and the names of its files; a ValueError for anything else."""
     waiting = [path]
     while waiting:
         folder, names = waiting.pop(), []
@@ -229,7 +229,7 @@ def _chunk_shape(grid: Any) -> tuple[int, ...]:
 
 
 def _check_codecs(codecs: Any) -> str:
-    """Return the compressor among the codecs, if there is one; refuse those that are not known."""
+    """Return the compressor among the codecs, if there is one; refuse unknown codecs."""
     if not isinstance(codecs, list):
         raise ValueError(f"its codecs are {shown(codecs)}; accepted: a list")
     names = []

@@ -1,4 +1,4 @@
-"""Paths in a folder that is held open: they lead there also if it is renamed meanwhile.
+"""Paths in a folder that is held open: they stay valid if it is renamed.
 
 People read the name by which they know the folder; the system is given the open folder.
 """
@@ -17,7 +17,7 @@ def held_path(folder: str | Path) -> tuple[Path, int, Callable[[], None]]:
     """Open a folder; return its path, its descriptor, and what closes it.
 
     The path, and all paths below it, lead into the open folder. Once that is closed, and where the
-    system does not show what is open, they are paths like any others.
+    system does not list open files, they are paths like any others.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
     descriptor = os.open(folder, flags)

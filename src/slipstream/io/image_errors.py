@@ -76,7 +76,7 @@ class ImageError(InputError):
 def in_terms_of(terms: Terms) -> Iterator[None]:
     """Raise an `ImageError` as an `InputError` in the terms of a caller.
 
-    So does any rank to which another one tells of its own in between.
+    So does any rank that receives the error of another one in between.
     """
     token = _TERMS.set(terms)
     try:

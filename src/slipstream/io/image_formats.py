@@ -43,7 +43,7 @@ _SILENT = logging.NullHandler()
 class Source:
     """An image that can be read: its shape z, y, x, and its values' type, byte order included.
 
-    `open` returns a context manager for what is indexed by three slices and gives arrays.
+    `open` returns a context manager for an object that three slices index and that gives arrays.
     """
 
     name: str  # in messages
@@ -76,7 +76,7 @@ def readable(*what: str | Key) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # each library, and each of its filters, raises kinds of its own
+    except Exception as error:  # each library, and each of its filters, raises its own kinds
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         if "imagecodecs" in reason:
             reason += "; pip install imagecodecs, or save it uncompressed"
@@ -270,7 +270,7 @@ def _check_segments(page: Any) -> None:
 
 
 def slices_source(path: Path) -> Source:
-    """Return a folder of TIFF files, each of which is one slice.
+    """Return a folder of TIFF files, one for each slice.
 
     The first one gives the size and type of all, which are compared when they are read: no rank
     opens files that it does not need.
@@ -349,7 +349,7 @@ def hdf5_source(path: Path, dataset: str | None = None) -> Source:
 
 
 def zarr_source(path: Path, dataset: str | None = None) -> Source:
-    """Return a zarr array: the one at the root, or one of a group, chosen as by `hdf5_source`."""
+    """Return the zarr array at the root, or one of a group, chosen as by `hdf5_source`."""
     arrays = foreign_arrays(path)
     name = "" if dataset is None else dataset.strip("/")
     if name not in arrays:
@@ -460,10 +460,10 @@ def _numbers(folder: Path, names: list[str]) -> dict[str, tuple[int, ...]]:
 def _check_gaps(
     folder: Path, pairs: list[tuple[str, str]], numbers: dict[str, tuple[int, ...]]
 ) -> None:
-    """Refuse slices of which none of their numbers counts each.
+    """Refuse slices if none of the numbers in their names counts them.
 
-    Names may have several numbers, such as depths or times: slices are counted by the one that
-    grows in the order of all, and the least.
+    Names may have several numbers, such as depths or times: the number that grows in the order of
+    all slices, and by the least, counts them.
     """
     first, last = numbers[pairs[0][0]], numbers[pairs[-1][1]]
     growing = [
@@ -486,5 +486,5 @@ def _check_gaps(
             more = f", and {lacking - 1:,} more" if lacking > 1 else ""
             raise _refused(
                 f"{folder} has no slice {missing}, between {shown(one)} and {shown(other)}{more};"
-                " accepted: slices of which none is missing"
+                " accepted: slices without gaps"
             )

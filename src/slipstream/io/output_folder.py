@@ -34,9 +34,9 @@ from slipstream.io.durable_files import (
 )
 from slipstream.io.folder_lock import LOCK_NAME, FolderLock, check_lock
 from slipstream.io.foreign_files import content_of
+from slipstream.io.numbered_stores import NUMBER_SIGN
 from slipstream.io.run_folder import CASE_NAME, OUTPUTS_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME
-from slipstream.io.zarr_store import NUMBER_SIGN
 from slipstream.printable_text import one_line
 
 # The picture of the numbers that users choose.
@@ -110,7 +110,7 @@ def check_folder(
     Raises
     ------
     InputError
-        If another run writes into it, or it cannot be written, or holds what must not go.
+        If another run writes into it, or it cannot be written, or holds files that must stay.
     """
     path = Path(folder)
     try:
@@ -146,7 +146,7 @@ def _check_input(folder: Path, key: str, read: Path) -> None:
                 f"output folder {folder} holds the state to go on from ({key}); choose another"
                 " with --out"
                 if key == "initial.restart"
-                else f"output folder {folder} is what is read ({key}); choose another with --out"
+                else f"output folder {folder} is an input ({key}); choose another with --out"
             )
         inside = place.relative_to(own).parts[0] if place.is_relative_to(own) else ""
         own_names = (RECORD_NAME, LOCK_NAME, REPLACED_NAME, DISCARDED_NAME)
@@ -307,7 +307,7 @@ class OutputFolder(RunFolder):
                 for name in sorted(written):
                     if os.path.lexists(self.path / name):
                         (self.path / name).rename(self._replaced / name)
-                # Last: without it, what is there has not all been moved.
+                # Last: a record that is still here says that not everything has been moved.
                 (self.path / RECORD_NAME).rename(self._replaced / RECORD_NAME)
                 flush_folder(self._replaced)
                 flush_folder(self.path)

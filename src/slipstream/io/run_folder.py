@@ -21,8 +21,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from slipstream.accepted import STATISTICS
 from slipstream.errors import InputError
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
@@ -36,6 +34,7 @@ from slipstream.io.folder_seals import (
 )
 from slipstream.io.foreign_files import content_of, kind_of
 from slipstream.io.held_paths import held_path
+from slipstream.io.numbered_stores import numbered_stores
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, read_run_record
 from slipstream.io.stored_arrays import StoredArrays, errors_of_store, reason_of
 from slipstream.io.time_series import SeriesTail, read_series
@@ -248,13 +247,19 @@ class RunFolder:
         with errors_of_store(self.path / name):
             return StoredArrays(self.path / name)
 
-    def times(self) -> np.ndarray:
-        """Return the times of the snapshots of fields; none if there are no snapshots."""
-        stored = self.store(FIELDS_NAME)
-        if stored is None:
-            return np.zeros(0)
-        with errors_of_store(stored.path):
-            return stored.times
+    def stores(self, name: str) -> list[StoredArrays]:
+        """Return a store and those that go on from it with other points, in order of time."""
+        found = (self.store(one.name) for one in numbered_stores(self.path / name))
+        return [one for one in found if one is not None]
+
+    def last_store(self, name: str) -> StoredArrays | None:
+        """Return the last of these that has a snapshot; None if there is none."""
+        found = None
+        for one in self.stores(name):
+            with errors_of_store(one.path):
+                if found is None or len(one.times):
+                    found = one
+        return found
 
     # -- whether it is as it was written ---------------------------------------------------------
 
@@ -265,11 +270,11 @@ class RunFolder:
 
     @property
     def last_seals(self) -> Mapping[str, Seal]:
-        """The seals of output beside the states, as the last intact state has them."""
+        """The seals of all output but the states, as the last intact state has them."""
         return (self._last and self._last.seals) or {}
 
     def faults(self, names: Collection[str] | None = None) -> list[str]:
-        """Return what is not as it was written, for people: the case, the record, and other output.
+        """Return what has been damaged, in words: the case, the record, and other output.
 
         Other output, all or of some names, is compared with what the last state knows. Large output
         is not compared, nor that of a run which is under way.
@@ -317,7 +322,7 @@ class RunFolder:
             return 0
 
     def fault_of(self, name: str, seal: Seal | None) -> str:
-        """Return what is wrong with some output; empty if nothing is."""
+        """Return the fault of some output, or nothing."""
         return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:

@@ -58,7 +58,7 @@ class Change:
 
 @dataclass
 class Segment:
-    """One process, or one MPI job, that has worked on a run; what is not known is empty.
+    """One process, or one MPI job, that has worked on a run; unknown entries are empty.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Segment:
     case : str
         The effective case, as TOML.
     description, step : dict of str to str
-        What was chosen, as it was announced; and what was known only of the step.
+        The choices, as they were announced; and those known only for the step.
     parts, timers : dict of str to float
         Seconds by part of the run, and by category of work within the steps.
     results : dict of str to list
@@ -197,7 +197,7 @@ def read_run_record(folder: str | Path) -> RunRecord:
 def write_run_record(folder: Path, record: RunRecord) -> None:
     """Write ``run.json``: others see it as it was or whole."""
     content = json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False)
-    # Names of files may hold what is no text.
+    # Names of files may hold bytes that are no text.
     text = content.removesuffix("\n}").encode("utf-8", "replace")
     checksum = f',\n "checksum": "{zlib.crc32(text):08x}"\n}}\n'
     replace_file(folder / RUN_RECORD_NAME, text + checksum.encode())

@@ -56,7 +56,7 @@ def shard_size(
 def shard_values(
     content: bytes, dtype: Any, extent: Sequence[int], chunk: Sequence[int]
 ) -> Iterator[np.ndarray]:
-    """Yield what is of the array in each chunk of a shard that holds values of shape `extent`."""
+    """Yield the part of the array in each chunk of a shard that holds values of shape `extent`."""
     size = math.prod(chunk) * np.dtype(dtype).itemsize
     for number, part in enumerate(_parts(extent, chunk)):
         values = np.frombuffer(content, dtype, math.prod(chunk), number * size).reshape(chunk)

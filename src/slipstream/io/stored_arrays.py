@@ -31,8 +31,8 @@ class StoredArrays:
     Raises
     ------
     ValueError, OSError or KeyError
-        If it is no zarr group, or holds what is not read; `errors_of_store` makes `InputError` of
-        them.
+        If it is no zarr group, or holds an array that is not supported; `errors_of_store` makes
+        `InputError` of them.
     """
 
     def __init__(self, path: Path) -> None:

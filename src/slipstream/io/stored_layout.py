@@ -2,10 +2,10 @@
 
 Small arrays have a file for each chunk, and no chunk belongs to two ranks. Large ones would have
 hundreds of thousands of files in that way, and arrays whose ranks begin anywhere even one for each
-element. These have *shards*: files of many chunks, of which readers read the chunks that they want.
+element. These have *shards*: files of many chunks, each of which can be read alone.
 
-A file of which several ranks have a part is written by one that has much of it, so little travels
-where boxes and files nearly agree; of several such ranks by that with the fewest files. Ranks
+If several ranks have a part of a file, one with a large part writes it, so little travels
+where boxes and files nearly agree; of several such ranks, the one with the fewest files. Ranks
 exchange in rounds, in which each writes one file at most, so that none needs more memory than for
 that.
 """
@@ -47,7 +47,7 @@ class StoredLayout:
     Attributes
     ----------
     file : tuple of int
-        The shape of what is in each file; those at the end of an axis have less.
+        The shape of the values in each file; files at the end of an axis have fewer.
     chunk : tuple of int
         The shape of the chunks in a file: of the file itself if it is one chunk.
     """
@@ -66,10 +66,10 @@ class StoredLayout:
 
 
 def stored_layout(shape: Sequence[int], boxes: Boxes, item_bytes: int) -> StoredLayout:
-    """Return the layout of an array of which ranks hold boxes, (offset, shape).
+    """Return the layout of an array whose boxes, (offset, shape), ranks hold.
 
     Files belong to one rank each where that makes neither too many nor tiny ones. Where it does,
-    an `Aggregation` says which rank writes a file of which several have a part.
+    an `Aggregation` says which rank writes a file that several have parts of.
     """
     boxes = [box for box in boxes if math.prod(box[1])]
     chunk = aligned_chunks(shape, boxes, item_bytes)
@@ -122,7 +122,7 @@ def aligned_chunks(
     item_bytes: int,
     maximum_bytes: int | None = None,
 ) -> tuple[int, ...]:
-    """Return the shape of chunks of a global array of which ranks write boxes, (offset, shape).
+    """Return the shape of chunks of a global array whose boxes, (offset, shape), ranks write.
 
     A chunk is one file, and no chunk contains elements of two ranks: its length along each axis
     divides all indices at which boxes begin. Within that, chunks are as large as `maximum_bytes`

@@ -1,6 +1,6 @@
 """Time series, spectra and statistics: small, the same on all ranks, written by rank 0.
 
-Each row of the series is written to a CSV file at once, so that it survives whatever happens later.
+Each row of the series is written to a CSV file immediately, so that it survives a later failure.
 When the run ends, however it ends, the same series is written to a zarr group as well. Runs have
 millions of rows: none is kept in memory.
 """
@@ -39,8 +39,8 @@ _LEADING = {
 
 _ROWS_AT_ONCE = 1024
 _LONGEST_LINE = 1 << 20
-# Of a series that is followed: rows that are kept, of more every other is left out, and bytes that
-# are read at once.
+# A series that is followed keeps so many rows (of more, every other is dropped), and is read in
+# pieces of so many bytes.
 _MOST_ROWS, _AT_ONCE = 4096, 1 << 24
 
 
@@ -82,7 +82,7 @@ class Series:
         return self._earlier.last_rows if self._earlier else []
 
     def begin(self) -> None:
-        """Leave out, for good, what comes after the step at which the series goes on."""
+        """Drop all rows after the step at which the series goes on, for good."""
         if self._earlier is not None:
             self._cut(self._earlier.ends[-1])
             self._columns, self._rows = self._earlier.columns, self._earlier.rows
@@ -105,7 +105,7 @@ class Series:
         diagnostics: Mapping[str, float],
         is_flushed: bool = True,
     ) -> None:
-        """Add a row, and flush it to the file unless others follow at once."""
+        """Add a row, and flush it to the file unless others follow immediately."""
         row = {"step": step, "time": time, "step_size": step_size, **diagnostics}
         if self._csv is None:
             self._columns = list(row)
@@ -124,7 +124,7 @@ class Series:
                 file.flush()
 
     def seal(self) -> Seal | None:
-        """Return what is known of the rows so far; None if there are none."""
+        """Return the seal of the rows so far; None if there are none."""
         if self._csv is not None:
             return self._csv[0].seal()
         if self._earlier is None:
@@ -148,7 +148,7 @@ class Series:
     def _open_again(
         self, earlier: _Earlier, columns: list[str]
     ) -> tuple[_SealedLines, csv.DictWriter[str]]:
-        """Open the series that goes on, with the columns of before and those that are new."""
+        """Open the series that goes on, with its earlier columns and the new ones."""
         if self._replaces_last:
             earlier.ends.pop()
             earlier.checksums.pop()
@@ -190,7 +190,7 @@ class Series:
             flush_folder(self.folder)
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Return those columns by name that there are."""
+        """Return the named columns that exist."""
         places = {name: self._columns.index(name) for name in names if name in self._columns}
         columns: dict[str, list[np.ndarray]] = {name: [] for name in places}
         for block in self._blocks() if places else ():
@@ -263,7 +263,7 @@ class _SealedLines:
 class _Earlier:
     """The rows of a series that goes on: how many, and the size of the file up to each of the last.
 
-    `ends` are as many as the `last_rows`, and the one before them; so are the checksums up to each.
+    There is one end for each of the `last_rows`, and one before them; likewise one checksum.
     """
 
     columns: list[str]
@@ -313,8 +313,8 @@ def _row_blocks(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
 def read_series(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Return the columns of a ``diagnostics.csv``, and their labels, both by name.
 
-    The run may be under way: a last row that is not complete is left out. The file may be somebody
-    else's; an `InputError` tells if it is no such series.
+    The run may be under way: an incomplete last row is left out. An `InputError` says if the file
+    is no such series.
     """
     head, labels = _heading(path)
     parts: list[list[np.ndarray]] = [[] for _ in head]
@@ -365,8 +365,7 @@ def _complete_lines(file: BinaryIO) -> Iterator[str]:
 class SeriesTail:
     """Follows a ``diagnostics.csv``, wherever it is: it may not be there yet, or be begun anew.
 
-    Rows that are half written, or are none, are left out; there may be millions, of which some
-    thousand are kept, the last one among them.
+    Incomplete rows are left out. Of millions of rows, some thousand are kept, among them the last.
 
     Attributes
     ----------
@@ -390,7 +389,7 @@ class SeriesTail:
         self._offset, self._rest = 0, b""
 
     def read(self) -> bool:
-        """Take over what has been added; return whether anything has."""
+        """Read the rows that have been added; return whether there are any."""
         try:
             with open_file(self._path) as file:
                 about = os.fstat(file.fileno())

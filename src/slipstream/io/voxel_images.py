@@ -61,8 +61,8 @@ def open_image(
         Which values are pore, of segmented images; all but zero by default. Flows are computed
         without it only if there is just one other value; see `Image.check_values`.
     pore_below, pore_above : float, optional
-        Thresholds, of grey images: values below the one, or above the other, are pore; if both are
-        given, those between.
+        Thresholds of grey images: values below `pore_below`, or above `pore_above`, are pore; if
+        both are given, the values between.
     shape : sequence of int
         Number of voxels along z, y and x; of raw files only, which need it.
     dtype : dtype
@@ -142,12 +142,12 @@ class PoreRule:
 
 
 class Image:
-    """An image of `shape` z, y, x, of which any box can be read; made by `open_image`."""
+    """An image of `shape` z, y, x; any box of it can be read. Made by `open_image`."""
 
     def __init__(self, source: Source, rule: PoreRule, comm: Comm) -> None:
         self.shape = source.shape
         self._source, self._rule, self._comm = source, rule, comm
-        # Values but 0 that have been read, a few of them, unless it is told which are pore.
+        # A few of the values other than 0 that have been read, unless a rule says which are pore.
         self._seen: set[float] = set()
 
     def read(self, box: Box) -> np.ndarray:
@@ -220,9 +220,9 @@ class Image:
                 self._seen.add(values[mask & (values != one)][0].item())
 
     def check_values(self) -> None:
-        """Refuse an image of which nobody has told what is pore if it is not plain. Collective.
+        """Refuse an image without a rule of which values are pore, unless it is plain. Collective.
 
-        It is if what has been read of it has no values but 0 and one other.
+        It is plain if the voxels read so far have no values but 0 and one other.
         """
         seen = self._all_seen()
         if len(seen) > 1:
@@ -374,7 +374,7 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
 
 
 def check_options(what: str, options: Iterable[str], accepted: Sequence[str]) -> None:
-    """Refuse options that do not apply to an image, all of them at once."""
+    """Refuse options that do not apply to an image, in one message."""
     foreign = [name for name in options if name not in accepted]
     if not foreign:
         return
@@ -394,7 +394,7 @@ def _listed(names: Sequence[str]) -> list[Key | str]:
 
 
 def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
-    """Return which values are pore, or refuse what is given."""
+    """Return which values are pore, or refuse the arguments."""
     thresholds = {"pore_below": below, "pore_above": above}
     given = [name for name, one in thresholds.items() if one is not None]
     for name in given:

@@ -1,7 +1,7 @@
 """Arrays of all ranks in one zarr group.
 
-Rank 0 creates an array and its description; after that every rank writes files of its own, without
-locks: its box, or what it has put together of those of others (`stored_layout.py`). Snapshots have
+Rank 0 creates an array and its description; after that every rank writes its own files, without
+locks: its box, or files that it assembles from several boxes (`stored_layout.py`). Snapshots have
 a leading time axis, which grows by one with each; a static array has none.
 
 Each file is replaced as a whole, and a snapshot is not described before it is there: whatever kills
@@ -15,7 +15,6 @@ import itertools
 import json
 import math
 import operator
-import re
 import shutil
 import warnings
 import zlib
@@ -45,6 +44,7 @@ from slipstream.io.folder_seals import (
 )
 from slipstream.io.foreign_files import foreign_arrays, published_shapes
 from slipstream.io.held_paths import as_path
+from slipstream.io.numbered_stores import next_store_name, numbered_stores
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
 from slipstream.io.stored_arrays import StoredArrays, errors_of_store
 from slipstream.io.stored_layout import (
@@ -59,7 +59,6 @@ _TIMES_PER_CHUNK = 1024
 # Of a group: the file that describes it, and in consolidated form all arrays in it.
 _DESCRIPTION = "zarr.json"
 # Bytes up to which several snapshots are in one chunk.
-NUMBER_SIGN = "~"  # no name that users give has it
 _SMALL_CHUNK = 1 << 16
 # Of a coordinate: that of a time series may be long.
 _LONGEST_CHUNK = 1 << 17
@@ -71,8 +70,8 @@ class FieldStore:
     A chunk has one snapshot of an array, or several `times_together` if they are small: then each
     writes again what the chunk has already.
 
-    With `until`, a time, a store that is there goes on: its later snapshots, and those that are not
-    `kept`, are left out from `go_on` on, which begins it anew if nothing of it goes on. Snapshots
+    With `until`, a time, an existing store goes on: `go_on` drops its later snapshots, and those
+    that are not `kept`, and begins it anew if none remains. Snapshots
     of other points go into another store beside it, whose name has a number, and `begins` is called
     with that on rank 0 before it is made. An array that only some snapshots have is not-a-number in
     the others.
@@ -98,7 +97,7 @@ class FieldStore:
         # What rank 0 has made, by name: to open it again takes as long as to write a small array.
         self._group: Any = None
         self._arrays: dict[str, Any] = {}
-        # The times of the snapshots that stay, where a store goes on, and what is in the way.
+        # The times of the snapshots that stay, where a store goes on, and obstacles.
         self.times: list[float] = []
         self._later: list[Path] = []
         self._is_continued = False
@@ -160,7 +159,7 @@ class FieldStore:
         self._publish()
 
     def go_on(self) -> None:
-        """Leave out, for good, what comes after the time at which the store goes on. Collective."""
+        """Drop all snapshots after the time at which the store goes on, for good. Collective."""
         self._on_first_rank(self._cut)
         self._later = []
 
@@ -170,7 +169,7 @@ class FieldStore:
             self._snapshots -= 1
 
     def seal(self) -> Seal:
-        """Return what is known of what has been written. Collective; of use on rank 0."""
+        """Return the seal of what has been written. Collective; of use on rank 0."""
         parts = [self._checksums] if self._comm is None else self._comm.gather(self._checksums)
         if not self._sealed_arrays.keys() >= {"", *self._together}:
             self._sealed_arrays = on_first_rank(self._comm, lambda: array_seals(self.path))
@@ -193,7 +192,7 @@ class FieldStore:
         return found
 
     def _find(self, until: float, kept: KeptOutput) -> None:
-        """Find what goes on: the last of the stores with snapshots up to a time. Collective."""
+        """Find the store that goes on: the last one with snapshots up to a time. Collective."""
 
         @errors_of_store(self.path)
         def look() -> tuple[str, list[float], dict[str, StoredLayout], Any, list[int], list[Path]]:
@@ -247,7 +246,7 @@ class FieldStore:
             self._begin()
             return
         self._group = zarr.open_group(self._files, mode="r+")
-        # What is told of may be shorter than it is, but not the other way round.
+        # The group may list fewer snapshots than an array has, but not more.
         self._arrays = dict(self._group.arrays())
         for name, array in list(self._arrays.items()):
             growing = array.metadata.dimension_names[:1] == ("time",) and name != "time"
@@ -270,7 +269,7 @@ class FieldStore:
     def _go_on_with(self, first: Field | None) -> None:
         """Go on in the store, or beside it where the points are others. Collective."""
         if first is not None and not on_first_rank(self._comm, lambda: self._suits(first)):
-            name = _next_name(self.path)
+            name = next_store_name(self.path)
             self.path = self.path.with_name(name)
             self._files = _WholeFiles(self.path)
             self._snapshots, self._names, self._layouts = 0, set(), {}
@@ -489,7 +488,7 @@ class FieldStore:
 
 
 def _remove(path: Path) -> None:
-    """Remove a group: as a whole for those who look, whatever kills the process meanwhile."""
+    """Remove a group: readers see all of it or nothing, even if the process is killed."""
     aside = path.with_name(path.name + PARTIAL)
     if aside.exists():
         shutil.rmtree(aside)
@@ -499,28 +498,14 @@ def _remove(path: Path) -> None:
 
 
 def _let_go(first: list[Field], rest: Iterator[Field]) -> Iterator[Field]:
-    """Yield what is in a list, and the rest, of which nothing is kept here."""
+    """Yield the fields of a list, then the rest, without keeping any."""
     while first:
         yield first.pop()
     yield from rest
 
 
-def _next_name(path: Path) -> str:
-    """Return the name of the store beside one that goes on with other points, as ``fields~2``."""
-    stem, _, number = path.stem.partition(NUMBER_SIGN)
-    return f"{stem}{NUMBER_SIGN}{int(number or 1) + 1}{path.suffix}"
-
-
-def numbered_stores(path: Path) -> list[Path]:
-    """Return a store and those beside it that have gone on with other points, the first first."""
-    name = re.compile(rf"{re.escape(path.stem)}(?:{NUMBER_SIGN}(\d{{1,6}}))?{path.suffix}")
-    folder = path.parent.iterdir() if path.parent.is_dir() else ()
-    found = ((name.fullmatch(one.name), one) for one in folder)
-    return [one for _, one in sorted((int(match[1] or 1), one) for match, one in found if match)]
-
-
 class _WholeFiles(LocalStore):
-    """Zarr's way to files: each is replaced as a whole, and what was written is remembered."""
+    """Zarr's way to files: each is replaced as a whole, and its checksum is kept."""
 
     def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
         super().__init__(root, read_only=read_only)

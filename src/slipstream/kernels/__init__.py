@@ -74,7 +74,7 @@ def _embed(header: str, lines: list[str], seen: set[str], constants: dict[str, o
 
 @functools.cache
 def _between_includes(header: str) -> list[tuple[str, str, str]]:
-    """Return a header's text up to each include, and what is included, by name or by constant."""
+    """Return a header's text up to each include, and the included name or constant."""
     text = _written.get(header) or resources.files(__package__).joinpath(header).read_text()
     lines, pieces = [f'#line 1 "{header}"'], []
     for number, line in enumerate(text.splitlines(), start=1):

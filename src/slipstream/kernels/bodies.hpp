@@ -1,4 +1,4 @@
-// Bodies in the box: penalisation at the points, and what comes back of it to the modes.
+// Bodies in the box: penalisation at the points, and its way back to the modes.
 #include "dealiasing.hpp"
 
 #ifndef TAKES_MODES
@@ -73,7 +73,7 @@ KERNEL penalise(Real* RESTRICT points, const double* RESTRICT numbers, const Rea
             const double target = i >= VECTOR && i < VECTOR + 3 ? own[i >= VECTOR && i < VECTOR + 3 ? i - VECTOR : 0]
                                                                 : body[PARTS + 2 * i];
             const Real before = at[i * field];
-            // What is stored is what is lost: the balance of momentum is that of stored numbers.
+            // Losses are computed from stored numbers, so the balance of momentum holds for these.
             const Real after = Real(before + (before - target) * expm1(-mask * step * body[PARTS + 2 * i + 1]));
             less[i] = double(before) - double(after);
             at[i * field] = after;
@@ -93,7 +93,7 @@ KERNEL penalise(Real* RESTRICT points, const double* RESTRICT numbers, const Rea
   }
 }
 
-// Make masks of signed distances, or keep what is one between 0 and 1.
+// Make masks of signed distances, or keep values between 0 and 1 as they are.
 KERNEL masks_of_distances(Real* RESTRICT mask, Index rows, Index nx, double width) {
   FOR_ROWS(row, rows) {
     FOR_COLUMNS_IN_TURN(c, nx) {

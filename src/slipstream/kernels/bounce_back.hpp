@@ -26,7 +26,7 @@ INLINE Index linked_start(int q, Index sites) {
 INLINE Place place_in_group(int q, Place site) {
   return site + site / GROUP * Place((bundle_size(q) - 1) * GROUP);
 }
-// The place of what bounces back, and of what comes from upstream.
+// The places of a population that bounces back, and of one that comes from upstream.
 INLINE Place bounced_place(int q, Place site, Place sites) {
   if (BY_ROW) return Place(address(q, site, sites));
   const bool is_first = q < opposite(q);

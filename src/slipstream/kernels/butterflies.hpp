@@ -1,4 +1,4 @@
-// Transforms of a few elements in registers, of which longer ones are made.
+// Transforms of a few elements in registers, the parts of longer ones.
 //
 // Values are of type Complex; on a CPU, also as many as a vector has lanes (`vector_fft.hpp`).
 #pragma once

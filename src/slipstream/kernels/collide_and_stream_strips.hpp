@@ -14,7 +14,7 @@ using StripLanes = unsigned short;
 using StripLanes = unsigned char;
 #endif
 static_assert(LANES <= 8 * int(sizeof(StripLanes)), "a bit for each lane");
-constexpr int STRIPS_AHEAD = 4;  // of the one that is advanced is what is fetched
+constexpr int STRIPS_AHEAD = 4;  // how far ahead of the current strip data are fetched
 
 struct Strip {
   Link site;
@@ -74,8 +74,8 @@ KERNEL make_strips(const Link* RESTRICT links, Index sites, Index block_size, In
   }
 }
 
-// A strip of which only some lanes bounce in some direction is MIXED: all its directions are treated
-// as if some did, since nobody could predict which do.
+// A strip is MIXED if only some of its lanes bounce in some direction: all its directions are treated
+// as if some lanes bounced, since the branch could not be predicted.
 template <bool MIXED>
 INLINE Population load_strip(const Stored* f, const Strip& strip, int q, Index sites) {
   const Stored* linked = f + address(opposite(q), strip.base[q - 1], sites);

@@ -9,7 +9,7 @@ INLINE bool number_of_row(const Link* RESTRICT links, Index sites, Index site, i
     const Link link = links[(q - 1) * sites + site];
     if (link & BOUNCES) continue;
     number = Index(link) + (CX[q] > 0 ? 1 : 0) - site;
-    return true;  // the one without motion along x comes first
+    return true;  // the direction without motion along x comes first
   }
   return false;
 }
@@ -77,7 +77,7 @@ KERNEL check_links(const Link* RESTRICT links, Index sites, const Link* flags,
   }
 }
 
-// Copy the links of exceptional sites, and tell the sites which of the exceptions is theirs.
+// Copy the links of exceptional sites, and number the exceptions at the sites.
 KERNEL list_exceptions(const Link* RESTRICT links, Index sites, const Index* RESTRICT found,
                        Index count, Link* RESTRICT flags, Link* RESTRICT exceptions) {
   FOR_ROWS(e, count) {

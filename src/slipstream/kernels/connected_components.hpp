@@ -11,8 +11,8 @@
 using Byte = unsigned char;
 using Flags = unsigned short;
 
-// Three bits each, of which the first is that of z: a set touches the face where an axis begins,
-// that where it ends, or winds along it.
+// Three bits each, z first: a set touches the face where an axis begins, the face where it ends, or
+// winds along it.
 constexpr int LOW = 0, HIGH = 3, WINDS = 6;
 
 struct Run {
@@ -122,7 +122,7 @@ INLINE void for_pairs_across_x(Rows one, Index row, Rows other, Index other_row,
 }
 
 // Take all (a, b, seams of y, seams of x) of row y of a plane and the row `step` from it in a
-// plane. If `faces`, the rows share a face, and voxels beside each other's neighbours are too.
+// plane. If `faces`, the rows share a face, and neighbours along x count too.
 template <class Take>
 INLINE void for_touching(Rows one, Rows other, Grid grid, Index y, int step, bool faces, Take take) {
   Index neighbour = y + step;

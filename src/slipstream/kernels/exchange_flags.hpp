@@ -1,7 +1,7 @@
 // Flags by which ranks that share memory tell each other that data may come, or have come.
 //
 // Every flag has one writer and one reader. Both count the exchanges that it has announced, each in
-// an epoch of its own: nothing is ever reset, and a recorded exchange repeats without arguments.
+// its own epoch: nothing is ever reset, and a recorded exchange repeats without arguments.
 #include "portability.hpp"
 
 // Raise flags in the memory of other ranks, after everything written before.

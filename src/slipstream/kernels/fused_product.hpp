@@ -1,7 +1,7 @@
 // From modes to points, a product at every point, and back to modes: one trip through memory.
 //
 // Along the contiguous axis a pseudospectral step transforms INPUTS fields to physical space,
-// multiplies them and transforms OUTPUTS products back. Here rows stay in shared memory meanwhile,
+// multiplies them and transforms OUTPUTS products back. Here rows stay in shared memory throughout,
 // and the real fields never reach global memory.
 //
 // The order of the points does not matter to the product: backward passes leave them
@@ -16,7 +16,7 @@
 // header that defines the product,
 //   INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],
 //                           const double* RESTRICT parameters),
-// whose result is a rate (such as that of the CFL condition) of which the maximum is wanted; ODD_ROWS, the
+// whose result is a rate (such as that of the CFL condition), for its maximum; ODD_ROWS, the
 // rows of a plane if they are an odd number. If points are wanted besides: see stored_points.hpp.
 #pragma once
 // With KEPT, each row keeps as many modes, and the number of rows is even if there are no ODD_ROWS.

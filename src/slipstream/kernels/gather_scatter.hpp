@@ -2,7 +2,7 @@
 //
 // A packed array keeps only the modes that a truncation keeps, block by block for the ranks that
 // they come from or go to; tables say where rows lie. One pass does
-// what would otherwise be three: unpack, re-order, pad with zeros (or truncate, re-order, pack).
+// the work of three: unpack, re-order, pad with zeros (or truncate, re-order, pack).
 #include "row_tables.hpp"
 
 // A division takes as long as a short row: a CPU finds out once for all rows of a plane where it is.

@@ -1,8 +1,8 @@
 // The only file that tells one vendor's GPUs from another's: CUDA (NVRTC) from HIP (hiprtc, or clang).
 //
 // The 32 threads that share a row are a warp of NVIDIA's and half a wavefront of AMD's. Either half
-// may be at a row of its own, or have none: what threads tell each other stays within the 32. So
-// launches, and the order of additions, are the same on both.
+// may have a row of its own, or none: threads exchange data within the 32 only. So launches, and the
+// order of additions, are the same on both.
 #pragma once
 
 #define ROW_THREADS 32
@@ -19,7 +19,7 @@ INLINE T of_row_thread(T value, int step) {
   return __shfl_xor(value, step, ROW_THREADS);
 }
 
-// The values of the threads beside this one in its row; at an end of the row, its own.
+// The values of the adjacent threads in the row; at an end of the row, the thread's own.
 template <class T>
 INLINE T of_thread_before(T value) {
   return __shfl_up(value, 1, ROW_THREADS);
@@ -122,8 +122,8 @@ INLINE int thread_number() {
   return number;
 }
 
-// The same number, or pointer to global memory, of which the compiler does not know how it was made. So
-// an offset is added to a pointer as it stands, not to one of its terms.
+// The same number, or pointer to global memory, whose origin is hidden from the compiler. So an offset
+// is added to the pointer as it stands, not to one of its terms.
 INLINE Index opaque(Index value) {
   asm("" : "+l"(value));
   return value;

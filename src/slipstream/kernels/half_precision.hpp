@@ -1,6 +1,6 @@
 // Numbers of half precision (IEEE binary16), which are only stored: arithmetic widens them first.
 //
-// Narrowing rounds to nearest, ties to even, and makes infinity of what is too large. All ways to
+// Narrowing rounds to nearest, ties to even, and to infinity beyond the largest number. All ways to
 // convert give the same bits: instructions of GPUs and of CPUs, and whole numbers where a CPU has none.
 #pragma once
 #include "simd_vectors.hpp"

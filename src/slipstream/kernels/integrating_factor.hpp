@@ -1,4 +1,4 @@
-// The integrating factor exp(-rate duration) of modes that decay at a rate of their own.
+// The integrating factor exp(-rate duration) of modes, each of which decays at its own rate.
 //
 // Stored, multiplied and applied is the factor less one. Most factors are so near to one that single
 // precision would round them to a few digits of the rate, the same way in every step.

@@ -23,8 +23,8 @@ struct Item {
   Index value;
 };
 
-// Counters of lanes stand in lines of the cache of their own, with the number of threads that sleep until
-// they rise, and the core on which they are raised; the last is not zero if a lane has failed.
+// Each counter of a lane has its own cache line, with the number of threads that sleep until it rises,
+// and the core on which it is raised; the last is not zero if a lane has failed.
 constexpr int COUNTER_STRIDE = 16, SLEEPERS = 1, CORE = 2, REALS = 8;
 // To wake a thread takes as long as a small transform, and steps often follow each other: so threads that
 // wait stay awake for so many nanoseconds, and look at the clock after as many spins.
@@ -111,8 +111,8 @@ KERNEL stop_lanes(int* counters, Index lanes) {
   }
 }
 
-// What a thread does that runs lanes of steps beside the thread that calls: it counts the programs that it
-// has been given, and those that it has ended. It has a program for each.
+// A thread that runs lanes of steps next to the calling thread. It counts the programs that it has been
+// given and those that it has finished, and has a program for each.
 struct Program {
   const Item* items;
   Index count;

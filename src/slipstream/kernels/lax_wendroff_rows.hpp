@@ -13,7 +13,7 @@ template <int ROWS>
 struct Group {
   const Real* plane[3];
   Index row[ROWS + 2];
-  Index ahead;  // from the plane above to the one that is read next, if any is
+  Index ahead;  // from the plane above to the next one to be read, if there is one
 };
 
 // Blend all rows along z and y, and hand each over as soon as it is done: registers are few.
@@ -58,7 +58,7 @@ INLINE void advect_group(const Group<ROWS>& group, Real* target, Index pitch, In
       now[r] = after;
     });
   }
-  // The last vector ends where the row does, and may begin within the one before.
+  // The last vector ends where the row does, and may overlap the one before.
   if (x != last) {
     blend_zy<V>(group, last - lanes, wz, wy, to_before);
     blend_zy<V>(group, last, wz, wy, to_now);
@@ -67,7 +67,7 @@ INLINE void advect_group(const Group<ROWS>& group, Real* target, Index pitch, In
               [&](int r, V after) { store(target + r * pitch + last, blended(r, after)); });
 }
 
-// What of a plane is advanced at once, and where neighbours of it are.
+// The part of a plane that is advanced together, and where its neighbours are.
 struct Plane {
   const Real* neighbours[3];  // column 0 in the planes below, at and above
   Index ahead;                // from the last of these to the plane that is read next, if any is

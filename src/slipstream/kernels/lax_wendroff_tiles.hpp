@@ -3,8 +3,8 @@
 // The threads of a row hold a strip, COLUMNS neighbouring points each, of ROWS rows and of what these
 // need around them. They march through the planes. A plane that is read completes the blend along z
 // of the plane below it, then those along y and x, and so the first step of that plane, which
-// completes the second step of the plane below that. Neighbours beside a strip are missing, so
-// each step loses a column at either end; what is computed there is never stored.
+// completes the second step of the plane below that. A strip lacks its neighbours along x, so
+// each step loses a column at either end; values computed there are never stored.
 #include "lax_wendroff_blend.hpp"
 
 constexpr int READ_ROWS = ROWS + 2 * STEPS;

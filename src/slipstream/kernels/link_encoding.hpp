@@ -20,7 +20,7 @@ struct Links {
   const Link* exceptions;         // [exception][direction - 1]
 };
 
-// Links of sites that are advanced at once.
+// Links of sites that are advanced together.
 struct SiteLinks {
   Link of[DIRECTIONS][ITEMS];
 };

@@ -26,7 +26,7 @@ INLINE SiteValues site_values(const Stored* f, Index site, Index sites, double f
 
 // Over rows of sites: sums of velocity (z, y, x) and of density, the mass that came through links in the
 // last step (z, y, x), and the largest square of a velocity in the populations' unit. That mass is the mean of the momentum, the
-// force included, before and after the step: walls turn around what does not come through links.
+// force included, before and after the step: walls reverse populations that do not come through links.
 KERNEL sum_sites(const Stored* f, const Link* RESTRICT walls, double* RESTRICT sums,
                  Index* RESTRICT fastest, Index rows, Index columns, Index count, Index sites, double fx,
                  double fy, double fz, double unit) {

@@ -17,7 +17,7 @@ KERNEL rank_sites(const unsigned char* RESTRICT voxels, unsigned short* RESTRICT
   }
 }
 
-// Write the links of all sites, [direction - 1][site]. `rows` are those that have sites.
+// Write the links of all sites, [direction - 1][site]. `rows` lists the rows that have sites.
 KERNEL link_sites(const unsigned char* RESTRICT voxels, const unsigned short* RESTRICT ranks,
                   const Index* RESTRICT first, const Index* RESTRICT counts,
                   const Index* RESTRICT rows, Index row_count, Index columns, Index rows_per_plane,

@@ -1,4 +1,4 @@
-// The nonlinear term: what goes to physical space for it, and what products add to rates.
+// The nonlinear term: the fields that it needs in physical space, and what products add to rates.
 //
 // MODEL_HEADER as for runge_kutta_substage.hpp.
 #include "dealiasing.hpp"
@@ -24,8 +24,8 @@ KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
 
 #ifdef ADDS  // the constants of nonlinear_term are defined
 
-// What products alone add to the rates of modes: no linear terms, decay or forcing, and nothing that is
-// the same at all points. ADDS adds it to what is in `result`. SPHERE, and what is SHIFTED, as in
+// The rates of modes from products alone: no linear terms, decay or forcing, and no mean value. ADDS
+// adds them to `result`. SPHERE, and what is SHIFTED, as in
 // runge_kutta_substage.hpp; so are the products' and the other arrays' layouts.
 KERNEL nonlinear_term(const Complex* RESTRICT products, Complex* RESTRICT result,
                       const Real* RESTRICT wavenumbers, const Complex* RESTRICT phases,

@@ -39,7 +39,7 @@ struct MirroredPair {
   INLINE explicit MirroredPair(int q)
       : q(q), mirror(q > 0 ? M - q : ends_together ? M / 2 : 0), has_ends(ends_together && q == 0) {}
   static INLINE constexpr bool is_upper(int r) { return 2 * r >= R; }
-  // Mode mode(r) is origin(r) + distance(r), of which the distance and bounds are known at compile time.
+  // Mode mode(r) is origin(r) + distance(r); the distance and its bounds are known at compile time.
   static INLINE constexpr int distance(int r) { return is_upper(r) ? N - r * M : r * M; }
   static INLINE constexpr int least_mode(int r) { return is_upper(r) ? N - M / 2 - r * M : r * M; }
   static INLINE constexpr int greatest_mode(int r) {

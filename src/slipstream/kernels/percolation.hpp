@@ -9,7 +9,7 @@ INLINE unsigned long long eight_of(const Byte* row) {
   return eight;
 }
 
-// Eight voxels at once: rows are mostly long runs of the same.
+// Eight voxels in one comparison: rows are mostly long runs of the same.
 INLINE Index next_change(const Byte* row, Index x, Index columns, bool pore) {
   const unsigned long long same = pore ? 0x0101010101010101ull : 0ull;
   while (x + 8 <= columns && eight_of(row + x) == same) x += 8;
@@ -26,7 +26,7 @@ KERNEL count_runs(const Byte* RESTRICT voxels, Index* RESTRICT counts, Index row
   }
 }
 
-// Write runs, each a set of its own. The rows are those of `planes` planes in all, from row `begin`
+// Write runs, each as its own set. The rows are those of `planes` planes in all, from row `begin`
 // on. Only `walled` axes, bits with z first, have faces.
 KERNEL write_runs(const Byte* RESTRICT voxels, const Index* RESTRICT first, Run* RESTRICT runs,
                   Index* RESTRICT parents, Shift* RESTRICT shifts, Flags* RESTRICT flags, Index begin,

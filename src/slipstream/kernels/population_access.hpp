@@ -16,7 +16,7 @@ KERNEL set_momentum(Stored* RESTRICT f, Index segments, Index sites, double shar
   }
 }
 
-// Bits of the directions, from bit 0 for direction 1 on, along which what comes to a site bounces back;
+// Bits of the directions, bit 0 for direction 1, along which arriving populations bounce back;
 // the links are WIDE.
 KERNEL mark_walls(const Link* RESTRICT wide, Index segments, Index sites, Link* RESTRICT walls) {
   FOR_ROWS(segment, segments) {
@@ -47,7 +47,7 @@ KERNEL locate_slots(const Link* wide, const Index* RESTRICT slots, Index count, 
 }
 
 // Copy the populations of some sites into an array, or from it, out of the unit or into it: a checkpoint
-// has them in an order of its own.
+// has its own order.
 KERNEL take_populations(const Stored* f, const Index* RESTRICT order, Index rows, Index columns,
                         Index count, Index sites, Index direction, double unit,
                         Number* RESTRICT values) {

@@ -4,7 +4,7 @@
 // the digits of slow flows, and in a unit of the flow's (`PoreFlow.unit`). Constants: LAYOUT (one of the
 // five below), REAL for arithmetic, STORED and STORED_BYTES for storage, and PLACE, a type of whole numbers
 // that has an index of each population. Of kernels that advance sites: UNIT, the sites that are advanced
-// together, and AT_ONCE, how many vectors of LANES of them at once.
+// together, and AT_ONCE, the number of vectors of LANES sites that a thread holds.
 #pragma once
 #include "velocity_set.hpp"
 #include "stored_numbers.hpp"
@@ -60,8 +60,8 @@ INLINE void store_population(Stored* at, Vector value) { *(StoredAnywhere*)at = 
 #define AT_ONCE 1
 #define UNIT SEGMENT
 #endif
-// Vectors of a unit that are advanced at once lie as far apart as possible: then each of them is, for the
-// threads of a warp together, sites in a row.
+// Vectors that a thread holds lie as far apart as possible in a unit: the threads of a warp then read
+// consecutive sites.
 constexpr int ITEMS = AT_ONCE * LANES, APART = UNIT / AT_ONCE;
 // The site of item i, from the first one on.
 INLINE constexpr int item_site(int i) { return AT_ONCE == 1 ? i : i / LANES * APART + i % LANES; }

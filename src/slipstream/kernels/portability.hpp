@@ -3,7 +3,7 @@
 //
 // A kernel is one function body over a loop nest. The loop macros below turn the nest into
 // OpenMP threads and SIMD lanes on a CPU, and into blocks and threads on a GPU. The two-level
-// shapes exist because both machines have two levels: what is constant along the inner loop is
+// shapes exist because both machines have two levels: values constant along the inner loop are
 // computed once per outer iteration, and the inner loop is contiguous in memory.
 //
 //   FOR_ROWS(r, rows) FOR_COLUMNS(c, columns) { ... }        independent rows of contiguous data
@@ -15,14 +15,14 @@
 // from one FOR_TILE to the next, if there are at most as many as threads; OF_ITEM(name, item) is that
 // of one.
 //
-// FOR_TILE_VECTORS is FOR_TILE for bodies that treat `width` lanes at once on a CPU, one on a GPU.
+// FOR_TILE_VECTORS is FOR_TILE for bodies that treat `width` lanes together on a CPU, one on a GPU.
 //
 // A sum or maximum over a row is gathered per thread with FOR_COLUMNS_SUM / FOR_COLUMNS_MAXIMUM and
 // completed by row_sum / row_maximum; ROW_THREADS threads then have a row to themselves (launch with
-// `reduces`), which keeps the order of additions, and so the result, the same in every run. Where a CPU cannot do
-// columns at once, FOR_COLUMNS_IN_TURN gathers whatever the body likes.
+// `reduces`), which keeps the order of additions, and so the result, the same in every run. Where a CPU cannot treat
+// columns together, FOR_COLUMNS_IN_TURN gathers whatever the body likes.
 //
-// A kernel that gathers several numbers of a row at once keeps them by lane: OF_LANES(Type, name, count) are
+// A kernel that gathers several numbers of a row in one pass keeps them by lane: OF_LANES(Type, name, count) are
 // `count` numbers of each of the ROW_LANES lanes that work on a row, OF_LANE(name, i, lane) is one of them, and
 // sum_of_lanes / maximum_of_lanes complete number i. FOR_LANES(lane, start, stop) goes over the columns
 // start + lane below `stop`, which has to be a multiple of 16.

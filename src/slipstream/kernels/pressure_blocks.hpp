@@ -28,7 +28,7 @@ INLINE Index wrapped(Index place, int by, Index size) {
 }
 
 // Places of sites, each of them z, y and x in the image, and tables that say in which block a plane, row or
-// column is: the first entry is of the one before the image, the last of the one behind it.
+// column is: the first entry is for the position before the image, the last for the position behind it.
 struct Places {
   const unsigned short *z, *y, *x;
   const int *planes, *rows, *columns;
@@ -156,7 +156,7 @@ KERNEL spread_pressure(const float* RESTRICT pressure, const Link* RESTRICT wall
 }
 
 // Rows of what follows have one more place before and behind, for the last block and the first, so that no block
-// but those of other rows has to be looked for: a CPU loads neighbours of many blocks at once.
+// but those of other rows has to be looked for: a CPU loads neighbours of many blocks as vectors.
 INLINE Index inner(Index place, Index columns) { return place == 0 ? columns : place > columns ? 1 : place; }
 
 // Numbers of blocks, with those places: counts times a factor, and whole numbers over the largest of them.
@@ -345,14 +345,14 @@ KERNEL invert_conductances(const float* couplings, float* inverse, Index first, 
   each_row(couplings, Unit{}, Invert{inverse}, first, planes, rows, columns, count);
 }
 
-// Two sweeps from no pressure, each of which relaxes it by so much of what is left of b.
+// Two sweeps from zero pressure; each relaxes it by a fraction of the residual.
 KERNEL relax_twice(const float* couplings, const float* inverse, const float* b, float* out, double relaxation,
                    double second, Index first, Index planes, Index rows, Index columns, Index count) {
   each_row(couplings, Swept{inverse, b, float(relaxation)}, Relax{inverse, b, out, float(second)}, first, planes,
            rows, columns, count);
 }
 
-// A sweep that relaxes the pressure by so much of what is left of b.
+// A sweep that relaxes the pressure by a fraction of the residual.
 KERNEL relax_pressure(const float* couplings, const float* inverse, const float* given, const float* b, float* out,
                       double relaxation, Index first, Index planes, Index rows, Index columns, Index count) {
   each_row(couplings, Given{given}, Relax{inverse, b, out, float(relaxation)}, first, planes, rows, columns, count);
@@ -413,8 +413,8 @@ KERNEL solve_few(const float* RESTRICT inverse, const float* RESTRICT b, float* 
   }
 }
 
-// Conjugate gradients. Their scalars stay where they are computed: left * relaxed, the one before, what a
-// unit of the direction costs, and what is left, squared.
+// Conjugate gradients. Their scalars stay where they are computed: residual * preconditioned residual,
+// its previous value, direction * A direction, and the squared residual.
 enum Scalar { SIZE, SIZE_BEFORE, COST, REST };
 
 KERNEL multiply_rows(const float* RESTRICT a, const float* RESTRICT b, double* RESTRICT sums, Index first,

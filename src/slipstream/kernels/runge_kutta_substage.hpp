@@ -33,13 +33,13 @@ INLINE Complex decay_and(Real less_one, Complex origin, Complex change) {
   return INTEGRATING_FACTOR ? less_one * origin + change : change;
 }
 
-// 0, or not-a-number for what is not finite, or has a square near the largest double.
+// 0, or not-a-number for a value that is not finite, or has a square near the largest double.
 INLINE Real excess_of(Real value) {
   const Real raised = (sizeof(Real) == 8 ? Real(1e158) : Real(1)) * value;
   return raised - raised;
 }
 
-// With d the integrating factor and N the rates, of which INTEGRATING_FACTOR leaves out the decay,
+// With d the integrating factor and N the rates (without the decay under INTEGRATING_FACTOR),
 //
 //   stage  = d^NODE_NEXT start + step a d^(NODE_NEXT - NODE) N
 //   result = (total or d^NODE_END start) + step b d^(NODE_END - NODE) N

@@ -1,6 +1,6 @@
-// Several neighbours of a row at once: what a CPU loads, multiplies and stores by one instruction.
+// Vectors of neighbours in a row, which a CPU loads, multiplies and stores by one instruction.
 //
-// Kernels are templates of the type that they compute with: `Vector`, or `Real` for what is shorter
+// Kernels are templates of the type that they compute with: `Vector`, or `Real` for rests shorter
 // than a vector. On a GPU, whose threads are the lanes of its vectors, both are the same.
 #pragma once
 #include "portability.hpp"
@@ -13,7 +13,7 @@ INLINE void store(Real* address, Real value) { *address = value; }
 INLINE Real all_lanes(Real value, Real) { return value; }
 INLINE Real fused(Real a, Real b, Real c) { return fma(a, b, c); }
 
-// The left and the right neighbours of a vector's elements, given the vectors beside it.
+// The left and the right neighbours of a vector's elements, given the adjacent vectors.
 INLINE Real left_neighbours(Real before, Real) { return before; }
 INLINE Real right_neighbours(Real, Real after) { return after; }
 
@@ -50,7 +50,7 @@ typedef Real Anywhere __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(R
 
 INLINE Vector load(const Real* address, Vector) { return *(const Anywhere*)address; }
 INLINE void store(Real* address, Vector value) { *(Anywhere*)address = value; }
-// Less zero, not and zero, which would change -0: compilers then load the lanes at once.
+// Less zero, not and zero, which would change -0: compilers then use one broadcast.
 INLINE Vector all_lanes(Real value, Vector) { return value - Vector{}; }
 
 // Load or store the lanes whose bits are set, and touch no other memory. `others` has the lanes that

@@ -4,8 +4,8 @@
 #include "portability.hpp"
 
 // In rows of a mask, of `columns` voxels from index `start` on, whose planes and rows are at z and
-// y, voxels with their centre in a sphere become 0; others stay. The spheres are sorted by z, so
-// those that reach a plane are neighbours in the list, from first[plane] up to last[plane].
+// y, voxels with their centre in a sphere become 0; others stay. The spheres are sorted by z:
+// a plane is reached by the spheres first[plane] up to last[plane] of the list only.
 KERNEL clear_spheres(unsigned char* RESTRICT mask, const double* RESTRICT centres,
                      const Index* RESTRICT first, const Index* RESTRICT last,
                      const double* RESTRICT z, const double* RESTRICT y, Index planes, Index rows,

@@ -1,7 +1,7 @@
 #include "digests.hpp"
 
-// Add the digest of boxes of fields: values[field][z][y][x] at a distance of so many numbers, with their
-// places among the numbers of all ranks, of which the first is at `start`.
+// Add the digest of boxes of fields: values[field][z][y][x] at the given strides, with their places among
+// the numbers of all ranks; the first is at `start`.
 KERNEL digest_of_rows(const Real* RESTRICT values, Index* RESTRICT sums, Index fields, Index nz, Index ny,
                       Index nx, Index field_pitch, Index z_pitch, Index y_pitch, Index start,
                       Index field_places, Index z_places, Index y_places) {

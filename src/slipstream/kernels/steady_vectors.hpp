@@ -65,8 +65,8 @@ KERNEL take_residual(const Stored* RESTRICT f, const Real* RESTRICT before, floa
   }
 }
 
-// Products over rows, of which `scales` make numbers of at most 2^34 that are rounded to whole ones: their
-// sums have the same bits in any order. For each of the kept changes its products with the newest one
+// Products over rows, scaled by `scales` to at most 2^34 and rounded to whole numbers: their sums have
+// the same bits in any order. For each of the kept changes its products with the newest one
 // and with the residual; then the residual's with itself, the density of `change`, and of half precision the
 // square of the numbers before. Scales are powers of two.
 KERNEL multiply_vectors(const Real* RESTRICT before, const float* RESTRICT residual, const float* RESTRICT residual_changes,

@@ -112,7 +112,7 @@ struct Place {
   bool is_stored;
 };
 
-// The two sides of a transform, as rows of which LANES columns belong to the tile. Points have all
+// The two sides of a transform, as rows; LANES columns of each belong to the tile. Points have all
 // rows, if there is no table; else only those are stored that the table knows, and others are zero.
 // `from(lane, origin, distance)` goes over rows origin + part * distance, for part 0, 1, ... in turn.
 struct TabledRows {
@@ -172,7 +172,7 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
     if constexpr (P > 0) {
       UNROLL for (int r = 0; r < R; ++r) v[r] = load(tile + (origin + r * Here::stride) * LANES + lane);
     } else {
-      // All places first, so that no load waits for the tables between it and the one before.
+      // All places first, so that no load waits for a table.
       auto rows = source.from(lane, origin, Here::stride);
       Place from[R];
       UNROLL for (int r = 0; r < R; ++r) {
@@ -210,7 +210,7 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
 // Transform the columns of [field][o][row][column] arrays. The points' side (source of a forward,
 // target of a backward transform) has strides; on the modes' side, row r of plane o lies where the
 // table of rows says, for plane first + o, see row_tables.hpp: truncation, padding with zeros and the
-// order of an exchange cost no pass of their own. With POINT_TABLES the points' side has a table, too,
+// order of an exchange cost no extra pass. With POINT_TABLES the points' side has a table, too,
 // in place of the strides of rows and planes. Strides count Complex elements, columns are contiguous.
 // Both sides may be the same memory if the tables leave rows in place. With two columns a thread
 // (WIDTH), all rows begin at a multiple of 16 bytes.

@@ -1,4 +1,4 @@
-// FFTs on a CPU: of as many columns, or rows, at once as a vector has lanes.
+// FFTs on a CPU: a vector has one column, or row, in each lane.
 //
 // They come to a tile in the nearest cache, real and imaginary parts apart, so that an element of all
 // lanes is two vectors. Passes are decimation in frequency, in place: the first one reads columns from
@@ -7,8 +7,8 @@
 // depend on how the work is divided. Lengths and radices are arguments: one program serves all. What takes
 // long to compile is compiled once for all kernels (`vector_fft_tile.hpp`), which call it by its address.
 //
-// Constants: SIGN of kernels (-1 forward, +1 backward). A length that is worth a program of its own has N
-// and RADICES as well, and LENGTH_HEADER, which is strided_fft.hpp.
+// Constants: SIGN of kernels (-1 forward, +1 backward). A length with its own program has N and
+// RADICES as well, and LENGTH_HEADER, which is strided_fft.hpp.
 #pragma once
 #include "butterflies.hpp"
 #include "row_tables.hpp"
@@ -228,7 +228,7 @@ INLINE void transform_any(TileTransform any, const Plan& plan, Values* tile, Val
 #endif
 }
 
-// Memory of a thread, which ends with it: plans have threads of their own, which come and go.
+// Memory of a thread, which ends with it: plans have their own threads, which come and go.
 struct ThreadMemory {
   Values* values = nullptr;
   Index size = 0;
@@ -288,7 +288,7 @@ INLINE void store_columns(Complex* row, Values v) {
   store(at + lane_count, zipped<1, 1>(v.re, v.im, AllLanes{}));
 }
 
-// Rows of a column are far apart, so no processor sees what comes next: ask for the next tile's part of a
+// Rows of a column are far apart, beyond any hardware prefetcher: ask for the next tile's part of a
 // row. It goes to the second cache; the first has no room for it.
 INLINE void prefetch_after(const Complex* row) {
   constexpr int line = 64;
@@ -307,7 +307,7 @@ struct RowPlaces {
     return offset ? offset[row] + (first + plane) * pitch[row]
                   : plane * between_planes + row * between_rows;
   }
-  // The addresses of all rows of a tile; `absent` stands for those that are not kept.
+  // The addresses of all rows of a tile; `absent` stands for rows that are not kept.
   template <class Number>
   INLINE void addresses(Number* field, Index plane, Index distance, int n, Number* absent,
                         Number** RESTRICT rows) const {
@@ -328,8 +328,8 @@ struct RowPlaces {
 };
 
 // Neighbouring columns of one plane in a tile. `distance` leads from the place of a row in this plane to
-// the column of lane 0. `lanes` are those of real numbers; complex numbers take two vectors, of which
-// `low` and `high` are the lanes.
+// the column of lane 0. `lanes` are those of real numbers; complex numbers take two vectors, with
+// the lanes `low` and `high`.
 struct Piece {
   Index plane, distance;
   int lane, size;
@@ -462,8 +462,8 @@ struct Pieces {
   }
 };
 
-// The modes of real numbers that are not stored, conjugates of others. What makes no real numbers, the
-// imaginary parts of modes 0 and n / 2, is left out.
+// The modes of real numbers that are not stored, conjugates of others. The imaginary parts of modes 0
+// and n / 2, which no real numbers have, are left out.
 INLINE void complete_modes(Values* modes, Index n) {
   modes[0].im = Vector{};
   if (n % 2 == 0) modes[n / 2].im = Vector{};
@@ -533,7 +533,7 @@ struct Rows {
   INLINE void prefetch_after(Index n) const {
     UNROLL for (int i = 0; i < lane_count; ++i) __builtin_prefetch(row[i] + n + ahead, 0, 1);
   }
-  // Numbers of all rows from `n` on, of which there are `size`, a vector for each number, and back.
+  // Numbers `n` onwards of all rows of `size` numbers, a vector for each number, and back.
   INLINE void load_some(Vector* v, Index n, Index size) const {
     prefetch_after(n);
     if (n + lane_count <= size) {

@@ -39,7 +39,7 @@ KERNEL product_of_rows(const Real* source, Real* target, Index* maxima, const do
   constexpr int fields = INPUTS > OUTPUTS ? INPUTS : OUTPUTS;
   FOR_BLOCKS(block, (all.rows + lane_count - 1) / lane_count) {
     const Index first = block * lane_count, working = 2 * tile_size(*plan);
-    // Room for two tiles, and for the points: vectors, of which a complex number takes two.
+    // Room for two tiles, and for the points: a complex number takes two vectors.
     Values *tile = tiles_of_thread((working + fields * half + 1) / 2), *other = tile + working / 2;
     Vector* points = (Vector*)(tile + working);
     for (int f = 0; f < INPUTS; ++f) {

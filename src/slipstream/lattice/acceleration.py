@@ -8,7 +8,7 @@ goes on from there. For flow without inertia that is a Krylov method.
 States are compared, kept and changed by density and momentum only: the rest of the populations
 follows them within a few steps. That takes a fifth of the memory that populations would, in single
 precision a tenth. Inner products are sums of whole numbers, so that a flow has the same bits in any
-storage and on any number of ranks. Mass is conserved: what is added has no mean density.
+storage and on any number of ranks. Mass is conserved: increments have no mean density.
 
 What the combination leaves of the residual is density that has yet to spread through the medium,
 mostly: the pressure that `PressureBlocks` finds for it is added.
@@ -32,9 +32,9 @@ from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
 
-# Steps between two extrapolations. In fewer, what has been added does not settle; all cost time.
+# Steps between two extrapolations. After fewer, the last increment has not settled; all cost time.
 PERIOD = 6
-# Sites of a row, whose sums are exact: on a GPU so few that there are rows for all of its threads.
+# Sites of a row, whose sums are exact: on a GPU few enough that all of its threads have rows.
 # Products of vectors are at most 2^_BITS.
 _COLUMNS, _BITS = {"cpu": 4096, "gpu": 512}, 34
 _EXACT_SITES = 1 << 53 - _BITS
@@ -104,7 +104,7 @@ class Acceleration:
         self._products = np.zeros((self._vectors, self._vectors))
         self._density = np.zeros(self._vectors)  # sums over the changes of it
         self._most_density = np.zeros(self._vectors)
-        # Of changes, the residual, a density and the numbers; 0 of what is not known.
+        # Of changes, the residual, a density and the numbers; 0 for unknown ones.
         self._scales = np.zeros(self._vectors + 3)
         self._most_change = np.zeros(self._vectors)  # of the residual
         self._is_noise = False
@@ -307,8 +307,8 @@ _FEWEST = 3
 def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm, room: int | None = None) -> int:
     """Return for how many vectors there is memory on all devices, at most `wanted`. Collective.
 
-    They take half of what is free at most, or what this rank has `room` for; 0 if the flow is
-    better not accelerated.
+    They take at most half of the free memory, or of `room` if given; 0 if the flow is better not
+    accelerated.
     """
     device, sites, one, shape = flow.device, flow.sites.stored, flow.storage, flow.subdomain.shape
     need = np.array([vectors_needed(sites, count, one, shape) for count in range(wanted + 1)])
@@ -330,7 +330,7 @@ def foreseen_vectors(
 ) -> int:
     """Return the same of a rank with so many sites and free bytes, and a limit, before it exists.
 
-    The limit is what it may take for them, in place of half of what is free.
+    The limit replaces half of the free memory.
     """
     room = int(_SHARE * free) if limit is None else limit
     needs = (vectors_needed(sites, count, storage, shape) for count in range(1, wanted + 1))

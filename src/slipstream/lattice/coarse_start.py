@@ -1,6 +1,6 @@
 """A coarse start: a flow begins from the steady one through an image of larger voxels.
 
-That one is computed by a simulation of its own, which may begin from a coarser one in turn. With
+A simulation of its own computes the coarse flow, and may begin from a coarser one in turn. With
 voxels f times as large densities differ f times less under the same force. How far its permeability
 is off shows how well the pores are resolved.
 """
@@ -89,8 +89,8 @@ def _coarse_case(simulation: LatticeSimulation, axis: int) -> LatticeCase:
 def _interpolated(flow: PoreFlow, densities: np.ndarray, pores: np.ndarray) -> Array:
     """Return density and momentum of sites, from the densities of larger voxels, by linear means.
 
-    Momentum is none: near walls it follows density within a few steps, and what is wrong with it
-    between some walls hardly anything damps.
+    Momentum is zero: near walls it follows density within a few steps, and between some walls
+    hardly anything damps an error of it.
     """
     device, places = flow.device, places_of_sites(flow)
     xp, shape = device.array_module, pores.shape
@@ -108,7 +108,7 @@ def _interpolated(flow: PoreFlow, densities: np.ndarray, pores: np.ndarray) -> A
         here = weight * pore[place]
         total += here
         result[0] += here * density[place]
-    # Of what is stored, which may have a unit.
+    # In the unit of stored numbers.
     result[0] *= np.float32(_FACTOR / flow.unit) / xp.maximum(total, np.float32(1e-6))
     result[:, flow.sites.count :] = 0
     return result

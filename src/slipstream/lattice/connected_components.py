@@ -25,7 +25,7 @@ PLACE = 5
 class RunsOfPlane:
     """The runs of a plane, and to which sets they belong."""
 
-    first: np.ndarray  # int64, number of each row's first run, and of the one after the last
+    first: np.ndarray  # int64, number of each row's first run, then the number of all runs
     runs: np.ndarray  # int32 of shape (runs, 2): start and stop
     places: np.ndarray  # int64 of shape (runs, PLACE); roots have numbers of all ranks
 
@@ -63,7 +63,7 @@ class PoreRuns:
         self._unite()
 
     def _find(self, start: int) -> None:
-        """Find all runs, each a set of its own."""
+        """Find all runs, each as its own set."""
         counts = np.empty(self._rows, np.int64)
         self._run("count_runs", self._rows, self._voxels, counts, self._rows, self._shape[2])
         self._first = np.zeros(self._rows + 1, np.int64)
@@ -161,7 +161,7 @@ class PoreRuns:
     def clear(self, wanted: int) -> list[int]:
         """Clear the voxels of sets that percolate along no wanted axis; axes are bits, z first.
 
-        Returns the numbers of pore voxels, of those that are kept, and of sets, and the axes along
+        Returns the numbers of pore voxels, of kept pore voxels, and of sets, and the axes along
         which any set percolates.
         """
         totals = np.empty((self._rows, 4), np.int64)

@@ -28,7 +28,7 @@ from slipstream.simulation.simulation_base import StepTimer
 
 # Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
 MACH_WARNING, MACH_LIMIT = 0.1, 0.3
-# What timers call the seconds that extrapolations take beside time steps.
+# The name in timers of the seconds that extrapolations take.
 _EXTRAPOLATION = "extrapolation"
 # Looks at a flow that only alternates, after which a warning says so.
 _PATIENCE = 10
@@ -104,7 +104,7 @@ class Convergence:
             remaining = factor / (1 - factor)
             # Of neighbours, be careful and assume no less than the last change.
             return abs(change) * (max(1.0, remaining) if lag == 1 else remaining) / scale
-        # The limit of an oscillation lies between; what goes on at this pace or faster has none.
+        # The limit of an oscillation lies between; a change that grows, or stays, has none.
         return abs(change) / scale if change * before < 0 else math.inf
 
 
@@ -114,8 +114,8 @@ _JUDGED = 20
 # By how much more the error is taken to be: more for each of its decimal digits beyond some, since
 # it takes the slower modes the longer to show, the smaller they are; and how much more round-off.
 _SAFETY, _MORE, _DIGITS, _SAFETY_OF_FLOOR = 1.5, 0.4, 3, 2.0
-# What the steps between two extrapolations round off, beside the last digit of each number, as it
-# was measured every 20 and every 10 steps. 0.36, in proportion to six steps, is too little: of 37
+# The round-off of the steps between two extrapolations, in the last digit of each number, as
+# measured every 20 and every 10 steps. 0.36, in proportion to six steps, is too little: of 37
 # flows in single and mixed precision with a tolerance of 1e-5, three had errors above the estimate.
 _ROUNDED = 0.6
 # Extrapolations that do not come nearer, after which round-off is taken to be the reason.
@@ -138,7 +138,7 @@ class IterationError:
         self.tolerance = tolerance
         self._values: list[float] = []
         self._found: list[Extrapolation] = []
-        # Estimates before what was learnt, and those that were given.
+        # Estimates before and after the correction that earlier ones taught.
         self._raw: list[float] = []
         self._errors: list[float] = []
         # The largest change of the quantity by a residual, so far.
@@ -263,12 +263,12 @@ class Steadiness:
         return self._vectors > 0 and self._error.is_stuck
 
     def begin_from(self, numbers: Array) -> None:
-        """Begin from density and momentum of all sites, beside those of a fluid at rest."""
+        """Begin from density and momentum of all sites, less those of a fluid at rest."""
         self._acceleration = Acceleration(self._flow, self._vectors, self._comm)
         self._acceleration.add(numbers)
 
     def kept(self) -> dict[str, Any]:
-        """Return what has been found out on the way to a steady flow, on the host."""
+        """Return the state of the search for a steady flow, on the host."""
         return {
             "looks": list(self.looks),
             "history": list(self.history),
@@ -392,7 +392,7 @@ class Steadiness:
         """
         mach = sums.mach
         reached = f"the Mach number reached {mach:.3g} at step {self._flow.steps}"
-        # A largest value ignores what is no number, a sum does not.
+        # A maximum ignores not-a-number, a sum does not.
         if not (math.isfinite(mach) and np.isfinite([*sums.velocity, sums.mass]).all()):
             raise RunError(
                 f"the flow is not finite any more at step {self._flow.steps}: it has blown up; a"

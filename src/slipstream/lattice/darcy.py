@@ -40,7 +40,7 @@ def resisted_force(
 
 
 def drive_of(case: LatticeCase, domain: Domain) -> tuple[float | None, float | None]:
-    """Return a case's force per volume and pressure drop, one of which is None."""
+    """Return a case's force per volume and its pressure drop; one of them is None."""
     fluid = physical_fluid_of(case)
     if fluid is not None and case.flow.inertia:
         return fluid.force(fluid_of(case).viscosity) * domain.sample_fraction, None

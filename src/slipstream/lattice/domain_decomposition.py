@@ -130,7 +130,7 @@ def decompose(
     if shape is None or not callable(getattr(source, "read", None)):
         raise InputError(
             f"source is of type {type(source).__name__}; accepted: an Image of open_image, a "
-            "sample, or what has a shape of three axes and read(box)"
+            "sample, or an object with a shape of three axes and read(box)"
         )
     periodic, axes = _three_booleans(periodic), _axis_numbers(axes)
     kinds = {"partition": partition, "isolated": isolated}
@@ -207,8 +207,8 @@ def _check_mask(voxels: Any, box: Box) -> None:
         )
 
 
-# Faces match if they differ at most so much more than neighbouring planes, of which so many pairs
-# are compared along each axis.
+# Faces match if they differ at most so much more than neighbouring planes do; so many pairs of
+# planes are compared along each axis.
 _AS_MUCH, _PAIRS = 1.5, 16
 
 
@@ -422,7 +422,7 @@ def percolating_pores(
 
 
 def divided_pores(voxels: np.ndarray, partition: str, ranks: int) -> list[Box]:
-    """Return the boxes of so many ranks, none of which need be there, of the pores of an image."""
+    """Return the boxes that so many ranks, real or imagined, have of the pores of an image."""
     divide = PARTITIONS[partition] if ranks > 1 else _cartesian
     return divide(voxels, whole(voxels.shape), voxels.shape, ranks, None)
 
@@ -434,7 +434,7 @@ def crossing_links(
     periodic: Sequence[bool],
     rank: int,
 ) -> dict[int, int]:
-    """Return how many links lead from a rank to each of its neighbours, none of which is there.
+    """Return how many links lead from a rank to each of its imagined neighbours.
 
     ``read(box)`` gives the voxels of any box of the image.
     """

@@ -76,8 +76,8 @@ class Domain:
         if shape is None or not callable(getattr(source, "read", None)):
             raise ImageError(
                 Key("image", "path"),
-                f" is of type {type(source).__name__}; accepted: a path, an array, or what has a "
-                "shape of three axes and read(box)",
+                f" is of type {type(source).__name__}; accepted: a path, an array, or an object "
+                "with a shape of three axes and read(box)",
             )
         self._source = source
         self.crop = _checked_crop(crop, shape)
@@ -211,8 +211,7 @@ def open_domain(
 ) -> Domain:
     """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective.
 
-    An image in memory, or what has a shape and ``read(box)``, that is `given` takes the place of
-    the file.
+    A `given` image in memory, or an object with a shape and ``read(box)``, replaces the file.
     """
     shape: Any = image.shape and tuple(reversed(image.shape))
     with in_terms_of(terms):
@@ -269,8 +268,8 @@ def read_pores(
     """Read a domain and give every rank its subdomain, if that makes sense and fits. Collective.
 
     `walls` names the axes whose faces are walls, `axes` are those along which fluid shall flow. An
-    InputError says, on all ranks, that memory does not suffice, which is known before anything is
-    read; that there is no pore; or that nothing resists the flow.
+    InputError says, on all ranks, that memory does not suffice (before anything is read), that
+    there is no pore, or that nothing resists the flow.
     """
     host = device if device.kind == "cpu" else HostDevice()
     ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)

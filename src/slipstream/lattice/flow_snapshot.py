@@ -18,7 +18,7 @@ from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.population_layout import SEGMENT, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 
-# Bytes of fields that are copied from the device at once.
+# Bytes of fields in one copy from the device.
 BYTES_AT_ONCE = 1 << 28
 
 
@@ -71,7 +71,7 @@ class FlowSnapshot:
         pores = self._pores(low, high)
         result = np.zeros((4, *pores.shape), self.storage.real)
         result[3] = 1
-        # Sites are numbered along rows, one row after another in an order of its own.
+        # Sites are numbered along rows; the order of rows is the storage's.
         _, height, _ = self.subdomain.box.shape
         planes_of, rows = np.arange(low, high)[:, None] + 1, np.arange(height) + 1
         first = self._first[planes_of * (height + 2) + rows].reshape(-1)

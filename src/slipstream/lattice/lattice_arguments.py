@@ -163,7 +163,7 @@ def _storage_keys(storage: Any) -> dict[str, str]:
 def _refuse(
     error: ValidationError, arguments: Mapping[str, Any], tables: Mapping[str, Any]
 ) -> None:
-    """Raise what is wrong in terms of the arguments, if one of them or several together are it."""
+    """Raise an error in terms of the arguments, if one or several of them are at fault."""
     for problem in error.errors(include_url=False):
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, Refusal):

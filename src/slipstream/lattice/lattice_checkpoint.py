@@ -22,7 +22,7 @@ from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.population_layout import row_order
 from slipstream.lattice.pore_flow import PoreFlow
 
-# Sites whose populations are moved at once; the most in a chunk of the files, and the fewest where
+# Sites whose populations are moved together; the most in a chunk of the files, and the fewest where
 # a rank has several chunks.
 _SITES_AT_ONCE = 1 << 20
 _MOST_IN_CHUNK, _LEAST_IN_CHUNK, _CHUNKS = 1 << 20, 1 << 16, 16

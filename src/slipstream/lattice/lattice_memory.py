@@ -35,7 +35,7 @@ _BYTES_PER_VOXEL = 3.2
 class Share:
     """What one rank has: so many sites in so many voxels, and links to sites of other ranks.
 
-    The transport is that by which all ranks exchange, of which `rank` is this one.
+    The transport is that of the exchange of all ranks; `rank` is this one.
     """
 
     sites: int
@@ -105,7 +105,7 @@ def noted_step(
 
 @dataclass(frozen=True)
 class _NumberedSites:
-    """What is known of sites, beside their links, when steps are noted."""
+    """The sites of steps that are only noted, without links."""
 
     device: NotingDevice
     stored: int

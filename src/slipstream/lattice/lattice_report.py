@@ -1,4 +1,4 @@
-"""The facts of a lattice run: what is run, what came of it, and how fast it was."""
+"""The facts of a lattice run: its problem, its results, and its speed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RankLoad:
 
 
 def problem_facts(case: LatticeCase, domain: Domain, found: Connectivity) -> dict[str, Fact]:
-    """Return what is solved, and in which pores."""
+    """Return the facts of the problem and of the pores."""
     fluid, (force, _) = fluid_of(case), drive_of(case, domain)
     return {
         "equation": Fact("Navier-Stokes" if case.flow.inertia else "Stokes"),
@@ -148,7 +148,7 @@ def speed_findings(
     # A run that had enough memory must not need much more at its end.
     held = flow.sites.count * flow.subdomain.velocity_set.directions * flow.storage.dtype.itemsize
     held = held if comm is None else max(comm.allgather(held))
-    # All ranks measure at the same time, as those that share a device share its bandwidth.
+    # All ranks measure at the same time: ranks on one device share its bandwidth.
     mine = quick_bandwidth(flow.device, min(room, _COPY, max(_LEAST_COPY, held // 4)))
     bandwidth = float(sum_over_ranks(comm, np.array([mine]))[0])
     moved = sum(flow.storage.bytes_per_update(flow.links.bytes_per_site)) / 2
@@ -223,7 +223,7 @@ def _key(terms: Terms, table: str, name: str) -> str:
 
 
 def half_precision_text(terms: Terms, residual: float, tolerance: float) -> str:
-    """Return that half precision is too short for a tolerance, and what is accepted."""
+    """Return the message that half precision is too short for a tolerance."""
     precision = _key(terms, "numerics", "precision")
     limit = _key(terms, "convergence", "tolerance")
     return (

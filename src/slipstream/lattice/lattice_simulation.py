@@ -126,7 +126,7 @@ class LatticeSimulation(Simulation):
     timed = "a pair of time steps"
     lasting = ("permeability_lattice",)
 
-    # An image in memory, or what has a shape and read(box), in place of the file of the case.
+    # An image in memory, or an object with a shape and read(box), in place of the file of the case.
     given_image: Any = None
     # How errors of the image name its keys.
     terms: Terms = CASES
@@ -158,7 +158,7 @@ class LatticeSimulation(Simulation):
         self.transport = chosen_transport(case.run.transport, comm, self.device)
         self._axes = axes_of(case.flow.axis)
         self._loads: list[RankLoad] = []
-        # The candidates, or the chosen storage; and the seconds of those that were measured.
+        # The candidates, or the chosen storage; and the seconds of the measured ones.
         self._storages: list[Storage] = []
         self._tried: dict[Storage, float] = {}
 
@@ -250,7 +250,7 @@ class LatticeSimulation(Simulation):
             )
 
     def facts(self) -> dict[str, Fact]:
-        """Return what is solved, in which pores, how. Collective: reads and analyses the image."""
+        """Return facts of problem, pores and method. Collective: reads and analyses the image."""
         self._read_image()
         found = super().facts()
         if len(self._storages) > 1:
@@ -436,7 +436,7 @@ class LatticeSimulation(Simulation):
         self.steadiness.restore(other.steadiness.kept())
 
     def kept(self) -> dict[str, Any]:
-        """Return the populations, and what has been found out on the way to a steady flow."""
+        """Return the populations, and the state of the search for a steady flow."""
         return {
             **super().kept(),
             "over": list(self._over),
@@ -597,7 +597,7 @@ class LatticeSimulation(Simulation):
         }
 
     def axis_flow(self, ended: str, keep_fields: bool) -> AxisFlow:
-        """Return what is known of the flow along this axis, which ended for a reason. Collective.
+        """Return the results of the flow along this axis, which ended for a reason. Collective.
 
         Without fields, it has only sums of them.
         """
@@ -707,7 +707,7 @@ class LatticeSimulation(Simulation):
         return LABELS
 
     def pictures(self) -> PictureChoice:
-        """Return what is drawn at the end."""
+        """Return the choice of pictures at the end."""
         return picture_choice(
             [AXES[axis] for axis in self._axes],
             self.case.image.in_metres,

@@ -175,7 +175,7 @@ class Links:
     """The links of all sites in an encoding, and the units in which steps advance the sites."""
 
     linked: Units  # of steps that need links
-    unlinked: Units  # of those that do not
+    unlinked: Units  # of steps that do not
     bytes_per_site: float
     exceptions: int = 0  # sites whose links do not fit the encoding and are stored separately
 

@@ -140,7 +140,7 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
 
 
 def _pass_up(plane: RunsOfPlane, used: int, ring: bool, comm: Communicator) -> RunsOfPlane:
-    """Send a plane to the next of the `used` ranks, and return that of the one before. Collective.
+    """Send a plane to the next of the `used` ranks; return the previous rank's plane. Collective.
 
     The first rank returns none unless they form a ring, the others that have no planes do so too.
     """

@@ -250,7 +250,7 @@ class Permeability:
         the flow along the row's axis that a force along the column's drives. Columns of axes that
         an interrupted call did not reach are NaN.
     porosity, open_porosity : float
-        Pores as a fraction of the sample's voxels; and those that percolate along the axis.
+        Pores as a fraction of the sample's voxels; and pores that percolate along the axis.
     pore_values : str
         Which values of the image count as pore, and their share: "value 1 (49.5 %)".
     narrow_pores : float
@@ -395,11 +395,11 @@ class Permeability:
 
 
 class PermeabilityInterrupted(KeyboardInterrupt):
-    """A signal such as Ctrl-C ended `permeability`; `result` is what was known so far."""
+    """A signal such as Ctrl-C ended `permeability`; `result` is the estimate so far."""
 
     def __init__(self, result: Permeability) -> None:
         steps = f"after {result.steps} steps"
-        super().__init__(f"interrupted {steps}; what is known by now is this exception's result")
+        super().__init__(f"interrupted {steps}; the estimate so far is this exception's result")
         self.result = result
 
 

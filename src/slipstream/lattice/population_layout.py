@@ -66,7 +66,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Precision:
-    """The type in which populations are stored, and the one of arithmetic."""
+    """The type in which populations are stored, and the type of arithmetic."""
 
     stored: str
     real: str
@@ -90,7 +90,7 @@ ORDERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 ENCODINGS = {
     "wide": Encoding("WIDE", bytes_per_link=4.0),
     "compact": Encoding("COMPACT", bytes_per_row=2.0, bytes_beside=4.25),
-    # Made from wide links; the steps that use them have a kernel of their own. The narrower the
+    # Made from wide links; steps that use them have their own kernel. The narrower the
     # vectors of the processor, the more strips there are: this is for vectors of 32 bytes.
     "strips": Encoding("WIDE", bytes_per_link=2.4, bytes_beside=4.0, only_layout="stream"),
 }

@@ -1,7 +1,7 @@
 """Flow through the pores of a rank's subdomain: populations, and the pair of steps that moves them.
 
-A step advances the sites whose populations other ranks need, swaps these, and meanwhile advances
-the others. Steps come in pairs, the two kinds of the AA pattern, or to and fro between two
+A step advances the sites whose populations other ranks need, exchanges these, and meanwhile
+advances the others. Steps come in pairs, the two kinds of the AA pattern, or to and fro between two
 lattices; after a pair every population is stored with the site at which it has arrived.
 """
 
@@ -440,7 +440,7 @@ class PoreFlow:
         Parameters
         ----------
         planes : (int, int), optional
-            First plane of the box, and the one after the last; all by default.
+            First plane of the box, and the plane after its last; all by default.
         """
         low, high = _checked_planes(planes, self.sites.box_shape[0])
         return self.device.to_host(self._fields(low, high))
@@ -548,7 +548,7 @@ class PoreFlow:
         self._copy("put_populations", order, direction, given)
 
     def _checked_order(self, order: Any, direction: Any) -> tuple[np.ndarray, int]:
-        """Return numbers of sites, and a direction, or refuse what would be beyond memory."""
+        """Return numbers of sites, and a direction, or refuse indices beyond the arrays."""
         numbers, count = np.asarray(order), self.sites.count
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu" and numbers.size:
             raise InputError(
@@ -576,13 +576,14 @@ def _unit(fluid: Fluid, shape: Sequence[int]) -> float:
 
 
 def _checked_planes(planes: Any, depth: int) -> tuple[int, int]:
-    """Return the first plane and the one after the last, of all planes if they are None."""
+    """Return the first plane and the plane after the last, of all planes if they are None."""
     try:
         low, high = (0, depth) if planes is None else map(operator.index, planes)
     except (TypeError, ValueError):
         low, high = -1, -1
     if not 0 <= low <= high <= depth:
         raise InputError(
-            f"planes is {planes!r}; accepted: the first and the one after the last, 0 to {depth}"
+            f"planes is {planes!r}; accepted: the first plane and the one after the last,"
+            f" 0 to {depth}"
         )
     return low, high

@@ -1,7 +1,7 @@
 """The pair of steps of a rank's pore sites, recorded: sites are advanced, and populations swapped.
 
-A step advances the sites whose populations other ranks need, swaps these, and meanwhile advances
-the others.
+A step advances the sites whose populations other ranks need, exchanges these, and meanwhile
+advances the others.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class SwappedSites:
 class PoreStep:
     """The steps of a pair, ready to be recorded. Making it is collective.
 
-    `arrays` are that which the first step of a pair reads, and that which it writes; they may be
-    the same. `tokens` represent edge sites and inner sites as dependencies of the step graph.
+    `arrays` are the array that the first step of a pair reads, and the one that it writes; they may
+    be the same. `tokens` represent edge sites and inner sites as dependencies of the step graph.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 Density that time steps gather in some places and lose in others has to spread through the whole
 medium, which takes them the square of its length. Pressure obeys a Poisson equation on the pores:
-it is solved here on blocks of 2^3 voxels or more, each of which conducts to those next to it as
-many links as lead there. How narrow a pore is does not matter much, as the extrapolation of
-`Acceleration` corrects what is approximate. A site then gets the mean of the pressures of the
+it is solved here on blocks of 2^3 voxels or more; the links between two blocks are their
+conductance. How narrow a pore is does not matter much, as the extrapolation of
+`Acceleration` corrects the approximation. A site then gets the mean of the pressures of the
 blocks that its links lead to.
 
 All ranks sum their sites over blocks, in whole numbers. Rank 0 solves the equation, by conjugate
@@ -48,7 +48,7 @@ _REDUCING = ("multiply_rows", "step_along")
 _CELLS_TO_SHARE = 1 << 14
 # Mobility of the fluid in pores, times the viscosity, in squares of voxels: of narrow ones.
 _MOBILITY = 0.45
-# Rows of sites, whose sums are exact, and the size of what is summed.
+# Rows of sites, whose sums are exact, and the bits of a summand.
 _COLUMNS, _BITS = {"cpu": 4096, "gpu": 512}, 34
 
 
@@ -185,7 +185,7 @@ class PressureBlocks:
 
 @dataclass(frozen=True)
 class _Grid:
-    """A grid of blocks: how they conduct, what is given, and the pressure that is found for it."""
+    """A grid of blocks: their conductances, the sources, and the resulting pressure."""
 
     couplings: Array
     inverse: Array  # conductances of blocks, inverted
@@ -215,7 +215,7 @@ class PressureGrids:
         velocity_set: VelocitySet,
         policy: str = "overlap",
     ) -> None:
-        """Make grids for blocks that so many links join, each of which has a conductance."""
+        """Make grids for blocks that so many links join; each link has a conductance."""
         self._device, self._velocity_set = device, velocity_set
         pairs, planes, rows, columns = links.shape
         couplings = device.zeros((pairs, planes, rows, columns + 2), np.float32)
@@ -234,7 +234,7 @@ class PressureGrids:
         last = device.to_host(self.grids[-1].couplings)[..., 1:-1]
         self._few = device.array(_inverse(last, velocity_set), np.float32)
         shape = self.grids[0].b.shape
-        # The pressure of each block, of which each row has a place more at both ends.
+        # The pressure of each block; rows have one more place at either end.
         self.found, self._along = (device.zeros(shape, np.float32) for _ in range(2))
         self._sums = device.zeros((shape[0] * shape[1],), np.float64)
         self._parts = device.zeros((-(-len(self._sums) // _GROUP),), np.float64)
@@ -364,7 +364,7 @@ class PressureGrids:
 
 
 def _inverse(couplings: np.ndarray, velocity_set: VelocitySet) -> np.ndarray:
-    """Return the matrix of pressures for what is driven out of few cells."""
+    """Return the matrix that gives the pressures in few cells from their sources."""
     shape, cells = couplings.shape[1:], math.prod(couplings.shape[1:])
     places, matrix = np.indices(shape), np.zeros((cells, cells))
     here = np.arange(cells)

@@ -106,7 +106,7 @@ class _Walled(Sample):
                     _key("shape"),
                     " is ",
                     PerAxis(self.shape),
-                    f"; accepted: 3 voxels or more along {AXES[axis]}, two of which are walls",
+                    f"; accepted: 3 voxels or more along {AXES[axis]}, including two walls",
                 )
 
     def _closed(self) -> list[int]:

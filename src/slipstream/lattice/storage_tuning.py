@@ -1,7 +1,8 @@
 """Which storage to use: the usual one of CPUs, or the fastest, measured on the image itself.
 
 Sums over the pores are made in the order of the storage. So that runs on CPUs have the same bits
-each time, nothing is measured there unless it is asked for: what is likely differs by some percent.
+each time, nothing is measured there unless it is asked for: likely storages differ by some
+percent.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def choose_storage(
     """Return the storage to use, and seconds of a pair of steps of those measured. Collective.
 
     `wishes` are arguments of `Storage`; "auto" stands for whatever is fastest if that `is_measured`
-    (by default not on CPUs), or else for what usually is. Nothing is measured where there is no
-    choice. `need` tells the bytes that this rank's run needs on its device, by default those of the
+    (by default not on CPUs), or else for the usually fastest one. Nothing is measured without a
+    choice. `need` gives the bytes that this rank's run needs on its device, by default those of the
     flow; if memory suffices for no choice, InputError says so on all ranks before anything is
     allocated.
     """
@@ -95,7 +96,7 @@ def storage_candidates(
     need: Callable[[Storage], int] | None = None,
     is_measured: bool | None = None,
 ) -> list[Storage]:
-    """Return what `choose_storage` would choose from: what is worth a try and fits. Collective."""
+    """Return the candidates of `choose_storage`: worth a try, and within memory. Collective."""
     candidates = worth_a_try(wishes, device.processor)
     if len(candidates) == 1:
         return candidates
@@ -106,7 +107,7 @@ def storage_candidates(
 
 
 def worth_a_try(wishes: dict[str, str], processor: str) -> list[Storage]:
-    """Return what is worth a try of all that agrees with the wishes; if nothing is, all of it."""
+    """Return the storages worth a try that agree with the wishes; if none, all that agree."""
     open_ = [name for name, value in wishes.items() if value == "auto"]
     fixed = {name: value for name, value in wishes.items() if value != "auto"}
     if fixed.get("encoding") == "strips" and processor != "cpu":

@@ -25,7 +25,7 @@ class VelocitySet:
     """The velocities of a lattice, voxels per step along z, y and x, and their weights.
 
     Direction 0 rests; 2k - 1 and 2k are opposite, and the first of such a pair never moves
-    backwards along x. Of the directions that lead to the same row, the one without motion along x
+    backwards along x. Among directions that lead to the same row, the one without motion along x
     comes first. `weights` are given by the square of the speed.
     """
 

@@ -24,7 +24,7 @@ from slipstream.simulation.solver_values import PictureChoice, PlaneChoice
 LABELS = {
     "step": "number of time steps done",
     "time": "time (time steps)",
-    "step_size": "number of time steps that are done at once",
+    "step_size": "number of time steps that are done together",
     "permeability_lattice": "permeability along the flow (squares of voxels)",
     "permeability": "permeability along the flow (m^2; squares of voxels if image.voxel_size is 1)",
     "permeability_millidarcy": "permeability along the flow (mD)",

@@ -1,8 +1,8 @@
 """Tiles between files and memory: several threads, around the system's pages where files allow it.
 
 Rows that begin and end at sectors of the drive go straight to their places. Others pass through a
-buffer of their thread; of those that are written, the sectors that they share with others go
-through the system's pages.
+buffer of their thread; if they are written, sectors shared with other rows go through the system's
+pages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slipstream.outofcore.file_arrays import MappedFiles, OpenFile
 
 # Requests of a transfer that are under way together, and bytes of one at most.
 _DEPTH, _MOST = 8, 1 << 20
-# Bytes that are worth another request beside those that are under way.
+# Bytes that are worth one more request under way.
 _WORTH = 1 << 18
 # Pieces of memory of one request: the least number that systems allow.
 _PIECES = 1024
@@ -33,7 +33,7 @@ _PIECES = 1024
 _PAGE = mmap.PAGESIZE
 
 _local = threading.local()
-# Addresses and sizes; and a file, an offset in it, and the memory of what is there.
+# Addresses and sizes; and a file, an offset in it, and its memory.
 _Pieces: TypeAlias = "list[tuple[int, int]]"
 _Request: TypeAlias = "tuple[OpenFile, int, _Pieces]"
 
@@ -41,7 +41,7 @@ _Request: TypeAlias = "tuple[OpenFile, int, _Pieces]"
 class FileTransfer:
     """The operation ``target[...] = source`` of arrays of one shape, one of them in files.
 
-    More pairs may be added, all of which are read, or written.
+    More pairs may be added; all are read, or written.
     """
 
     def __init__(self, target: Array, source: Array, files: MappedFiles, reads: bool):
@@ -179,7 +179,7 @@ def _read_around(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> Non
 
 
 def _write_within(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> None:
-    """Write whole pages from a buffer, and what is in the pages of others as the system does."""
+    """Write whole pages from a buffer, and parts of shared pages through the system's cache."""
     assert file.direct is not None
     buffer, address = _buffer()
     first = offset // _PAGE * _PAGE

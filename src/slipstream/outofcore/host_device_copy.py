@@ -7,7 +7,7 @@
     A kernel of the device that reads, or writes, pinned memory of the host: worth it where rows are
     short (Ravikumar, Appelhans and Yeung, SC 2019).
 ``packed``
-    The host's threads gather the box in a contiguous buffer, which then crosses at once.
+    The host's threads gather the box in a contiguous buffer, which then crosses in one copy.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class HostDeviceCopier:
     ) -> None:
         """Record ``target[...] = source``, views of one shape.
 
-        If `inward`, the source is the one on the host. `staging` is a buffer from the method of
+        If `inward`, the source is on the host. `staging` is a buffer from the method of
         that name, at least as large as the source.
         """
         files = None

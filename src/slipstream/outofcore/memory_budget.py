@@ -42,7 +42,7 @@ def devices_of(device: Device, comm: Comm, count: int) -> list[Device]:
 def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Comm) -> int:
     """Return how many bytes this rank may take on each of its devices. Collective.
 
-    That is what the user allows each rank, or its share of what is free.
+    That is the limit that the user allows each rank, or its share of the free memory.
     """
     mine = [one.identity for one in devices]
     everyone = mine if comm is None else list(itertools.chain(*comm.allgather(mine)))
@@ -64,7 +64,7 @@ def fewest_tiles(
     size: Callable[[int], int],
     make: Callable[[int, int], T],
 ) -> tuple[T, int] | None:
-    """Return what is made of the fewest tiles for which all ranks have memory. Collective.
+    """Return the object with the fewest tiles for which all ranks have memory. Collective.
 
     `counts` grow. What so many tiles take has this `size`, but for what a library needs to work in:
     that is known when it has planned, which takes its time. `make(count, limit)` raises

@@ -23,7 +23,7 @@ _OF_STEPS = {"update", "resident"}
 class Streaming:
     """How arrays on the host stream through devices; results differ by rounding at most.
 
-    `InputError` names what is not accepted.
+    `InputError` names an option that is not accepted.
 
     Attributes
     ----------

@@ -88,7 +88,7 @@ class Slot(Generic[W]):
         self._bus.record(graph, target, source, False, lane, self._staging_of(1, source.nbytes))
 
     def _staging_of(self, way: int, size: int) -> Array | None:
-        """Return memory for a copy beside those of other copies of the tile, as far as it goes."""
+        """Return memory for a copy, apart from other copies of the tile, as far as it goes."""
         staging = self._staging[way]
         if staging is None:
             return None
@@ -100,8 +100,8 @@ class Slot(Generic[W]):
 class TileDevice(Generic[W]):
     """A device with slots for tiles, which take turns, and with a worker for each of its lanes.
 
-    A slot has `size` bytes. `beside` are those that workers, and whatever else is on the device,
-    take. `TooLittleMemory` is raised if all `bytes` exceed the limit.
+    A slot has `size` bytes. `beside` are the bytes of workers and of all else on the device.
+    `TooLittleMemory` is raised if all `bytes` exceed the limit.
     """
 
     def __init__(

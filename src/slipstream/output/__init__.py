@@ -1,4 +1,4 @@
-"""Output that users choose: what it has, of which points, when, and in which format.
+"""Output that users choose: its contents, points, times and format.
 
 It is declared once, for cases and for Python, in `slipstream.case.output_tables`.
 """

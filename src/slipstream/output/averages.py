@@ -163,7 +163,7 @@ class ChosenAverages(ChosenFields):
 
         on_every_rank(self._simulation.comm, check)
 
-    # -- what is written -----------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------
 
     def _arrays(self) -> list[SampledArray]:
         texts = {
@@ -202,7 +202,7 @@ class ChosenAverages(ChosenFields):
     # -- what states keep ----------------------------------------------------------------------
 
     def checkpoint(self) -> Iterator[Field]:
-        """Yield what has been summed up, as part of a state. Collective."""
+        """Yield the sums so far, as part of a state. Collective."""
         simulation, points = self._simulation, self._sampling.points
         box = points.boxes[simulation.rank]
         copied = np.copy if simulation.output_is_copied else np.asarray
@@ -235,7 +235,7 @@ class ChosenAverages(ChosenFields):
         return Field(full, dims, shape, offset, values)
 
     def _mark(self) -> float:
-        """Return a number that identifies what is averaged, and how."""
+        """Return a number that identifies the averages and their settings."""
         return float(zlib.crc32(self.settings.identity.encode()))
 
     def restore(self, state: Checkpoint) -> str:
@@ -261,7 +261,7 @@ class ChosenAverages(ChosenFields):
             return "the state has no such average"
         mark, batch, start, *numbers = state.read(f"{stem}.numbers").tolist()
         if mark != self._mark() or len(numbers) != len(sums.numbers):
-            return "it is not what was averaged before"
+            return "its settings are not those of before"
         box = points.boxes[self._simulation.rank]
         suffixes = self._averaged[name].suffixes
         parts = {**sums.arrays, **({"spread": self._spread[name]} if self._is_profile else {})}

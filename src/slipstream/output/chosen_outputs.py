@@ -1,4 +1,4 @@
-"""All output that users choose in a case: what is due is written, and what was written goes on.
+"""All output that users choose in a case: when each is written, and how it goes on.
 
 Each output is judged when it is made, before anything runs: names, expressions, places, and whether
 steps of one size hit its times.
@@ -95,7 +95,7 @@ class ChosenOutputs:
 
     @property
     def has_files(self) -> bool:
-        """Whether there are files of its own."""
+        """Whether any output has its own files."""
         return len(self.with_diagnostics) < len(self._all)
 
     def _occasions(self, one: Chosen) -> Occasions:
@@ -110,7 +110,7 @@ class ChosenOutputs:
         return occasions_of(settings.interval, getattr(settings, "times", None), start, now)
 
     def _occasions_of_average(self, one: ChosenAverages) -> Occasions:
-        """Return when samples are due, after those that the state has already.
+        """Return when samples are due, after those that are in the state.
 
         Another run that begins from a state takes its samples only if it names a time that is over.
         """
@@ -179,7 +179,7 @@ class ChosenOutputs:
         return {k: value for one in self.with_diagnostics for k, value in one.read().items()}
 
     def find(self, folder: Path, kept: KeptOutput) -> None:
-        """Find, in the folder of a run that goes on, what goes on. Collective. Changes nothing."""
+        """Find the output to continue in the folder of a run; change nothing. Collective."""
         simulation, earlier = self._simulation, self._earlier
         if earlier is None or not on_first_rank(simulation.comm, folder.is_dir):
             return
@@ -201,7 +201,7 @@ class ChosenOutputs:
             self._due[movie].occasions.resume_at(simulation.time, simulation.time, None)
 
     def seals(self) -> dict[str, Seal]:
-        """Return what is known of the files by name. Collective; of use on rank 0."""
+        """Return the seals of the files by name. Collective; of use on rank 0."""
         return {name: seal for one in self._all for name, seal in one.seals().items()}
 
     def go_on(self) -> None:
@@ -219,7 +219,7 @@ class ChosenOutputs:
         return any(due.occasions.is_due(time, step) for due in self._due.values())
 
     def record(self, folder: Path, step_size: float) -> None:
-        """Write into a folder what is due. Collective."""
+        """Write the output that is due into a folder. Collective."""
         time, step = self._simulation.time, self._simulation.step
         for one, due in self._due.items():
             if not due.occasions.take_if_due(time, step):
@@ -247,7 +247,7 @@ class ChosenOutputs:
         one.write(step_size)
 
     def flush(self) -> None:
-        """Bring to the device what has been written."""
+        """Flush the files to the disk."""
         for one in self._all:
             one.flush()
 
@@ -257,7 +257,7 @@ class ChosenOutputs:
             one.close()
 
     def drawn(self, series: Series) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
-        """Return times, values and label of all scalars, by column: what is drawn. On rank 0."""
+        """Return times, values and label of all scalars, by column, for pictures. On rank 0."""
         found = {}
         for one in self.scalars:
             own = series if one in self.with_diagnostics else one.series

@@ -1,7 +1,7 @@
 """What an output has: fields of some points, numbers, or a movie.
 
-Fields are made chunk by chunk, so that no more is in memory than what goes into the file. Each
-output is judged when it is made.
+Fields are made chunk by chunk, so that memory holds only what goes into the file. Each output is
+checked when it is made.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import MOVIE, Checkpoint
 from slipstream.io.folder_seals import KeptOutput, Seal
+from slipstream.io.numbered_stores import NUMBER_SIGN
 from slipstream.io.time_series import Series
-from slipstream.io.zarr_store import NUMBER_SIGN
 from slipstream.output.formats import SNAPSHOTS, SampledArray, SnapshotFiles
 from slipstream.output.regions import (
     PlaceSampling,
@@ -68,30 +68,30 @@ class Chosen(ABC):
         return None
 
     def find(self, folder: Path, kept: KeptOutput) -> list[float]:
-        """Find what goes on of what was written before, and change nothing; return its times.
+        """Find the earlier snapshots or rows to continue, change nothing, and return their times.
 
         They may be the last ones only.
         """
         return []
 
     def replace_last(self) -> None:
-        """Replace the last of what was found by what comes next."""
+        """Replace the last snapshot or row that was found by the next."""
         return
 
     def go_on(self) -> None:
-        """Leave out what is later than what was found."""
+        """Drop all that is later than what `find` found."""
         return
 
     def seals(self) -> dict[str, Seal]:
-        """Return what is known of the files by name; of use on rank 0."""
+        """Return the seals of the files by name; of use on rank 0."""
         return {}
 
     def checkpoint(self) -> Iterator[Field]:
-        """Yield what is to be kept with a state."""
+        """Yield the fields to be kept with a state."""
         return iter(())
 
     def flush(self) -> None:
-        """Bring to the device what has been written."""
+        """Flush the files to the disk."""
         return
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class ChosenFields(Chosen):
     ) -> None:
         """Make the files in a folder, in place of earlier ones; unless that is done. Collective.
 
-        With `until`, those that are there, and `kept`, up to this time go on, if there are any.
+        With `until`, existing snapshots up to this time that are `kept` go on.
         """
         if self._files is not None:
             return
@@ -180,7 +180,7 @@ class ChosenFields(Chosen):
         )
 
     def _arrays(self) -> list[SampledArray]:
-        """Return what is written each time."""
+        """Return the arrays that are written each time."""
         return [
             SampledArray(name, one.suffixes, self._dtype(one), one.long_name, one.unit)
             for name, one in self._values.items()
@@ -211,12 +211,12 @@ class ChosenFields(Chosen):
             self._found.replace_last()
 
     def go_on(self) -> None:
-        """Leave out the snapshots that are later than those that were found."""
+        """Drop the snapshots that are later than those that were found."""
         if self._found is not None:
             self._found.go_on()
 
     def seals(self) -> dict[str, Seal]:
-        """Return what is known of the files; of use on rank 0."""
+        """Return the seal of the files; of use on rank 0."""
         return {} if self._files is None else {self.names[0]: self._files.seal()}
 
     def write(self, step_size: float = 0.0) -> None:
@@ -267,7 +267,7 @@ class ChosenDensities(ChosenFields):
         return next((one for one in given if one.stem == self.settings.stem), None)
 
     def write(self, step_size: float = 0.0) -> None:
-        """Write what is found of the state. Collective."""
+        """Write the density of the state. Collective."""
         found = self._density.read(self.settings.range)
         self._now = dict(zip(self._density.long_names(), found, strict=True))
         super().write()
@@ -286,7 +286,7 @@ class ChosenScalars(Chosen):
 
     def __init__(self, simulation: Simulation, settings: ScalarsOutput, where: str) -> None:
         super().__init__(simulation, settings, where)
-        self.series: Series | None = None  # on the first rank, of what has a file of its own
+        self.series: Series | None = None  # on the first rank, if it has its own file
         self._folder = Path()
         self._values = simulation.point_values(settings.of, f"{where}.of")
         is_complex = any("imag" in suffix for suffix in self._values.suffixes)
@@ -356,16 +356,16 @@ class ChosenScalars(Chosen):
             self.series.replace_last()
 
     def go_on(self) -> None:
-        """Leave out the rows that are later than those that were found."""
+        """Drop the rows that are later than those that were found."""
         on_first_rank(self._simulation.comm, lambda: self.series.begin() if self.series else None)
 
     def seals(self) -> dict[str, Seal]:
-        """Return what is known of the file, on the first rank."""
+        """Return the seal of the file, on the first rank."""
         sealed = None if self.series is None else self.series.seal()
         return {} if sealed is None else {self._file_name: sealed}
 
     def flush(self) -> None:
-        """Bring to the device what has been written."""
+        """Flush the file to the disk."""
         if self.series is not None:
             self.series.flush()
 
@@ -376,7 +376,7 @@ class ChosenScalars(Chosen):
 
 
 class ChosenMovie(Chosen):
-    """A plane of a scalar, of which the first rank makes a movie."""
+    """A movie of a plane of a scalar, made by the first rank."""
 
     def __init__(
         self, simulation: Simulation, settings: MovieOutput, where: str, quantity: Any = None

@@ -1,7 +1,7 @@
 """Snapshots of fields, one after the other, in the formats that users choose.
 
-All ranks write, each its own part. A snapshot that was cut short is not seen: files of their own
-appear when they are complete, and a zarr group tells of a snapshot that is there.
+All ranks write, each its own part. A snapshot that was cut short is not seen: single files appear
+when they are complete, and a zarr group lists complete snapshots only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TIMES_TOGETHER = 256
 
 @dataclass(frozen=True)
 class SampledArray:
-    """An array that is written at each time: what is the same at all times.
+    """An array that is written at each time: its properties that are the same at all times.
 
     A vector is one array of several components.
     """
@@ -70,8 +70,8 @@ Make = Callable[[SampledArray, slice], np.ndarray]
 class SnapshotFiles(ABC):
     """Files of a format, into which snapshots go. All methods are collective.
 
-    What is there is replaced, if it was written by one of these. With `until`, a time, it goes on:
-    what is later, or not `kept`, is left out from `go_on` on.
+    Existing files are replaced, if one of these wrote them. With `until`, a time, they go on:
+    `go_on` drops snapshots that are later, or not `kept`.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class SnapshotFiles(ABC):
 
     @classmethod
     def names(cls, stem: str) -> tuple[str, ...]:
-        """Return the names of what is written, of which the first is its path's, for a stem."""
+        """Return the names of the files for a stem; the first is that of the path."""
         return (stem,)
 
     def __init__(
@@ -107,15 +107,15 @@ class SnapshotFiles(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Refuse to replace what is somebody else's."""
+        """Refuse to replace files that are somebody else's."""
 
     @abstractmethod
     def _begin(self) -> None:
-        """Remove what is replaced, and make what snapshots need."""
+        """Remove the files that are replaced, and make those that snapshots need."""
 
     @abstractmethod
     def _find(self, until: float) -> None:
-        """Find what goes on, and change nothing."""
+        """Find the snapshots that go on, and change nothing."""
 
     @abstractmethod
     def go_on(self) -> None:
@@ -310,7 +310,7 @@ class Hdf5Snapshots(_FileForEach):
 
 
 class VtkSnapshots(_FileForEach):
-    """VTK's image data, and a collection (``.pvd``) of them beside the folder."""
+    """VTK's image data, and a collection (``.pvd``) of them next to the folder."""
 
     ending = ".vti"
 

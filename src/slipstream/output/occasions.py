@@ -28,7 +28,7 @@ class Occasions(ABC):
         return is_due
 
     def resume_at(self, time: float, last: float | None, before: Occasions | None) -> None:
-        """Go on with a run at a time: what was due before is over, what is due then may be done.
+        """Go on with a run at a time: earlier occasions are over, one at this time may be done.
 
         `last` is when something was written last, by occasions `before`; None for never, and for
         nothing of that kind.
@@ -119,7 +119,7 @@ class EverySteps(Occasions):
 
 
 class AtTimes(Occasions):
-    """At given times, each once; those that are over are left out."""
+    """At given times, each once; past ones are dropped."""
 
     def __init__(self, times: Iterable[float], start: float) -> None:
         self._times = [one for one in sorted(times) if one >= start or _same(one, start)]
@@ -191,7 +191,7 @@ def _same(one: float, other: float) -> bool:
 
 
 def check_hits(key: str, times: Sequence[float], start: float, step_size: float, what: str) -> None:
-    """Refuse times that steps of one size do not hit; `what` they are given as is told."""
+    """Refuse times that steps of one size do not hit; `what` names them in the message."""
     for time in times:
         count = (time - start) / step_size
         if math.isinf(count):

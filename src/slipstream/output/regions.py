@@ -1,7 +1,7 @@
 """Which points are written, and their values taken from those of all points.
 
-Points are all, those of a plane, a line or a box, or every n-th; or places between them, or planes
-of which means are taken.
+A region has all points, the points of a plane, a line or a box, or every n-th; or places between
+points; or the means of planes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SampledPoints:
     boxes : tuple of Box
         The part of each rank.
     coordinates : mapping
-        Of the axes, and of what else tells where the points are.
+        Of the axes, and of other variables that locate the points.
     coordinate_unit : str
         Their unit.
     origin, spacing : tuple of 3 float

@@ -42,7 +42,7 @@ def make_console() -> Console:
 
 
 def announce(console: Console, case: Case, description: dict[str, str], folder: Path) -> None:
-    """Print what will be run, before anything is allocated."""
+    """Print the settings of a run, before anything is allocated."""
     table = Table(
         title=Text(f"Slipstream {__version__}  {one_line(case.title)}".rstrip(), style="bold"),
         title_justify="left",
@@ -99,7 +99,7 @@ def show_warnings(console: Console, warnings: Iterable[str]) -> None:
 class Progress:
     """Shows how far a run is between two times, or numbers of steps, as a context manager.
 
-    `state` is what is said of the simulation before the first update.
+    `state` describes the simulation before the first update.
     """
 
     def __init__(self, console: Console, start: float, end: float, state: str = "") -> None:
@@ -224,7 +224,7 @@ def summarise(console: Console, summary: Summary) -> None:
 
 
 def _print_line(console: Console, text: str) -> None:
-    """Print what may have paths and names in it, which are neither mark-up nor escapes."""
+    """Print text with paths and names, which are neither mark-up nor escapes."""
     console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 

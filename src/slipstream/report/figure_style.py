@@ -61,7 +61,7 @@ STYLE: dict[Any, Any] = {
 }
 
 _LONGEST_TITLE = 120
-# SVG within a page: without what frames a file, and with names of its own.
+# SVG within a page: without the frame of a file, and with unique names.
 # Of fields, which are pixels: enough for a page that is as wide as a screen.
 _DOTS_PER_INCH = 80
 # Inches, of a title in one line.
@@ -205,7 +205,7 @@ def svg_of(figure: Figure, name: str) -> str:
 
 
 def _below_title(figure: Figure) -> Bbox | None:
-    """Return what is left of a figure without its title, which is hidden."""
+    """Return the box of a figure without its title, which is hidden."""
     heading = figure._suptitle  # type: ignore[attr-defined]
     if heading is None:
         return None

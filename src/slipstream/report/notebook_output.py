@@ -15,7 +15,7 @@ _PAUSE = 0.25
 
 
 def in_notebook() -> bool:
-    """Return whether what is displayed is seen in a notebook."""
+    """Return whether output is displayed in a notebook."""
     return Console().is_jupyter
 
 

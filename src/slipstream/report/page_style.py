@@ -108,7 +108,7 @@ def figure(svg: str, is_wide: bool = False) -> str:
 
 
 def folded(title: str, content: str) -> str:
-    """Return what is shown on demand."""
+    """Return content that is shown on demand."""
     return f"<details><summary>{escaped(title)}</summary>{content}</details>"
 
 

@@ -24,7 +24,7 @@ def recorded_choice(said: Mapping[str, Any]) -> PictureChoice | None:
 
 
 def choice_by_names(columns: Iterable[str], fields: Sequence[str]) -> PictureChoice:
-    """Return what is drawn of a run that has no record, by its columns and fields."""
+    """Return the pictures of a run that has no record, by its columns and fields."""
     energies = ("energy", "dissipation", "injection", "error_max", "error_rms")
     own = [name for name in columns if name not in ("step", "time", "step_size")]
     known = [name for name in own if name in energies or name.startswith("permeability")]

@@ -1,7 +1,7 @@
 """Pictures drawn by another process, which loads what that takes while the run goes on.
 
-As a script it is that process: it waits for what is to be drawn, and then draws each picture in a
-copy of itself, all at the same time. It ends with the process that started it.
+As a script it is that process: it waits for work, and then draws each picture in a copy of itself,
+all at the same time. It ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PictureProcess:
         if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)  # with the copies of it that draw
         self._thread.shutdown()
-        with contextlib.suppress(BrokenPipeError), self._process:  # what was being sent
+        with contextlib.suppress(BrokenPipeError), self._process:  # a message may be half sent
             pass
 
     def begin(
@@ -166,7 +166,7 @@ def _pictures(place: str, arguments: dict[str, Any]) -> list[Picture]:
 
 
 def _drawn(pictures: Sequence[Callable[[], Drawn]]) -> Answer:
-    """Draw all, each in a copy of this process; return what was drawn, and what went wrong."""
+    """Draw all, each in a copy of this process; return the pictures and the errors."""
     copies = []
     for picture in pictures:
         reader, writer = os.pipe()

@@ -43,7 +43,7 @@ _LONGEST_FOLDER = 100
 
 @dataclass(frozen=True)
 class PlaneWishes:
-    """What is asked for of planes; what is not is empty."""
+    """The requested planes; whatever is not requested is empty."""
 
     axis: str = ""
     position: float | None = None
@@ -90,7 +90,7 @@ def plot(
     tell: Callable[[str], None] = lambda text: None,
     recompute: Callable[[float], Simulation] | None = None,
 ) -> list[Path]:
-    """Draw what is asked for, or all that a run draws at its end, and return the paths.
+    """Draw the requested pictures, or all that a run draws at its end, and return the paths.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ def plot(
     tell : callable, optional
         Called with a line if the snapshot that is drawn is not of the time asked for.
     recompute : callable, optional
-        Returns the simulation in its state at a time of which there is no snapshot; by default the
-        nearest snapshot is drawn.
+        Returns the simulation in its state at a time without a snapshot; by default the nearest
+        snapshot is drawn.
 
     Raises
     ------
@@ -152,10 +152,9 @@ def plot(
             return [_written(picture, out, format) for picture in pictures]
         is_stored = wishes.time is None or _has_snapshot(run, wishes.time)
         if not (movie or is_stored or recompute is None):
-            drawn = _recomputed(run, field, wishes, recompute, tell)
-            if drawn:
-                _make(out)
-                return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
+            drawn = _recomputed(run, field, wishes, recompute)
+            _make(out)
+            return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
         choices = [run.choice_of(one) for one in _fields(run, field)]
         if movie:
             if wishes.time is not None:
@@ -269,19 +268,19 @@ def _recomputed(
     field: str | None,
     wishes: PlaneWishes,
     recompute: Callable[[float], Simulation],
-    tell: Callable[[str], None],
 ) -> list[tuple[PlaneChoice, FieldPlane]]:
-    """Return planes of a state that is computed again; none if it cannot be, which is told."""
+    """Return planes of a state that is computed again."""
     assert wishes.time is not None
     if field is not None and len(run.times):
         run.choice_of(field)  # a wrong name is refused before anything is computed
     try:
         simulation = recompute(wishes.time)
     except InputError as error:
-        if not len(run.times):
-            raise
-        tell(f"--time {wishes.time:g} is not computed: {error.text()}")
-        return []
+        text = f"--time {wishes.time:g}: no snapshot of that time, and {error.text()}"
+        if len(run.times):
+            near = float(run.times[run.snapshot(wishes.time)])
+            text += f"; --nearest draws the nearest snapshot, of t = {near:.6g}"
+        raise InputError(text) from error
     fields = {one.name: one for one in simulation.fields()}
     names = [one.field for one in simulation.pictures().planes] if field is None else [field]
     drawn = []
@@ -341,21 +340,22 @@ def _movie(
     format: str,
     size: int | None,
 ) -> Path:
-    count = len(run.times)
+    numbers = run.last_snapshots
+    count = len(numbers)
     if count < 2:
         raise InputError(
             f"--movie: {run.path} has {count} snapshot{'s' * (count != 1)} of fields;"
             " output.fields_interval has a run write more"
         )
-    last = run.plane(choice, count - 1, wishes.axis, wishes.position)
+    last = run.plane(choice, numbers[-1], wishes.axis, wishes.position)
     # The same plane at all times: that of the last snapshot.
     axis = last.normal_name
     position = last.position if axis else None
 
     def plane(number: int) -> FieldPlane:
-        return run.plane(choice, number, axis, position) if number < count - 1 else last
+        return run.plane(choice, number, axis, position) if number != numbers[-1] else last
 
-    scales = [wishes.scale(plane(number), choice.brightest) for number in range(count)]
+    scales = [wishes.scale(plane(number), choice.brightest) for number in numbers]
     low, high = min(one.low for one in scales), max(one.high for one in scales)
     if wishes.limits is None and any(one.low < 0 < one.high for one in scales):
         low, high = min(low, -high), max(high, -low)
@@ -370,7 +370,7 @@ def _movie(
         colours=wishes.colours,
     )
     try:
-        for number in range(count):
+        for number in numbers:
             shown_plane = plane(number)
             made.add(np.ma.filled(shown_plane.values.astype(float), np.nan), shown_plane.time)
     finally:

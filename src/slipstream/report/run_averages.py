@@ -26,7 +26,7 @@ from slipstream.report.stored_run import StoredRun
 from slipstream.time_averages import TimeAverage, average_of, rounded, time_average
 
 _SERIES, _STORE = ".csv", ".zarr"
-# What a series has beside its values.
+# Columns of a series before its values.
 _LEADING = ("step", "time", "step_size")
 _MOST_NAMES = 40
 # The energy of forced turbulence is correlated over a few times energy / dissipation. A shorter
@@ -62,8 +62,8 @@ def average_of_run(
         `averaged_names` returns. Where several stores have one of that name, it is preceded by
         that of the store, as in ``fields/velocity_x``.
     since, until : float, optional
-        Only what was written between these times counts. Without `since` the spin-up is found from
-        the record, and left out.
+        Only output between these times counts. Without `since` the spin-up is found from the
+        record, and left out.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def average_of_run(
     """
     records = list(_records(run))
     found = [one for one in records if name in (one.name, one.full_name)]
-    # Numbers that are written at intervals of their own are also among the diagnostics.
+    # Numbers that are written at their own intervals are also among the diagnostics.
     if not found:
         names = ", ".join(map(one_line, _unambiguous(records)[:_MOST_NAMES])) or "nothing yet"
         raise InputError(f"average: there is no {shown(name)}; there are: {names}")
@@ -95,7 +95,7 @@ def average_of_spectrum(
 
 
 def averaged_names(run: RunFolder, only_numbers: bool = False) -> list[str]:
-    """Return the names of what can be averaged: of all, or of what is a number at each time."""
+    """Return the names of the output that can be averaged; perhaps only of numbers."""
     return _unambiguous([one for one in _records(run) if one.is_number or not only_numbers])
 
 
@@ -162,7 +162,7 @@ def _arrays(place: str, stored: StoredArrays) -> list[_Record]:
 
 def _average_of_array(stored: StoredArrays, name: str, **how: object) -> TimeAverage:
     shape, dims = stored.shapes[name][1:], stored.dimensions(name)[1:]
-    # Whole planes of what has three axes are read at once.
+    # Arrays of three axes are read by whole planes.
     row, rest = math.prod(shape[1:]), tuple(slice(0, size) for size in shape[1:])
 
     def read(rows: np.ndarray, columns: slice) -> np.ndarray:
@@ -188,7 +188,7 @@ def average_command(
     until: float | None = None,
     out: Path | None = None,
 ) -> Iterator[Table | str]:
-    """Average what is asked for, or all numbers, and yield what is to be printed."""
+    """Average the named output, or all numbers, and yield tables and texts to print."""
     run = StoredRun(folder).folder
     if since is not None and until is not None and not since < until:
         raise InputError(f"--since {since:g} --until {until:g}; accepted: the first is less")

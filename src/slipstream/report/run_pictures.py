@@ -56,7 +56,7 @@ _FEW_ROWS = 12
 # Of a series, in pictures: more than there are dots.
 _MOST_ROWS = 4000
 _SHELLS_FOR_GUIDE = 16
-# Characters of a label that fit beside a colour bar.
+# Characters of a label that fit next to a colour bar.
 _ONE_LINE = 48
 # How far from -5/3 the slope of an inertial range may be.
 _SLOPE_TOLERANCE = 0.5
@@ -102,7 +102,7 @@ def run_pictures(
 ) -> list[Picture]:
     """Return the pictures for which there are data.
 
-    `series` has a column ``time``, `spectra` are in the order of time. Planes are of those fields
+    `series` has a column ``time``, `spectra` are in the order of time. Planes are of the fields
     that the choice names; others get pictures of their own names.
     """
     has_curves = len(series.get("time", ())) > 1 and any(n in series for n in choice.columns)
@@ -356,7 +356,7 @@ def resolved_shells(
 
 @dataclass(frozen=True)
 class SpectrumWishes:
-    """How a spectrum is drawn; what is not asked for is empty.
+    """How a spectrum is drawn; whatever is not requested is empty.
 
     Attributes
     ----------
@@ -489,7 +489,7 @@ def _draw_shells(axes: Axes, wavenumber: np.ndarray, values: np.ndarray, **style
 
 
 def _limit(axes: Axes, shown: Spectra, name: str) -> None:
-    """Show all of the last spectrum, and as much of the earlier ones as fits beside it."""
+    """Show all of the last spectrum, and as much of the earlier ones as its range allows."""
     curves = [curve for _, one in shown if len((curve := visible_shells(*one[name]))[0])]
     top = max(largest_value(np.abs(values)) for _, values in curves)
     smallest = float(np.abs(curves[-1][1]).min())
@@ -536,7 +536,7 @@ def draw_plane(
     choice: PlaneChoice | None = None,
     scale: ColourScale | None = None,
 ) -> None:
-    """Draw a plane of a field, grey where there is nothing; what is only a line, as a curve."""
+    """Draw a plane of a field, grey where it has no values; a single line as a curve."""
     plane, labels = in_handy_unit(plane), labels or {}
     choice = choice or PlaneChoice(plane.name, plane.name)
     label = labels.get(plane.name, _in_lines(plane.label))

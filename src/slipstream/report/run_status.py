@@ -1,7 +1,7 @@
-"""How far a run is, by what is in its folder alone: it may be running on another machine.
+"""How far a run is, by its folder alone: it may be running on another machine.
 
-The folder may not be there yet, files may be half written, and a run that was killed says nothing
-of it: it is told by how long there has been no sign of life.
+The folder may not exist yet, files may be half written, and a run that was killed leaves no note:
+the time since its last sign of life shows it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ENDED = {
 
 @dataclass
 class RunStatus:
-    """What is known of a run at a moment; what is not is empty, None or not-a-number.
+    """The state of a run at a moment; unknown entries are empty, None or not-a-number.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class RunStatus:
     warnings : list of str
         Of this segment.
     error : str
-        By what it has failed, or what is wrong with its files.
+        The error by which it has failed, or the fault of its files.
     """
 
     state: str = WAITING

@@ -23,7 +23,7 @@ _Row = Callable[[Fact, Any], tuple[str, str]] | tuple[str, str]
 
 
 def description(simulation: Simulation) -> dict[str, str]:
-    """Return what is run, by name, without allocating a field. Collective."""
+    """Return the settings of a run, by name, without allocating a field. Collective."""
     texts, case = {**_COMMON, **_FAMILIES[simulation.case.solver]}, simulation.case
     return {
         name: _worded(texts.get(name), fact, case)
@@ -33,7 +33,7 @@ def description(simulation: Simulation) -> dict[str, str]:
 
 
 def step_description(simulation: Simulation) -> dict[str, str]:
-    """Return what is known of the step only once all is allocated, by name. Collective."""
+    """Return facts of the step that need all memory to be allocated, by name. Collective."""
     facts, case = simulation.facts(), simulation.case
     texts = {
         name: _worded(text, facts[name], case)
@@ -83,9 +83,9 @@ def steps_left(simulation: Simulation) -> int:
 
 
 def result_texts(simulation: Simulation, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
-    """Return a value and a remark, which may be empty, by name of what was found. Collective.
+    """Return the results: a value and a remark, which may be empty, by name. Collective.
 
-    `seconds` are those that this run's `steps` time steps took on this rank.
+    `seconds` is the time of this run's `steps` time steps on this rank.
     """
     case = simulation.case
     return {
@@ -95,7 +95,7 @@ def result_texts(simulation: Simulation, seconds: float, steps: int) -> dict[str
 
 
 def pilot_texts(foresight: PilotFindings, case: Case) -> dict[str, str]:
-    """Return what is expected of a run, by name."""
+    """Return the forecast of a run, by name."""
     return {
         name: _worded(_EXPECTED.get(name), fact, case) for name, fact in foresight.facts.items()
     }
@@ -186,7 +186,7 @@ def _residency(fact: Fact, case: Any) -> str:
     memory = _of_free_memory(fact.get("bytes"), fact.get("free"))
     if fact.get("total"):
         total, in_core = (bytes_text(fact.get(name)) for name in ("total", "in_core"))
-        memory += f"; {total} with what is on the device ({in_core} in core)"
+        memory += f"; {total} with the device's share ({in_core} in core)"
     if fact.value == "disk":
         way = "" if fact.get("is_direct") else ", through the system's memory: no direct access"
         return f"disk: {memory}, in {', '.join(fact.get('folders'))}{way}"

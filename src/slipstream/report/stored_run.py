@@ -127,13 +127,22 @@ class StoredRun:
 
     @cached_property
     def fields(self) -> StoredArrays | None:
-        """The snapshots of fields, if there are any."""
-        return self.folder.store(FIELDS_NAME)
+        """The snapshots of fields on the run's last points, if there are any."""
+        return self.folder.last_store(FIELDS_NAME)
+
+    @cached_property
+    def _snapshots(self) -> list[tuple[float, StoredArrays, int]]:
+        """All snapshots of fields in the order of time: the time, a store, the number in it."""
+        found = []
+        for stored in self.folder.stores(FIELDS_NAME):
+            with errors_of_store(stored.path):
+                found += [(float(t), stored, number) for number, t in enumerate(stored.times)]
+        return found
 
     @property
     def spectra(self) -> Spectra:
         """The spectra that pictures show, in the order of time."""
-        stored = self.folder.store(SPECTRA_NAME)
+        stored = self.folder.last_store(SPECTRA_NAME)
         if stored is None:
             return []
         with errors_of_store(stored.path):
@@ -144,7 +153,7 @@ class StoredRun:
         """The last statistics of each kind: a time, and fields by name."""
         found = {}
         for kind in STATISTICS:
-            stored = self.folder.store(f"{kind}.zarr")
+            stored = self.folder.last_store(f"{kind}.zarr")
             if stored is not None:
                 with errors_of_store(stored.path):
                     found[kind] = _last_fields(stored)
@@ -181,16 +190,19 @@ class StoredRun:
 
     @property
     def times(self) -> np.ndarray:
-        """The times of the snapshots of fields."""
-        if self.fields is None:
-            return np.zeros(0)
-        with errors_of_store(self.fields.path):
-            return self.fields.times
+        """The times of all snapshots of fields."""
+        return np.array([time for time, _, _ in self._snapshots])
+
+    @property
+    def last_snapshots(self) -> range:
+        """The numbers of the snapshots on the run's last points."""
+        count = len(self._snapshots)
+        return range(count - self._snapshots[-1][2] - 1 if count else 0, count)
 
     def choice_of(self, name: str, there: Sequence[str] | None = None) -> PlaneChoice:
         """Return how a field is drawn: of vectors and complex fields the magnitude.
 
-        `there` are the fields that there are; by default those of snapshots.
+        `there` names the existing fields; by default those of snapshots.
         """
         if there is None:
             there = [] if self.fields is None else _on_grid(self.fields)
@@ -213,15 +225,13 @@ class StoredRun:
         self, choice: PlaneChoice, snapshot: int, axis: str = "", position: float | None = None
     ) -> FieldPlane:
         """Return the plane of a snapshot, where the choice wants it or nearest to a position."""
-        stored = self.fields
-        if stored is None:
-            raise InputError(f"{self.path}: there are no snapshots of fields yet")
+        _, stored, number = self._snapshots[snapshot]
         with errors_of_store(stored.path):
             planes = {}
             where = position
             for name in choice.needed:
                 normal = axis or choice.normal
-                planes[name] = _plane(stored, name, snapshot, normal, choice.is_central, where)
+                planes[name] = _plane(stored, name, number, normal, choice.is_central, where)
                 # All of them where the first is.
                 where = planes[name].position
             composed = compose_plane(planes, choice)
@@ -243,7 +253,7 @@ class StoredRun:
         """Return all pictures that a run draws at its end, of what there is now."""
         series, labels = self.series
         spectra = self.spectra
-        stored = self.folder.store(SPECTRA_NAME)
+        stored = self.folder.last_store(SPECTRA_NAME)
         if stored is not None:
             labels = labels | {
                 name: str(stored.attributes(name).get("long_name", name)) for name in stored.shapes
@@ -263,7 +273,7 @@ class StoredRun:
 
 
 def _on_grid(stored: StoredArrays) -> list[str]:
-    """Return the names of the fields of which there are snapshots on a grid."""
+    """Return the names of the fields that have snapshots on a grid."""
     return [name for name in stored.shapes if stored.dimensions(name) == ("time", *_DIMS)]
 
 

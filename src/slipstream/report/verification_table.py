@@ -53,7 +53,7 @@ class PartVerdict:
 
     @property
     def text(self) -> str:
-        """Return what was found, for people."""
+        """Return the verdict in words."""
         if self.problem:
             return f"cannot be repeated: {self.problem}"
         if self.deviates is not None:

@@ -74,7 +74,7 @@ def watch(
         Where to print. On a terminal the picture is renewed in place, elsewhere a line is added
         when something has changed.
     once : bool
-        Print what is known now, and return.
+        Print the present state, and return.
     interval : float
         Seconds between two looks.
     names : tuple of str
@@ -123,7 +123,7 @@ def _check_names(watcher: RunWatcher, names: tuple[str, ...]) -> None:
 
 
 def shown_columns(series: SeriesTail, names: tuple[str, ...] = ()) -> list[str]:
-    """Return which columns of a series are shown, of those that there are."""
+    """Return which of the columns of a series are shown."""
     if names:
         return [name for name in names if name in series.columns]
     main = [name for name in _MAIN if name in series.columns]
@@ -156,7 +156,7 @@ def place_text(status: RunStatus) -> str:
 
 
 def state_text(status: RunStatus) -> str:
-    """Return what has become of a run."""
+    """Return the state of a run in words."""
     if status.state == SILENT:
         return f"no sign of life for {duration(status.silence)}: slow, or killed elsewhere"
     if status.state == KILLED:

@@ -7,8 +7,8 @@ from here in a run, and from the methods of Python's simulations (`interactive/o
 What is due at a certain time is written after the first step that reaches it. An adaptive step is
 shortened to hit the times of fields, statistics and what users choose (`OutputWriter.next_time`).
 
-A GPU goes on meanwhile: what it has copied to the host is written by a thread (`WriteQueue`).
-Several ranks write at once, as they have to meet.
+A GPU goes on meanwhile: a thread writes the copies on the host (`WriteQueue`). Several ranks write
+without delay, as they have to meet.
 """
 
 import itertools
@@ -33,6 +33,7 @@ from slipstream.io.checkpoint import (
 )
 from slipstream.io.durable_files import errors_name, flush_folder, replace_file
 from slipstream.io.folder_seals import KeptOutput, Seal
+from slipstream.io.numbered_stores import numbered_stores
 from slipstream.io.output_folder import OutputFolder
 from slipstream.io.run_folder import (
     CASE_NAME,
@@ -43,7 +44,7 @@ from slipstream.io.run_folder import (
 )
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
 from slipstream.io.time_series import Series, spectrum_fields
-from slipstream.io.zarr_store import FieldStore, numbered_stores
+from slipstream.io.zarr_store import FieldStore
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.output.occasions import AtIntervals, OutputTimes
 from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
@@ -81,7 +82,7 @@ class OutputWriter:
         self.series = Series(self._folder, self.labels) if self._is_first else None
         self._steps = StepRecord(simulation, self._folder)
         self._spectra: list[str] = []
-        # The last of each kind that was written, by name: what is drawn.
+        # The last of each kind that was written, by name, for pictures.
         self.statistics: dict[str, tuple[float, dict[str, Field]]] = {}
         self.planes: list[FieldPlane] = []
         # The step of the last state that has been written.
@@ -113,7 +114,7 @@ class OutputWriter:
         }
         self._flushed_at = clock.monotonic()
         self._has_discarded = False
-        # The last state, of which time, and step and time at which the run began.
+        # The last state and its time; then the step and time at which the run began.
         self._state: tuple[Path, float] | None = None
         self._sealed: dict[str, Seal] = {}
         began = (simulation.step, simulation.time) if earlier is None else None
@@ -124,7 +125,7 @@ class OutputWriter:
             self._find(earlier)
 
     def begin(self) -> None:
-        """Write the case, and leave out what is later than the state from which the run goes on."""
+        """Write the case, and drop output later than the state from which the run goes on."""
         on_first_rank(self._simulation.comm, self._begin)
         if self.earlier is not None:
             for name in self._shared:
@@ -149,7 +150,7 @@ class OutputWriter:
                     store.go_on()
 
     def _find(self, earlier: EarlierSegments) -> None:
-        """Find what goes on of what earlier segments have written; change nothing."""
+        """Find which output of earlier segments goes on; change nothing."""
         simulation = self._simulation
         comm, time = simulation.comm, simulation.time
         rows, times = on_first_rank(comm, self._find_on_first_rank)
@@ -160,7 +161,7 @@ class OutputWriter:
                 times[kind] = self._store(f"{kind}.zarr", comm, until=time).times
         for kind, at in times.items():
             before = AtIntervals(earlier.case.interval(kind), earlier.time)
-            # A kind that has not been written yet does not go on: it is due at once.
+            # A kind that has not been written yet does not go on: it is due now.
             if not at or not self._due[kind].resume_at(time, at, before):
                 continue
             if kind == "diagnostics":
@@ -190,7 +191,7 @@ class OutputWriter:
         return rows, {kind: store.times for kind, store in stores.items()}
 
     def _has_store(self, kind: str) -> bool:
-        """Return whether there is a store that goes on, itself or one beside it."""
+        """Return whether there is a store that goes on, or a continuation of it."""
         stores = numbered_stores(self._folder / f"{kind}.zarr")
         return any(self._kept.goes_on(one.name) for one in stores)
 
@@ -212,7 +213,7 @@ class OutputWriter:
         return is_due or self.chosen.is_due() or self._queue.has_news()
 
     def record(self, step_size: float) -> None:
-        """Write what is due, before a time step of this size; fail if the flow has blown up."""
+        """Write the output due before a step of this size; fail if the flow has blown up."""
         time, comm = self._simulation.time, self._simulation.comm
         self._queue.check()
         self._steps.record_if_due()
@@ -271,7 +272,7 @@ class OutputWriter:
         self._write("checkpoint", self._write_checkpoint)
 
     def spectra(self) -> Sequence[Any]:
-        """Return the spectra that have been written, on rank 0: each a time and what is drawn."""
+        """Return the spectra that have been written, on rank 0: the time and the curves of each."""
         if self._spectra_written is None:
             return []
         self._spectra_written.result()
@@ -323,7 +324,7 @@ class OutputWriter:
         for name, value in diagnostics.items():
             if not (math.isnan(value) and name in self._simulation.needs_earlier):
                 check_finite(name, value, self._simulation)
-        # These may be infinite for reasons of their own.
+        # These may be infinite though the flow is sound.
         diagnostics = diagnostics | self.chosen.diagnostics()
         if self.series is not None:
             simulation = self._simulation
@@ -452,13 +453,13 @@ class OutputWriter:
             self._queue.write(write)
 
     def _series_seals(self) -> dict[str, Seal]:
-        """Return what is known of the series now: rows come while other output waits."""
+        """Return the seals of the series now: rows come while other output waits."""
         seal = None if self.series is None else self.series.seal()
         return self._steps.seals() | ({} if seal is None else {SERIES_NAME: seal})
 
     def _seals(self, series_seals: dict[str, Seal]) -> dict[str, Seal]:
-        """Return what is known of all output of the run. Collective; of use on rank 0."""
-        # What this segment does not write is as it was.
+        """Return the seals of all output of the run. Collective; of use on rank 0."""
+        # Output that this segment does not write is as it was.
         found = {k: v for k, v in (self._kept.seals or {}).items() if self._kept.goes_on(k)}
         found |= {f"{OUTPUTS_NAME}/{name}": seal for name, seal in self.chosen.seals().items()}
         own = {store.path.name: store.seal() for store in self._stores.values()}

@@ -1,4 +1,4 @@
-"""States that a run has had but not stored, computed again from what is in its folder.
+"""States that a run has had but not stored, computed again from its folder.
 
 A simulation goes on from the nearest state before, or from the initial one, as a resumed run does,
 but in memory: nothing is written. It takes the steps of ``steps.csv``, whose sizes need not be
@@ -35,6 +35,8 @@ from slipstream.simulation.solver_registry import make_simulation
 _AROUND = ("title", "time", "run", "output", "initial")
 # Tables whose keys `Simulation.change` accepts.
 _CHANGEABLE = ("equation", "scalars", "forcing", "flow", "convergence")
+# Keys of these that change a state of the run as it is read.
+_CONVERTING = ("equation.model", "scalars", "scalars.name")
 # Times that are the same but for rounding, in steps.
 _SAME = 1e-9
 
@@ -69,7 +71,7 @@ class StepTable:
 
     @property
     def digests(self) -> dict[int, int]:
-        """The digests that there are, by step."""
+        """The recorded digests, by step."""
         known = np.isfinite(self.digest)
         return dict(zip(self.step[known].tolist(), self.digest[known].astype(int), strict=True))
 
@@ -119,6 +121,8 @@ class Origin:
     time: float
     path: Path | None
     case: str
+    # Whether the run went on from it with other numbers than it has, such as those of more points.
+    is_converted: bool = False
 
     def text(self) -> str:
         """Return it for people."""
@@ -154,6 +158,14 @@ class Recomputation:
     seconds: float
     table: StepTable = field(repr=False)
     changes: tuple[tuple[int, Mapping[str, Any]], ...] = field(default=(), repr=False)
+
+    @property
+    def digests(self) -> dict[int, int]:
+        """The recorded digests to compare with, by step."""
+        found = self.table.digests
+        if self.origin.is_converted:
+            found.pop(self.origin.step, None)
+        return found
 
     def text(self) -> str:
         """Return what it takes, for people."""
@@ -216,7 +228,7 @@ def recomputation(
     Raises
     ------
     InputError
-        If the run has not had that state, or what is in the folder does not suffice.
+        If the run has not had that state, or the folder lacks something that it takes.
     """
     history = History(folder)
     table, remaining = history.table, 0.0
@@ -268,7 +280,8 @@ class History:
         for path, said in self._folder.manifests():
             place = Path(str(self._folder.path)) / CHECKPOINTS_NAME / path.name
             case = begins.get(said.step, said.case)
-            found.append(Origin(said.step, said.time, place, case))
+            is_converted = any(map(_converts, _changed(_flat(said.case), _flat(case))))
+            found.append(Origin(said.step, said.time, place, case, is_converted))
         return sorted(found, key=lambda one: (one.step, one.path is not None))
 
     def plan(
@@ -276,7 +289,7 @@ class History:
     ) -> Recomputation:
         """Return how the state after a step, or at a time after it, is computed again.
 
-        It begins at the nearest origin that leads there, or at the one that is wanted.
+        It begins at the nearest origin that leads there, or at the requested one.
         """
         end = step + (time is not None)
         origin, changes = self._way_to(step, end, wanted)
@@ -381,6 +394,11 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
     return {key: now.get(key) for key in keys if before.get(key) != now.get(key)}
 
 
+def _converts(key: str) -> bool:
+    """Return whether a state has other numbers if it is read with another value of a key."""
+    return key in _CONVERTING or key.partition(".")[0] not in (*_AROUND, *_CHANGEABLE)
+
+
 def compare_digests(
     plan: Recomputation, simulation: Simulation, after_step: Callable[[], None] = lambda: None
 ) -> str:
@@ -388,7 +406,7 @@ def compare_digests(
 
     What is returned is for people, and empty if all digests on the way are those of the run.
     """
-    recorded, text, before = plan.table.digests, "", plan.origin.step
+    recorded, text, before = plan.digests, "", plan.origin.step
     for _ in plan.walk(simulation):
         known = recorded.get(simulation.step)
         if known is not None and not text:

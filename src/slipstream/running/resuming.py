@@ -1,9 +1,9 @@
 """Going on with a run in its own folder, from its last intact state to the end of its case.
 
-The series, spectra, fields and other output that are there are continued: what is later than the
-state is left out, and what was written only because a segment ended there is replaced. What is not
-as the state knows it is set aside. Nothing in the folder changes before the simulation has taken
-over the state and all else has been judged.
+The series, spectra, fields and other output in the folder are continued: rows and snapshots later
+than the state are dropped, and those written only because a segment ended there are replaced.
+Output that does not match the seals of the state is set aside. Nothing in the folder changes before
+the simulation has taken over the state and all else has been judged.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class _Reading:
             self._before = parse_stored_case(before, self.case, source)
 
     def earlier(self, recorded: set[str]) -> EarlierSegments:
-        """Return what has run, and what of its output goes on if a state is known to be intact."""
+        """Return the earlier segments, and which output goes on if a state is intact."""
         kept = KeptOutput()
         if self._intact is not None:
             kept = self._folder.kept_output(self._intact.seals, recorded)
@@ -295,7 +295,7 @@ class _Reading:
         }
 
     def _check_same(self, found: dict[str, str], always: bool = False) -> None:
-        """Refuse differences of which nobody has said what is wanted."""
+        """Refuse differences that no setting decides."""
         chosen = [one.partition("=")[0].strip() for one in self._settings]
         left = {
             key: text
@@ -313,7 +313,7 @@ class _Reading:
                 f" ({shown}{more}); choose: {choice}--from-state for the case of the state"
             )
 
-    # -- what has run --------------------------------------------------------------------------
+    # -- earlier segments ----------------------------------------------------------------------
 
     def _read_record(self) -> RunRecord:
         try:
@@ -360,7 +360,7 @@ class _Reading:
 
 @contextlib.contextmanager
 def _in_terms_of_runs() -> Iterator[None]:
-    """Say of a state, or a folder, what is of use where a run goes on."""
+    """Turn errors about a state or a folder into advice on how to resume."""
     try:
         yield
     except InputError as error:

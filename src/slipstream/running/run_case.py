@@ -1,7 +1,7 @@
 """Taking a simulation from its initial state to the end of its case.
 
 The order of events: describe, prepare, then step and write until the end time,
-then sum up. Whatever ends a run early, what was written stays and is readable.
+then sum up. Whatever ends a run early, its output stays and is readable.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ class RunOptions:
     log_level : str
         What `run.log` has, a name of `slipstream.accepted.LOG_LEVELS`.
     warn : callable or None
-        Called on each rank with every warning, besides what is shown and logged.
+        Called on each rank with every warning, which is also shown and logged.
     """
 
     observers: Sequence[Observer] = ()
@@ -147,7 +147,7 @@ def run_case(
     InputError
         If memory does not suffice, there is nothing to do, or another run writes into the folder.
     RunError
-        If the flow blows up; what was written stays.
+        If the flow blows up; the output so far stays.
     Interrupted
         If the run was asked to stop, or ``time.wall`` is over; its last state is written.
     """
@@ -197,7 +197,7 @@ class _CaseRun:
         chosen = ChosenOutputs(simulation, self._earlier)
         chosen.check_columns(simulation.labels())
         self._writer = OutputWriter(simulation, self._output, chosen, self._earlier)
-        # Only now: what loads meanwhile would take a core from preparing, and a refused run draws
+        # Only now: loading them meanwhile would take a core from preparing, and a refused run draws
         # none.
         drawing: contextlib.AbstractContextManager[PictureProcess | None]
         drawing = contextlib.nullcontext()
@@ -207,7 +207,7 @@ class _CaseRun:
             self._run_and_draw(artist)
 
     def _prepare(self) -> dict[str, str]:
-        """Announce the run, and make its initial state; return what was announced."""
+        """Announce the run, and make its initial state; return the announced settings."""
         simulation, case, earlier = self._simulation, self._simulation.case, self._earlier
         described = description(simulation)
         announce(self._console, case, described, self._folder)
@@ -265,7 +265,7 @@ class _CaseRun:
         self._log.error(str(error) or type(error).__name__)
         with contextlib.suppress(RunError):
             self._recorder.fail(error)
-        with contextlib.suppress(Exception):  # also a defect of what writes beside the run
+        with contextlib.suppress(Exception):  # also a defect of a writer
             writer.close()
         if self._output.is_put_back():
             self._tell(f"the earlier output in {folder} is put back; this run's is in its failed")
@@ -354,7 +354,7 @@ class _CaseRun:
             self._log.info(f"state of step {step}, t = {time:.6g}, written")
 
     def _note_changes(self) -> None:
-        """Keep what a program has changed, at once: a state may be written next."""
+        """Record the changes that a program has made now: a state may be written next."""
         news = self._recorder.news
         if not news:
             return
@@ -521,6 +521,8 @@ def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: 
     elif is_reached(case.time.end, time, case):
         # The end that was asked for may have passed long ago.
         reason, change = f"t = {time:.6g}", f"--set time.end={2 * max(case.time.end, time):g}"
+        if case.time.end < time * (1 - 1e-9):
+            reason += f", past time.end = {case.time.end:g}"
     else:
         reason, change = f"time.max_steps = {most}", f"--set time.max_steps={2 * (most or 1)}"
     over = f"{folder} has come to its end ({reason}, step {step})"
@@ -533,7 +535,7 @@ def _resume(folder: Path) -> str:
 
 def _how_to_go_on(case: Case, folder: Path) -> str:
     if not case.output.checkpoint:
-        return f" what was computed is in {folder}"
+        return f" the results so far are in {folder}"
     return f" the state is in {folder}: go on with {_resume(folder)}"
 
 
@@ -557,7 +559,7 @@ def write_timeline(simulation: Simulation, folder: Path) -> list[Path]:
 
 
 def begin_pictures(case: Case, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
-    """Have the pictures of what has been written drawn."""
+    """Have pictures of the output drawn."""
     common = {"title": case.title}
     of_run = {
         "choice": writer.choice,

@@ -1,6 +1,6 @@
 """Keeping the record of a run, ``run.json``, and its log, ``run.log``, while it is under way.
 
-The log has lines for people by the clock, warnings, and what was written. It goes on in each
+The log has progress lines, warnings, and the names of written files. It goes on in each
 segment of the run. A log that cannot be written ends no run.
 """
 
@@ -125,7 +125,7 @@ class RunRecorder:
         on_first_rank(simulation.comm, self._write)
 
     def describe_step(self, description: Mapping[str, str]) -> None:
-        """Take over what is known only of the step, by name."""
+        """Record settings that only the step knows, by name."""
         self._segment.step |= description
 
     def warn(self, texts: Iterable[str]) -> None:
@@ -215,15 +215,15 @@ class RunLog:
         self._write("debug", text)
 
     def info(self, text: str) -> None:
-        """Write what has happened."""
+        """Write an event."""
         self._write("info", text)
 
     def warning(self, text: str) -> None:
-        """Write what is wrong but does not end the run."""
+        """Write a problem that does not end the run."""
         self._write("warning", text)
 
     def error(self, text: str) -> None:
-        """Write what has ended the run."""
+        """Write the error that has ended the run."""
         self._write("error", text)
 
     def _write(self, level: str, text: str) -> None:

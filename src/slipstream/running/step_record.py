@@ -1,8 +1,8 @@
 """The record of a run's steps, ``steps.csv``: their sizes, and digests of states.
 
-With the sizes a state that was not stored is computed again (`running/recomputing.py`), and the
-digests tell whether it is the one that the run had. Rows are of the last of some steps of one size:
-a run of fixed steps has a row for each digest, one whose steps adapt has one for each step.
+From the sizes a state that was not stored is computed again (`running/recomputing.py`), and the
+digests show whether it is the state that the run had. A row stands for some steps of one size: a
+run of fixed steps has a row for each digest, one of adaptive steps a row for each step.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class StepRecord:
         return self._every > 0 and self._due.is_due(self._simulation.time, self._simulation.step)
 
     def record_if_due(self) -> None:
-        """Write what is due."""
+        """Write the rows that are due."""
         if not self._is_begun:
             return
         if self._is_digest_due():
@@ -110,12 +110,12 @@ class StepRecord:
             self._series.append(one.step, one.time, one.size, row, is_flushed=is_last)
 
     def seals(self) -> dict[str, Seal]:
-        """Return what is known of the file, on the first rank. Not collective."""
+        """Return the seal of the file, on the first rank. Not collective."""
         seal = None if self._series is None else self._series.seal()
         return {} if seal is None else {STEPS_NAME: seal}
 
     def flush(self) -> None:
-        """Bring to the device what has been written. Not collective."""
+        """Flush the rows to the disk. Not collective."""
         if self._series is not None:
             self._series.flush()
 

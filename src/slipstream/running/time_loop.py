@@ -1,4 +1,4 @@
-"""Stepping a simulation until an end, with what is to happen between steps.
+"""Stepping a simulation until an end, with output and observers between steps.
 
 All drivers step by this loop: runs of cases, which write output, and simulations that a user
 drives from Python, which call functions of the user's.
@@ -33,7 +33,7 @@ class Observer(Protocol):
         """Return whether it has something to do in the present state; does not communicate."""
 
     def record(self, step_size: float) -> None:
-        """Do what is due, before a time step of this size."""
+        """Write the output that is due, before a time step of this size."""
 
     def check_hits(self, start: float, end: float, step_size: float) -> None:
         """Refuse steps of one size from `start` on that miss a time at which it is due."""
@@ -100,7 +100,7 @@ class TimeLoop:
             observer.check_hits(time, until, step_size)
 
     def observe(self) -> None:
-        """Let observers do what is due, and choose the step anew where they have set fields."""
+        """Call the observers that are due, and choose the step anew where they have set fields."""
         due = [one for one in self._observers if one.is_due()]
         if not due:
             return
@@ -128,8 +128,8 @@ class TimeLoop:
     ) -> None:
         """Step until the end, or a request to stop. Collective.
 
-        After each step observers do what is due, and `after_step` shows how far it is; what a rank
-        finds overdue, all do between two steps, and end where one finds that time is over.
+        After each step the observers that are due are called, and `after_step` shows the progress.
+        All ranks write what one of them finds overdue, and end where one finds that time is over.
         """
         simulation = self._simulation
         while True:
@@ -195,8 +195,8 @@ class TimeLoop:
                 " end time, or a largest step (max_step)"
             )
         remaining = stop - simulation.time
-        # What remains may be the same but for rounding. A fixed step is then the one of all others,
-        # so that a run has the same bits wherever it was interrupted.
+        # The rest may differ from a fixed step by rounding alone. It is then taken as that step, so
+        # that a run has the same bits wherever it was interrupted.
         if simulation.case.fixed_step is not None:
             return step_size if remaining >= step_size * (1 - 1e-6) else remaining
         return remaining if remaining <= step_size * (1 + 1e-9) else step_size

@@ -1,8 +1,8 @@
 """``slipstream run CASE --check``: what a run would do and cost, from a short trial of it.
 
 The trial does a few steps, and writes one of each output into a folder that is removed afterwards;
-where that would be large, output is made but not written. A family adds what it foresees by means
-of its own (`solver_registry.pilot_findings`).
+where that would be large, output is made but not written. A family may add its own findings
+(`solver_registry.pilot_findings`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from slipstream.simulation.stop_requests import Interrupted, Interruption, own_a
 _STEPPING, _PILOT, _WARMING = 2.5, 4.0, 2
 # Rows of diagnostics that are timed, at most.
 _ROWS = 8
-# Files of one output at which they are told.
+# An output with so many files is reported.
 _TELLING = 100
 # Bytes of a device from which output is not written in a trial; and what is, to know how fast.
 LARGE, _PROBE = 4 << 30, 64 << 20
@@ -265,7 +265,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
 
 
 def _of_diagnostics(simulation: Simulation, first: float) -> float:
-    """Return the seconds of a row, of which there are many, as the mean of some. Collective."""
+    """Return the seconds of a row as the mean of some, since there will be many. Collective."""
     first = largest(simulation.comm, first)
     began, rows = clock.perf_counter(), 1
     while rows < _ROWS and rows * first < _STEPPING:
@@ -502,7 +502,7 @@ def _show(
         add(name, fact)
     console.print(table, highlight=False)
     told = list(pilot.warnings)
-    # What is foreseen says more than what is already so.
+    # A forecast says more than a warning of the present state.
     is_said = any("kmax_eta" in text for text in told)
     told += [text for text in trial.warnings if not (is_said and "kmax_eta" in text)]
     wall = case.time.wall_seconds

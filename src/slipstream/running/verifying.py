@@ -155,7 +155,7 @@ def _verdict(
     simulation.prepare()
     doubt = _doubt(simulation, part)
     rows = _Rows(series, simulation) if doubt else None
-    digests, before, compared = part.plan.table.digests, None, 0
+    digests, before, compared = part.plan.digests, None, 0
     with Interruption(simulation.comm) as interruption:
         for _ in part.plan.walk(simulation):
             if interruption.requested()[0]:
@@ -248,7 +248,7 @@ def _processor(device: str) -> str:
 
 
 def _other_software(segments: Sequence[Segment]) -> tuple[str, ...]:
-    """Return what may be the reason of other bits, besides a defect."""
+    """Return what may have changed the bits, apart from a defect."""
     found: dict[str, None] = {}
     for segment in segments:
         for name, there, here in (

@@ -23,7 +23,7 @@ def _nothing() -> None:
 
 
 class WriteQueue:
-    """Writes one thing after the other: at once, or, if it is `deferred`, in a thread.
+    """Writes one thing after the other: in the caller, or, if it is `deferred`, in a thread.
 
     Once something could not be written, nothing that comes later is. The next call raises what has
     failed, once.
@@ -36,7 +36,7 @@ class WriteQueue:
         self._bytes = 0
         self._failure: BaseException | None = None
         self._is_told = False
-        # What is under way, and what is to be called when it is done.
+        # Writes under way, and the function to call after each.
         self._under_way: deque[tuple[Future[None], Callable[[], None]]] = deque()
         self._usual_turn: float | None = None
 
@@ -81,7 +81,7 @@ class WriteQueue:
         return bool(self._under_way) and self._under_way[0][0].done()
 
     def check(self) -> None:
-        """Call what waits for something that is done; raise what has failed."""
+        """Call the functions that wait for finished writes; raise the errors of failed ones."""
         while self.has_news():
             _, then = self._under_way.popleft()
             if self._failure is None:
@@ -148,7 +148,7 @@ class _HandedFields(Iterator[Field]):
                 self._changed.notify_all()
 
     def end(self, failure: BaseException | None = None) -> None:
-        """Report that there are no more, or that the next one could not be made."""
+        """Report the end, or that the next one could not be made."""
         with self._changed:
             self._is_ended, self.failure = True, failure
             self._changed.notify_all()

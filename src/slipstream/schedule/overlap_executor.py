@@ -42,8 +42,8 @@ class OverlapExecutor:
         """Begin a run after what came before the step."""
         self._start: Event | None = start
         self._looked_at = sorted((place, index) for index, place in enumerate(self._places))
-        # Nodes that wait for another to begin or to arrive, and those that wait for another to be
-        # over; None stands for what came before the step.
+        # Nodes that wait for another to begin or to arrive, and nodes that wait for another to be
+        # over; None stands for work before the step.
         self._waiting: dict[int, list[int]] = {}
         self._polled: dict[int | None, list[int]] = {}
         self._left = [list(indices) for indices in self._dependencies]
@@ -113,7 +113,7 @@ class OverlapExecutor:
         if node.transfer and not self._is_over(None):
             self._polled.setdefault(None, []).append(node.index)
             return False
-        # If it is not this one's turn, the one before lets it be looked at again.
+        # If it is not this node's turn, its predecessor brings it up again.
         queue = self._queue_of[node.index]
         return queue is None or self._queues[queue][self._turns[queue]] == node.index
 

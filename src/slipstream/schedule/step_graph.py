@@ -35,7 +35,7 @@ class Transfer(Protocol):
         """Return whether all has been sent and received. Makes progress."""
 
     def give_up(self, failure: BaseException) -> None:
-        """Note that a step with this transfer has failed, and tell the other ranks."""
+        """Note that a step with this transfer has failed, and inform the other ranks."""
 
 
 @dataclass

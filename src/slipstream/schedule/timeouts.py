@@ -26,7 +26,7 @@ class Patience:
     """
 
     def __init__(self, *devices: Device) -> None:
-        # Where operations run at once, nobody else wants the core while this thread polls.
+        # Where operations run in the caller, nobody else wants the core while this thread polls.
         self._inline = all(device.inline for device in devices)
         pause = max(device.pause for device in devices)
         # Also lets the threads of other lanes have the interpreter, which a busy loop would keep

@@ -67,14 +67,14 @@ def check_memory(
     what: str = "grid.points: this grid",
     less: str = "fewer points",
 ) -> None:
-    """Refuse on all ranks what does not fit into the free memory of some device. Collective.
+    """Refuse on all ranks a run that exceeds the free memory of some device. Collective.
 
     Parameters
     ----------
     needs : sequence of (Device, int)
         This rank's devices, and the bytes that all ranks which share one need on it.
     what, less : str
-        What needs the memory, beginning with its key in the case, and what would need less.
+        The cause, beginning with its key in the case, and an alternative that needs less.
     """
     mine = [(one.identity, one.kind, one.name, need, one.memory_free()) for one, need in needs]
     everyone = [mine] if comm is None else comm.allgather(mine)
@@ -85,7 +85,7 @@ def check_memory(
         alike = {identity: one for identity, other, _, one, _ in facts if other == kind}
         enough = math.ceil(sum(alike.values()) / max(1, free))
         raise InputError(
-            f"{what} needs {need / 2**30:.3g} GiB on {name}, of which {free / 2**30:.3g} GiB are "
+            f"{what} needs {need / 2**30:.3g} GiB on {name}, which has {free / 2**30:.3g} GiB "
             f"free; use {less}, more ranks on more devices (about {enough} like this one in all), "
             'or numerics.precision = "float32"; `slipstream project` is for other machines'
         )

@@ -1,4 +1,4 @@
-"""What a run goes on from: the state of another, or segments of its own, with their output.
+"""The start of a run that goes on: the state of another, or its own segments and their output.
 
 The folder of another run may be somebody else's: what the case in it names is compared, never
 imported.
@@ -21,7 +21,7 @@ from slipstream.printable_text import shortened
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
 
-# Tables that do not change what is solved.
+# Tables that do not change the problem.
 _AROUND = ("title", "time", "run", "output", "initial")
 _MOST_LETTERS = 60
 AnyCase = TypeVar("AnyCase", bound=Case)

@@ -1,7 +1,7 @@
 """Values of a simulation at its points: of a field, or of what follows from fields.
 
-A family says how values are made (`PointValues.each_chunk`); what is written of them, or made of
-them, is the same for all families.
+A family says how values are made (`PointValues.each_chunk`); output and results of them are the
+same for all families.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slipstream.device import host_values
 from slipstream.errors import InputError
 
 AXES = ("z", "y", "x")
-# How many places are interpolated at once: each takes 64 points of every component.
+# How many places are interpolated together: each takes 64 points of every component.
 _PLACES_AT_ONCE = 4096
 
 # ``take(values, plane)`` gets an array of the device, [component, z, y, x], of some planes of this
@@ -86,14 +86,14 @@ class PointDensity(Protocol):
         """Return the middles of bins within these ends, by variable."""
 
     def long_names(self) -> dict[str, str]:
-        """Return the descriptions of what is found, by name."""
+        """Return the descriptions of the results, by name."""
 
     def read(self, ranges: Sequence[Sequence[float]]) -> list[np.ndarray]:
-        """Return what is found of the present state, in this order. Collective."""
+        """Return the results of the present state, in this order. Collective."""
 
 
 class ArrayValues(PointValues):
-    """Values of which a rank makes its whole part at once.
+    """Values whose parts ranks make as a whole.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class ArrayValues(PointValues):
 
 
 def check_reduction(how: str, accepted: tuple[str, ...], where: str, what: str) -> None:
-    """Refuse a reduction that is none, or none of what is to be reduced."""
+    """Refuse an unknown reduction, or one that does not suit the values."""
     if how not in accepted:
         raise InputError(f"{where}: {how!r} of {what}; accepted: {', '.join(accepted)}")
 

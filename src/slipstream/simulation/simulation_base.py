@@ -4,7 +4,7 @@ A simulation is made for a case, ranks and a device. Its `facts` (memory, transp
 known before a field is allocated; `prepare` allocates fields and sets the initial state. Then it is
 advanced step by step and asked for diagnostics and fields. It answers in numbers and names:
 `slipstream.report` makes text and pictures of them, and `run_case` prints and writes, for any
-family. All ranks must call what is marked *collective*, in the same order.
+family. All ranks must call methods marked *collective*, in the same order.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Simulation(ABC):
     # -- before the run ----------------------------------------------------------------------
 
     def facts(self) -> dict[str, Fact]:
-        """Return what is solved, how, where, and the memory it takes. Collective.
+        """Return the facts of problem, method, devices and memory. Collective.
 
         Allocates no field; once prepared, what depends on that is known too. A family adds its own
         facts to these.
@@ -165,7 +165,7 @@ class Simulation(ABC):
         }
 
     def check_size(self) -> None:
-        """Refuse what is far too large for this machine, before anything is read. Collective."""
+        """Refuse a problem far too large for this machine, before anything is read. Collective."""
         return
 
     @abstractmethod
@@ -176,7 +176,7 @@ class Simulation(ABC):
         """
 
     def _check_memory(self) -> None:
-        """Refuse, on all ranks, what does not fit into the free memory of some device."""
+        """Refuse, on all ranks, a run that exceeds the free memory of some device."""
         check_memory(self.comm, self.memory())
 
     def prepare(self) -> None:
@@ -383,7 +383,7 @@ class Simulation(ABC):
         raise InputError(f"{where}: densities cannot be had of this simulation")
 
     def paths(self, kind: str) -> Iterator[Field]:
-        """Yield what is recorded of a kind of paths, by identity. Collective."""
+        """Yield the records of a kind of paths, by identity. Collective."""
         return iter(())
 
     @abstractmethod
@@ -435,7 +435,7 @@ class Simulation(ABC):
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return what the run has found out, and how fast it was. Collective.
 
-        `seconds` are those that this run's `steps` time steps took on this rank.
+        `seconds` is the time of this run's `steps` time steps on this rank.
         """
         return {}
 
@@ -450,7 +450,7 @@ def wanted_device(case: Case, device: str) -> str:
 
 
 class StepTimer:
-    """Times some steps node by node, and extrapolates; what comes between nodes it times in full.
+    """Times some steps node by node, and extrapolates; work between nodes it times in full.
 
     An eager timer also times the first step, typical or not, for runs of a single step.
     """

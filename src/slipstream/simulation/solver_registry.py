@@ -17,14 +17,14 @@ SIMULATIONS = {
     "advection": ("slipstream.advection.advection_simulation", "AdvectionSimulation"),
     "lattice": ("slipstream.lattice.lattice_simulation", "LatticeSimulation"),
 }
-# By name of the solver, the module that expects something of its runs by means of its own.
+# By name of the solver, the module with its own findings about a pilot run.
 _PILOTS = {"spectral": "slipstream.spectral.pilot_run", "lattice": "slipstream.lattice.pilot_flow"}
 
 
 def make_simulation(
     case: Case, comm: Comm = None, device: str | Device | Mapping[str, Device] = "auto"
 ) -> Simulation:
-    """Make the simulation of a case, of which nothing is allocated yet. Collective.
+    """Make the simulation of a case, without allocating its fields. Collective.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def make_simulation(
 def pilot_findings(
     simulation: Simulation, first_step: float, target: float, seconds: float
 ) -> PilotFindings:
-    """Return what is to be expected of a run beyond what it costs. Collective.
+    """Return findings about a run to come, beyond its cost. Collective.
 
     It is prepared, and may have done some steps of which the first is of this size. `target` is
     the resolution of the smallest eddies, kmax_eta, that is wanted; trials may take so many

@@ -18,7 +18,7 @@ Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 class Fact:
     """A number, several, or a word that a solver gives, by a name that `report` has words for.
 
-    `unit` is empty for what has none. What belongs to it has names: ``fact.get("time")``.
+    `unit` is empty for numbers without one. Related facts have names: ``fact.get("time")``.
     """
 
     def __init__(self, value: Any, unit: str = "", **more: Any) -> None:
@@ -35,7 +35,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class PlaneChoice:
-    """A field of which a plane is drawn."""
+    """A field, one plane of which is drawn."""
 
     # The field (dimensions z, y and x), and the file of its picture.
     field: str
@@ -44,7 +44,7 @@ class PlaneChoice:
     remark: str = ""
     # Quantile of the values that has the last colour; 1 is the largest value.
     brightest: float = 1.0
-    # Fields of which `field` is the magnitude; empty if it is a field itself.
+    # The components if `field` is the magnitude of a vector; empty if it is a field itself.
     components: tuple[str, ...] = ()
     # A field that is 0 where there is nothing to draw, if any.
     mask: str = ""
@@ -54,7 +54,7 @@ class PlaneChoice:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Names of the fields of which planes are needed."""
+        """Names of the fields whose planes are needed."""
         return (*(self.components or (self.field,)), *((self.mask,) if self.mask else ()))
 
 
@@ -66,10 +66,10 @@ class PictureChoice:
     curves: tuple[tuple[str, ...], ...] = ()
     curves_file: str = "series.png"
     planes: tuple[PlaneChoice, ...] = ()
-    # The spectrum of which several times are drawn, and those of which the last is.
+    # The spectrum that is drawn at several times, then the spectra of the last time.
     spectra: tuple[str, ...] = ("energy_spectrum",)
-    # The largest wavenumber of which all modes are kept: shells beyond it are not whole. 0 if there
-    # is none.
+    # The largest wavenumber up to which all modes are kept: shells beyond it are not whole. 0 if
+    # there is none.
     cutoff: float = 0.0
     # Whether spectra may have an inertial range, which a line of slope -5/3 is a guide to.
     may_have_inertial_range: bool = False
@@ -91,7 +91,7 @@ class PictureChoice:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Names of the fields of which planes are needed, each once."""
+        """Names of the fields whose planes are needed, each once."""
         return tuple(dict.fromkeys(name for plane in self.planes for name in plane.needed))
 
 

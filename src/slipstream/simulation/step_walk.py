@@ -1,7 +1,7 @@
 """What a recorded step moves: a walk over its nodes, which were recorded where nothing runs.
 
-A node of a GPU moves bytes in the memory of its device, and over the bus where it accesses that of
-the host; one of the host moves bytes there. Messages are those that the exchanges of the step send.
+A node of a GPU moves bytes in the memory of its device, and over the bus where it accesses the
+host's; a node of the host moves bytes there. Messages are those of the exchanges of the step.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class WallLimit:
         return time.monotonic() - self._began
 
     def is_over(self, step_seconds: float, slowest_writes: Mapping[str, float]) -> bool:
-        """Return whether what is left is needed for another step, and to write all."""
+        """Return whether the time left is too short for another step and all output."""
         if math.isinf(self._seconds):
             return False
         reserve = self._steps * step_seconds + _MORE * sum(slowest_writes.values())

@@ -196,7 +196,8 @@ class _Reader:
         every = [*named, *_OPERATORS, *FUNCTIONS, "abs"]
         guess = nearest(name, [one for one in every if one != name])
         return Refused(
-            f"has {shown(name)}{guess}; accepted: {self._listed}, and operators of equations"
+            f"has the unknown name {shown(name)}{guess or ';'} accepted: {self._listed}, and"
+            " operators of equations"
         )
 
     def _chain(self, node: ast.expr, kinds: tuple[type, ...]) -> Part:
@@ -358,8 +359,8 @@ def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quanti
         if (value.field, value.component) not in known:
             names = list(dict.fromkeys(str(one.field) for one in problem.model.unknowns))
             raise InputError(
-                f"{where}: {shown(quantity.text)} has {value.field!r}"
-                f"{nearest(value.field, names)}; accepted: {', '.join(names)}"
+                f"{where}: {shown(quantity.text)} has the unknown name {value.field!r}"
+                f"{nearest(value.field, names) or ';'} accepted: {', '.join(names)}"
             )
         plain = known[value.field, value.component]
         plain = plain.with_orders(plain.orders, value.filtered)

@@ -21,7 +21,7 @@ _PARSEVAL = "Parseval's theorem"
 def check_against_numpy(
     device: Device, comm: Comm, dtype: str, layout: Literal["slab", "pencil"], tolerance: float
 ) -> Iterator[Finding]:
-    """Compare modes of random numbers with NumPy's, their power, and what comes back of them."""
+    """Compare modes of random numbers with NumPy's, their power, and the way back."""
     values = np.random.default_rng(0).standard_normal((2, *SHAPE))
     is_real = dtype.startswith("float")
     whole = (values[0] if is_real else values[0] + 1j * values[1]).astype(dtype)

@@ -12,7 +12,7 @@ from slipstream.device import Device
 
 @dataclass(frozen=True)
 class Finding:
-    """A figure beside what it should be; the same on all ranks.
+    """A figure and its expected value; the same on all ranks.
 
     The error is relative, and absolute where zero is expected.
     """

@@ -37,7 +37,7 @@ TAYLOR_GREEN_PLANE = "Taylor (1923), Phil. Mag. 46, 671: exact"
 
 
 def plane_taylor_green_decay(time: float, viscosity: float, wavenumber: float) -> float:
-    """Return what is left of the velocity of the vortices in a plane, of which 1 is the first."""
+    """Return the velocity of the vortices in a plane as a fraction of the initial one."""
     return math.exp(-2 * viscosity * wavenumber**2 * time)
 
 
@@ -47,7 +47,7 @@ BELTRAMI = "Trkal (1919), Casopis Pest. Mat. Fys. 48, 302: exact"
 
 
 def beltrami_decay(time: float, viscosity: float, wavenumber: float = 1) -> float:
-    """Return what is left of the velocity of a flow that is parallel to its vorticity."""
+    """Return the velocity of a flow parallel to its vorticity as a fraction of the initial one."""
     return math.exp(-viscosity * wavenumber**2 * time)
 
 
@@ -110,7 +110,7 @@ CHANNEL = "Ginzburg and d'Humieres (2003), Phys. Rev. E 68, 066614: parabola and
 def channel_permeability(width: float, magic: float = 3 / 16) -> float:
     """Return the permeability between walls that are half way between solid and pore voxels.
 
-    The parabola of Poiseuille flow and a constant slip, which tells how far from half way the walls
+    The parabola of Poiseuille flow and a constant slip, which shows how far from half way the walls
     seem to be; with 3/16 there is none.
     """
     return (width**2 + 8 * magic - 1) / 12
@@ -157,5 +157,5 @@ def cubic_spheres_permeability(solid_fraction: float, edge: float) -> float:
 
 
 INERTIA = "Mei and Auriault (1991), J. Fluid Mech. 222, 647"
-# Inertia first takes away from the permeability what is proportional to the velocity's square.
+# Inertia first reduces the permeability in proportion to the velocity's square.
 INERTIAL_LOSS_EXPONENT = 2

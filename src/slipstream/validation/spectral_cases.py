@@ -314,7 +314,7 @@ def energy_budget(device: Device, comm: Comm) -> Iterator[Finding]:
         energies.append(found["energy"])
         rates.append(found["dissipation"])
         advance(simulation, 1, step)
-    # Simpson's rule: what is left of its error is far below that of the budget's.
+    # Simpson's rule: its error is far below that of the budget.
     weights = np.array([1, *(4 if n % 2 else 2 for n in range(1, steps)), 1]) * step / 3
     yield Finding(
         "energy lost until t = 0.08, and dissipated",

@@ -68,7 +68,7 @@ def validate(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     json_file : pathlib.Path, optional
-        Where rank 0 writes what was found, and on what machine.
+        Where rank 0 writes the findings and the machine.
     console : rich.console.Console
         Where rank 0 prints.
 
@@ -128,7 +128,7 @@ def run_case(family: str, case: ReferenceCase, device: Device, comm: Comm) -> Ou
 
 
 def show(console: Console, outcome: Outcome) -> None:
-    """Print what has come of a case: a paragraph that fits into 80 columns."""
+    """Print the outcome of a case: a paragraph that fits into 80 columns."""
     _print(console, f"{outcome.family}: {outcome.title}, {duration(outcome.seconds)}")
     for source in dict.fromkeys(one.source for one in outcome.findings):
         _print(console, source, "dim", 2)
@@ -164,7 +164,7 @@ def check_file(path: Path | None) -> None:
 def write_json(
     path: Path, outcomes: Sequence[Outcome], device: Device, ranks: int, seconds: float
 ) -> None:
-    """Write what was found, and on what machine, for a paper or a report of a defect."""
+    """Write the findings and the machine, for a paper or a report of a defect."""
     record = {
         "format": 1,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -192,7 +192,7 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
                 "what": one.what,
                 "source": one.source,
                 "expected": one.expected,
-                # JSON has no word for what is not finite.
+                # JSON has no word for infinity or not-a-number.
                 "got": one.got if math.isfinite(one.got) else str(one.got),
                 "error": one.error if math.isfinite(one.error) else str(one.error),
                 "tolerance": one.tolerance,

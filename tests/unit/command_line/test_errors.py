@@ -100,9 +100,7 @@ def test_existing_output_folder_is_left_alone(folder, capsys):
 def test_too_much_memory_is_refused_before_allocating(folder, capsys, no_allocation, points):
     status, message = fail(capsys, f"grid.points={points}")
     assert status == 2
-    assert re.match(
-        r"grid\.points: this grid needs \S+ GiB on .*, of which \S+ GiB are free", message
-    )
+    assert re.match(r"grid\.points: this grid needs \S+ GiB on .*, which has \S+ GiB free", message)
     # Two copies and a running total of 3 velocities alone, of (2/3)^3 / 2 modes a point.
     least = 9 * 16 * points**3 * (8 / 27) / 2 / 2**30
     assert float(re.search(r"needs (\S+) GiB", message)[1]) > 0.99 * least

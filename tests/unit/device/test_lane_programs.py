@@ -142,7 +142,7 @@ def test_lanes_of_compiled_code_have_threads_of_the_device():
     del device, programs
     gc.collect()
     for thread in crew:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -152,13 +152,13 @@ def test_streams_run_what_comes_while_the_threads_of_the_device_work():
 
     def one():
         began.set()
-        may_end.wait(5)
+        may_end.wait(60)
 
     slow = HostCall(ctypes.CFUNCTYPE(None)(one), [], None)
     first = DEVICE.lane_programs([[], [LaneNode(0, slow)]])
     other = threading.Thread(target=first.run, args=([None] * 2,))
     other.start()
-    assert began.wait(5)
+    assert began.wait(60)
     calls = []
     lanes = lanes_in_turn(calls)
     run(lanes)

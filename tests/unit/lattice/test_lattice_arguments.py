@@ -32,7 +32,7 @@ def flow():
         (lambda flow: flow.advance(2.0), "steps is 2.0; accepted: whole numbers"),
         (lambda flow: flow.advance(3), "steps come in pairs"),
         (lambda flow: flow.drive(1e-5), "fluid is of type float; accepted: Fluid"),
-        (lambda flow: flow.fields((0, 5)), "planes is (0, 5); accepted: the first and the one"),
+        (lambda flow: flow.fields((0, 5)), "planes is (0, 5); accepted: the first plane"),
         (lambda flow: flow.fields((3, 2)), "planes is (3, 2); accepted"),
         (lambda flow: flow.fields(2), "planes is 2; accepted"),
         (lambda flow: flow.populations(np.array([10**6]), 1), "order has 1000000 to 1000000; acc"),

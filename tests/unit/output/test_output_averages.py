@@ -203,7 +203,7 @@ def test_a_run_from_a_state_takes_its_samples_if_it_says_since_when(tmp_path):
     ):
         run(tmp_path / "other", other, restart, "time.end=0.6")
         said = (tmp_path / "other" / "run.log").read_text()
-        assert "output.averages[1]: it is not what was averaged before; the average begins" in said
+        assert "output.averages[1]: its settings are not those of before; the average" in said
 
 
 def test_states_hold_sums_that_are_not_the_flow(tmp_path, recwarn):

@@ -248,8 +248,8 @@ def test_a_time_without_a_snapshot_is_drawn(runs, tmp_path, capsys):
         cli.main([*command, "--nearest"])
     assert "no snapshot of that time; drawn is the nearest" in capsys.readouterr().out
     (folder / "steps.csv").unlink()
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as end:
         cli.main(command)
-    said = capsys.readouterr().out
-    assert "is not computed" in said and "drawn is the nearest" in said
+    assert end.value.code == 2
+    assert "has no steps.csv" in (said := capsys.readouterr().err) and "--nearest draws" in said
     assert files_of(folder).items() <= before.items()

@@ -22,8 +22,10 @@ from slipstream.interactive.opened_run import open_run
 from slipstream.io import open_checkpoint
 from slipstream.io.output_folder import claim_folder
 from slipstream.io.run_record import read_run_record
+from slipstream.report.stored_run import StoredRun
 from slipstream.running.resuming import resume_run
 from slipstream.running.run_case import AtItsEnd, run_case
+from slipstream.running.verifying import verify_run
 from slipstream.simulation import Interrupted, Simulation, make_simulation
 from slipstream.spectral import memory_placement
 from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -227,6 +229,15 @@ def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
     assert (coarse.sizes["x"], fine.sizes["x"]) == (12, 16)
     np.testing.assert_allclose(coarse.time, [0, 0.1, 0.2, 0.3])
     np.testing.assert_allclose(fine.time, [0.4, 0.5, 0.6])
+    # Readers show the last points, and find earlier snapshots by their times.
+    opened, stored = open_run(tmp_path), StoredRun(tmp_path)
+    np.testing.assert_allclose(opened.times, fine.time)
+    assert opened.fields.sizes["x"] == 16 and opened.spectra.sizes["time"] == 6
+    choice = stored.choice.planes[0]
+    widths = [stored.plane(choice, stored.snapshot(at)).values.shape[1] for at in (0.3, 0.4, None)]
+    assert widths == [12, 16, 16] and list(stored.last_snapshots) == [4, 5, 6]
+    # The digest at which the points change is of the coarser grid.
+    assert [one.deviates for one in verify_run(tmp_path, device="cpu")] == [None] * 2
     with (tmp_path / "diagnostics.csv").open() as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     assert [int(row["step"]) for row in rows] == list(range(13))

@@ -41,9 +41,9 @@ def test_every_accepted_name_is_a_quantity(problem):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("vorticty", "has 'vorticty'; did you mean 'vorticity'"),
-        ("dott(velocity, velocity)", "has 'dott'; did you mean 'dot'"),
-        ("viscosty * velocity", "has 'viscosty'; did you mean 'viscosity'"),
+        ("vorticty", "has the unknown name 'vorticty'; did you mean 'vorticity'"),
+        ("dott(velocity, velocity)", "has the unknown name 'dott'; did you mean 'dot'"),
+        ("viscosty * velocity", "has the unknown name 'viscosty'; did you mean 'viscosity'"),
         ("dot(velocity, pressure)", "pressure is a scalar; expected a vector or a tensor"),
         ("velocity * velocity", "expected dot, cross or outer"),
         ("velocity + 1", "a vector and a scalar cannot be added"),
