@@ -6,12 +6,14 @@ without such symmetries may choose it nevertheless.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.array_types import Comm
+from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.simulation.solver_values import PlaneChoice
 
@@ -59,7 +61,7 @@ def gather_plane(
         for name, size in zip(field.dims, field.shape, strict=True)
     ]
     if position is not None:
-        index = int(np.argmin(np.abs(coordinates[axis] - position)))
+        index = index_at(position, coordinates[axis], field.dims[axis])
     else:
         index = field.shape[axis] // 2 if is_central else _liveliest_plane(field, axis, comm)
     local = index - field.offset[axis]
@@ -77,6 +79,17 @@ def gather_plane(
     label = str(field.attributes.get("long_name", field.name))
     unit = field.coordinate_unit
     return plane_at(field.name, values, field.dims, coordinates, axis, index, label, time, unit)
+
+
+def index_at(position: float, places: np.ndarray, axis: str) -> int:
+    """Return the number of the plane nearest to a position; refuse one outside of the box."""
+    spacing = float(places[1] - places[0]) if len(places) > 1 else math.inf
+    low, high = float(places[0]) - spacing, float(places[-1]) + spacing
+    if not low <= position <= high:
+        raise InputError(
+            f"--plane: {axis} = {position:g} is outside; accepted: {places[0]:g} to {high:g}"
+        )
+    return int(np.argmin(np.abs(places - position)))
 
 
 def normal_axis(shape: Sequence[int], dims: Sequence[str], normal: str = "") -> int:

@@ -31,6 +31,7 @@ from slipstream.report.picture_choice import (
 from slipstream.report.plane_gather import (
     FieldPlane,
     compose_plane,
+    index_at,
     liveliest,
     normal_axis,
     plane_at,
@@ -292,7 +293,7 @@ def _plane(
     ]
     axis = normal_axis(shape, _DIMS, normal)
     if position is not None:
-        index = int(np.argmin(np.abs(coordinates[axis] - position)))
+        index = index_at(position, coordinates[axis], _DIMS[axis])
     elif is_central:
         index = shape[axis] // 2
     else:

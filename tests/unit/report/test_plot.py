@@ -152,7 +152,7 @@ def test_planes_are_those_that_are_asked_for(finished):
     assert (vector.position, vector.time) == (2.5, pytest.approx(0.5))
     expected = 3 * np.exp(-vector.time) * np.abs(np.sin(x + y[:, None]))
     np.testing.assert_allclose(vector.values, expected)
-    across = run.plane(run.choice_of("velocity_x"), run.snapshot(0), "y", 99)
+    across = run.plane(run.choice_of("velocity_x"), run.snapshot(0), "y", 2.9)
     assert (across.normal_name, across.position, across.time) == ("y", 2.5, 0)
     assert across.values.shape == (8, 4)
 
@@ -212,6 +212,8 @@ def test_the_snapshot_that_is_drawn_is_said(finished, tmp_path, capsys):
     assert not said
     plot(finished, tmp_path, wishes=PlaneWishes(time=7), tell=said.append)
     assert "of t = 1 (next to it: t = 0.5)" in said[0]
+    with pytest.raises(InputError, match="--plane: z = 50 is outside; accepted: 0 to "):
+        plot(finished, tmp_path, wishes=PlaneWishes(axis="z", position=50))
     with pytest.raises(InputError, match="--time and --movie exclude each other"):
         plot(finished, tmp_path, wishes=PlaneWishes(time=1), movie=True)
 
