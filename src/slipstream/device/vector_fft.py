@@ -160,32 +160,47 @@ def bind_lines(
 
 def bind_products(
     device: Device,
-    modes: Array,
+    source: tuple[Array, np.ndarray],
+    target: tuple[Array, np.ndarray],
+    rows: int,
     n: int,
     product: dict[str, Any],
     maxima: Array,
     parameters: Array,
     stored: Sequence[Any] = (),
 ) -> Operation:
-    """Return modes of rows -> `n` points -> product -> modes, in place, by `vector_product.hpp`.
+    """Return modes of rows -> `n` points -> product -> modes, by `vector_product.hpp`.
 
-    Modes are (fields, planes, rows, those kept), and lie at equal distances from row to row.
-    `product` are the constants of its kernel, and `stored` what it takes to store points.
+    Each side is an array and its shares of all rows, (shares, 5): for each its place in a row and
+    its modes there, where it begins in the array, and strides of rows and fields, in elements. Both
+    may be the same memory, if rows stay in their places. `product` are the constants of its kernel,
+    and `stored` what it takes to store points.
     """
-    _, planes, rows, kept = modes.shape
-    is_half, real = n % 2 == 0, modes.real.dtype.name
+    is_half, real = n % 2 == 0, source[0].real.dtype.name
     size = n // 2 if is_half else n
     constants = {"REAL": REAL_NAMES[real], **_fixed(size), **product}
     kernel = device.kernel("vector_product.hpp", "product_of_rows", **constants)
     turns, length = _roots(n, real), _length(size, real, "fft")
-    steps = modes.strides[0] // modes.itemsize, modes.strides[2] // modes.itemsize
     functions = [_for_any_length(device, size, real, forward)[0] for forward in (False, True)]
-    entries = [n, is_half, kept, planes * rows, *steps, _address(turns), *functions]
+    tables = [np.ascontiguousarray(table, np.int64) for _, table in (source, target)]
+    shares = [number for one in tables for number in (len(one), _address(one))]
+    kept = int(tables[0][:, 1].sum())
+    entries = [n, is_half, kept, rows, *shares, _address(turns), *functions]
     table = np.array(entries, np.int64)
-    call = kernel.bind(RowLaunch(1, 1), modes, maxima, parameters, table, length.plan, *stored)
+    arrays = source[0], target[0], maxima, parameters
+    call = kernel.bind(RowLaunch(1, 1), *arrays, table, length.plan, *stored)
     if isinstance(call, HostCall):  # not where nothing runs
-        call.kept = modes, maxima, parameters, table, length, turns, *stored
+        call.kept = *arrays, table, length, turns, tables, *stored
     return call
+
+
+def whole_rows(modes: Array) -> tuple[Array, np.ndarray]:
+    """Return an array (fields, planes, rows, modes) as a side of `bind_products`.
+
+    Its rows lie at equal distances.
+    """
+    field, _, row = (stride // modes.itemsize for stride in modes.strides[:3])
+    return modes, np.array([[0, modes.shape[3], 0, row, field]])
 
 
 def _fixed(n: int) -> dict[str, Any]:

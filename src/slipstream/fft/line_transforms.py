@@ -135,6 +135,7 @@ class Shares:
         if starts is None:
             starts = [beside * start for start, _ in rows.packed_blocks()]
         self.runs: list[tuple[RowTables, int, int, int]] = []
+        shares = []
         first = rank = 0
         counts = enumerate(rows.part_counts.tolist())
         for (kx, _), ranks in itertools.groupby(
@@ -147,8 +148,18 @@ class Shares:
                 first = places[len(self.runs)]
             if kx:
                 self.runs.append((tables, first, count, kx))
+                shares += [
+                    (first + n * kx, kx, start, beside * kx) for n, start in enumerate(offset)
+                ]
             first, rank = first + count * kx, rank + count
         self.views = views or [1] * len(self.runs)
+        self._shares = np.array(shares, np.int64).reshape(-1, 4)
+
+    def of_rows(self, packed: Array, first: int) -> tuple[Array, np.ndarray]:
+        """Return rows of a packed array, from number `first` on, as a side of `bind_products`."""
+        place, kx, start, pitch = self._shares.T
+        field = kx if self._together else np.full_like(kx, packed.strides[0] // packed.itemsize)
+        return packed, np.stack([place, kx, start + first * pitch, pitch, field], axis=1)
 
     def seen_from(self, packed: Array, kx: int) -> Array:
         """Return an array whose leading stride is that of the fields in blocks of so many kx."""

@@ -28,7 +28,13 @@ from slipstream.device import (
     gpu_fft_launch,
     vector_fft,
 )
-from slipstream.fft.line_transforms import LineTransform, MovedRows, SharedRows, balanced_batch
+from slipstream.fft.line_transforms import (
+    LineTransform,
+    MovedRows,
+    RowsOfShares,
+    SharedRows,
+    balanced_batch,
+)
 from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import (
     NOT_KEPT,
@@ -356,6 +362,10 @@ class PlanePass:
         Planes from `first` to `last` are taken, by default all.
         """
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
+        if self._device.kind == "cpu" and isinstance(self.line, RowsOfShares):
+            product = product or self._no_product(inputs, outputs)
+            self._record_in_shares(graph, sources[0], targets[0], product, first, last)
+            return
         fused = self._fused_kernel(product, inputs, outputs)
         for batch, low, high, is_last in self._batches(graph, first, last):
             if fused:
@@ -416,7 +426,7 @@ class PlanePass:
             return None if tile is None else partial(self._bind_tiled, tile, product)
         if self._device.kind != "cpu":
             return None
-        return partial(self._bind_vectors, product)
+        return partial(self._bind_rows, product)
 
     def _record_fused(
         self,
@@ -441,16 +451,59 @@ class PlanePass:
         batch.add(operation, [inward], [outward, *written], "fft x, product, fft x", "fft")
         self._store(batch, targets, outward, low, high, is_last)
 
-    def _bind_vectors(
+    def _record_in_shares(
+        self,
+        graph: StepGraph,
+        source: PackedPlanes,
+        target: PackedPlanes,
+        product: PointProduct,
+        first: int,
+        last: int | None,
+    ) -> None:
+        """Record x, the product and x again of rows that are read and written in ranks' shares.
+
+        There is no working memory, so each lane has one batch.
+        """
+        last = self._held if last is None else last
+        size = max(1, -(-(last - first) // len(self._arrays)))
+        for number, low in enumerate(range(first, last, size)):
+            high = min(low + size, last)
+            sides = [
+                one.tables.of_rows(one.array, (low - one.origin) * self._ny)
+                for one in (source, target)
+            ]
+            read, left = (
+                one.accessed(low - one.origin, high - one.origin) for one in (source, target)
+            )
+            operation, written = self._bind_vectors(product, *sides, low, high)
+            own = graph.on(graph.device, graph.lane_of_batch(number)[1])
+            label = "fft x, product, fft x"
+            own.add(operation, reads=read, writes=[*left, *written], label=label, category="fft")
+        if target.record_close is not None:
+            target.record_close()
+
+    def _bind_rows(
         self, product: PointProduct, rows: Array, plane: int
     ) -> tuple[Operation, list[Array]]:
-        """Bind a CPU's kernel."""
-        _, planes, ny, _ = rows.shape
-        maxima = product.maxima[plane * ny : (plane + planes) * ny]
-        stored = product.places(plane, plane + planes)
+        """Bind a CPU's kernel to rows in working memory."""
+        side = vector_fft.whole_rows(rows[..., : self._active])
+        return self._bind_vectors(product, side, side, plane, plane + rows.shape[1])
+
+    def _bind_vectors(
+        self,
+        product: PointProduct,
+        source: tuple[Array, np.ndarray],
+        target: tuple[Array, np.ndarray],
+        low: int,
+        high: int,
+    ) -> tuple[Operation, list[Array]]:
+        """Bind a CPU's kernel to planes from `low` to `high`."""
+        maxima, stored = product.maxima[low * self._ny : high * self._ny], product.places(low, high)
         operation = vector_fft.bind_products(
             self._device,
-            rows[..., : self._active],
+            source,
+            target,
+            (high - low) * self._ny,
             self.geometry.shape[2],
             product.constants() | product.storing(),
             maxima,

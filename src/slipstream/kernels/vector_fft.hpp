@@ -337,34 +337,50 @@ struct Piece {
 };
 INLINE Lanes bits(int first, int count) { return Lanes(((1ull << count) - 1) << first); }
 
-// The columns of a tile. First come the whole tiles of each plane. The last columns of a plane, if they
-// are few, share tiles with those of other planes.
+// The tiles of columns of some fields and planes. The last columns of a plane, if they are few, share tiles
+// with those of other planes. Such planes follow each other, field by field, while their rows are in cache.
 constexpr int few_columns = lane_count / 2;
-INLINE Index tile_count(Index planes, Index columns) {
-  const Index rest = columns % lane_count, whole = planes * (columns / lane_count);
-  return whole + (rest > few_columns ? planes : (planes * rest + lane_count - 1) / lane_count);
-}
+struct Tiles {
+  Index fields, planes, columns, whole, rest, together = 1, of_group;
+  INLINE Tiles(Index fields, Index planes, Index columns)
+      : fields(fields), planes(planes), columns(columns), whole(columns / lane_count), rest(columns % lane_count) {
+    if (rest && rest <= few_columns) together = lane_count / (rest & -rest);
+    of_group = of_planes(together);
+  }
+  INLINE Index of_planes(Index number) const {
+    return number * whole + (together > 1 ? (number * rest + lane_count - 1) / lane_count : rest ? number : 0);
+  }
+  INLINE Index count() const {
+    return fields * (planes / together * of_group + of_planes(planes % together));
+  }
+};
 struct Pieces {
   Piece of[lane_count];
   int count = 0;
   bool is_whole;
-  INLINE Pieces(Index tile, Index planes, Index columns) {
-    const Index tiles = columns / lane_count, rest = columns % lane_count;
-    is_whole = tile < planes * tiles;
+  Index field;
+  INLINE Pieces(const Tiles& all, Index tile) {
+    const Index group = tile / (all.fields * all.of_group), before = group * all.together;
+    const Index left = all.planes - before, planes = left < all.together ? left : all.together;
+    const Index tiles = all.of_planes(planes), rest = all.rest;
+    tile -= group * all.fields * all.of_group;
+    field = tile / tiles;
+    tile %= tiles;
+    is_whole = tile < planes * all.whole;
     if (is_whole) {
-      add(tile / tiles, tile % tiles * lane_count, 0, lane_count);
+      add(before + tile / all.whole, tile % all.whole * lane_count, 0, lane_count);
       return;
     }
-    if (rest > few_columns) {
-      add(tile - planes * tiles, columns - rest, 0, int(rest));
+    if (all.together == 1) {
+      add(before, all.columns - rest, 0, int(rest));
       return;
     }
-    const Index first = (tile - planes * tiles) * lane_count;
+    const Index first = (tile - planes * all.whole) * lane_count;
     const Index lanes = planes * rest - first < lane_count ? planes * rest - first : lane_count;
     for (Index lane = 0; lane < lanes;) {
       const Index column = (first + lane) % rest, left = lanes - lane;
       const Index size = rest - column < left ? rest - column : left;
-      add((first + lane) / rest, columns - rest + column, int(lane), int(size));
+      add(before + (first + lane) / rest, all.columns - rest + column, int(lane), int(size));
       lane += size;
     }
   }
@@ -509,6 +525,10 @@ struct Rows {
     };
     for (int i = 0; i < lane_count; ++i) row[i] = base + place(first + (i < count ? i : count - 1));
     ahead = place(first + lane_count) - place(first);
+  }
+  INLINE Rows(Number* base, Index first, Index rows, Index stride) : ahead(lane_count * stride) {
+    count = int(rows - first < lane_count ? rows - first : lane_count);
+    for (int i = 0; i < lane_count; ++i) row[i] = base + (first + (i < count ? i : count - 1)) * stride;
   }
   INLINE void prefetch_after(Index n) const {
     UNROLL for (int i = 0; i < lane_count; ++i) __builtin_prefetch(row[i] + n + ahead, 0, 1);

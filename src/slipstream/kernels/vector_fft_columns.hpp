@@ -33,12 +33,12 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     all.columns *= all.b;
     all.b = 1;
   }
-  const Index tiles = tile_count(all.b, all.columns);
-  FOR_BLOCKS(block, all.a * tiles) {
+  const Tiles tiles(all.a, all.b, all.columns);
+  FOR_BLOCKS(block, tiles.count()) {
     Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
-    const Pieces pieces(block % tiles, all.b, all.columns);
-    const Real* from = source + source_reals * (block / tiles * all.source_a);
-    Real* to = target + target_reals * (block / tiles * all.target_a);
+    const Pieces pieces(tiles, block);
+    const Real* from = source + source_reals * (pieces.field * all.source_a);
+    Real* to = target + target_reals * (pieces.field * all.target_a);
     const Complex* modes_in = (const Complex*)from;
     Complex* modes_out = (Complex*)to;
     if (is_plain) {

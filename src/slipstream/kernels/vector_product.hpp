@@ -14,16 +14,24 @@
 
 #if defined(PRODUCT_HEADER) && !defined(SLIPSTREAM_GPU)
 
-// Rows of n points, which are 2 n of the plan's if `is_half`. Strides count complex numbers.
+// Where the modes of all rows from `place` on lie: `count` of each row and field. Strides count complex numbers.
+struct Share {
+  Index place, count, offset, row, field;
+};
+// Rows of n points, which are 2 n of the plan's if `is_half`.
 struct ProductRows {
-  Index n, is_half, kept, rows, field, row;
+  Index n, is_half, kept, rows, sources;
+  const Share* source;
+  Index targets;
+  const Share* target;
   const Complex* turns;
   TileTransform backward, forward;
 };
 
-// modes[field][row][k] = rfft(pointwise(irfft(modes)))[k] for k < kept; others are zero, and the inverse
-// does not divide by n. maxima[row] receives the ordered bits of a rate: the largest of some rows.
-KERNEL product_of_rows(Real* modes, Index* maxima, const double* RESTRICT parameters,
+// target[field][row][k] = rfft(pointwise(irfft(source)))[k] for k < kept; others are zero, and the inverse
+// does not divide by n. Both may be the same memory, if rows stay in their places.
+// maxima[row] receives the ordered bits of a rate: the largest of some rows.
+KERNEL product_of_rows(const Real* source, Real* target, Index* maxima, const double* RESTRICT parameters,
                        const ProductRows* sizes, const Plan* plan STORED_POINTS) {
   const ProductRows all = *sizes;
   const bool is_half = all.is_half, is_direct = is_half && !plan->with.by.n;
@@ -36,8 +44,10 @@ KERNEL product_of_rows(Real* modes, Index* maxima, const double* RESTRICT parame
     Vector* points = (Vector*)(tile + working);
     for (int f = 0; f < INPUTS; ++f) {
       Vector* mine = points + f * all.n;
-      const Rows<const Real> from(modes + 2 * f * all.field, first, all.rows, 1, all.rows, 0, 0, 2 * all.row);
-      from.load_complex(tile, all.kept);
+      for (const Share* of = all.source; of < all.source + all.sources; ++of) {
+        const Rows<const Real> from(source + 2 * (of->offset + f * of->field), first, all.rows, 2 * of->row);
+        from.load_complex(tile + of->place, of->count);
+      }
       for (Index k = all.kept; k < half; ++k) tile[k] = Values{};
       if (is_half) halves_of_modes(tile, length, all.turns);
       else complete_modes(tile, length);
@@ -72,8 +82,10 @@ KERNEL product_of_rows(Real* modes, Index* maxima, const double* RESTRICT parame
       }
       transform_any<-1>(all.forward, *plan, is_direct ? (Values*)mine : tile, other);
       if (is_half) modes_of_halves(other, length, all.turns);
-      const Rows<Real> to(modes + 2 * f * all.field, first, all.rows, 1, all.rows, 0, 0, 2 * all.row);
-      to.store_complex(other, all.kept, 1);
+      for (const Share* of = all.target; of < all.target + all.targets; ++of) {
+        const Rows<Real> to(target + 2 * (of->offset + f * of->field), first, all.rows, 2 * of->row);
+        to.store_complex(other + of->place, of->count, 1);
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
 """Transforms on CPUs by kernels of our own, beside NumPy's in double precision."""
 
+import itertools
 import platform
 import sys
 import threading
@@ -164,9 +165,29 @@ def test_products_of_rows_are_those_of_numpy(n, real):
     header = f'"{kernels.write(PRODUCT)}"'
     constants = {"INPUTS": 2, "OUTPUTS": 3, "PRODUCT_HEADER": header}
     parameters = np.array([3.0])
-    DEVICE.run(vector_fft.bind_products(DEVICE, modes, n, constants, maxima, parameters))
+    # From two shares of each row, fields side by side, to three, fields apart; then in place.
+    shares = [modes[:2, ..., : kept // 2], modes[:2, ..., kept // 2 :]]
+    source = np.concatenate([np.moveaxis(one, 0, 2).ravel() for one in shares])
+    target, size = np.zeros((3, planes * rows * kept), complex_dtype), planes * rows
+    bounds = [0, 1, kept // 3, kept]
+    to = [
+        [low, high - low, size * low, high - low, size * kept]
+        for low, high in itertools.pairwise(bounds)
+    ]
+    start, half, rest = 2 * size * (kept // 2), kept // 2, kept - kept // 2
+    sides = (
+        (source, np.array([[0, half, 0, 2 * half, half], [half, rest, start, 2 * rest, rest]])),
+        (target, np.array(to)),
+    )
+    common = size, n, constants, maxima, parameters
+    DEVICE.run(vector_fft.bind_products(DEVICE, *sides, *common))
+    in_place = vector_fft.whole_rows(modes)
+    DEVICE.run(vector_fft.bind_products(DEVICE, in_place, in_place, *common))
     assert_near(modes, np.fft.rfft(products, axis=-1)[..., :kept], real)
     np.testing.assert_array_equal(memory[..., kept:], beside)
+    for low, high in itertools.pairwise(bounds):
+        share = target[:, size * low : size * high].reshape(3, planes, rows, -1)
+        assert share.tobytes() == np.ascontiguousarray(modes[..., low:high]).tobytes()
     largest = maxima.view(np.float64)
     assert largest.max() == pytest.approx(np.abs(points[0]).max(), rel=10 * ROUNDING[real])
     assert (largest >= np.abs(points[0]).max(axis=-1).ravel() * (1 - 10 * ROUNDING[real])).all()
