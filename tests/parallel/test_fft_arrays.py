@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fft_oracle import Oracle
-from slipstream.errors import InputError
+from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT, distributed_fft
 from slipstream.fft.user_arrays import array_key
 
@@ -299,6 +299,21 @@ def test_arrays_that_a_plan_cannot_take_are_refused_on_all_ranks(comm, device, d
     with pytest.raises(InputError, match="out cannot be written"):
         transform(u, out=out)
     assert not out.any() or direction == "backward"
+
+
+def test_an_array_that_one_rank_refuses_ends_the_plan_on_all(comm, device, ranks):
+    """None gets a result, though the rank that refused goes on with the next call."""
+    if ranks == 1 or device.kind != "cpu":
+        pytest.skip("needs several ranks on CPUs: a GPU that waits is not told")
+    fft, oracle = plan_and_oracle(comm, device)
+    u = oracle.input(fft)
+    failures = []
+    for array in (u[:, :1] if comm.rank == 1 else u, u, u):
+        with pytest.raises((InputError, RunError)) as failure:
+            fft.forward(array)
+        failures.append(failure.type)
+    assert (failures[0] is InputError) == (comm.rank == 1)
+    assert all(issubclass(one, RunError) for one in failures[1:])
 
 
 NO_ARRAYS = {

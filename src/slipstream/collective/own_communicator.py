@@ -99,6 +99,8 @@ class Door:
 
     def __init__(self, family: _Family, number: int) -> None:
         self._family, self.number, self.begun, self.met = family, number, 0, 0
+        # The call that this rank has refused, until it knows what the others made of it.
+        self._refused: int | None = None
 
     def tell(self, failure: BaseException, topic: int = 0, **when: int) -> str:
         """Tell the others of a failure, for good unless a notice says when; return its text."""
@@ -111,6 +113,30 @@ class Door:
     def refuse(self, failure: BaseException) -> None:
         """Tell ranks that are in the present call, or will be, that this rank has refused it."""
         self.tell(failure, call=self.begun)
+        self._refused = self.begun
+
+    def settle(self, look: Callable[[], None] = lambda: None) -> None:
+        """Wait until all other ranks have refused the call that this one has refused, if any.
+
+        A rank that has not refused it waits for this one, and fails: `RankFailed` is raised. If
+        this rank went on instead, its next call would answer the other's wait. A `look` now and
+        then may raise what ends the wait.
+        """
+        if self._refused is None:
+            return
+        call, others = self._refused, self._family.control.size - 1
+
+        def all_have_refused() -> bool:
+            refused = set()
+            for notice in self._family.heard(self):
+                if notice.call is notice.meeting is None:
+                    raise RankFailed(notice.text)
+                if notice.call == call:
+                    refused.add(notice.rank)
+            return len(refused) == others
+
+        _wait(all_have_refused, look=look)
+        self._refused = None
 
     def concerns(self, notice: Notice, topic: int, meets: bool) -> bool:
         """Return whether a notice ends the wait of a rank, perhaps in a meeting."""

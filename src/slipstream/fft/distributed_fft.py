@@ -707,9 +707,11 @@ class DistributedFFT(KnownAttributes):
 
     def _run(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool = False) -> Any:
         with self._turns:
-            if self._door is not None:
-                self._door.begun += 1
             try:
+                if self._door is not None:
+                    transport = self._transport
+                    self._door.settle(transport.check if transport else lambda: None)
+                    self._door.begun += 1
                 if stream is not None and not isinstance(stream, Stream):
                     stream = self._arrays.stream(stream)
                 users_out, step, step_output = out, None, out

@@ -468,14 +468,14 @@ class PlanePass:
         size = max(1, -(-(last - first) // len(self._arrays)))
         for number, low in enumerate(range(first, last, size)):
             high = min(low + size, last)
-            sides = [
+            rows_read, rows_left = (
                 one.tables.of_rows(one.array, (low - one.origin) * self._ny)
                 for one in (source, target)
-            ]
+            )
             read, left = (
                 one.accessed(low - one.origin, high - one.origin) for one in (source, target)
             )
-            operation, written = self._bind_vectors(product, *sides, low, high)
+            operation, written = self._bind_vectors(product, rows_read, rows_left, low, high)
             own = graph.on(graph.device, graph.lane_of_batch(number)[1])
             label = "fft x, product, fft x"
             own.add(operation, reads=read, writes=[*left, *written], label=label, category="fft")

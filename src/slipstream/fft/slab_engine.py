@@ -416,9 +416,12 @@ class SlabEngine:
         """Return planes of a run of blocks: (fields, blocks, planes, elements); see `beside`."""
         held, size = self.geometry.planes, run[1]
         if self.beside:
-            return planes_beside(self._memory[0 if leaves else 1], fields, run, held, low, high)
-        planes = planes_of_run(self.planes[kx][:fields], run, held, low, high)
-        return planes.reshape(*planes.shape[:2], high - low, size)
+            memory = self._memory[0 if leaves else 1]
+            result: Array = planes_beside(memory, fields, run, held, low, high)
+        else:
+            planes = planes_of_run(self.planes[kx][:fields], run, held, low, high)
+            result = planes.reshape(*planes.shape[:2], high - low, size)
+        return result
 
     def columns_of(self, kx: int, fields: int, leaves: bool) -> Array:
         """Return the columns of some fields: (fields, nz, ky of this rank, row)."""

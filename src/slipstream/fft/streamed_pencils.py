@@ -141,15 +141,15 @@ class PackedPart:
             yield from field_by_field(own[..., self._own], there[..., self._columns])
 
 
-def field_by_field(*pair: Array) -> Iterator[tuple[Array, ...]]:
+def field_by_field(one: Array, other: Array) -> Iterator[tuple[Array, Array]]:
     """Yield two views (fields, blocks, planes, rows, row), by field if copies need it.
 
     Operations that copy take up to four axes that cannot be merged.
     """
-    if pair[0].shape[2] == 1:
-        yield tuple(one[:, :, 0] for one in pair)
+    if one.shape[2] == 1:
+        yield one[:, :, 0], other[:, :, 0]
         return
-    yield from zip(*pair, strict=True)
+    yield from zip(one, other, strict=True)
 
 
 def tile_blocks(packed: Array, blocks: PackedBlocks, run: BlockRun, planes: int) -> Array:

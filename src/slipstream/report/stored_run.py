@@ -178,7 +178,7 @@ class StoredRun:
     @property
     def densities(self) -> dict[str, tuple[float, Sequence[str], dict[str, Field]]]:
         """The last densities that the case asks for: time, variables and fields by store."""
-        found = {}
+        found: dict[str, tuple[float, Sequence[str], dict[str, Field]]] = {}
         for one in self._chosen("densities", DensitiesOutput):
             stored = self.folder.store(f"{OUTPUTS_NAME}/{one.stem}.zarr")
             last = None if stored is None else _last_fields(stored)

@@ -19,6 +19,7 @@ from slipstream.collective import sum_over_ranks
 from slipstream.decomposition import Box
 from slipstream.device import host_values
 from slipstream.errors import InputError
+from slipstream.field import Field
 
 AXES = ("z", "y", "x")
 # How many places are interpolated together: each takes 64 points of every component.
@@ -92,8 +93,8 @@ class PointDensity(Protocol):
     def long_names(self) -> dict[str, str]:
         """Return the descriptions of the results, by name."""
 
-    def read(self, ranges: Sequence[Sequence[float]]) -> list[np.ndarray]:
-        """Return the results of the present state, in this order. Collective."""
+    def fields(self, ranges: Sequence[Sequence[float]] | None) -> dict[str, Field]:
+        """Return the results of the present state as fields, by name. Collective."""
 
 
 class ArrayValues(PointValues):
