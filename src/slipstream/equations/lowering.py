@@ -101,8 +101,6 @@ class Lowered:
         The names of fields, the last ones, whose squares are no part of the energy.
     shear : Expr
         The rate S of a mean flow S y along x, which carries all fields.
-    production : tuple of str
-        Means that are rates at which a mean flow gives energy to the fields.
     """
 
     components: tuple[Value, ...]
@@ -127,7 +125,6 @@ class Lowered:
     losses: tuple[str, ...]
     passive: tuple[str, ...]
     shear: sympy.Expr
-    production: tuple[str, ...]
 
     @property
     def unknowns(self) -> tuple[Value, ...]:
@@ -356,7 +353,6 @@ def _lowered(
         losses=tuple(model.losses),
         passive=tuple(field.name for field in model.passive),
         shear=sympy.sympify(model.shear),
-        production=tuple(model.production),
     )
 
 

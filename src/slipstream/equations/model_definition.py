@@ -45,7 +45,7 @@ class Model:
     gains : mapping of str to Scalar, Vector or None
         Of the means, those that are rates at which a field gains energy from others, or from a mean
         gradient, by name. The field gets a budget of its own. None stands for the energy as a
-        whole, which gains from fields that are no part of it.
+        whole, which gains from outside, such as from a mean flow.
     losses : sequence of str
         Of the means, those that are rates at which products take energy away, such as a subgrid
         model's. They are a part of the dissipation.
@@ -58,8 +58,6 @@ class Model:
     shear : float or sympy.Expr
         Rate S of a mean flow S y along x, which is no part of the fields and carries all of them: a
         shearing box. What it does besides, such as -S u_y along x, is written in the equations.
-    production : sequence of str
-        Means that are rates at which a mean flow gives energy to the fields.
 
     Raises
     ------
@@ -75,7 +73,6 @@ class Model:
     losses: Sequence[str] = ()
     passive: Sequence[Scalar] = ()
     shear: sympy.Expr | float = 0
-    production: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not self.equations:
@@ -112,8 +109,7 @@ class Model:
             self._check_fields(f"mean {name}", mean)
             if not any(values_in(points) for points in mean.forms[0].terms):
                 raise InputError(f"mean {name}: {mean.text} has no field; expected some")
-        of_means = {"gains": self.gains, "losses": self.losses, "production": self.production}
-        for what, several in of_means.items():
+        for what, several in (("gains", self.gains), ("losses", self.losses)):
             for name in several:
                 if name not in means:
                     raise InputError(f"{what}: {name!r} is no mean; expected names of means")

@@ -90,7 +90,7 @@ def _mean_shear(shear: Any, stress: Quantity) -> dict[str, Any]:
     if shear == 0:
         return {}
     means = {"production": -shear * stress}
-    return {"shear": shear, "means": means, "production": list(means)}
+    return {"shear": shear, "means": means, "gains": dict.fromkeys(means)}
 
 
 def hd(
@@ -163,8 +163,9 @@ def boussinesq(
             u: momentum - _coriolis(rotation, u) - _sheared(u, shear, rotation=rotation),
             b: -div(u * b) + N * dot(u, z_hat) + damping(b, diffusivity, power),
         },
-        **{**mean_flow, "means": flux | mean_flow.get("means", {})},
-        gains=dict.fromkeys(flux, b),
+        shear=shear,
+        means=flux | mean_flow.get("means", {}),
+        gains=dict.fromkeys(flux, b) | mean_flow.get("gains", {}),
     )
 
 

@@ -97,11 +97,9 @@ def labels_of(
             labels[f"{prefix}energy"] = f"mean of half the square of {name}"
             for gain in gains:
                 labels[gain] = f"rate at which the mean gradient adds to {prefix}energy"
-    for name in model.production:
-        labels[name] = "rate at which the mean flow gives energy to the fields"
     for name, gaining in model.gains.items():
         if not gaining:
-            labels[name] = "rate at which the energy grows at the expense of other fields"
+            labels[name] = "rate at which the energy as a whole gains from outside"
     for name in model.losses:
         labels[name] = "rate at which products take energy away, a part of the dissipation"
     for name in model.plane_vectors:

@@ -52,7 +52,7 @@ class EnergyBudget:
     def recall(self, row: Mapping[str, float]) -> None:
         """Take over the diagnostics before the next ones, as another budget has returned them."""
         self._earlier = {}
-        whole = ["bodies_power", *self._model.production, *self._gained]
+        whole = ["bodies_power", *self._gained]
         for prefix, names in {"": whole, **budgets_of(self._model)}.items():
             energy = row.get(f"{prefix}energy", row["energy"])  # that of an only field
             dissipation = row[f"{prefix}dissipation"]
@@ -116,7 +116,7 @@ class EnergyBudget:
                 flow = self._viscosity, self._largest, self._is_plane
                 result |= small_scales(motion, *flow)
         gain = driving + (power or 0.0) + (bodies or 0.0)
-        gain += sum(means[name] for name in (*model.production, *self._gained))
+        gain += sum(means[name] for name in self._gained)
         result["budget_residual"] = self._balance("", time, energy, dissipation, gain)
         for field in self._fields:
             result |= self._own_budget(time, field, squares, means, powers)
