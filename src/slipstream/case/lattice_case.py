@@ -225,7 +225,7 @@ class Image(Table):
         None, "of raw values: bytes before the first one (default: 0)", example=0
     )
     voxel_size: Positive = Key(
-        1.0, "edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels"
+        1.0, "edge of a voxel in metres, such as 2e-6, at most 0.01; with 1, lengths stay in voxels"
     )
     crop: Annotated[
         Unchecked[tuple[tuple[int, int], tuple[int, int], tuple[int, int]] | None],

@@ -507,7 +507,8 @@ class LatticeSimulation(Simulation):
         if ended == CONVERGED:
             self.finished = f"converged, the permeability is within {tolerance:g} of steady"
         elif ended == NO_PATH:
-            self.finished = f"nothing can flow along {AXES[self._axis]}, the permeability is 0"
+            axis = AXES[self._axis]
+            self.finished = f"nothing can flow along {axis}, the permeability along {axis} is 0"
         if ended in (CONVERGED, NO_PATH) and not self._is_steady():
             self.finished = "the flow along the last axis is steady, along another it is not"
         elif ended == ROUND_OFF:

@@ -99,4 +99,4 @@ def test_flow_as_an_object_is_over_at_once(device):
         flow = PorousFlow(slits(), axis="z", device=device)
         flow.run()
     assert any(NO_PATH.format("z") in str(one.message) for one in caught)
-    assert flow.finished == "nothing can flow along z, the permeability is 0"
+    assert flow.finished == "nothing can flow along z, the permeability along z is 0"
