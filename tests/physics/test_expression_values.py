@@ -276,7 +276,7 @@ def heat(conductivity):
     np.testing.assert_allclose(found, 0.5 * slopes + heat**3, atol=1e-13)
     found = evaluate(flow, sympy.Symbol("conductivity") * abs2(grad(s)) + s**3)
     np.testing.assert_allclose(found, 0.5 * slopes + heat**3, atol=1e-13)
-    with pytest.raises(InputError, match="has 'wind'; accepted: heat"):
+    with pytest.raises(InputError, match="has the unknown name 'wind'; accepted: heat"):
         evaluate(flow, curl(other))
     with pytest.raises(InputError, match="parameter 'capacity'; accepted: conductivity"):
         evaluate(flow, sympy.Symbol("capacity") * s)
