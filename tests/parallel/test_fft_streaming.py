@@ -225,7 +225,7 @@ def test_several_devices_of_a_rank_share_the_tiles(comm, device_kind):
 def test_failing_transform_is_named(comm, device, monkeypatch):
     fft = plan_on_host(comm, device)
 
-    def broken(self, graph, columns, spectral=None):
+    def broken(self, graph, columns, spectral=None, signs=()):
         def fail(stream):
             raise ValueError("out of luck")
 

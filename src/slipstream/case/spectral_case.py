@@ -284,7 +284,8 @@ class Forcing(Table):
         'largest force along x of "taylor-green"; factor of A, B and C of "abc", whose largest'
         ' force is sqrt(6) of it where these are 1; of "random": root mean square of a component'
         " (of the two in the plane if the grid has one point along an axis); of"
-        ' "ornstein-uhlenbeck": the same on average over time',
+        ' "ornstein-uhlenbeck": the same on average over time; without effect where injection sets'
+        " the strength",
     )
     wavenumber: Annotated[int, Field(gt=0)] = Key(
         1, 'of "taylor-green" and "abc": number of waves along each axis'
@@ -396,10 +397,6 @@ class Forcing(Table):
             raise ValueError(
                 f"'injection' of kind = {self.kind!r} is one number; one for each component goes"
                 " with kind = 'linear'"
-            )
-        if self.injection is not None and "amplitude" in own and self.amplitude != 1:
-            raise ValueError(
-                "'amplitude' has no effect with 'injection', which sets the strength; leave out one"
             )
         low, high = self.forced_shells
         if self.energy is not None and len(self.energy) != high - low + 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -47,7 +48,9 @@ class FlowDiagnostics:
     """
 
     def __init__(self, simulation: SpectralSimulation) -> None:
-        self._simulation, self._comm = simulation, simulation.comm
+        # The simulation owns this, and ends as soon as nobody else uses it.
+        self._simulation: SpectralSimulation = weakref.proxy(simulation)
+        self._comm = simulation.comm
         self._check_scalar_names()
         self._check_cospectra()
 

@@ -57,7 +57,10 @@ def test_a_case_that_makes_no_sense_is_refused(tables, key):
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ('[[output.fields]]\nof = "velocty"', r"output.fields\[1\].of: 'velocty' has 'velocty'"),
+        (
+            '[[output.fields]]\nof = "velocty"',
+            r"output.fields\[1\].of: 'velocty' has the unknown name",
+        ),
         (FIELDS + 'plane = { axis = "z", position = 7.0 }', "plane: position 7 along z is outside"),
         (
             FIELDS + "interval = 0.25",

@@ -533,9 +533,9 @@ def test_fields_that_are_written_are_let_go_before_the_next_are_made(tmp_path, m
     """Large fields are made one by one, or they would all take memory at the same time."""
     made, make = [], SpectralSimulation._points_of
 
-    def watched(simulation, spectral):
+    def watched(simulation, *arguments):
         assert not [one for one in made if one() is not None]
-        points = make(simulation, spectral)
+        points = make(simulation, *arguments)
         made.append(weakref.ref(points))
         return points
 
