@@ -709,8 +709,9 @@ class DistributedFFT(KnownAttributes):
         with self._turns:
             try:
                 if self._door is not None:
-                    transport = self._transport
-                    self._door.settle(transport.check if transport else lambda: None)
+                    if self._plan is not None:  # a closed one refuses
+                        transport = self._transport
+                        self._door.settle(transport.check if transport else lambda: None)
                     self._door.begun += 1
                 if stream is not None and not isinstance(stream, Stream):
                     stream = self._arrays.stream(stream)
