@@ -158,11 +158,14 @@ class MessageExchange(Exchange):
     def _messages_of(self, parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return receiver and bytes of the messages with so many elements of each array."""
         itemsize = self.pairs[0][0].itemsize
-        return [
-            (peer, len(numbers) * elements * itemsize)
-            for peer, elements in parts
-            for numbers in self.arrays_by_message(elements)
-        ]
+        sizes: dict[int, list[int]] = {}  # of thousands of ranks, which get blocks of few sizes
+        found = []
+        for peer, elements in parts:
+            if elements not in sizes:
+                shared = self.arrays_by_message(elements)
+                sizes[elements] = [len(numbers) * elements * itemsize for numbers in shared]
+            found += [(peer, size) for size in sizes[elements]]
+        return found
 
     def start(self) -> None:
         """Start sending and receiving."""

@@ -9,6 +9,7 @@ the measured steps of two and four H200s, and the published ones of Summit; see 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -38,12 +39,12 @@ def output_size(
     shape: Sequence[int], boxes: Sequence[Box], item_bytes: Iterable[int]
 ) -> OutputSize:
     """Return the size of arrays of the same points, of these bytes for each of them."""
-    pairs = [(box.start, box.shape) for box in boxes]
-    sizes = [
-        (math.prod(shape) * item, stored_layout(shape, pairs, item).files(shape))
-        for item in item_bytes
-    ]
-    return OutputSize(sum(one for one, _ in sizes), sum(files for _, files in sizes))
+    pairs, points = [(box.start, box.shape) for box in boxes], math.prod(shape)
+    total = files = 0
+    for item, count in Counter(item_bytes).items():
+        total += count * points * item
+        files += count * stored_layout(shape, pairs, item).files(shape)
+    return OutputSize(total, files)
 
 
 @dataclass(kw_only=True)
