@@ -25,6 +25,7 @@ MACHINES: Names = {
     "summit": "6 V100 a node, InfiniBand",
     "frontier": "4 MI250X a node, Slingshot",
     "titan": "a K20X a node, Gemini torus",
+    "epyc-hdr": "128 cores of EPYC a node, InfiniBand; assumed",
 }
 DEVICES: Names = {
     "cpu": "the cores of the host",

@@ -509,10 +509,21 @@ class SpectralRun(ExchangingRun):
         "device", 'where the fields are; "auto": on the host if they do not fit on the device'
     )
     decomposition: Annotated[str, one_of(DECOMPOSITIONS, auto=True)] = Key(
-        "auto", 'how ranks divide space; "auto": pencils if there are more ranks than planes'
+        "auto",
+        'how ranks divide space; "auto": slabs if there are as many planes, but on several nodes'
+        " pencils if a step is expected to takes a fifth less",
     )
     grid: Unchecked[tuple[int, int] | None] = Key(
-        None, "pencils: number of ranks along y and z (default: the most even)", example=[2, 4]
+        None,
+        "pencils: number of ranks along y and z (default: the most even, or those of a node along"
+        " y if a step is expected to takes a fifth less)",
+        example=[2, 4],
+    )
+    machine: str | None = Key(
+        None,
+        "by whose rates that is expected: a file of `slipstream info --calibrate`, or a shipped"
+        " machine (default: h200-nvl8-ib for GPUs, epyc-hdr for CPUs)",
+        example="mine.toml",
     )
     memory: MemorySize = Key(
         None,

@@ -20,11 +20,11 @@ from slipstream.device import Device
 from slipstream.device.copy_bandwidth import large_copy
 from slipstream.fft import DistributedFFT
 from slipstream.forecast.case_forecast import step_counter
-from slipstream.forecast.machine_description import Family, Machine, Processor
 from slipstream.forecast.noted_steps import transform_counts
-from slipstream.forecast.step_price import StepCounts
 from slipstream.schedule.committed_steps import OverlappedStep
 from slipstream.simulation import make_simulation
+from slipstream.simulation.machine_description import Family, Machine, Processor
+from slipstream.simulation.step_price import StepCounts
 from slipstream.tuner import medians
 
 # Points along an axis, of the step in cache and of the large one.

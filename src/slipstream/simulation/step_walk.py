@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from slipstream.device.noting_device import DEVICE, HOST, PEER, NotingDevice, place_of
 from slipstream.exchange import RankPlace
-from slipstream.exchange.noting_transport import noting_grid
+from slipstream.exchange.noting_transport import noting_grid as noting_grid
 from slipstream.exchange.peer_transport import HANDSHAKE_LANES
 from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node

@@ -517,7 +517,7 @@ def ranks_rows():
             size(one["largest message"]),
         )
         for one in result("ranks-16384-1core")["rows"]
-        if one["ranks"] >= (1024 if one["what"] == "step" else 16384)
+        if one["ranks"] >= (1024 if one["what"] == "slab step" else 16384)
     ]
 
 

@@ -272,6 +272,19 @@ def test_many_ranks_are_planned_at_once():
     assert found.ranks == 18432 and found.time is not None
 
 
+@pytest.mark.parametrize(
+    ("nodes", "divided"), [(1, "slabs"), (8, "pencils 8 x 8"), (512, "pencils 8 x 512")]
+)
+def test_ranks_divide_space_as_takes_least(nodes, divided):
+    """By rule on one node; 4096 ranks have more ways than slabs of 1024 planes."""
+    case, machine = case_of(1024), load_machine("h200-nvl8-ib")
+    (one,) = forecast(case, machine, [nodes])
+    assert one.counts.division == divided
+    for run in ({"decomposition": "slab"}, {"decomposition": "pencil", "grid": [nodes, 8]}):
+        (other,) = forecast(case_of(1024, **run), machine, [nodes])
+        assert other.time is None or one.time.total <= other.time.total
+
+
 # Of Ravikumar et al. (2021), whose grids fill the memory of Summit's nodes.
 @pytest.mark.parametrize(
     ("points", "nodes", "seconds"), [(12288, 1024, 10.14), (18432, 3072, 14.24)]

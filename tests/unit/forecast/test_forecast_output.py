@@ -18,10 +18,10 @@ from slipstream.forecast import (
     load_machine,
     spectral_counts,
 )
-from slipstream.forecast.machine_description import Storage
 from slipstream.io import FieldStore, write_checkpoint
 from slipstream.running.output_writer import MANY_FILES, files_warning
 from slipstream.simulation import make_simulation
+from slipstream.simulation.machine_description import Storage
 
 DEVICE = open_device("cpu")
 MACHINE = load_machine("h200-nvl8-ib")
