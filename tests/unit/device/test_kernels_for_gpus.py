@@ -47,6 +47,7 @@ from slipstream.spectral.bodies import Bodies
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.fields_at_points import PointSums, sum_kernel
+from slipstream.spectral.followed_parameters import FollowedParameters
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.particles import Particles
 from slipstream.spectral.runge_kutta_step import SpectralStep
@@ -169,6 +170,9 @@ def used_kernels(real, shape):
         settings = {"viscosity": 0.01}, METHODS["rk4"], factor, np.dtype(real)
         problem = SpectralProblem(geometry, (1.0, 1.0, 1.0), sheared, *settings)
         SpectralStep(problem, device, None).record_step()
+        following = lower(Model({_SCALAR: _SCALAR}, averages={"a": (_SCALAR**2, _SCALAR)}))
+        problem = SpectralProblem(geometry, (1.0, 1.0, 1.0), following, *settings)
+        FollowedParameters(SpectralStep(problem, device, None), None, "serial", None)
     return set(devices[0].noted) | set(devices[1].noted)
 
 
