@@ -204,8 +204,9 @@ class Model:
             symbols = {str(one) for one in sympy.sympify(value).free_symbols}
             if name in self.averages or name in self.means or symbols & self.follows.keys():
                 raise InputError(
-                    f"follows: {name} = {value}: expected a name of its own, and a function of"
-                    f" averages ({', '.join(self.averages)}) and of parameters that do not follow"
+                    f"follows: {name} = {value}: expected a name that nothing else has, and a"
+                    f" function of averages ({', '.join(self.averages)}) and of parameters that do"
+                    " not follow"
                 )
 
     def _check_fields(self, where: str, right: Quantity) -> None:

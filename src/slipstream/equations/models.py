@@ -379,7 +379,7 @@ def smagorinsky(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, beside that of the eddies.
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
     width
         Width of the filter: usually the distance of the points.
     constant
@@ -416,13 +416,13 @@ def dynamic_smagorinsky(
     ``(smagorinsky_constant pi / cutoff)^2 |S|``: of Germano's identity, between the flow and the
     flow without eddies beyond ``cutoff / test_filter``, the constant of the least squares of Lilly
     over the whole box, and 0 where its square would be negative (Germano et al., Phys. Fluids A 3,
-    1760 (1991); Lilly, Phys. Fluids A 4, 633 (1992)). `smagorinsky_constant` is a column beside
+    1760 (1991); Lilly, Phys. Fluids A 4, 633 (1992)). `smagorinsky_constant` is a column, like
     `subgrid_dissipation`.
 
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, beside that of the eddies.
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
     cutoff
         Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
     test_filter
@@ -486,7 +486,7 @@ def chollet_lesieur(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, beside that of the eddies.
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
     cutoff
         Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
     kolmogorov_constant

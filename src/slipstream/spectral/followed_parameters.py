@@ -1,6 +1,6 @@
 """Parameters that follow the state: functions of means over the box, such as eddy viscosities.
 
-The means are of products of two quantities, each of which may have products itself. These go to
+The means are of products of two quantities, which may have products themselves. Those go to
 physical space and back as in a substage, and a kernel adds up products of their modes.
 """
 
@@ -51,7 +51,7 @@ def problem_of_averages(problem: SpectralProblem) -> SpectralProblem | None:
 
 
 def bytes_of_averages(problem: SpectralProblem, placement: Placement) -> int:
-    """Return the bytes of fields and sums beside those of the step."""
+    """Return the bytes that fields and sums add to those of the step."""
     own = problem_of_averages(problem)
     if own is None:
         return 0
