@@ -264,6 +264,41 @@ def test_random_states_have_their_amplitude_and_no_flow_through_walls(comm, devi
     assert_close(again.fields["velocity"].gather(), values, 1e-14)
 
 
+@pytest.mark.parametrize(
+    ("kind", "field", "points"),
+    [
+        ("random", "velocity", (12, 10, 8)),
+        ("ornstein-uhlenbeck", "velocity", (12, 10, 8)),
+        ("random", "velocity", (12, 1, 8)),
+        ("random", "dye", (12, 10, 8)),
+        ("random", "buoyancy", (12, 10, 8)),
+    ],
+)
+def test_random_forces_are_mirror_images_of_a_known_strength(comm, device, kind, field, points):
+    force = {"kind": kind, "field": field, "amplitude": 0.3, "shells": [1, 3], "seed": 4}
+    force |= {"correlation_time": 10.0} if kind != "random" else {}
+    rest = {"flow": "formula", "fields": {"velocity": ["0", "0", "0"]}}
+    dye = [{"name": "dye", "diffusivity": 0.02}]
+    flow = walled(device, comm, points, forcing=[force], scalars=dye, initial=rest, step=1e-3)
+    flow.step(1)
+    found = flow.fields[field].gather() / 1e-3
+    squares = np.square(found).mean(axis=(-3, -2, -1))
+    count = 1 if squares.ndim == 0 else 3 if points[1] > 1 else 2
+    # That of a process is a mean over all that could have been drawn.
+    near = pytest.approx(count * 0.3**2, rel=0.01 if kind == "random" else 0.5)
+    assert squares.sum() == near
+    if field == "velocity":
+        assert flow.diagnostics["divergence"] < 1e-13
+        assert squares[: 3 if points[1] > 1 else 1].min() > 0.01
+    # What the modes have reaches the points: none is of the other parity.
+    again = walled(device, comm, points, scalars=dye, initial={field: flow.fields[field][:]})
+    assert_close(again.fields[field].gather(), flow.fields[field].gather(), 1e-13)
+    flow.step(1)
+    alone = walled(device, None, points, forcing=[force], scalars=dye, initial=rest, step=1e-3)
+    alone.step(2)
+    assert_close(flow.fields[field].gather(), alone.fields[field].gather(), 1e-12)
+
+
 def test_goes_on_from_a_state_of_any_resolution(comm, device, shared_folder):
     flow = walled(device, comm)
     flow.step(3)
