@@ -25,6 +25,7 @@ from slipstream.case.particle_tables import ParticleSet, array_of
 from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.decomposition import split
 from slipstream.device import RowLaunch
+from slipstream.device.state_digest import add_particles
 from slipstream.errors import InputError
 from slipstream.exchange import Transport
 from slipstream.field import Field
@@ -339,6 +340,13 @@ class Particles:
             yield _field(f"{stem}.state", values.T, self._range(one)[0], shape)
             step = np.array([one.last_step or 0.0]) if self._ranks.rank == 0 else np.zeros(0)
             yield _field(f"{stem}.step", step, 0, (1,))
+
+    def add_to_digest(self, sums: Array, start: int) -> None:
+        """Add all numbers of the particles that are here; places begin at `start`."""
+        for one in self.sets:
+            own = one.state[:, : one.count], one.identity[: one.count]
+            add_particles(self._flow.device, *own, sums, start)
+            start += one.rows * one.settings.number
 
     def kept(self) -> list[Any]:
         """Return all particles of a single rank, to be pickled."""
