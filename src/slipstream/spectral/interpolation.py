@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.array_types import Array
 from slipstream.decomposition import Box, PaddedBox
-from slipstream.device import Device, Operation, RowLaunch
+from slipstream.device import BlockLaunch, Device, Operation, RowLaunch
 from slipstream.exchange import Transport
 from slipstream.fft.slab_engine import (
     ColumnTile,
@@ -27,19 +27,33 @@ from slipstream.fft.slab_engine import (
     record_to_points,
 )
 from slipstream.fft.slab_layout import PlaneGeometry
+from slipstream.fft.strided_fft import RealRows
 from slipstream.schedule import CommittedStep, StepGraph, commit
 from slipstream.spectral.runge_kutta_step import SpectralStep
 
 # Points of the halo: places may be two less outside of a rank's points.
 HALO = 4
-# As in particles.hpp.
-PER_ROW = 256
+# As in particles.hpp, and how many threads of a GPU have a block of particles.
+TOGETHER, _THREADS = 128, 256
+# Bytes of a sector of a GPU's cache, which is written as a whole.
+_SECTOR = 32
 
 
 def halo_widths(geometry: PlaneGeometry) -> tuple[int, int]:
     """Return the width of the halo along z and along y: there is none where one rank has all."""
     along, across = geometry.grid or (geometry.ranks, 1)
     return HALO if along > 1 else 0, HALO if across > 1 else 0
+
+
+def _points_of_chunk(flow: SpectralStep) -> int:
+    """Return how many points of a field lie side by side: those of a row where it is 0.
+
+    On GPUs chunks of three fields lie close together, as an interpolation reads them.
+    """
+    device, real = flow.device, flow.problem.real_dtype
+    nx, chunk = flow.problem.geometry.shape[2], _SECTOR // real.itemsize
+    has_kernels = device.tiled_transforms() and RealRows.supports(device, nx, real)
+    return chunk if has_kernels and nx % chunk == 0 else 0
 
 
 def spline_factors(points: int, length: float, wavenumbers: np.ndarray) -> np.ndarray:
@@ -70,29 +84,38 @@ class Interpolant:
         # Whether the step's own product stores the velocity, so that nothing is transformed for it.
         self.is_stored = kind == "lagrange" and bool(problem.stored)
         nz, ny, nx = geometry.shape
+        chunk = _points_of_chunk(flow)
+        fields, row = (1, 3 * nx) if chunk else (3, nx)
         # The points of a plane as one axis.
         boxes = [
-            Box((0, box.start[0], nx * box.start[1]), (3, box.stop[0], nx * box.stop[1]))
+            Box((0, box.start[0], row * box.start[1]), (fields, box.stop[0], row * box.stop[1]))
             if box.size
-            else Box((0, box.start[0], 0), (3, box.start[0], 0))
+            else Box((0, box.start[0], 0), (fields, box.start[0], 0))
             for box in geometry.physical_boxes
         ]
         along_z, along_y = halo_widths(geometry)
-        widths, rank = (0, along_z, nx * along_y), geometry.rank
+        widths, rank = (0, along_z, row * along_y), geometry.rank
         layouts = [PaddedBox(box, widths, is_dense=True) for box in boxes]
         empty = device.empty if transport is None else transport.empty
         self.array = empty(layouts[rank].shape, problem.real_dtype)
         device.run(device.fill(self.array, 0))
         box = geometry.physical_box
         (first_z, first_y, _), (planes, rows, _) = box.start, box.shape
-        self._own = self.array[layouts[rank].slices(boxes[rank])].reshape(3, planes, rows, nx)
+        self._own = self.array[layouts[rank].slices(boxes[rank])]
         # Passes over planes leave planes without gaps.
-        self.points = device.empty(self._own.shape, self._own.dtype) if along_y else self._own
+        self._left = device.empty(self._own.shape, self._own.dtype) if along_y else self._own
+        # The points that passes leave: [field][plane][y][x], or [chunk][x] in place of [x].
+        self.points: Array
+        if chunk:
+            chunks = self._left.reshape(planes, rows, nx // chunk, 3, chunk)
+            self.points = chunks.transpose(3, 0, 1, 2, 4)
+        else:
+            self.points = self._left.reshape(3, planes, rows, nx)
         self._halo = None
         if transport is not None:
             from slipstream.exchange import HaloExchange, HaloPlan  # one rank has none
 
-            plan = HaloPlan.make(boxes, (3, nz, ny * nx), widths, rank)
+            plan = HaloPlan.make(boxes, (fields, nz, ny * row), widths, rank)
             self._halo = HaloExchange(
                 device, plan, layouts, [self.array], transport, alternating=False
             )
@@ -100,7 +123,7 @@ class Interpolant:
         # What kernels take, after the memory for their arguments.
         self.arguments: tuple[Any, ...] = (
             self.array,
-            math.prod(self.array.shape[1:]),
+            chunk or math.prod(self.array.shape[1:]),
             *geometry.shape,
             first_z,
             planes,
@@ -113,6 +136,9 @@ class Interpolant:
             "LAGRANGE": int(kind == "lagrange"),
             "HALO_Z": along_z,
             "HALO_Y": along_y,
+            "CHUNK": chunk,
+            "THREADS": _THREADS,
+            "BLOCKS_PER_SM": 4,
         }
         self._between: CommittedStep | None = None
 
@@ -134,13 +160,13 @@ class Interpolant:
     def _store(self, points: Array, plane: int) -> tuple[Operation, list[Array]]:
         """Return the operation that takes over points of some planes at home."""
         target = self.points[:, plane : plane + points.shape[1]]
-        return self._flow.device.copy(target, points), [target]
+        return self._flow.device.copy(target, points.reshape(target.shape)), [target]
 
     def record_halo(self, graph: StepGraph) -> None:
         """Record that the points that have come are surrounded by those of others. Collective."""
         own = graph.on(self._flow.device)
-        if self.points is not self._own:
-            own.add_copy(self._own, self.points, label="particles: points")
+        if self._left is not self._own:
+            own.add_copy(self._own, self._left, label="particles: points")
         if self._halo is not None:
             self._halo.record(own, 0, "particles: halo")
 
@@ -194,15 +220,19 @@ class Interpolant:
 
         return update
 
+    def launch(self, particles: int) -> BlockLaunch:
+        """Return the launch of a kernel for so many particles."""
+        block = TOGETHER * (15 * self.array.itemsize + 3 * np.dtype(np.int32).itemsize)
+        return BlockLaunch(-(-particles // TOGETHER), _THREADS, block)
+
     def values_at(self, places: Array, count: int) -> Array:
         """Return three fields in double precision at the first of places [x, y, z, ...]."""
-        device, rows = self._flow.device, -(-count // PER_ROW)
+        device, launch = self._flow.device, self.launch(count)
         values = device.zeros((3, places.shape[1]), np.float64)
-        if rows:
+        if count:
             kernel = device.kernel("particles.hpp", "values_at_particles", **self.constants)
-            launch = RowLaunch(rows, 4 * PER_ROW)
             operation: Operation = kernel.bind(
-                launch, places, places.shape[1], values, rows, count, *self.arguments
+                launch, places, places.shape[1], values, launch.blocks, count, *self.arguments
             )
             device.run(operation)
             device.synchronize()

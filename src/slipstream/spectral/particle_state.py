@@ -19,7 +19,7 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.case.particle_tables import ParticleSet
 from slipstream.device import Device
-from slipstream.spectral.interpolation import PER_ROW
+from slipstream.spectral.interpolation import TOGETHER
 
 # How many cells a block has along each axis, in whose order particles are sorted for the cache.
 _BLOCK = 4
@@ -59,7 +59,7 @@ class ParticleState:
         device, count = self._device, len(identity)
         grows = count > self.capacity or not self.capacity
         if grows:
-            self.capacity = max(PER_ROW, math.ceil(count * (1 + spare)))
+            self.capacity = max(TOGETHER, math.ceil(count * (1 + spare)))
             self.state = device.zeros((self.rows, self.capacity), np.float64)
             self.identity = device.zeros((self.capacity,), np.int64)
         if count:

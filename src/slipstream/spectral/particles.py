@@ -24,7 +24,6 @@ from slipstream.array_types import Array, Comm
 from slipstream.case.particle_tables import ParticleSet, array_of
 from slipstream.collective import on_every_rank, sum_over_ranks
 from slipstream.decomposition import split
-from slipstream.device import RowLaunch
 from slipstream.device.state_digest import add_particles
 from slipstream.errors import InputError
 from slipstream.exchange import Transport
@@ -33,7 +32,7 @@ from slipstream.io.checkpoint import PARTICLES, Checkpoint
 from slipstream.schedule import StepGraph
 from slipstream.spectral.evaluation import Evaluation
 from slipstream.spectral.expressions import quantity_of
-from slipstream.spectral.interpolation import HALO, PER_ROW, Interpolant, halo_widths
+from slipstream.spectral.interpolation import HALO, TOGETHER, Interpolant, halo_widths
 from slipstream.spectral.particle_ranks import ParticleRanks
 from slipstream.spectral.particle_state import ParticleState, first_places
 from slipstream.spectral.runge_kutta_step import SpectralStep
@@ -145,14 +144,14 @@ class Particles:
             INERTIAL=int(one.is_inertial),
             **interpolant.constants,
         )
-        rows = -(-one.capacity // PER_ROW)
+        blocks = -(-one.capacity // TOGETHER)
         field = math.prod(self._flow.problem.geometry.physical_box.shape)
-        for number, (low, high) in enumerate(split(rows, device.lanes)):
+        for number, (low, high) in enumerate(split(blocks, device.lanes)):
             if low == high:
                 continue
-            first, last = low * PER_ROW, min(high * PER_ROW, one.capacity)
+            first, last = low * TOGETHER, min(high * TOGETHER, one.capacity)
             operation = kernel.bind(
-                RowLaunch(high - low, 4 * PER_ROW),
+                interpolant.launch(last - first),
                 one.state,
                 one.capacity,
                 first,
