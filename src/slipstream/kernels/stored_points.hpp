@@ -1,6 +1,6 @@
 // Points of some inputs of a product, which are stored on their way: stored[i][row][x] of input STORED[i].
 //
-// Constants, both or none: STORES, how many inputs; STORED, their numbers in braces. On GPUs three may lie in chunks:
+// Constants, both or none: STORES, how many inputs; STORED, their numbers in braces. Three may lie in chunks:
 // see point_chunks.hpp.
 #pragma once
 #include "point_chunks.hpp"

@@ -52,8 +52,9 @@ def _points_of_chunk(flow: SpectralStep) -> int:
     """
     device, real = flow.device, flow.problem.real_dtype
     nx, chunk = flow.problem.geometry.shape[2], _SECTOR // real.itemsize
-    has_kernels = device.tiled_transforms() and RealRows.supports(device, nx, real)
-    return chunk if has_kernels and nx % chunk == 0 else 0
+    # Tiles that stream come to the host, whose CPU interpolates.
+    in_place = isinstance(flow.passes, SlabEngine) and device.tiled_transforms()
+    return chunk if in_place and nx % chunk == 0 and RealRows.supports(device, nx, real) else 0
 
 
 def spline_factors(points: int, length: float, wavenumbers: np.ndarray) -> np.ndarray:
@@ -160,7 +161,7 @@ class Interpolant:
     def _store(self, points: Array, plane: int) -> tuple[Operation, list[Array]]:
         """Return the operation that takes over points of some planes at home."""
         target = self.points[:, plane : plane + points.shape[1]]
-        return self._flow.device.copy(target, points.reshape(target.shape)), [target]
+        return self._flow.device.copy(target, points), [target]
 
     def record_halo(self, graph: StepGraph) -> None:
         """Record that the points that have come are surrounded by those of others. Collective."""
