@@ -88,6 +88,13 @@ class SpectralProblem:
         """The signs of the components between walls; empty without walls."""
         return self.mirror.signs if self.mirror else ()
 
+    def signs_of_plane(self, scalar: int) -> tuple[int, ...]:
+        """Return the signs of a plane vector whose rotation is a component."""
+        if self.mirror is None:
+            return ()
+        own = self.signs[scalar]
+        return -own, -own, own
+
     @cached_property
     def step_signs(self) -> Signs:
         """The signs of the fields that a step takes to physical space, and of the products."""
