@@ -121,6 +121,11 @@ def note_step(
     device = noting_device(machine, ranks)
     described = problem_of_case(case, place.rank, ranks, row_bytes(case.run, device))
     problem = described.problem
+    if problem.model.follows:
+        raise InputError(
+            f"equation.model: parameters of {case.equation.model} follow the state, which forecasts"
+            " leave out; accepted: a model without, such as smagorinsky"
+        )
     (nx, ny, nz), grid = case.grid.points_xyz, problem.geometry.grid
     if grid is None and ranks > nz:
         raise InputError(

@@ -500,7 +500,7 @@ def ranks_rows():
     def name(one):
         if one["what"] == "transform":
             return "forward transform in pencils"
-        return f"RK4 step in {'slabs' if one['ranks'] <= 16384 else 'pencils'}"
+        return f"RK4 step in {one['what'].removesuffix(' step')}s"
 
     def size(count):
         large = count >= 2**20
