@@ -132,7 +132,7 @@ def test_the_command_tells_of_output(tmp_path, capsys):
     for one in settings:
         arguments += ["--set", one]
     with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--steps", "1000", "--json", str(tmp_path / "found.json")])
+        main([*arguments, "--steps", "4000", "--json", str(tmp_path / "found.json")])
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())
     assert "snapshot of fields: 2048 GiB in 4096 files on 512 nodes" in said
