@@ -893,6 +893,8 @@ class SpectralSimulation(Simulation):
         own = state[: len(self.problem.model.unknowns)]
         flow.device.synchronize()
         add_boxes(flow.device, own, sums, box.shape[2], box.start, geometry.spectral_shape)
+        if self._particles is not None:
+            self._particles.add_to_digest(sums, 2 * len(own) * math.prod(geometry.spectral_shape))
         return total_of(flow.device, sums)
 
     def _each_points(self, spectral: Any) -> Iterator[np.ndarray]:
