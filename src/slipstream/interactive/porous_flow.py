@@ -137,7 +137,7 @@ class PorousFlow(InteractiveSimulation):
         How ranks exchange data; "auto" chooses by devices and nodes. One of "auto", "peer", "nccl",
         "mpi-p2p", "mpi", "mpi-hierarchical", "mpi-device-p2p" or "mpi-device".
     max_steps : int
-        Number of time steps after which `run` ends in any case.
+        Number of time steps after which `run` ends in any case; even.
     storage : Storage or mapping, optional
         How populations are stored, as of `slipstream.lattice.permeability`: a `Storage`, or some of
         the keys of ``[numerics]``.
