@@ -410,6 +410,12 @@ class LatticeSimulation(Simulation):
                 f"initial.restart: {folder} has image.walls = {theirs}, this case {mine}; both must"
                 " be the same"
             )
+        if self.resumed is not None and earlier.image.voxel_size != case.image.voxel_size:
+            size = repr(earlier.image.voxel_size)
+            raise InputError(
+                f"image.voxel_size: rows and snapshots in {folder} are of voxels of {size}; accepted:"
+                f" {size}, or a new run from its state: --set initial.restart={folder}"
+            )
         check_same_image(checkpoint, folder, self.subdomain, self.sites)
         *over, last = read_axes(checkpoint, axes_of(earlier.flow.axis))
         self.step, self.time = checkpoint.step, float(checkpoint.step)
