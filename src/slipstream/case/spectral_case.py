@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from slipstream.accepted import (
+    ALL_LINEAR,
     COPIES,
     DEALIASINGS,
     DECOMPOSITIONS,
@@ -32,7 +33,6 @@ from slipstream.accepted import (
     MAGNETIC_FIELDS,
     MAX_STREAMS,
     MODELS,
-    ALL_LINEAR,
     PLANES,
     RESIDENCIES,
     TRANSPORTS,

@@ -431,8 +431,8 @@ def compare_digests(
     What is returned is for people, and empty if all digests on the way are those of the run.
     """
     text = ""
-    for found in plan.compared(simulation, lambda: not text):
-        if found is not None and not found.is_same:
+    for found in plan.compared(simulation):
+        if found is not None and not found.is_same and not text:
             text = f"{plan.origin.text()}: is not as the run had it, by its digest"
             if found.step > plan.origin.step:
                 text = f"the digest deviates from that of the run between steps {found.before} and"

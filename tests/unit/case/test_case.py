@@ -186,7 +186,9 @@ def test_command_line_displaces_what_cannot_stand_beside_it():
 
 def test_keys_without_an_effect_are_refused():
     often = "output.keep_checkpoints=5"
-    assert "'keep_checkpoints' goes with checkpoint = true" in failure("output.checkpoint=false", often)
+    assert "'keep_checkpoints' goes with checkpoint = true" in failure(
+        "output.checkpoint=false", often
+    )
     off = parse_case(MINIMAL + "[output]\nkeep_checkpoints = 5\n", ["output.checkpoint=false"])
     assert off.output.keep_checkpoints == 2
     for name in INTEGRATORS:
