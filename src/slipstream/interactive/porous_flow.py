@@ -100,7 +100,7 @@ class PorousFlow(InteractiveSimulation):
     offset : int, optional
         Of raw values: bytes before the first one (default: 0).
     voxel_size : float
-        Edge of a voxel in metres, such as 2e-6, at most 0.01; with 1, lengths stay in voxels.
+        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
     crop : sequence of 3 (sequence of 2 int), optional
         Part to use: first voxel, and last voxel plus one, along z, y and x.
     mirror : bool, str or sequence of str

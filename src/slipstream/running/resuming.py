@@ -380,7 +380,10 @@ def _in_terms_of_runs() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        error.args = (error.text().removeprefix(STATE_KEY).replace(*_OTHER_FOLDER),)
+        text = error.text().removeprefix(STATE_KEY).replace(*_OTHER_FOLDER)
+        if text.startswith("image.path: ") and " does not exist" in text:
+            text += "; where it is now: --set image.path=..."
+        error.args = (text,)
         raise
 
 

@@ -58,7 +58,7 @@ def test_what_does_not_suit_is_one_line_with_status_2(capsys, monkeypatch, setti
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (["image.path=absent.npy"], "image.path: absent.npy does not exist"),
+        (["image.path=absent.npy"], "absent.npy does not exist in the working directory, /"),
         (["image.path=rock.jpg"], "image.path: rock.jpg has suffix '.jpg'; accepted: .raw"),
         (["image.dtype=uint8"], "image: 'dtype' does not belong to path = 'closed.npy': remove it"),
         (["image.path=closed.raw"], "image.shape and image.dtype are missing: a raw file"),
