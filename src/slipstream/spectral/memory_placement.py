@@ -16,7 +16,6 @@ from slipstream.collective import on_every_rank
 from slipstream.device import Device, HostDevice
 from slipstream.device.device_choice import home_of
 from slipstream.device.noting_device import NotingDevice
-from slipstream.errors import InputError
 from slipstream.exchange import (
     GridTransports,
     RankPlace,
@@ -249,8 +248,6 @@ def place(
 
     On devices that note, `rank` is one of many; else it is that of `comm`.
     """
-    if problem.mirror is not None and device.processor != "cpu":
-        raise InputError("grid.walls: the device is a GPU; accepted with walls: a CPU")
     rank = rank or RankPlace.of(comm)
 
     def transport(home: Device) -> str:
