@@ -143,6 +143,7 @@ ON = {
     "scalars": ("2",),
     "several_forces": ("2",),
     "tuner": ("2",),
+    "walls::test_equals_the_symmetric_flow_of_a_doubled_box": ("3", "3 tiled"),
     # Three would fail in the same places, and take longer.
     "blow_up": ("2",),
     "faults": ("2",),

@@ -181,7 +181,7 @@ def test_a_step_solves_the_equations_of_the_box(comm, device):
         sim.solver.flow.tilt = 0.2
         kz, ky, kx = np.broadcast_arrays(*sim.wavenumbers)
         # Waves whose products the grid keeps, of any direction: the divergence is taken away.
-        few = (np.abs(kz) < 2) & (kx < 1.5) & (np.abs(ky + 0.2 * kx) < 1)
+        few = device.array((np.abs(kz) < 2) & (kx < 1.5) & (np.abs(ky + 0.2 * kx) < 1))
         with warned(comm, "divergence"):
             sim.modes["velocity"][...] = sim.modes["velocity"][...] * few
         before, rate = sim.fields["velocity"].gather(), sim.evaluate(EQUATION).gather()

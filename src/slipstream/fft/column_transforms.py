@@ -171,7 +171,7 @@ class WallColumns(ColumnPass):
     ) -> None:
         work, given = self._work_of(graph, columns), self._signs(signs, columns)
         self._add(graph, "begin_from_modes", (spectral, work), spectral, (self._turns, given), True)
-        self.line.record_backward(graph, work, work, self._rows, 0, [work])
+        self._transform(graph, work, False)
         self._add(graph, "end_at_points", (work, columns), columns, (given,))
 
     def record_forward(
@@ -184,8 +184,15 @@ class WallColumns(ColumnPass):
         work, given = self._work_of(graph, columns), self._signs(signs, columns)
         target = columns[:, : self._kept] if spectral is None else spectral
         self._add(graph, "begin_from_points", (columns, work), columns, (given,))
-        self.line.record_forward(graph, work, work, self._rows, 0, [work])
+        self._transform(graph, work, True)
         self._add(graph, "end_at_modes", (work, target), target, (self._turns, given), True)
+
+    def _transform(self, graph: StepGraph, work: Array, forward: bool) -> None:
+        if self.line.tiled:
+            record = self.line.record_forward if forward else self.line.record_backward
+            record(graph, work, work, self._rows, 0, [work])
+        else:
+            self.line.record_in_place(graph, work, forward)
 
     def _signs(self, signs: Sequence[int], columns: Array) -> Array:
         if len(signs) != len(columns):

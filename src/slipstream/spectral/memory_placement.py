@@ -16,7 +16,6 @@ from slipstream.collective import on_every_rank
 from slipstream.device import Device, HostDevice
 from slipstream.device.device_choice import home_of
 from slipstream.device.noting_device import NotingDevice
-from slipstream.errors import InputError
 from slipstream.exchange import (
     GridTransports,
     RankPlace,
@@ -250,8 +249,6 @@ def place(
 
     On noting devices, `rank` is one of any number of ranks; else it is the rank in `comm`.
     """
-    if problem.mirror is not None and device.processor != "cpu":
-        raise InputError("grid.walls: the device is a GPU; accepted with walls: a CPU")
     rank = rank or RankPlace.of(comm)
 
     def transport(home: Device) -> str:

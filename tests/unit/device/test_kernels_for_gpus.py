@@ -159,7 +159,7 @@ def used_kernels(real, shape):
             PointSums(flow, flow.modes_of(flow.state)[:1], bins=2)
             assert list(anisotropic(flow, field_parts(model), None))
             if problem.size >= 3:
-                vector_sums(flow, 0)
+                vector_sums(flow, flow.read_state()[:3])
                 vorticity(flow)
                 make_solenoidal(flow, flow.state[:3])
             if (method, model) == every[0]:
