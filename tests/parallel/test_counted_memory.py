@@ -35,6 +35,7 @@ SPECTRAL = {
     "mhd": MHD,
     "single precision": ("numerics.precision=float32",),
     "shifted": ("numerics.dealiasing=phase-shift", "time.integrator=rk4"),
+    "between walls": ("grid.walls=z",),
     "by messages": ("run.transport=mpi-p2p",),
     "narrow wire": ("numerics.wire=bfloat16",),
 }

@@ -743,7 +743,6 @@ class SpectralCase(Case):
             return self
         flow, points = self.initial.flow, self.grid.points_xyz[2]
         forces = [one.kind for one in self.forcing if one.kind not in _WALL_FORCES]
-        where = self.run.residency != "device" and self.run.residency
         statistics = self.output.correlation_interval, self.output.structure_interval
         others: list[tuple[Any, str, str]] = [
             (points < 4 and points, "grid.points along z", "4 and more"),
@@ -752,7 +751,6 @@ class SpectralCase(Case):
             (forces and forces[0], "forcing.kind", listed(_WALL_FORCES)),
             (self.particles and self.particles[0].name, "particles", "none"),
             (self.bodies and self.bodies[0].name, "bodies", "none"),
-            (where, "run.residency", "'device'"),
             (statistics[0], "output.correlation_interval", "none"),
             (statistics[1], "output.structure_interval", "none"),
         ]

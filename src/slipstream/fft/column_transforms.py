@@ -24,9 +24,10 @@ class ColumnPass:
     """Transforms along z between truncated spectral arrays and the columns layout.
 
     One call takes columns of at most `fields` fields. Their arrays have the shape (fields, nz, ky,
-    row), where `ky` is by default all of this rank. Only the first `columns` elements of a row are
-    transformed, by default all. With `stored`, a library transforms columns in working memory, and
-    they are then stored elsewhere.
+    row), where `ky` is by default a batch of those of this rank, and `row` at most that of the
+    layout. Only the first `columns` elements of a row are transformed, by default all. With
+    `stored`, a library transforms columns in working memory, from which they are then stored
+    elsewhere.
     """
 
     def __init__(
@@ -40,10 +41,11 @@ class ColumnPass:
         columns: int | None = None,
         tiled: bool = True,
         stored: bool = False,
+        row: int | None = None,
     ) -> None:
-        nz, all_ky, row = geometry.columns_shape
+        nz, self._ky, all_row = geometry.columns_shape
         self._device, self._geometry = device, geometry
-        self._ky = all_ky if ky is None else ky
+        self._row = row = min(row or all_row, all_row)
         self._count = row if columns is None else columns
         self.line = LineTransform(device, "z", nz, complex_dtype, tiled, scratch)
         self._tables: dict[tuple[int, int], RowTables] = {}
@@ -54,7 +56,7 @@ class ColumnPass:
         if columns is not None:  # a transform alone
             most = max(most, _TRANSFORM_BATCH_BYTES)
         limit = max(1, most // max(1, row_bytes))
-        self._batch = max(1, balanced_batch(self._ky, limit, device.lanes))
+        self._batch = ky or max(1, balanced_batch(self._ky, limit, device.lanes))
         # Only GPUs use a library for columns, for all of them in one batch.
         self._work: Any = None
         if stored and not self.line.tiled:
@@ -145,20 +147,30 @@ class WallColumns(ColumnPass):
     Lines are transformed in working memory, which each lane has.
     """
 
-    def __init__(self, device: Device, geometry: SlabGeometry, fields: int, dtype: Any) -> None:
-        super().__init__(device, geometry, fields, dtype)
-        nz, _, row = geometry.columns_shape
-        self._kept, self._real = geometry.modes[0].count, real_name(dtype)
+    def __init__(
+        self,
+        device: Device,
+        geometry: SlabGeometry,
+        fields: int,
+        complex_dtype: Any,
+        *options: Any,
+        **named: Any,
+    ) -> None:
+        super().__init__(device, geometry, fields, complex_dtype, *options, **named)
+        nz, kept = geometry.columns_shape[0], geometry.modes[0].count
+        self._kept, self._real = kept, real_name(complex_dtype)
         turns = np.exp(0.5j * np.pi * np.arange(nz) / nz)
-        self._turns = device.array(turns.astype(dtype))
+        self._turns = device.array(turns.astype(complex_dtype))
         self._lanes: dict[str, Array] = {}
         self._memory = [
-            device.empty((fields, self._batch, nz, row), dtype)
+            device.empty((fields, self._batch, nz, self._row), complex_dtype)
             for _ in range(min(device.lanes, len(self.batches())))
         ]
         self.work_bytes = sum(one.nbytes for one in self._memory)
-        order = row * np.arange(nz, dtype=np.int64)
-        self._rows = RowTables(device, (order, np.full_like(order, row * nz)))
+        self._rows: dict[int, RowTables] = {}
+
+    def plan(self, columns: Array) -> None:
+        self.line.plan(self._part(self._memory[0], columns))
 
     def record_backward(
         self,
@@ -189,7 +201,7 @@ class WallColumns(ColumnPass):
     def _transform(self, graph: StepGraph, work: Array, forward: bool) -> None:
         if self.line.tiled:
             record = self.line.record_forward if forward else self.line.record_backward
-            record(graph, work, work, self._rows, 0, [work])
+            record(graph, work, work, self._rows_of(*work.shape[2:]), 0, [work])
         else:
             self.line.record_in_place(graph, work, forward)
 
@@ -202,8 +214,18 @@ class WallColumns(ColumnPass):
         """Return working memory of the lane that a graph records in, (fields, ky, nz, kx)."""
         lane = graph.lane_of_batch(0)[1]
         memory = self._lanes.setdefault(lane, self._memory[len(self._lanes) % len(self._memory)])
+        return self._part(memory, columns)
+
+    @staticmethod
+    def _part(memory: Array, columns: Array) -> Array:
         fields, nz, lines, row = columns.shape
         return memory.reshape(-1)[: columns.size].reshape(fields, lines, nz, row)
+
+    def _rows_of(self, nz: int, row: int) -> RowTables:
+        if row not in self._rows:
+            order = row * np.arange(nz, dtype=np.int64)
+            self._rows[row] = RowTables(self._device, (order, np.full_like(order, row * nz)))
+        return self._rows[row]
 
     def _add(
         self,
@@ -228,3 +250,8 @@ class WallColumns(ColumnPass):
             *(fields, lines, nz, row, *kept, field, line, z),
         )
         graph.add(operation, reads=[source], writes=[target], label="walls", category="pack")
+
+
+def column_pass(geometry: SlabGeometry) -> type[ColumnPass]:
+    """Return the class that transforms the columns of a geometry."""
+    return WallColumns if geometry.modes[0].walls else ColumnPass

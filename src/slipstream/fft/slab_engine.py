@@ -60,7 +60,7 @@ from slipstream.exchange import (
     pack_targets,
     packed_exchange,
 )
-from slipstream.fft.column_transforms import ColumnPass, WallColumns
+from slipstream.fft.column_transforms import ColumnPass, column_pass
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.pencil_planes import PencilPass
 from slipstream.fft.plane_transforms import (
@@ -346,9 +346,7 @@ class SlabEngine:
             for array in {id(one): one for one in self._memory}.values():
                 device.run(device.fill(array, 0))
         self._column_passes = [
-            WallColumns(device, one.geometry, fields, complex_dtype)
-            if geometry.modes[0].walls
-            else ColumnPass(
+            column_pass(one.geometry)(
                 device,
                 one.geometry,
                 fields,

@@ -20,7 +20,7 @@ from slipstream.collective import largest, on_every_rank
 from slipstream.decomposition import split
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.fft.column_transforms import ColumnPass
+from slipstream.fft.column_transforms import column_pass
 from slipstream.fft.line_transforms import LineTransform, RowsOfShares, Shares
 from slipstream.fft.pack_unpack import RowTables
 from slipstream.fft.padded_rows import padded_row, placed_points
@@ -152,7 +152,10 @@ class TileNeeds:
 
     def bytes_beside(self, shape: TileShape, device: Device, streaming: Streaming) -> int:
         """Return the bytes on a device outside the slots, without a library's scratch."""
-        return self.constants + len(streaming.lanes) * self.batches(device, shape).bytes
+        of_lane = self.batches(device, shape).bytes
+        if self.geometry.modes[0].walls:  # columns are transformed in separate memory
+            of_lane += self.column_bytes(shape)
+        return self.constants + len(streaming.lanes) * of_lane
 
     def batches(self, device: Device, shape: TileShape) -> PlaneBatches:
         """Return the batches of a tile's planes, or rows; a tile is in one lane of a device."""
@@ -212,7 +215,7 @@ class SlabWorker:
             )
         self.planes = PlanePass(device, geometry, fields, dtype, batches, self.scratch, lines)
         self.columns = [
-            ColumnPass(
+            column_pass(one.geometry)(
                 device,
                 one.geometry,
                 fields,
@@ -220,6 +223,7 @@ class SlabWorker:
                 shape.ky,
                 self.scratch,
                 one.geometry.modes[2].count if batches.are_given else None,
+                row=shape.row,
             )
             for one in needs.geometry.ranges
         ]
