@@ -124,6 +124,8 @@ MODELS: Names = {
     "lans-alpha": "Lagrangian-averaged Navier-Stokes equations",
     "leray-alpha": "Leray's regularised Navier-Stokes equations",
     "smagorinsky": "large-eddy simulation with the eddy viscosity of Smagorinsky",
+    "dynamic-smagorinsky": "the same, with a constant that follows from the flow",
+    "chollet-lesieur": "large-eddy simulation with a spectral eddy viscosity",
     "isothermal": "compressible flow at one temperature",
     "rayleigh-benard": "flow that is heated from below",
 }

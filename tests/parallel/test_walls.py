@@ -116,6 +116,54 @@ def test_fields_anywhere_take_the_same_steps(comm, device, device_kind, shared_f
     assert_close(far, near, 1e-14)
 
 
+def shifted(text):
+    """Return a formula of a doubled box whose points are those between walls, and their images."""
+    return text.replace("z", f"(z + {HEIGHT / 16!r})")
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_bodies_are_those_of_a_doubled_box_with_their_mirror_images(comm, device, precision):
+    """One that moves along the walls, and one by a formula, in a mean flow."""
+    sphere = {"shape": "sphere", "radius": 0.3, "width": 0.05, "velocity": [0.5, 0.2, 0.0]}
+    wavy = {"shape": "formula", "name": "wavy", "formula": "sqrt((x-4)**2 + 4*cos(z)**2) - 0.7"}
+    bodies = [sphere | {"center": [2.0, 3.0, 0.8], "rotation": [0, 0.4, 0.3]}, wavy]
+    forcing = [{"kind": "mean-flow", "velocity": [0.5, 0.1, 0.0]}]
+    given = {"model": "hd", "precision": precision, "forcing": forcing}
+    velocity = FORMULAS["velocity"]
+    flow = walled(
+        device,
+        comm,
+        bodies=bodies,
+        initial={"flow": "formula", "fields": {"velocity": velocity}},
+        **given,
+    )
+    half = HEIGHT / 16
+    whole = doubled(
+        device,
+        bodies=[
+            bodies[0] | {"center": [2.0, 3.0, 0.8 - half]},
+            sphere
+            | {"name": "image", "center": [2.0, 3.0, -0.8 - half], "rotation": [0, -0.4, 0.3]},
+            wavy | {"formula": shifted(wavy["formula"])},
+        ],
+        initial={"flow": "formula", "fields": {"velocity": [shifted(one) for one in velocity]}},
+        **given,
+    )
+    for one in (flow, whole):
+        one.step(3)
+    tolerance = 1e-12 if precision == "float64" else 1e-5
+    upper = whole.fields["velocity"].gather()[:, :8]
+    found = flow.fields["velocity"].gather()
+    assert_close(found, upper, tolerance)
+    own, theirs = flow.diagnostics, whole.diagnostics
+    # The body of the formula is its own image.
+    drags = {"wavy_force_x", "wavy_force_y", "wavy_torque_z"}
+    for name in own:
+        if name in drags or not ("residual" in name or "wavy" in name or name == "divergence"):
+            near = pytest.approx(theirs[name], rel=50 * tolerance, abs=50 * tolerance)
+            assert (2 if name in drags else 1) * own[name] == near, name
+
+
 def test_expressions_have_the_parity_of_their_terms(comm, device, symmetric):
     flow = walled(device, comm, scalars=SCALARS, forcing=FORCES)
     flow.step(4)
@@ -216,6 +264,41 @@ def test_random_states_have_their_amplitude_and_no_flow_through_walls(comm, devi
     assert_close(again.fields["velocity"].gather(), values, 1e-14)
 
 
+@pytest.mark.parametrize(
+    ("kind", "field", "points"),
+    [
+        ("random", "velocity", (12, 10, 8)),
+        ("ornstein-uhlenbeck", "velocity", (12, 10, 8)),
+        ("random", "velocity", (12, 1, 8)),
+        ("random", "dye", (12, 10, 8)),
+        ("random", "buoyancy", (12, 10, 8)),
+    ],
+)
+def test_random_forces_are_mirror_images_of_a_known_strength(comm, device, kind, field, points):
+    force = {"kind": kind, "field": field, "amplitude": 0.3, "shells": [1, 3], "seed": 4}
+    force |= {"correlation_time": 10.0} if kind != "random" else {}
+    rest = {"flow": "formula", "fields": {"velocity": ["0", "0", "0"]}}
+    dye = [{"name": "dye", "diffusivity": 0.02}]
+    flow = walled(device, comm, points, forcing=[force], scalars=dye, initial=rest, step=1e-3)
+    flow.step(1)
+    found = flow.fields[field].gather() / 1e-3
+    squares = np.square(found).mean(axis=(-3, -2, -1))
+    count = 1 if squares.ndim == 0 else 3 if points[1] > 1 else 2
+    # That of a process is a mean over all that could have been drawn.
+    near = pytest.approx(count * 0.3**2, rel=0.01 if kind == "random" else 0.5)
+    assert squares.sum() == near
+    if field == "velocity":
+        assert flow.diagnostics["divergence"] < 1e-13
+        assert squares[: 3 if points[1] > 1 else 1].min() > 0.01
+    # What the modes have reaches the points: none is of the other parity.
+    again = walled(device, comm, points, scalars=dye, initial={field: flow.fields[field][:]})
+    assert_close(again.fields[field].gather(), flow.fields[field].gather(), 1e-13)
+    flow.step(1)
+    alone = walled(device, None, points, forcing=[force], scalars=dye, initial=rest, step=1e-3)
+    alone.step(2)
+    assert_close(flow.fields[field].gather(), alone.fields[field].gather(), 1e-12)
+
+
 def test_goes_on_from_a_state_of_any_resolution(comm, device, shared_folder):
     flow = walled(device, comm)
     flow.step(3)
@@ -249,6 +332,14 @@ def test_goes_on_from_a_state_of_any_resolution(comm, device, shared_folder):
         ({"dealiasing": "phase-shift"}, "accepted with it: '2/3', '2/3 sphere'"),
         ({"forcing": "abc"}, r"forcing\.kind: 'abc' with grid\.walls"),
         ({"initial": "abc"}, r"initial\.flow: 'abc' with grid\.walls"),
+        (
+            {"bodies": {"shape": "sphere", "radius": 0.3, "center": [1, 1, -1]}},
+            r"bodies\.center: .* along z 0 to 1",
+        ),
+        (
+            {"bodies": {"shape": "sphere", "radius": 0.3, "velocity": [0, 0, 1]}},
+            r"bodies\.velocity: .* along z 0",
+        ),
         ({"particles": 4}, r"particles: .* with grid\.walls"),
         ({"points": (8, 8, 1)}, r"grid\.points along z: 1 with"),
         (

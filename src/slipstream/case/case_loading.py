@@ -84,6 +84,8 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "lans-alpha": ShippedCase("Taylor-Green vortex by the alpha model, on few points", "20 s"),
     "leray-alpha": ShippedCase("Taylor-Green vortex by the Leray-alpha model", "20 s"),
     "large-eddies": ShippedCase("Taylor-Green vortex by large-eddy simulation", "20 s"),
+    "dynamic-eddies": ShippedCase("the same, where the eddy viscosity follows the flow", "20 s"),
+    "spectral-eddies": ShippedCase("forced turbulence with a spectral eddy viscosity", "30 s"),
     "hall": ShippedCase("sheets of current with the Hall effect", "20 s"),
     "isothermal": ShippedCase("turbulence as fast as sound, in a plane", "20 s"),
     "sandstone": ShippedCase("flow through a synthetic sandstone, its permeability", "30 s"),

@@ -650,9 +650,8 @@ class Numerics(Table):
 
 _PLANE = {"axis": "z", "position": 1.0}
 
-# What goes with walls: of states at the start (None is that of another run), and of forces.
+# What goes with walls at the start; None is the state of another run.
 _WALL_FLOWS = None, "taylor-green", "random", "file", "formula"
-_WALL_FORCES = "formula", "taylor-green", "linear", "constant-energy"
 _UNSHIFTED = "numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'"
 
 
@@ -742,15 +741,14 @@ class SpectralCase(Case):
                 raise ValueError("grid.zero_at_walls goes with grid.walls; accepted: walls = 'z'")
             return self
         flow, points = self.initial.flow, self.grid.points_xyz[2]
-        forces = [one.kind for one in self.forcing if one.kind not in _WALL_FORCES]
+        is_helical = any(one.kind == "abc" for one in self.forcing)
         statistics = self.output.correlation_interval, self.output.structure_interval
         others: list[tuple[Any, str, str]] = [
             (points < 4 and points, "grid.points along z", "4 and more"),
             (self.numerics.dealiasing == "phase-shift" and "phase-shift", *_UNSHIFTED),
             (flow not in _WALL_FLOWS and flow, "initial.flow", listed(filter(None, _WALL_FLOWS))),
-            (forces and forces[0], "forcing.kind", listed(_WALL_FORCES)),
+            (is_helical and "abc", "forcing.kind", "all others"),
             (self.particles and self.particles[0].name, "particles", "none"),
-            (self.bodies and self.bodies[0].name, "bodies", "none"),
             (statistics[0], "output.correlation_interval", "none"),
             (statistics[1], "output.structure_interval", "none"),
         ]

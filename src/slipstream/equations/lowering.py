@@ -8,12 +8,13 @@ multiplies fields, it is a coefficient: a constant field that is stored with the
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
 import operator
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -33,6 +34,7 @@ from slipstream.equations.fourier_forms import (
     values_in,
 )
 from slipstream.equations.model_definition import Model
+from slipstream.equations.vector_calculus import Quantity, Scalar
 from slipstream.errors import InputError
 
 
@@ -43,6 +45,33 @@ class MeanPart:
     inputs: tuple[sympy.Expr, ...]  # the sums of values to transform to physical space
     symbols: tuple[Value, ...]  # the symbol of each of these
     expression: sympy.Expr  # the function of the symbols to average
+
+
+@dataclass(frozen=True, eq=False)
+class Averages:
+    """Means over the box of products of two quantities, as one pass over products makes them.
+
+    Attributes
+    ----------
+    model : Lowered
+        Its components are those of the state; its multipliers and linear terms have a row for each
+        component of the quantities.
+    pairs : dict of str to tuple of (int, int, int)
+        By name, the two rows of each product, and how often it is added.
+    """
+
+    model: Lowered
+    pairs: dict[str, tuple[tuple[int, int, int], ...]]
+
+    @property
+    def transforms(self) -> int:
+        """Number of real transforms; none where no quantity has products."""
+        return self.model.transforms if self.has_products else 0
+
+    @property
+    def has_products(self) -> bool:
+        """Whether some quantity has products."""
+        return any(one != 0 for one in self.model.products)
 
 
 # Compared by identity: a model is lowered once, and caches belong to the result.
@@ -100,6 +129,10 @@ class Lowered:
         The names of the last fields, whose squares do not count in the energy.
     shear : Expr
         The rate S of a mean flow S y along x, which advects all fields.
+    averages : Averages or None
+        Means of products from which parameters follow.
+    follows : dict of str to Expr
+        Parameters that follow the state: functions of averages and parameters.
     """
 
     components: tuple[Value, ...]
@@ -124,6 +157,8 @@ class Lowered:
     losses: tuple[str, ...]
     passive: tuple[str, ...]
     shear: sympy.Expr
+    averages: Averages | None = None
+    follows: dict[str, sympy.Expr] = dataclasses.field(default_factory=dict)
 
     @property
     def unknowns(self) -> tuple[Value, ...]:
@@ -174,6 +209,12 @@ class Lowered:
         return self.inputs == self.components
 
     @functools.cached_property
+    def linear_follows(self) -> bool:
+        """Whether linear terms have parameters that follow the state."""
+        terms = [*self.decay, *(factor for row in self.linear for factor in row.values())]
+        return any(str(one) in self.follows for one in parameters_in(terms))
+
+    @functools.cached_property
     def degree(self) -> float:
         """Largest number of fields in a product; infinity if one is not a polynomial."""
         if not all(product.is_polynomial(*self.symbols) for product in self.products):
@@ -209,13 +250,53 @@ def lower(model: Model, flat: FlatAxes = EVERY_AXIS_VARIES) -> Lowered:
     taken = {value.field for value in model.components}
     forms = flat.of_forms(model.components, model.forms) if flat.axes else model.forms
     forms = [_with_coefficients(form, coefficients, taken) for form in forms]
-    plain = _lowered(model, forms, coefficients, flat)
+    averages = _averages(model, flat)
+    plain = replace(_lowered(model, forms, coefficients, flat), averages=averages)
     conserved = [_conserved(form, flat) for form in forms]
     if all(map(operator.is_, forms, conserved)):
         return plain
-    other = _lowered(model, conserved, coefficients, flat)
+    other = replace(_lowered(model, conserved, coefficients, flat), averages=averages)
     # With as many transforms, those of the state itself need no additional memory.
     return min((plain, other), key=lambda one: (one.transforms, len(one.inputs)))
+
+
+def _averages(model: Model, flat: FlatAxes) -> Averages | None:
+    """Return the averages of a model: rows of rates that no field has."""
+    rows: list[Form] = []
+
+    def row_of(form: Form) -> int:
+        for number, one in enumerate(rows):
+            if one.terms == form.terms:
+                return number
+        rows.append(form)
+        return len(rows) - 1
+
+    pairs = {}
+    for name, (first, second) in model.averages.items():
+        both = zip(first.forms, second.forms, strict=True)
+        numbers = [tuple(sorted(map(row_of, map(flat.of_form, pair)))) for pair in both]
+        counts = {one: numbers.count(one) for one in numbers}
+        used = {one for one in counts if all(rows[row].terms for row in one)}
+        pairs[name] = tuple((*one, counts[one]) for one in counts if one in used)
+    if not pairs:
+        return None
+    own: dict[Any, Any] = {one: 0 * one for one in model.equations}
+    own |= {Scalar(f"row_{n}"): Quantity([form], f"row {n}") for n, form in enumerate(rows)}
+    whole = lower(Model(own, speeds=[]), flat)
+    start = len(model.components)
+    return Averages(
+        replace(
+            whole,
+            components=whole.components[:start],
+            vectors=(),
+            multipliers=whole.multipliers[start:],
+            linear=whole.linear[start:],
+            constant=whole.constant[start:],
+            decay=whole.decay[start:],
+            sources=whole.sources[start:],
+        ),
+        pairs,
+    )
 
 
 def _with_coefficients(form: Form, known: dict[sympy.Expr, Value], taken: Collection[str]) -> Form:
@@ -352,6 +433,7 @@ def _lowered(
         losses=tuple(model.losses),
         passive=tuple(field.name for field in model.passive),
         shear=sympy.sympify(model.shear),
+        follows={name: sympy.sympify(value) for name, value in model.follows.items()},
     )
 
 

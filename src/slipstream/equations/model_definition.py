@@ -13,6 +13,7 @@ from slipstream.equations.fourier_forms import (
     Form,
     Value,
     filters_in,
+    parameters_in,
     positions_in,
     values_in,
 )
@@ -58,6 +59,14 @@ class Model:
     shear : float or sympy.Expr
         Rate S of a mean flow S y along x, which is no part of the fields and carries all of them: a
         shearing box. What it does besides, such as -S u_y along x, is written in the equations.
+    averages : mapping of str to (Quantity, Quantity)
+        By name, two quantities of one kind, of whose product the mean over the box is taken:
+        component by component, from the modes that a step keeps, so that both may have derivatives
+        and functions of the wavenumber of products.
+    follows : mapping of str to sympy.Expr
+        Parameters that follow the state, each a function of averages and of other parameters. They
+        get their numbers at the start of each step, 0 where the function is not finite, as in a
+        flow at rest; equations have them as ``parameter(name)``.
 
     Raises
     ------
@@ -73,6 +82,8 @@ class Model:
     losses: Sequence[str] = ()
     passive: Sequence[Scalar] = ()
     shear: sympy.Expr | float = 0
+    averages: Mapping[str, tuple[Quantity, Quantity]] = dataclasses.field(default_factory=dict)
+    follows: Mapping[str, sympy.Expr] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.equations:
@@ -121,6 +132,7 @@ class Model:
                     raise InputError(
                         f"{what}: {field.name} has no equation; expected a field with one"
                     )
+        self._check_averages()
         if self.shear != 0:
             self._check_shear()
         if self.passive and own[-len(self.passive) :] != list(self.passive):
@@ -164,6 +176,39 @@ class Model:
                         " model's shear moves all fields; expected functions of z and t"
                     )
 
+    def _check_averages(self) -> None:
+        """Refuse averages that are of no real fields of one kind, and what cannot follow them."""
+        if self.averages and self.shear != 0:
+            raise InputError("averages: the model has a shear; accepted with it: none")
+        for name, pair in self.averages.items():
+            first, second = (as_quantity(one) for one in pair)
+            if first.kind != second.kind or first.is_complex:
+                raise InputError(
+                    f"average {name}: {first.text} is {first.kind}, {second.text} is {second.kind};"
+                    " expected two real ones of a kind"
+                )
+            for one in (first, second):
+                self._check_fields(f"average {name}", one)
+                parameters = parameters_in([e for form in one.forms for e in _parts_of(form)])
+                for symbol in parameters:
+                    if str(symbol) in self.follows:
+                        raise InputError(
+                            f"average {name} has {symbol}, which follows from averages; expected"
+                            " fields and other parameters"
+                        )
+                if any(positions_in(sympy.sympify(p)) for form in one.forms for p in form.terms):
+                    raise InputError(
+                        f"average {name}: {one.text} has coordinates or the time; expected fields"
+                    )
+        for name, value in self.follows.items():
+            symbols = {str(one) for one in sympy.sympify(value).free_symbols}
+            if name in self.averages or name in self.means or symbols & self.follows.keys():
+                raise InputError(
+                    f"follows: {name} = {value}: expected a name that nothing else has, and a"
+                    f" function of averages ({', '.join(self.averages)}) and of parameters that do"
+                    " not follow"
+                )
+
     def _check_fields(self, where: str, right: Quantity) -> None:
         known = {value.field for value in self.components}
         for form in right.forms:
@@ -196,3 +241,8 @@ class Model:
             else:
                 result += right.forms
         return result
+
+
+def _parts_of(form: Form) -> list[sympy.Expr]:
+    """Return all expressions that a form has."""
+    return [sympy.sympify(one) for term in form.terms.items() for one in term]

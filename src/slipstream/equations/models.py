@@ -6,11 +6,11 @@ parameter that is 0 are omitted, and cost nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from slipstream.equations.vector_calculus import (
     function,
     grad,
     outer,
+    parameter,
     x_hat,
     y_hat,
     z_hat,
@@ -378,7 +379,7 @@ def smagorinsky(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, beside that of the eddies.
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
     width
         Width of the filter: usually the distance of the points.
     constant
@@ -401,6 +402,127 @@ def smagorinsky(
         means=loss,
         losses=list(loss),
     )
+
+
+def dynamic_smagorinsky(
+    viscosity: NotNegative,
+    cutoff: Positive,
+    test_filter: Positive = 2.0,
+    viscosity_power: Power = 1,
+    rotation: Direction = 0.0,
+) -> Model:
+    """Large-eddy simulation whose Smagorinsky constant follows from the flow at each step.
+
+    ``(smagorinsky_constant pi / cutoff)^2 |S|``: of Germano's identity, between the flow and the
+    flow without eddies beyond ``cutoff / test_filter``, the constant of the least squares of Lilly
+    over the whole box, and 0 where its square would be negative (Germano et al., Phys. Fluids A 3,
+    1760 (1991); Lilly, Phys. Fluids A 4, 633 (1992)). `smagorinsky_constant` is a column, like
+    `subgrid_dissipation`.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
+    cutoff
+        Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
+    test_filter
+        Width of the test filter, a sharp cutoff, over that of the grid.
+    viscosity_power
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
+    rotation
+        Angular velocity of the frame: a number about z, or [x, y, z].
+    """
+
+    def filtered(quantity: Quantity) -> Quantity:
+        def inside(kx: Any, ky: Any, kz: Any) -> Any:
+            return _within(kx**2 + ky**2 + kz**2 <= (cutoff / test_filter) ** 2)
+
+        return spectral(inside, quantity)
+
+    def stress(u: Quantity) -> Quantity:
+        strain = (grad(u) + grad(u).T) / 2
+        return (2 * abs2(strain)) ** _HALF * strain
+
+    u = Vector("velocity", solenoidal=True)
+    large = filtered(u)
+    resolved = filtered(outer(u, u)) - outer(large, large)
+    modelled = 2 * (filtered(stress(u)) - test_filter**2 * stress(large))
+    found, square = map(parameter, ("resolved_and_modelled", "square_of_modelled"))
+    ratio = sympy.Max(found / square, 0)
+    return dataclasses.replace(
+        smagorinsky(viscosity, sympy.pi / cutoff, parameter(_CONSTANT), viscosity_power, rotation),
+        averages={str(found): (_deviator(resolved), modelled), str(square): (modelled, modelled)},
+        follows={_CONSTANT: ratio**_HALF * cutoff / sympy.pi},
+    )
+
+
+_CONSTANT = "smagorinsky_constant"
+
+
+def _within(condition: Any) -> Any:
+    return sympy.Piecewise((sympy.Integer(1), condition), (sympy.Integer(0), True))
+
+
+def _deviator(tensor: Quantity) -> Quantity:
+    """Return a tensor without its trace."""
+    trace = (tensor[0, 0] + tensor[1, 1] + tensor[2, 2]) / 3
+    return tensor - trace * (outer(x_hat, x_hat) + outer(y_hat, y_hat) + outer(z_hat, z_hat))
+
+
+def chollet_lesieur(
+    viscosity: NotNegative,
+    cutoff: Positive,
+    kolmogorov_constant: Positive = 1.4,
+    shell_width: Positive = 1.0,
+    rotation: Direction = 0.0,
+) -> Model:
+    """Large-eddy simulation with the spectral eddy viscosity of Chollet and Lesieur.
+
+    ``C^(-3/2) (0.441 + 15.2 exp(-3.03 cutoff / k)) sqrt(E / cutoff)`` at the wavenumber k, with the
+    energy spectrum E at the cutoff and Kolmogorov's constant C (Chollet and Lesieur, J. Atmos. Sci.
+    38, 2747 (1981)). The energy that it takes away is `subgrid_dissipation`; `cutoff_viscosity`,
+    ``C^(-3/2) sqrt(E / cutoff)``, is a column too.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
+    cutoff
+        Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
+    kolmogorov_constant
+        C, of the spectrum ``C epsilon^(2/3) k^(-5/3)``.
+    shell_width
+        Range of wavenumbers below the cutoff whose energy, divided by this, is E.
+    rotation
+        Angular velocity of the frame: a number about z, or [x, y, z].
+    """
+    u = Vector("velocity", solenoidal=True)
+    level, energy = parameter("cutoff_viscosity"), parameter("cutoff_energy")
+
+    def at_cutoff(kx: Any, ky: Any, kz: Any) -> Any:
+        k = sympy.sqrt(kx**2 + ky**2 + kz**2)
+        return _within(sympy.And(k > cutoff - shell_width, k <= cutoff))
+
+    def eddies(kx: Any, ky: Any, kz: Any) -> Any:
+        square = kx**2 + ky**2 + kz**2
+        shape = _LEVEL + _RISE * sympy.exp(-_SLOPE * cutoff / sympy.sqrt(square))
+        return -square * shape
+
+    own = level * spectral(eddies, u, 0)
+    momentum = -div(outer(u, u)) + damping(u, viscosity, 1) - _coriolis(rotation, u)
+    outermost = spectral(at_cutoff, u)
+    return Model(
+        {u: momentum + own},
+        means={"subgrid_dissipation": -dot(u, own)},
+        averages={str(energy): (outermost, outermost)},
+        follows={
+            str(level): (energy / (2 * shell_width * cutoff * kolmogorov_constant**3)) ** _HALF
+        },
+    )
+
+
+# Of the eddy viscosity over sqrt(E / cutoff), for a Kolmogorov constant of 1.
+_LEVEL, _RISE, _SLOPE = (sympy.Rational(one) for one in ("0.441", "15.2", "3.03"))
 
 
 def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
@@ -455,6 +577,8 @@ SHIPPED: dict[str, Callable[..., Model]] = {
     "lans-alpha": lans_alpha,
     "leray-alpha": leray_alpha,
     "smagorinsky": smagorinsky,
+    "dynamic-smagorinsky": dynamic_smagorinsky,
+    "chollet-lesieur": chollet_lesieur,
     "isothermal": isothermal,
     "rayleigh-benard": rayleigh_benard,
 }
@@ -499,7 +623,7 @@ def name_of(model: str | Model | Callable[..., Model]) -> str:
     return name
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Constant:
     """A function without parameters that returns a model."""
 

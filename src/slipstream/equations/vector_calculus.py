@@ -213,6 +213,11 @@ class Vector(Unknown):
         super().__init__(name, values, [Form({value: sympy.Integer(1)}) for value in values])
 
 
+def parameter(name: str) -> sympy.Symbol:
+    """Return the symbol of a parameter of a model, such as one that `follows` the state."""
+    return sympy.Symbol(name, real=True)
+
+
 def _unit(axis: int) -> Quantity:
     forms = [Form({sympy.Integer(1): sympy.Integer(int(axis == i))}) for i in range(3)]
     return Quantity(forms, f"{AXES[axis]}_hat", ("letter", rf"\hat{{\mathbf{{{AXES[axis]}}}}}"))

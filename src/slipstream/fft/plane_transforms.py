@@ -67,10 +67,12 @@ class PointProduct:
     """A function of the fields at each point.
 
     `header` defines ``pointwise``, see `fused_product.hpp`; `parameters` (float64, on the device)
-    are its further arguments. `maxima` (int64, zero before) receives the maximum of the function's
-    rate, as ordered bits, in parts: one entry per row of points is enough. The points of the inputs
-    `stored` are also stored in `points`, shape (stored, planes, rows, nx), with all planes of a
-    pass.
+    are what it takes besides the fields. `maxima` (int64, zero before) receives the maximum of the
+    function's rate, as ordered bits, in parts: one entry per row of points is enough.
+
+    The points of the inputs `stored` go to `points` as well, shape (stored, planes, rows, nx), with
+    all planes of a pass; on GPUs three may be in chunks, shape (3, planes, rows, chunks, points of
+    each): see `point_chunks.hpp`.
     """
 
     header: str
@@ -90,7 +92,11 @@ class PointProduct:
         """Return the constants for a kernel that stores points."""
         if not self.stored:
             return {}
-        return {"STORES": len(self.stored), "STORED": f"{{{', '.join(map(str, self.stored))}}}"}
+        constants = {
+            "STORES": len(self.stored),
+            "STORED": f"{{{', '.join(map(str, self.stored))}}}",
+        }
+        return constants | ({"CHUNK": self.points.shape[-1]} if self.points.ndim == 5 else {})
 
     def places(self, low: int, high: int) -> list[Any]:
         """Return the array for the points of planes, and the elements of a field in it."""
@@ -263,7 +269,7 @@ class PlanePass:
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
-        if own.are_given and own.real and own.tiled and device.tiled_transforms():
+        if own.real and own.tiled and device.tiled_transforms():
             supported = RealRows.supports(device, nx, self._real_dtype)
             self._rows = RealRows(device, nx, self._real_dtype) if supported else None
         # The modes of x that a library transforms, and the places of the modes that are not kept.
@@ -374,7 +380,8 @@ class PlanePass:
             if product is not None:
                 for place, number in enumerate(product.stored):
                     target = product.points[place, low:high]
-                    batch.graph.add_copy(target, inward[number], label="keep points")
+                    points = inward[number].reshape(target.shape)
+                    batch.graph.add_copy(target, points, label="keep points")
                 function = self.product_operation(product)
                 batch.apply(function, product.outputs, low, high, "product", "compute")
             self._from_points(batch, targets, outward, low, high, is_last)
@@ -388,10 +395,8 @@ class PlanePass:
                 work = self._arrays[0]
                 number = min(self.batch, planes - low)
                 modes, points = work.modes[:fields, :number], work.points[:fields, :number]
-                if forward:
-                    self._fft(points, modes, forward)
-                else:
-                    self._fft(modes, points, forward)
+                if self._rows is None:
+                    self._fft(*((points, modes) if forward else (modes, points)), forward)
                 self.line.plan(modes[..., : self._active])
 
     def plan_points(self, points: Array) -> None:

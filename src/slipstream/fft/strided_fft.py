@@ -177,9 +177,13 @@ class RealRows:
         """Return the transform between points and kept modes.
 
         Points are (fields, outer, rows, n), real; modes (fields, outer, rows, kept), complex.
-        Further modes are zero, and not accessed. Rows are contiguous.
+        Further modes are zero, and not accessed. Rows are contiguous; points to which modes go
+        backward may lie in chunks of rows instead, (fields, outer, rows, chunks, points of each).
         """
         tile, kernel = self._kernels[forward]
+        if points.ndim == 5:
+            constants = {**tile.constants, "CHUNK": points.shape[-1]}
+            kernel = self._device.kernel(tile.header, tile.name, **constants)
         fields, outer, rows, kept = modes.shape
         strides = [s // array.itemsize for array in (points, modes) for s in array.strides[:3]]
         return kernel.bind(

@@ -2,8 +2,9 @@
 #include "dealiasing.hpp"
 
 #ifndef TAKES_MODES
-// What `numbers` begin with: the time step, then by x, y and z the lengths of the box, the spacings.
-constexpr int STEP = 0, LENGTHS = 1, SPACINGS = 4, HEADER = 8;
+// What `numbers` begin with: the time step, then by x, y and z the periods of the box, the spacings, and the place
+// of the first points along z.
+constexpr int STEP = 0, LENGTHS = 1, SPACINGS = 4, FIRST_Z = 7, HEADER = 8;
 // What there is of each body, in this order. BODY_SIZE is their number.
 constexpr int KIND = 0, CENTER = 1, VELOCITY = 4, ROTATION = 7, AXES = 10, RADIUS = 19, HALF = 20, SMOOTHING = 23,
               MASK = 24, REACH = 25, PARTS = 28;  // of each field, what it is to be, and how fast
@@ -37,7 +38,7 @@ KERNEL penalise(Real* RESTRICT points, const double* RESTRICT numbers, const Rea
     const double* RESTRICT lengths = numbers + LENGTHS;
     const double hx = numbers[SPACINGS], step = numbers[STEP];
     const double y = (first_y + (first_row + row) % rows_y) * numbers[SPACINGS + 1];
-    const double z = (first_z + (first_row + row) / rows_y) * numbers[SPACINGS + 2];
+    const double z = (first_z + (first_row + row) / rows_y) * numbers[SPACINGS + 2] + numbers[FIRST_Z];
     for (Index number = 0; number < bodies; ++number) {
       const double* RESTRICT body = numbers + HEADER + number * BODY_SIZE;
       double* RESTRICT lost = sums + (row * bodies + number) * (FIELDS + 3);
@@ -108,7 +109,7 @@ KERNEL masks_of_distances(Real* RESTRICT mask, Index rows, Index nx, double widt
 // Set the modes of FIELDS fields to what comes back of the points, the vector at VECTOR without its gradient. Fields
 // that are not TAKEN stay. Outside of the sphere of modes that is kept nothing is set. With HOLDS the mean of the
 // vector becomes `means`, and what it would have been goes to `held`. gains[z][y] is what the energy of a row
-// gains, to which ACTIVE fields belong.
+// gains, to which ACTIVE fields belong. Between WALLS a row stands for that of -kz too.
 KERNEL take_penalised(const Complex* RESTRICT products, Complex* RESTRICT state, const Real* RESTRICT wavenumbers,
                       const double* RESTRICT parameters, const double* RESTRICT means, double* RESTRICT held,
                       double* RESTRICT gains, Index nz, Index ny, Index nx, Index row_size, Index low, Index gap,
@@ -147,7 +148,7 @@ KERNEL take_penalised(const Complex* RESTRICT products, Complex* RESTRICT state,
       }
     }
     gain = row_sum(gain);
-    if (FIRST_COLUMN) gains[z * all_y + first_y + y] = gain;
+    if (FIRST_COLUMN) gains[z * all_y + first_y + y] = WALLS && kz > 0 ? 2 * gain : gain;
   }
 }
 #endif

@@ -39,6 +39,7 @@ from slipstream.equations.fourier_forms import AXES, with_numbers
 from slipstream.errors import InputError
 from slipstream.fft.slab_engine import (
     ColumnTile,
+    Signs,
     TileUpdate,
     record_columns,
     record_from_points,
@@ -93,6 +94,10 @@ def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range,
     return range(min(taken), max(taken) + 1), sorted(taken)
 
 
+def _center(body: Body, lengths: np.ndarray) -> np.ndarray:
+    return lengths / 2 if body.center is None else np.array(body.center)
+
+
 def _through(body: Body, lengths: np.ndarray) -> np.ndarray:
     """Return for each axis whether the body extends through the whole box."""
     if body.shape == "cylinder":
@@ -108,6 +113,12 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
     if not bodies:
         return []
     lengths = np.array(problem.lengths[::-1])
+    for force in case.forcing if case.grid.walls else ():
+        if force.kind == "mean-flow" and force.velocity and force.velocity[2]:
+            raise InputError(
+                f"forcing.velocity: {list(force.velocity)} would go through the walls of"
+                " grid.walls; accepted: 0 along z"
+            )
     for number, body in enumerate(bodies):
         key = key_of(bodies, number)
         through = _through(body, lengths)
@@ -117,6 +128,15 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
             raise InputError(
                 f"{key}.rotation: {list(body.rotation)} would turn a body that extends through the"
                 " whole box; accepted: rotation about its own axis"
+            )
+        if case.grid.walls and (
+            body.velocity[2] or not 0 <= _center(body, lengths)[2] <= lengths[2]
+        ):
+            name = "velocity" if body.velocity[2] else "center"
+            accepted = "0" if name == "velocity" else f"0 to {lengths[2]:g}"
+            raise InputError(
+                f"{key}.{name}: {list(getattr(body, name))} would be beyond the walls of"
+                f" grid.walls; accepted: along z {accepted}"
             )
         _etas(body, problem, key)
         _check_size(body, problem, key)
@@ -274,7 +294,8 @@ class Bodies:
             what = "but 0" if body.solid is None else f"with the value {body.solid}"
             raise InputError(f"{key}.solid: {body.path} has no voxel {what}; accepted: one it has")
         target = flow.stage[:1]
-        values_to_modes(flow, device.array(solid)[None], target)
+        even = [1] if flow.problem.signs else []
+        values_to_modes(flow, device.array(solid)[None], target, even)
         # A Gaussian filter turns the step at the surface into an error function of the width.
         deviation = _width(body, flow.problem) / math.sqrt(2 * math.pi)
         z, y, x = (device.array_module.exp(-0.5 * (deviation * k) ** 2) for k in flow.wave_axes)
@@ -282,7 +303,7 @@ class Bodies:
         modes *= (z[:, None, None] * y[:, None] * x).astype(flow.problem.real_dtype)
         own = self._masks[self._place_of(number) : self._place_of(number) + 1]
         device.synchronize()
-        PointReader(flow, target).read(flow, own)
+        PointReader(flow, target, even).read(flow, own)
         device.array_module.clip(own, 0, 1, out=own)
         device.synchronize()
 
@@ -341,11 +362,14 @@ class Bodies:
         """Record the action of bodies at the end of a step. Collective."""
         flow, fields = self._flow, len(self._fields)
         state = flow.read_state()[self._fields.start : self._fields.stop]
-        record_columns(graph, flow.passes, state)
+        own = flow.problem.signs[self._fields.start : self._fields.stop]
+        signs = Signs(leaving=own, arriving=own)
+        record_columns(graph, flow.passes, state, signs=signs)
         record_to_points(graph, flow.passes, self._points, fields)
         self._record_points(graph)
         record_from_points(graph, flow.passes, self._points, fields)
-        record_columns(graph, flow.passes, updates=[self._update(state)], forward=fields)
+        updates = [self._update(state)]
+        record_columns(graph, flow.passes, updates=updates, forward=fields, signs=signs)
 
     def _record_points(self, graph: StepGraph) -> None:
         device, (_, rows_y, nx) = self._flow.device, self._box.shape
@@ -396,6 +420,7 @@ class Bodies:
             "ACTIVE": "{" + ", ".join(active) + "}",
             "HOLDS": "true" if self.holds else "false",
             "SPHERE": len(problem.numbers) if spherical else -1,
+            "WALLS": "false" if problem.mirror is None else "true",
         }
         nz, _, all_x = problem.geometry.spectral_box.shape
         scale = 1.0 / math.prod(problem.geometry.shape)
@@ -434,7 +459,9 @@ class Bodies:
         header = np.zeros(_HEADER)
         header[0] = step
         # Along an axis of one point nothing has a distance.
-        header[1:4], header[4:7] = np.where(points > 1, lengths, 0), lengths / points
+        periods = np.array(problem.periods[::-1])
+        header[1:4], header[4:7] = np.where(points > 1, periods, 0), lengths / points
+        header[7] = problem.point_lines[0][0]
         bodies = [
             self._numbers_of(n, body, time + step, lengths) for n, body in enumerate(self._bodies)
         ]
@@ -473,7 +500,7 @@ class Bodies:
     def _numbers_of(self, number: int, body: Body, time: float, lengths: np.ndarray) -> np.ndarray:
         """Return the numbers of a body at a time that the kernel reads."""
         own = np.zeros(_PARTS + 2 * len(self._fields))
-        center = lengths / 2 if body.center is None else np.array(body.center)
+        center = _center(body, lengths)
         stays = _KINDS[body.shape] == 3
         own[0] = _KINDS[body.shape]
         own[1:4] = center if stays else center + np.array(body.velocity) * time

@@ -526,20 +526,21 @@ def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
     Each part needs few fields, which are made in the memory of the stage.
     """
     total, problem, state = 0.0, flow.problem, flow.read_state()
-    names, numbers = problem.model.components, problem.numbers
+    names, fixed = problem.model.components, problem.fixed
+    followed = [problem.parameters[name] for name in problem.model.follows]
     for part, function in problem.means[name]:
         spectral = flow.working[: len(part.inputs)]
         spectral[...] = 0
         for target, expression in zip(spectral, part.inputs, strict=True):
             for value in values_in(expression):
-                factor = expression.coeff(value) * value.multiplier
+                factor = expression.coeff(value).subs(fixed) * value.multiplier
                 source = state[names.index(value.undifferentiated)]
                 _add_multiple(flow, target, factor, source)
 
         def sums(points: Any, module: Any, function: Callable[..., Any] = function) -> Any:
             values = list(points)
             # A constant is a number here, which counts at every point.
-            return module.stack([(function(*values, *numbers) + 0 * values[0]).sum()])
+            return module.stack([(function(*values, *followed) + 0 * values[0]).sum()])
 
         signs = problem.signs_of(part.inputs)
         total += float(sum_over_points(flow, spectral, sums, (1,), comm, signs)[0])

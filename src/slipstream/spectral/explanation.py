@@ -16,6 +16,7 @@ from slipstream.case import SpectralCase
 from slipstream.equations import Lowered, models
 from slipstream.equations.fourier_forms import WAVENUMBERS, filters_in
 from slipstream.printable_text import printable
+from slipstream.spectral.followed_parameters import bytes_of_averages
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
@@ -41,6 +42,7 @@ def explanation_of_case(case: SpectralCase) -> Group:
     model, substages = problem.model, problem.method.substages
     points = float(np.prod(problem.geometry.shape))
     memory = simulation.placement.fields_bytes
+    memory += bytes_of_averages(problem, simulation.placement)
     lines = [
         f"{problem.method.name}: {substages} substages of {model.transforms} real transforms",
         "a substage: one pass over planes (transforms in y and x, products), one over columns "
@@ -96,6 +98,11 @@ def explained(model: Lowered) -> Iterator[tuple[str, str, str]]:
             f"{_text(model.shear)}*y along x",
             f"ky changes by -{_text(model.shear)}*kx t",
         )
+    averages = model.averages
+    for name, function in model.follows.items():
+        yield "at each step", name, _text(function)
+    if averages is not None:
+        yield "averages", ", ".join(averages.pairs), f"{averages.transforms} real transforms a step"
     for first in model.vectors:
         yield "projection", model.components[first].field, "without its gradient part"
 

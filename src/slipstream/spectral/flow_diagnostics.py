@@ -161,12 +161,14 @@ class FlowDiagnostics:
 
     def _means(self) -> dict[str, float]:
         """Return the means over the box that the model defines. Collective."""
+        followed = {name: self._problem.parameters[name] for name in self._problem.model.follows}
         if not self._problem.model.means:
-            return {}
+            return followed
         from slipstream.spectral.evaluation import mean_over_box
 
         names = self._problem.model.means
-        return {name: mean_over_box(self._flow, name, self._comm) for name in names}
+        means = {name: mean_over_box(self._flow, name, self._comm) for name in names}
+        return means | followed
 
     def forecast(self) -> list[str]:
         """Return the warning that the injection leads to eddies that the grid does not resolve."""
@@ -263,6 +265,7 @@ class FlowDiagnostics:
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
         means = {name: f"mean of {name}" for name in self._problem.model.means}
+        means |= {name: f"{name}, as it follows the state" for name in self._problem.model.follows}
         pairs = {
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
@@ -363,6 +366,7 @@ class FlowDiagnostics:
         gains = {mean: name for mean, name in model.gains.items() if name not in own}
         flow = replace(model, passive=(), gains=gains)
         columns = {*labels_of(others, flow, True, True, bool(self.flat_axis)), "time", "step"}
+        columns |= {*model.follows}
         columns |= {name for name in model.means if name not in model.gains or name in gains}
         columns |= {f"{one.name}_{ending}" for one in others for ending in ("energy", "spectrum")}
         taken = {*columns, *self._problem.parameters, *names_of_language(model)}

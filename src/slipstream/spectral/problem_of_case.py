@@ -66,6 +66,18 @@ def problem_of_case(
     parameters = models.numbers_of(parameters) | {
         key: n for one in scalars for key, n in one.numbers.items()
     }
+    for name in model.follows:
+        if name in parameters:
+            raise InputError(
+                f"equation.model: {case.equation.model} has an argument {name!r}, and a parameter"
+                " of that name that follows the state; accepted: two names"
+            )
+    parameters |= dict.fromkeys(model.follows, 0.0)
+    if model.follows and grid.walls:
+        raise InputError(
+            f"grid.walls: parameters of the model {case.equation.model} follow the state; accepted"
+            " with it: no walls"
+        )
     if model.plane_vectors and nz != 1:
         raise InputError(
             f"grid.points: {list(case.grid.points_xyz)}; the model {case.equation.model} is"

@@ -44,7 +44,16 @@ class RandomForce:
         vectors = model.plane_vectors.items()
         self._vector = next((name for name, (first, _) in vectors if first == forced[0]), None)
         self._is_vector = len(forced) == 3 or self._vector is not None
-        waves = flow.wavenumbers
+        waves, problem = flow.wavenumbers, flow.problem
+        # Between walls, those of what is drawn.
+        self._signs = tuple(problem.signs[one] for one in forced if problem.signs)
+        if self._vector is not None:
+            self._signs = problem.signs_of_plane(forced[0])
+        if settings.helicity and problem.mirror is not None:
+            raise InputError(
+                f"{key}.helicity: {settings.helicity:g}, but mirror images across grid.walls have"
+                " opposite ones; accepted: 0"
+            )
         if settings.helicity and (not self._is_vector or waves.normal is not None):
             raise InputError(
                 f"{key}.helicity: {settings.helicity:g}, but scalars and plane flows have no"
@@ -64,7 +73,7 @@ class RandomForce:
         if self._modes is None:
             start = self._flow.problem.geometry.spectral_box.start
             shells = self._settings.forced_shells
-            self._modes = ShellModes.of(self._flow.wavenumbers, shells, start)
+            self._modes = ShellModes.of(self._flow.wavenumbers, shells, start, self._signs)
         return self._modes
 
     def set(self, time: float) -> None:
@@ -91,33 +100,40 @@ class RandomForce:
         settings, waves = self._settings, self._flow.wavenumbers
         if self._is_vector and not settings.helicity:
             shells, amplitude = settings.forced_shells, settings.amplitude
-            return self._on_device(*random_modes(waves, shells, amplitude, self._seed, number))
+            drawn = random_modes(waves, shells, amplitude, self._seed, number, self._signs)
+            return self._on_device(*drawn)
         basis = self._shells.basis
         # Initial flows use the numbers below 3.
         phases = [basis.uniform(self._seed, 3 * (number + 1) + i) for i in range(2)]
-        return self._made([np.exp(2j * np.pi * one) for one in phases])
+        return self._made([np.exp(2j * np.pi * one) for one in phases], exact=True)
 
-    def _made(self, waves: list[np.ndarray]) -> tuple[tuple[Array, ...], Array]:
+    def _made(
+        self, waves: list[np.ndarray], exact: bool = False
+    ) -> tuple[tuple[Array, ...], Array]:
         """Return the indices and the coefficients of a force, from waves of mean square 1.
 
         For vectors `waves` are those of positive and negative helicity, each with half of the
-        energy unless `helicity` is set; for scalars only the first is used.
+        energy unless `helicity` is set; for scalars only the first is used. For `exact` see
+        `Basis.between_walls`.
         """
         shells, settings, flow = self._shells, self._settings, self._flow
         basis, amplitude = shells.basis, settings.amplitude * shells.strengths
         if not self._is_vector:
             modes = amplitude * waves[0]
             modes = np.where(basis.flipped, modes.conj(), modes)[None]
-            return self._on_device(shells.places, modes)
-        amplitude = amplitude * math.sqrt(components(flow.wavenumbers))
-        if flow.wavenumbers.normal is not None:
-            return self._on_device(shells.places, basis.modes(waves[0], 0.0, amplitude))
-        plus, minus = (
-            math.sqrt((1 + sign * settings.helicity) / 2) * wave
-            for sign, wave in zip((1, -1), waves, strict=True)
-        )
-        half = math.sqrt(0.5)
-        modes = basis.modes(half * (plus + minus), 1j * half * (plus - minus), amplitude)
+        elif flow.wavenumbers.normal is not None:
+            amplitude = amplitude * math.sqrt(components(flow.wavenumbers))
+            modes = basis.modes(waves[0], 0.0, amplitude)
+        else:
+            amplitude = amplitude * math.sqrt(components(flow.wavenumbers))
+            plus, minus = (
+                math.sqrt((1 + sign * settings.helicity) / 2) * wave
+                for sign, wave in zip((1, -1), waves, strict=True)
+            )
+            half = math.sqrt(0.5)
+            modes = basis.modes(half * (plus + minus), 1j * half * (plus - minus), amplitude)
+        if self._signs:
+            modes = basis.between_walls(modes, self._signs, exact)
         return self._on_device(shells.places, modes)
 
     def _on_device(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +59,7 @@ class SpectralStep:
         device: Device,
         transport: Transport | GridTransports | None,
         passes: Callable[[Transport | GridTransports | None], Passes] | None = None,
+        shares: SpectralStep | None = None,
     ) -> None:
         self.problem, self.device = problem, device
         geometry, model = problem.geometry, problem.model
@@ -68,7 +69,10 @@ class SpectralStep:
         def fields(count: int) -> Array:
             return device.zeros((count, *geometry.stored_shape), dtype)
 
-        state, self.working = fields(problem.size), fields(problem.stage_size)
+        if shares is None:
+            state, self.working = fields(problem.size), fields(problem.stage_size)
+        else:  # of the same fields
+            state, self.working = shares._fields["state"], shares.working
         self.stage = self.working[: problem.size]
         self.inputs: Any = fields(len(model.inputs)) if problem.has_inputs else None
         self.forcing = fields(len(problem.forced))
@@ -124,6 +128,18 @@ class SpectralStep:
         for tables in self.tables_on.values():
             tables.restate(problem)
         self._step_values, self._step_size = np.zeros(0), None
+
+    def follow(self, found: Mapping[str, float]) -> None:
+        """Take the numbers of parameters that follow the state."""
+        problem = self.problem
+        if all(problem.parameters[name] == value for name, value in found.items()):
+            return
+        problem.follow(found)
+        if problem.model.linear_follows:
+            self.restate(problem)
+            return
+        for tables in self.tables_on.values():
+            tables.restate(problem)
 
     def become(self, other: SpectralStep) -> None:
         """Become another step of the same fields, with this state; nobody else may use `other`."""

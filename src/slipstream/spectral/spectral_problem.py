@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.equations import Lowered
+from slipstream.equations import Lowered, parameter
 from slipstream.equations.code_generation import array_function, is_separable, wave_function
 from slipstream.equations.fewest_transforms import wavevectors
 from slipstream.equations.fourier_forms import (
@@ -69,7 +69,7 @@ class SpectralProblem:
     method: RungeKutta
     integrating_factor: bool  # whether decay is integrated exactly
     real_dtype: np.dtype
-    propagates: bool = False  # whether all linear terms are integrated exactly
+    propagates: bool = False  # whether all linear terms are integrated exactly integrated exactly
     forced: tuple[int, ...] = ()  # the component that each pattern of force drives
     dealiasing: Dealiasing = DEALIASING["2/3"]
     wire: str | None = None  # the precision of exchanged data, if reduced
@@ -87,6 +87,13 @@ class SpectralProblem:
     def signs(self) -> tuple[int, ...]:
         """The signs of the components between walls; empty without walls."""
         return self.mirror.signs if self.mirror else ()
+
+    def signs_of_plane(self, scalar: int) -> tuple[int, ...]:
+        """Return the signs of a plane vector whose rotation is a component."""
+        if self.mirror is None:
+            return ()
+        own = self.signs[scalar]
+        return -own, -own, own
 
     @cached_property
     def step_signs(self) -> Signs:
@@ -169,6 +176,12 @@ class SpectralProblem:
         return {name: self.parameters[str(name)] for name in self.model.parameters}
 
     @property
+    def fixed(self) -> dict[sympy.Symbol, float]:
+        """The parameters that do not follow the state, by their symbols."""
+        follows = self.model.follows
+        return {name: value for name, value in self.values.items() if str(name) not in follows}
+
+    @property
     def numbers(self) -> list[float]:
         """The parameters, in the model's order."""
         return [float(self.parameters[str(name)]) for name in self.model.parameters]
@@ -204,17 +217,21 @@ class SpectralProblem:
 
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
-        """The model's means by name: their parts, as functions of arrays and parameters too."""
-        numbers = self.model.parameters
+        """What is averaged, by name: parts, and these as functions of arrays of points.
+
+        After these the functions take the parameters that follow the state.
+        """
+        fixed, followed = self.fixed, [parameter(name) for name in self.model.follows]
         return {
             name: [
-                (part, array_function((*part.symbols, *numbers), part.expression)) for part in parts
+                (part, array_function((*part.symbols, *followed), part.expression.subs(fixed)))
+                for part in parts
             ]
             for name, parts in self.model.means.items()
         }
 
     def follow(self, found: Mapping[str, float]) -> None:
-        """Take numbers of parameters that follow the state."""
+        """Take other numbers of parameters that follow the state."""
         self.parameters.update(found)
         vars(self).pop("decays", None)
 
@@ -237,7 +254,7 @@ class SpectralProblem:
 
     def _viscosity_of(self, component: int) -> float | None:
         viscosity = self.parameters.get("viscosity")
-        if viscosity is None or self.model.losses:
+        if viscosity is None or self.model.losses or self.model.linear_follows:
             return None
         newtonian = self.model.flat.of_multiplier(viscosity * SQUARE)
         rate = with_numbers(self.plain_model.decay[component], self.values)

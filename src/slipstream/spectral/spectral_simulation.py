@@ -39,6 +39,12 @@ from slipstream.spectral.fields_at_points import (
     sum_of_squares,
 )
 from slipstream.spectral.flow_diagnostics import FlowDiagnostics
+from slipstream.spectral.followed_parameters import (
+    FollowedParameters,
+    bytes_of_averages,
+    check_followed,
+    cutoff_warnings,
+)
 from slipstream.spectral.forcing import Forcing, check_forcing, key_of
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow, InitialScalars
@@ -104,6 +110,7 @@ class SpectralSimulation(Simulation):
         self.forcing: Forcing | None = None
         self._results = FlowDiagnostics(self)
         self._linear = LinearOperator(self.problem)
+        self._followed: FollowedParameters | None = None
         cfl.check_step(case.time, self.problem, self._linear)
         self._initial: InitialFlow | None = None
         if case.initial.flow is not None:
@@ -116,6 +123,7 @@ class SpectralSimulation(Simulation):
             *([] if is_known else alias_warnings(case.numerics.dealiasing, degree)),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
+            *cutoff_warnings(self.problem),
         ]
         self._scalars = InitialScalars(self.problem, case.scalars, self._fields)
         self._early_warnings += self._scalars.warnings
@@ -123,6 +131,7 @@ class SpectralSimulation(Simulation):
         self._early_warnings += check_bodies(case, self.problem)
         check_sheared(case, self.problem)
         self.placement = place(self.problem, case.run, device, comm)
+        check_followed(self.problem, self.placement)
         self.device = self.placement.home
         self.transport = self.placement.transport
         self.schedule = case.run.schedule
@@ -139,6 +148,7 @@ class SpectralSimulation(Simulation):
         given = {name: value for name, value in case.equation.parameters.items() if value}
         kept = [modes.count for modes in reversed(problem.geometry.modes)]
         transforms = problem.model.transforms * problem.method.substages
+        transforms += problem.model.averages.transforms if problem.model.averages else 0
         return {
             "equation": Fact(case.equation.model, parameters=given),
             "grid": Fact(
@@ -167,7 +177,8 @@ class SpectralSimulation(Simulation):
                 return f"the force follows from a sum over ranks ({key}.injection)"
             if settings.kind == "constant-energy":
                 return f"the force follows from a sum over ranks ({key}.kind)"
-        return ""
+        follows = list(self.problem.model.follows)
+        return f"{follows[0]} follows from a sum over ranks" if follows else ""
 
     @property
     def output_is_copied(self) -> bool:
@@ -178,7 +189,9 @@ class SpectralSimulation(Simulation):
         """Return the memory that the ranks of one device need for fields, in bytes. Collective."""
         particles = bytes_of_particles(self.case.particles, self.problem)
         bodies = bytes_of_bodies(self.case.bodies, self.problem)
-        taken = ranks_per_device(self.comm, self.placement.home) * (particles + bodies)
+        averages = bytes_of_averages(self.problem, self.placement)
+        beside = particles + bodies + averages
+        taken = ranks_per_device(self.comm, self.placement.home) * beside
         return [(self.placement.home, self.placement.memory() + taken)]
 
     def _allocate(self) -> None:
@@ -188,6 +201,7 @@ class SpectralSimulation(Simulation):
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
         )
+        self._follow_state()
         self.bodies = self._made_bodies()
         self._particles = None
         if self.case.particles:
@@ -195,6 +209,22 @@ class SpectralSimulation(Simulation):
             self._particles = Particles(self.case.particles, self.flow, transport, self.comm)
         else:
             self._record()
+
+    def _follow_state(self) -> None:
+        """Make what finds the parameters that follow the state, if there are any. Collective."""
+        self._followed, self._has_followed = None, False
+        if self.problem.model.follows:
+            own = self.flow, self._transport, self.schedule, self.comm
+            self._followed = FollowedParameters(*own)
+
+    def _follow(self) -> None:
+        """Let parameters follow the state, unless they have already. Collective."""
+        if self._followed is None or self._has_followed:
+            return
+        self.flow.follow(self._followed.find())
+        self._has_followed = True
+        if self.problem.model.linear_follows:
+            self._linear = LinearOperator(self.problem)
 
     def _made_bodies(self) -> Bodies | None:
         """Make the bodies of the case, and note their columns. Collective."""
@@ -275,7 +305,8 @@ class SpectralSimulation(Simulation):
                 warnings += self._particles.read(self.restored)
             self._record()  # with their memory, which is known only now
         self._warnings += warnings
-        self._is_measured = False
+        self._is_measured = self._has_followed = False
+        self._follow()
 
     def _read(
         self, read: Callable[[Callable[..., None]], float | None], kept: Sequence[FieldParts]
@@ -336,6 +367,7 @@ class SpectralSimulation(Simulation):
         if not self._is_measured:
             # A step measures the velocity at its start: after the state was set, measure it now.
             self._check_dropped()
+            self._follow()
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
             self._is_measured, self._measured_at = True, self.time
             self._look()
@@ -406,6 +438,7 @@ class SpectralSimulation(Simulation):
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Take one time step."""
         forcing, is_staged = self.forcing, self.problem.is_staged
+        self._follow()
         factors = forcing.prepare(self.time, step_size) if forcing else None
         self.flow.set_step_size(step_size, factors)
         if self._particles is not None:
@@ -424,7 +457,7 @@ class SpectralSimulation(Simulation):
             self._warnings += forcing.new_warnings()
         if self.bodies is not None:
             self._warnings += self.bodies.new_warnings()
-        self.flow.is_ahead = self.flow.goes_ahead
+        self.flow.is_ahead, self._has_followed = self.flow.goes_ahead, False
         self._measured_at = self.time
         if self.problem.is_sheared:
             self._warnings += self._advance_frame(step_size)
@@ -432,6 +465,7 @@ class SpectralSimulation(Simulation):
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.flow.state, self.comm, self.problem.signs)
+        self._follow()
         timelines = [step.timeline for step in steps]
         return Timeline.merged(timelines, forget=True) if profile else None
 
@@ -481,6 +515,7 @@ class SpectralSimulation(Simulation):
             warnings = [
                 *check_forcing(case.forcing, problem, found.forces, found.sources),
                 *check_coefficients(problem),
+                *cutoff_warnings(problem),
             ]
             return found, linear, warnings
 
@@ -499,17 +534,20 @@ class SpectralSimulation(Simulation):
             self.bodies.restate(self.case.forcing)
         self.problem, self._linear, self._fields = problem, linear, now.fields
         self._forces, self._sources = now.forces, now.sources
+        self._follow_state()
         set_coefficients(self.flow)
         self._warnings += warnings + self._results.forecast() + self._force()
         if self.forcing:
             self.forcing.begin(self.step, None, None)
             self.forcing.go_on(kept or {"drawn": {}})
+        self._follow()
 
     def _replace_step(self, problem: SpectralProblem) -> None:
         """Record the step of equations with other terms, and keep the state. Collective."""
         former = self.placement
         self.placement = place(problem, self.case.run, former.device, self.comm)
         try:
+            check_followed(problem, self.placement)
             self._check_memory()
             home, passes = self.placement.home, self.placement.passes()
             transport = self.placement.make_transport()
@@ -605,6 +643,7 @@ class SpectralSimulation(Simulation):
             self._restore_particles(other._particles.kept())
         if self.bodies is not None and other.bodies is not None:
             self.bodies.restore(other.bodies.kept())
+        self._follow()
 
     def kept(self) -> dict[str, Any]:
         """Return the state, and everything else that later steps depend on."""
@@ -625,6 +664,7 @@ class SpectralSimulation(Simulation):
             self._restore_particles(kept["particles"])
         if self.bodies is not None:
             self.bodies.restore(kept["bodies"])
+        self._follow()
 
     def _restore_particles(self, kept: Sequence[Any]) -> None:
         if self.particles.restore(kept):
@@ -673,11 +713,12 @@ class SpectralSimulation(Simulation):
         self.note_change()
         if self._particles is not None and self.step == 0:
             self._particles.take_velocities()
+        self._follow()
 
     def note_change(self) -> None:
         """Note that the state, or a setting, was changed."""
         super().note_change()
-        self._is_measured = False
+        self._is_measured = self._has_followed = False
         # Earlier energies and the past work of forces do not apply to the new state.
         self._results.forget_energies()
         if self.forcing:
@@ -708,6 +749,7 @@ class SpectralSimulation(Simulation):
 
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `labels_of`."""
+        self._follow()
         return self._results.diagnostics()
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -853,6 +895,8 @@ class SpectralSimulation(Simulation):
         own = state[: len(self.problem.model.unknowns)]
         flow.device.synchronize()
         add_boxes(flow.device, own, sums, box.shape[2], box.start, geometry.spectral_shape)
+        if self._particles is not None:
+            self._particles.add_to_digest(sums, 2 * len(own) * math.prod(geometry.spectral_shape))
         return total_of(flow.device, sums)
 
     def _each_points(self, spectral: Any) -> Iterator[np.ndarray]:

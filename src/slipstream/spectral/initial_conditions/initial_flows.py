@@ -8,7 +8,7 @@ any box. `waves` are 2 pi over the lengths along x, y and z.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Any
@@ -30,9 +30,7 @@ from slipstream.spectral.formula_checks import (
 from slipstream.spectral.formula_parser import evaluator, parsed_components
 from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_operators import make_real
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
-from slipstream.spectral.spectrum import variances
 
 # The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
 Settings = Any
@@ -73,21 +71,21 @@ def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldPart
         waves = flow.wavenumbers
         axes = np.ix_(waves.z, waves.y, waves.x)
         for number, name in enumerate([*vectors, *of_plane]):
+            place: Any = vectors.get(name)
+            own = problem.signs[place] if place else problem.signs_of_plane(of_plane[name])
             modes = random_flow(
                 waves,
                 settings.peak_wavenumber,
                 settings.amplitude,
                 settings.seed + number,
                 problem.complex_dtype,
+                own,
             )
-            place: Any = vectors.get(name)
             if place is None:
                 place = of_plane[name]
                 modes = problem.scalar_of_vector(name, modes, axes).astype(modes.dtype)
             target = flow.modes_of(flow.state[place])
             flow.device.run(flow.device.copy(target, modes))
-        if problem.mirror is not None:
-            _between_walls(flow, vectors.values(), settings.amplitude, comm)
         kept = waves.largest / waves.unit
         if settings.peak_wavenumber <= kept:
             return []
@@ -97,21 +95,6 @@ def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldPart
         ]
 
     return InitialFlow(set_state)
-
-
-def _between_walls(
-    flow: SpectralStep, vectors: Iterable[slice], amplitude: float, comm: Comm
-) -> None:
-    """Project random vectors on sines and cosines, and scale them to their amplitude."""
-    from slipstream.spectral.initial_conditions.random_field import components
-
-    make_real(flow, flow.state, comm, flow.problem.signs)
-    wanted = components(flow.wavenumbers) * amplitude**2
-    for place in vectors:
-        vector = flow.state[place]
-        square = float(variances(flow, flow.modes_of(vector), comm).sum())
-        vector *= vector.real.dtype.type(math.sqrt(wanted / square))
-    flow.device.synchronize()
 
 
 def _from_file(

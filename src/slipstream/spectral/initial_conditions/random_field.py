@@ -14,14 +14,20 @@ from slipstream.spectral.kept_modes import Wavenumbers, shells_of
 
 
 def random_flow(
-    waves: Wavenumbers, peak: float, amplitude: float, seed: int, dtype: Any
+    waves: Wavenumbers,
+    peak: float,
+    amplitude: float,
+    seed: int,
+    dtype: Any,
+    signs: Sequence[int] = (),
 ) -> np.ndarray:
     """Solenoidal random flow with the spectrum ``E(k) ~ k^4 exp(-2 (k/peak)^2)``, peak in shells.
 
     The amplitude is the root mean square of a component: the energy is 3/2 amplitude^2. In a plane,
     a grid of one point along one axis, there is no flow along that, and the energy is amplitude^2.
+    Between walls, here and below, `signs` has 1 for each even component, and -1 for each odd one.
     """
-    counts = _modes_per_shell(waves.all_axes, waves.unit)
+    counts = _modes_per_shell(waves, waves.all_axes, signs)
     shells = np.arange(len(counts))
     spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
     # In a long box some shells have no modes, and so no energy.
@@ -39,7 +45,7 @@ def random_flow(
     flow = np.zeros(shape, dtype)
     across = waves.y[:, None], waves.x[None, :]
     for z, kz in enumerate(waves.z):
-        flow[:, z] = _random_plane(waves, kz, *across, (seed, 0), np.sqrt(per_mode))
+        flow[:, z] = _random_plane(waves, kz, *across, (seed, 0), np.sqrt(per_mode), signs)
     return flow
 
 
@@ -49,7 +55,12 @@ def components(waves: Wavenumbers) -> int:
 
 
 def random_modes(
-    waves: Wavenumbers, shells: tuple[float, float], amplitude: float, seed: int, number: int
+    waves: Wavenumbers,
+    shells: tuple[float, float],
+    amplitude: float,
+    seed: int,
+    number: int,
+    signs: Sequence[int] = (),
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Return solenoidal random modes from a first to a last shell, all of the same strength.
 
@@ -58,7 +69,7 @@ def random_modes(
     """
     places, near = waves.near(shells[1]), waves.near(shells[1], of_all_ranks=True)
     low, high = round(shells[0]), round(shells[1])
-    shell_count, count = _number_of_modes(waves, near, low, high)
+    shell_count, count = _number_of_modes(waves, near, low, high, signs)
     strengths = np.zeros(shell_count)
     strengths[low : high + 1] = amplitude * math.sqrt(components(waves) / 2 / count)
     kz, ky, kx = _at(waves, places)
@@ -66,7 +77,7 @@ def random_modes(
     for z, one in enumerate(kz):
         # Initial flows use the numbers below 3.
         draw = seed, 3 * (number + 1)
-        modes[:, z] = _random_plane(waves, one, ky[:, None], kx[None, :], draw, strengths)
+        modes[:, z] = _random_plane(waves, one, ky[:, None], kx[None, :], draw, strengths, signs)
     return list(np.ix_(*places)), modes
 
 
@@ -77,6 +88,7 @@ def _random_plane(
     kx: np.ndarray,
     draw: tuple[int, int],
     amplitudes: np.ndarray,
+    signs: Sequence[int],
 ) -> np.ndarray:
     basis = Basis.of(waves, kz, ky, kx)
     seed, first_number = draw
@@ -85,7 +97,8 @@ def _random_plane(
     share = 0.0 if waves.normal is not None else phases[2]
     c1 = np.sqrt(2) * np.cos(share) * np.exp(1j * phases[0])
     c2 = np.sqrt(2) * np.sin(share) * np.exp(1j * phases[1])
-    return basis.modes(c1, c2, amplitudes[np.minimum(basis.shells, amplitudes.size - 1)])
+    modes = basis.modes(c1, c2, amplitudes[np.minimum(basis.shells, amplitudes.size - 1)])
+    return basis.between_walls(modes, signs) if signs else modes
 
 
 @dataclass(frozen=True)
@@ -102,12 +115,18 @@ class Basis:
     flipped: np.ndarray
     shells: np.ndarray
     key: list[np.ndarray]
+    # Whether waves are along walls, and along their normal: each is its own mirror image then, or
+    # the conjugate of that.
+    level: np.ndarray
+    upright: np.ndarray
 
     @classmethod
     def of(cls, waves: Wavenumbers, kz: Any, ky: np.ndarray, kx: np.ndarray) -> Basis:
         """Make the basis of wavevectors whose components broadcast."""
         # A real field has u(-k) = conj(u(k)): of a pair within kx = 0 one is the other's conjugate.
         flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
+        if waves.has_walls:  # the other is the mirror image of that
+            kz = np.where(flipped, -kz, kz)
         sign, unit = np.where(flipped, -1, 1), waves.unit
         key = [np.rint(sign * k / unit * 4096).astype(np.int64) for k in (kx, ky, kz)]
         square = kx**2 + ky**2 + kz**2
@@ -126,7 +145,9 @@ class Basis:
             # The first in the plane, the second normal to it.
             first = np.cross(wave, np.eye(3)[waves.normal], axis=0)
         shells = np.rint(np.sqrt(square) / unit).astype(np.int64)
-        return cls(first, second, np.broadcast_to(flipped, square.shape), shells, key)
+        masks = (np.broadcast_to(one, square.shape) for one in (flipped, kz == 0, upright))
+        flips, *own = masks
+        return cls(first, second, flips, shells, key, *own)
 
     def uniform(self, seed: int, number: int) -> np.ndarray:
         """Return a number in [0, 1) for each wavevector, the same for -k."""
@@ -147,6 +168,26 @@ class Basis:
         found: np.ndarray = np.where(self.flipped, plane.conj(), plane)
         return found
 
+    def between_walls(
+        self, modes: np.ndarray, signs: Sequence[int], exact: bool = True
+    ) -> np.ndarray:
+        """Return what these modes (field, ...) are of even fields (sign 1) and of odd ones (-1).
+
+        Those that are their own images become what has the parity, with the same strength, or, if
+        not `exact`, the same mean square.
+        """
+        sign = np.array(signs).reshape(-1, *[1] * self.flipped.ndim)
+        modes = np.where(self.flipped, sign * modes, modes)
+        images = sign * np.where(self.upright, modes.conj(), modes)
+        # A scalar is even or odd as a whole; of a vector half of the components are each.
+        is_whole = self.level if len(modes) == 1 else np.zeros_like(self.level)
+        own = np.where(is_whole, 0.5, math.sqrt(0.5)) * (modes + images)
+        if exact:
+            before, after = ((np.abs(one) ** 2).sum(axis=0) for one in (modes, own))
+            own = own * np.sqrt(before / np.where(after > 0, after, 1))
+        found: np.ndarray = np.where(self.level | self.upright, own, modes)
+        return found
+
 
 @dataclass(frozen=True)
 class ShellModes:
@@ -162,11 +203,17 @@ class ShellModes:
     strengths: np.ndarray
 
     @classmethod
-    def of(cls, waves: Wavenumbers, shells: tuple[int, int], start: Sequence[int]) -> ShellModes:
+    def of(
+        cls,
+        waves: Wavenumbers,
+        shells: tuple[int, int],
+        start: Sequence[int],
+        signs: Sequence[int] = (),
+    ) -> ShellModes:
         """Make the modes of a first to a last shell; `start` is the start of this rank's modes."""
         low, high = shells
         places, near = waves.near(high), waves.near(high, of_all_ranks=True)
-        _, number = _number_of_modes(waves, near, low, high)
+        _, number = _number_of_modes(waves, near, low, high, signs)
         kz, ky, kx = _at(waves, places)
         basis = Basis.of(waves, kz[:, None, None], ky[:, None], kx)
         inside = (basis.shells >= low) & (basis.shells <= high)
@@ -186,11 +233,11 @@ def _at(waves: Wavenumbers, places: list[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _number_of_modes(
-    waves: Wavenumbers, near: list[np.ndarray], low: int, high: int
+    waves: Wavenumbers, near: list[np.ndarray], low: int, high: int, signs: Sequence[int]
 ) -> tuple[int, float]:
     """Return the number of shells that reach `near`, and of modes in some; refuse empty ones."""
     axes = [axis[place] for axis, place in zip(waves.all_axes, near, strict=True)]
-    counts = _modes_per_shell(axes, waves.unit)
+    counts = _modes_per_shell(waves, axes, signs)
     number = float(counts[low : high + 1].sum())
     if not number:
         raise InputError(
@@ -200,16 +247,22 @@ def _number_of_modes(
     return counts.size, number
 
 
-def _modes_per_shell(axes: list[np.ndarray], unit: float) -> np.ndarray:
+def _modes_per_shell(
+    waves: Wavenumbers, axes: list[np.ndarray], signs: Sequence[int]
+) -> np.ndarray:
     kz, ky, kx = axes
-    weight = np.where(kx == 0, 1, 2)
-    shells = shells_of(axes, unit)
+    shells = shells_of(axes, waves.unit)
     counts = np.zeros(shells)
+    # What is odd, or a vector's component along walls' normal, has no waves along the walls; other
+    # vectors have a component along these.
+    lacks_level = bool(signs) and signs[-1] < 0 and (len(signs) == 1 or waves.normal is not None)
     for value in kz:
+        weight = np.where(kx == 0, 1, 2) * (2 if waves.has_walls and value else 1)
         square = value**2 + ky[:, None] ** 2 + kx**2
-        shell = np.rint(np.sqrt(square) / unit).astype(np.int64)
+        shell = np.rint(np.sqrt(square) / waves.unit).astype(np.int64)
         weights = np.broadcast_to(weight, shell.shape)
-        counts += np.bincount(shell.ravel(), weights.ravel(), shells)
+        if value or not lacks_level:
+            counts += np.bincount(shell.ravel(), weights.ravel(), shells)
     return counts
 
 
