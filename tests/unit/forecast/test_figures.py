@@ -524,8 +524,8 @@ def ranks_rows():
 def forecast_rows():
     """Return rows of forecasts that were made before anything was measured."""
     lines = []
-    for ranks in (1, 2):
-        for one in result(f"forecast-r{ranks}-2cores")["rows"]:
+    for ranks, machine in ((1, "2cores"), (2, "2cores"), (1, "h100")):
+        for one in result(f"forecast-r{ranks}-{machine}")["rows"]:
             low, middle, high = (1e3 * x for x in statistics.quantiles(one["measured"], n=4))
             found = 1e3 * one["forecast"]
             lines.append(
