@@ -89,6 +89,33 @@ def bogoliubov_frequency(
     return sound_speed * k * math.sqrt(1 + (healing_length * k) ** 2 / 2)
 
 
+SHEARED_WAVES = "Orr (1907), Proc. R. Irish Acad. A 27, 69; with viscosity"
+
+
+def sheared_wave_growth(
+    wavevector: tuple[float, ...], shear: float, viscosity: float, time: float
+) -> float:
+    """Return the velocity along y of a wave in a mean flow ``shear y`` along x, over the first."""
+    kx, ky, kz = wavevector
+    now = ky - shear * kx * time
+    decay = (kx**2 + kz**2) * time + (ky**3 - now**3) / (3 * shear * kx)
+    growth = (kx**2 + ky**2 + kz**2) / (kx**2 + now**2 + kz**2)
+    return growth * math.exp(-viscosity * decay)
+
+
+CONVECTION = "Rayleigh (1916), Phil. Mag. 32, 529"
+
+
+def convection_growth(rayleigh: float, width: float) -> float:
+    """Return the rate at which rolls in a layer grow, between free-slip walls at a distance of 1.
+
+    The width is that of two rolls, the buoyancy frequency 1, and the Prandtl number 1.
+    """
+    wave = 2 * math.pi / width
+    square = wave**2 + math.pi**2
+    return wave / math.sqrt(square) - square / math.sqrt(rayleigh)
+
+
 # -- magnetic flow ---------------------------------------------------------------------------------
 
 ORSZAG_TANG = (

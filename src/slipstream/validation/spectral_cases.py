@@ -29,12 +29,13 @@ def start(
     equation: Mapping[str, Any],
     initial: Mapping[str, Any],
     scalars: Sequence[Mapping[str, Any]] = (),
+    box: Mapping[str, Any] | None = None,
     **numerics: Any,
 ) -> Simulation:
     """Return a simulation in its initial state. Collective."""
     case = make_case(
         "spectral",
-        grid={"points": points},
+        grid={"points": points, **(box or {})},
         equation=dict(equation),
         initial=dict(initial),
         scalars=list(scalars),
@@ -260,6 +261,47 @@ def alfven_wave(device: Device, comm: Comm) -> Iterator[Finding]:
     )
 
 
+def sheared_wave(device: Device, comm: Comm) -> Iterator[Finding]:
+    """Compare a wave that a mean shear turns, and so makes grow, with its exact solution."""
+    wavevector, shear, viscosity, time = (1, 2, 1), 1.0, 0.01, 2.0
+    wave = "cos(x + 2*y + z)"
+    initial = {
+        "flow": "formula",
+        "fields": {"velocity": [f"{n}*{wave}" for n in (-0.1, 0.1, -0.1)]},
+    }
+    equation = {**NAVIER_STOKES, "viscosity": viscosity, "shear": shear}
+    simulation = advance(start(device, comm, 12, equation, initial), 100, time)
+    mode = largest_mode(simulation, (1, 0, 1), "velocity_y")
+    yield Finding(
+        "velocity along y of wavevector (1, 2, 1) when it is (1, 0, 1), over the first",
+        reference.SHEARED_WAVES,
+        reference.sheared_wave_growth(wavevector, shear, viscosity, time),
+        2 * abs(mode) / 0.1,
+        1e-7,
+    )
+
+
+def convection(device: Device, comm: Comm) -> Iterator[Finding]:
+    """Compare the growth of rolls between free-slip walls with the linear theory."""
+    rayleigh, width, steps = 675.0, 2 * math.sqrt(2), 20
+    damping = rayleigh**-0.5
+    equation = {"model": "rayleigh-benard", "viscosity": damping, "diffusivity": damping}
+    rolls = {"buoyancy": f"1e-6*cos({2 * math.pi / width!r}*x)*sin(pi*z)"}
+    initial = {"flow": "formula", "fields": rolls}
+    box = {"length": [width, 1.0, 1.0], "walls": "z"}
+    simulation = start(device, comm, (8, 1, 8), equation, initial, box=box, linear="all")
+    before, after = (
+        advance(simulation, steps, float(steps)).diagnostics()["energy"] for _ in range(2)
+    )
+    yield Finding(
+        "growth rate at a Rayleigh number of 675",
+        reference.CONVECTION,
+        reference.convection_growth(rayleigh, width),
+        math.log(after / before) / (2 * steps),
+        1e-6,
+    )
+
+
 def bogoliubov_wave(device: Device, comm: Comm) -> Iterator[Finding]:
     """Compare a small wave of a quantum fluid with its dispersion relation."""
     wavevector, speed, length = (2, 1, 1), 1.5, 0.2
@@ -333,6 +375,8 @@ CASES = (
     ReferenceCase("internal gravity wave", gravity_wave),
     ReferenceCase("inertial wave", inertial_wave),
     ReferenceCase("Alfven wave", alfven_wave),
+    ReferenceCase("wave in a mean shear", sheared_wave),
+    ReferenceCase("convection between walls", convection),
     ReferenceCase("Orszag-Tang vortex", orszag_tang),
     ReferenceCase("Bogoliubov wave", bogoliubov_wave),
     ReferenceCase("time integrator", order_of_the_integrator),
