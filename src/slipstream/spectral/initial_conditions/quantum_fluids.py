@@ -142,14 +142,8 @@ def quantum_abc(
                 phase = phase + number * units[along] * places[along]
         return module.exp(1j * phase)
 
-    functions = dict(
-        zip(
-            _COMPONENTS,
-            (lambda *at: wave(*at).real, lambda *at: wave(*at).imag),
-            strict=True,
-        )
-    )
-    return functions | (velocity if len(problem.model.unknowns) > len(_COMPONENTS) else {})
+    parts = (lambda *at: wave(*at).real, lambda *at: wave(*at).imag)
+    return {**dict(zip(_COMPONENTS, parts, strict=True)), **velocity}
 
 
 # By the name of a flow: a closed curve of radius 1, at angles.
