@@ -1,9 +1,9 @@
-"""Equations in vector notation, and what a pseudospectral method makes of them.
+"""Equations in vector notation, and their form for a pseudospectral method.
 
-A `Model` is written with the operators of `vector_calculus`; those that Slipstream ships are in
-`models`. `lowering` turns it into fields to transform, products and multipliers, with as few
-transforms as possible, and `code_generation` writes the functions that the kernels call. Nothing
-here knows of devices or grids.
+A `Model` is written with the operators of `vector_calculus`; the models that Slipstream ships are
+in `models`. `lowering` turns it into fields to transform, products and multipliers, with as few
+transforms as possible, and `code_generation` writes the functions that the kernels call. This
+package is independent of devices and grids.
 """
 
 from slipstream.equations.lowering import Lowered, lower

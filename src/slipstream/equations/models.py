@@ -1,7 +1,7 @@
-"""The models that Slipstream ships, and how any model is found by its name.
+"""The models that Slipstream ships, and the search for a model by its name.
 
-A model is a function whose arguments are the parameters of a case and which returns the equations.
-Terms with a parameter that is 0 are left out, and cost nothing.
+A model is a function that takes the parameters of a case and returns the equations. Terms with a
+parameter that is 0 are omitted, and cost nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _HALF = sympy.Rational(1, 2)
 
 
 def _vector(given: Any) -> Quantity:
-    """Return the vector of three components, or of a number along z."""
+    """Return a vector of three components; a number is along z."""
     if not isinstance(given, tuple | list):
         return given * z_hat
     parts = [one * hat for one, hat in zip(given, (x_hat, y_hat, z_hat), strict=True)]
@@ -66,16 +66,16 @@ def _vector(given: Any) -> Quantity:
 
 
 def _coriolis(rotation: Any, u: Quantity) -> Quantity:
-    """Return twice the rotation times the velocity, less which the momentum has."""
+    """Return twice the rotation times the velocity, a loss of the momentum."""
     if isinstance(rotation, tuple | list):
         return 2 * cross(_vector(rotation), u)
     return 2 * rotation * cross(z_hat, u)
 
 
 def _sheared(vector: Quantity, shear: Any, **directions: Any) -> Quantity:
-    """Return what a mean flow S y along x takes from a vector that moves along y.
+    """Return the loss of a vector that moves along y in a mean flow S y along x.
 
-    What would not leave the mean flow as it is has no component along y.
+    Vectors that would change the mean flow must have no component along y.
     """
     for key, given in directions.items():
         if shear != 0 and isinstance(given, tuple | list) and given[1] != 0:
@@ -87,7 +87,7 @@ def _sheared(vector: Quantity, shear: Any, **directions: Any) -> Quantity:
 
 
 def _mean_shear(shear: Any, stress: Quantity) -> dict[str, Any]:
-    """Return what a model has of a mean flow S y along x, which works against a stress."""
+    """Return the arguments of a model for a mean flow S y along x, which works against a stress."""
     if shear == 0:
         return {}
     means = {"production": -shear * stress}
@@ -103,7 +103,7 @@ def hd(
     hypoviscosity_power: Power = 1,
     shear: float = 0.0,
 ) -> Model:
-    """Incompressible Navier-Stokes equations, on demand in a frame that rotates.
+    """Incompressible Navier-Stokes equations, optionally in a rotating frame.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def hd(
     hypoviscosity
         Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
     hypoviscosity_power
-        That power.
+        Power of the hypoviscosity.
     shear
         Rate S of a mean flow S y along x, which the velocity does not contain.
     """
@@ -137,18 +137,18 @@ def boussinesq(
     rotation: Direction = 0.0,
     shear: float = 0.0,
 ) -> Model:
-    """Stably stratified flow; buoyancy has the unit of a velocity, so that energies add up.
+    """Stably stratified flow; the buoyancy has the unit of a velocity, so that energies add up.
 
     Parameters
     ----------
     viscosity
         Kinematic viscosity.
     diffusivity
-        Of the buoyancy.
+        Diffusivity of the buoyancy.
     buoyancy_frequency
-        Frequency N at which a parcel of fluid swings in the stratification.
+        Frequency N at which a parcel of fluid oscillates in the stratification.
     viscosity_power
-        2 and more: hyperviscosity, and as high a power of the diffusion.
+        2 and more: hyperviscosity, and the same power of the diffusion.
     rotation
         Angular velocity of the frame: a number about z, or [x, y, z].
     shear
@@ -176,20 +176,20 @@ def rayleigh_benard(
     buoyancy_frequency: NotNegative = 1.0,
     rotation: Direction = 0.0,
 ) -> Model:
-    """Convection of a layer that is heated from below, in the approximation of Boussinesq.
+    """Convection of a layer heated from below, in the Boussinesq approximation.
 
     The Rayleigh number is ``N^2 H^4 / (viscosity diffusivity)``, where H is the height of the box
-    and ``N^2`` gravity times expansion times the difference of temperatures over H. The buoyancy is
-    that of the deviation of the temperature from its linear profile, over N: a velocity.
+    and ``N^2`` is gravity times the expansion coefficient times the temperature difference over H.
+    The buoyancy is that of the deviation from the linear temperature profile, over N: a velocity.
 
     Parameters
     ----------
     viscosity
         Kinematic viscosity.
     diffusivity
-        Of the buoyancy.
+        Diffusivity of the buoyancy.
     buoyancy_frequency
-        N, the rate at which a parcel of fluid without friction leaves its place.
+        N, the growth rate of the displacement of a parcel of fluid without friction.
     rotation
         Angular velocity of the frame: a number about z, or [x, y, z].
     """
@@ -216,7 +216,7 @@ def mhd(
     ion_inertial_length: NotNegative = 0.0,
     shear: float = 0.0,
 ) -> Model:
-    """Incompressible magnetohydrodynamics, on demand with the Hall term; fields as velocities.
+    """Incompressible magnetohydrodynamics, optionally with the Hall term; fields as velocities.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def mhd(
     resistivity
         Magnetic diffusivity.
     viscosity_power
-        2 and more: hyperviscosity, and as high a power of the resistivity.
+        2 and more: hyperviscosity, and the same power of the resistivity.
     rotation
         Angular velocity of the frame: a number about z, or [x, y, z].
     mean_field
@@ -342,7 +342,7 @@ def leray_alpha(
     viscosity_power: Power = 1,
     rotation: Direction = 0.0,
 ) -> Model:
-    """Leray's regularised Navier-Stokes equations: a smoothed velocity carries the velocity.
+    """Leray's regularised Navier-Stokes equations: a smoothed velocity advects the velocity.
 
     Parameters
     ----------
@@ -526,16 +526,16 @@ _LEVEL, _RISE, _SLOPE = (sympy.Rational(one) for one in ("0.441", "15.2", "3.03"
 
 
 def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
-    """Compressible flow at one temperature: pressure is sound_speed^2 times density, of mean 1.
+    """Compressible isothermal flow: the pressure is sound_speed^2 times the density, of mean 1.
 
-    The fields are the velocity and `excess_density`, density less 1. `total_energy` is the mean of
-    ``rho u^2 / 2 + c^2 (rho log(rho) - rho + 1)``, which sound and flow exchange and viscosity
-    takes away at the rate `viscous_dissipation`.
+    The fields are the velocity and `excess_density`, the density minus 1. `total_energy` is the
+    mean of ``rho u^2 / 2 + c^2 (rho log(rho) - rho + 1)``, which viscosity dissipates at the rate
+    `viscous_dissipation`.
 
     Parameters
     ----------
     viscosity
-        Dynamic viscosity: the kinematic one where the density is 1. There is no bulk viscosity.
+        Dynamic viscosity: the kinematic viscosity at density 1. There is no bulk viscosity.
     sound_speed
         Speed of sound.
     """
@@ -560,7 +560,7 @@ def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
 
 
 def _curved_log(density: sympy.Expr) -> sympy.Expr:
-    """Return ``log(density) - (density - 1)`` as one term, that sound stays a linear one."""
+    """Return ``log(density) - (density - 1)`` as one term, so that sound stays linear."""
     return sympy.log(density * sympy.exp(1 - density))
 
 
@@ -584,22 +584,22 @@ SHIPPED: dict[str, Callable[..., Model]] = {
 }
 
 
-# Functions that Python programs gave themselves, by the names that stand for them in cases.
+# Functions from Python programs, by their names in cases.
 _GIVEN: dict[str, Callable[..., Model]] = {}
 
 
 def _has_signature(function: Callable[..., Any]) -> bool:
     try:
         inspect.signature(function)
-    except (TypeError, ValueError):  # of some that Python is made of, such as int
+    except (TypeError, ValueError):  # some built-in functions, such as int, have no signature
         return False
     return True
 
 
 def name_of(model: str | Model | Callable[..., Model]) -> str:
-    """Return the name of a model in cases: of a function, or a model, one that it gets here.
+    """Return the name of a model in cases; functions and models get a new one.
 
-    Only this process finds it by that name, which begins with "python:".
+    The new name begins with "python:", and is valid in this process only.
     """
     if isinstance(model, str):
         return model
@@ -616,7 +616,7 @@ def name_of(model: str | Model | Callable[..., Model]) -> str:
     for name, known in _GIVEN.items():
         if known == given:
             return name
-    # In a notebook a function is often defined again: what is remembered is of the earlier one.
+    # Notebooks often define a function again: cached results belong to the earlier one.
     same = sum(name.partition("#")[0] == f"python:{label}" for name in _GIVEN)
     name = f"python:{label}" + (f"#{same + 1}" if same else "")
     _GIVEN[name] = given
@@ -625,7 +625,7 @@ def name_of(model: str | Model | Callable[..., Model]) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Constant:
-    """The function without parameters that returns a model."""
+    """A function without parameters that returns a model."""
 
     model: Model
 
@@ -641,7 +641,7 @@ def _constant(model: Model) -> Constant:
 
 
 def find(name: str) -> Callable[..., Model]:
-    """Return the function of a model that is shipped, or of ``FILE.py:FUNCTION``."""
+    """Return the function of a shipped model, or of ``FILE.py:FUNCTION``."""
     if name in SHIPPED:
         return SHIPPED[name]
     if name in _GIVEN:
@@ -655,24 +655,24 @@ def find(name: str) -> Callable[..., Model]:
     if not colon or not path.endswith(".py"):
         raise InputError(
             f"equation.model: {name!r} is unknown; accepted: {', '.join(SHIPPED)}, or "
-            "FILE.py:FUNCTION for one of your own"
+            "FILE.py:FUNCTION for your own"
         )
     try:
         text = Path(path).read_bytes()
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise InputError(
-            f"equation.model: {path}: {reason}; it is looked for beside the case, and from the"
-            " working directory"
+            f"equation.model: {path}: {reason}; accepted: a path from the case's folder or from"
+            " the working directory"
         ) from None
     return _from_text(str(Path(path).resolve()), text, function)
 
 
 @functools.lru_cache(64)
 def _from_text(path: str, text: bytes, name: str) -> Callable[..., Model]:
-    """Return a function of a Python file: of its text, which a person may change meanwhile."""
+    """Return a function of a Python file, from the text read, since the file may change."""
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert specification is not None and specification.loader is not None  # as of any .py file
+    assert specification is not None and specification.loader is not None  # as in any .py file
     module = importlib.util.module_from_spec(specification)
     try:
         exec(compile(text, path, "exec"), module.__dict__)
@@ -712,7 +712,7 @@ def lowered(
         parts = value if isinstance(value, tuple) and len(value) == 3 else (value,)
         if not all(isinstance(one, int | float) for one in parts):
             raise InputError(
-                f"equation.{key}: {value!r} is no number; parameters are numbers, or three of them"
+                f"equation.{key}: {value!r} is not a number; accepted: a number, or three numbers"
             )
     fixed = tuple((key, _fixed(value)) for key, value in sorted(values.items()))
     for scalar in scalars:
@@ -725,7 +725,7 @@ def lowered(
     return _lowered(find(name), name, fixed, flat, tuple(one.structure for one in scalars))
 
 
-# A parameter as equations are made with it: None where it is a symbol, else its value.
+# A parameter in the equations: None for a symbol, else its value.
 Fixed = int | None | tuple[int | None, ...]
 
 
@@ -743,7 +743,7 @@ def _argument(key: str, value: Fixed) -> Any:
 
 
 def numbers_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with each vector as its components, by the names of their symbols."""
+    """Return parameters, with vectors split into components, by the names of their symbols."""
     found: dict[str, Any] = {}
     for key, value in parameters.items():
         is_vector = isinstance(value, tuple)
