@@ -316,7 +316,7 @@ def test_averages_while_stepping_from_python(tmp_path):
         ({"every": 0.1, "batch": 0.1}, "twice the interval"),
         ({"every": 0.1, "profile": "q"}, "profile.*accepted: x, y"),
         ({"every": 0.1, "profile": "x", "plane": ("z", 0)}, "profile and plane exclude"),
-        ({"every": -1}, "interval is -1"),
+        ({"every": -1}, "every: interval is -1"),
     ],
 )
 def test_wrong_arguments_are_one_line(options, message):
