@@ -54,8 +54,6 @@ HALF_WAY = {"spectral": 7, "advection": 7, "lattice": 14}
 COMMANDS = ("resume", "report", "plot", "watch", "open")
 # Of a machine that does much else.
 _SECONDS, _MOST_MEMORY = 400, 6 << 30
-# What a run does not read, and what is written anew each time.
-_NOT_COMPARED = ("run.log", "report.html", "run.lock")
 
 
 # -- what is damaged ---------------------------------------------------------------------------
