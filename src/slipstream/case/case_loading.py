@@ -326,7 +326,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     Without a value it is None: the key is unset.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
-    if not (key and equals):
+    if not (equals and all(part.strip() for part in key.split("."))):
         raise InputError(
             f"--set {shortened(text)}: expected section.key=value, such as grid.points=64, or"
             " section.key= to unset a key"
@@ -335,16 +335,16 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, None
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):
-        from slipstream.case.toml_text import number_in_toml
+    except (ValueError, RecursionError) as error:
+        from slipstream.case.toml_text import explain_value, number_in_toml
 
-        wrong = re.split(r"[\s,\[\]{}=]+", value) if value[0] in "[{" else [value]
-        for word in wrong:
-            right = number_in_toml(word)
-            if right is not None:
-                raise InputError(
-                    f"--set {shortened(key)}: {shown(word)} is no number of TOML; write {right}"
-                ) from None
+        right, reason = number_in_toml(value), ""
+        if right is not None:
+            reason = f"{shown(value)} is no value of TOML; write {right}"
+        elif value[0] in "[{\"'":  # no bare words
+            reason = explain_value(value, error)
+        if reason:
+            raise InputError(f"--set {shortened(key)}: {reason}") from None
         return key, value
 
 

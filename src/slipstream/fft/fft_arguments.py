@@ -160,6 +160,10 @@ def checked_arguments(
     kind = _checked_dtype(dtype)
     fields = whole_number("fields", fields, 1)
     if workers is not None:
+        if ranks == 1 and workers != 1:
+            raise InputError(
+                f"workers is {workers!r}, ranks that transform; accepted on one rank: 1"
+            )
         workers = whole_number("workers", workers, 1, ranks)
     wide = kind.name in ("float64", "complex128")
     if wire is not None and not (wide and isinstance(wire, str) and wire in WIRES):

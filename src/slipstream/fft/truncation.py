@@ -132,7 +132,7 @@ def truncate(
     Raises
     ------
     InputError
-        If the truncation is unknown.
+        If the truncation is unknown, or larger than the wavenumbers that there are.
     """
     halves = [real and axis == len(shape) - 1 for axis in range(len(shape))]
     if truncation is None:
@@ -151,5 +151,11 @@ def truncate(
         raise InputError(
             f"truncation {truncation!r} is unknown; accepted: None, '2/3', 'nyquist' or the "
             f"largest wavenumber of each of the {len(shape)} axes"
+        )
+    most = [(n - 1) // 2 for n in shape]
+    if not isinstance(truncation, str) and any(k > n for k, n in zip(largest, most, strict=True)):
+        raise InputError(
+            f"truncation {truncation!r}: there are no such wavenumbers; accepted: at most"
+            f" {tuple(most)}, without Nyquist modes"
         )
     return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))

@@ -155,7 +155,10 @@ class SpectralSimulation(Simulation):
                 case.grid.points_xyz, lengths=case.grid.lengths_xyz, walls=case.grid.walls
             ),
             "modes": Fact(kept, dealiasing=case.numerics.dealiasing),
-            "precision": Fact(case.numerics.precision),
+            "precision": Fact(
+                case.numerics.precision,
+                wire=case.numerics.wire if self.transport != "none" else "none",
+            ),
             "integrator": Fact(problem.method.name, transforms=transforms),
             **super().facts(),
             "ranks": Fact(self.ranks, to_a_device=self._sharing),
