@@ -173,7 +173,7 @@ def test_modes_are_those_of_the_field(comm, device):
     energy = sim.diagnostics["energy"]
     sim.modes["velocity"][...] = 2 * modes
     assert sim.diagnostics["energy"] == pytest.approx(4 * energy)
-    sim.modes["velocity"][:2] = 0  # along kx = ky = 0, and so only z, what is left has divergence
+    sim.modes["velocity"][:2] = 0  # for kx = ky = 0 the z component alone has divergence
     assert sim.diagnostics["divergence"] < 1e-12
     if isinstance(sim.modes["velocity"][...], np.ndarray):
         with pytest.raises(ValueError, match="read-only"):
