@@ -270,7 +270,7 @@ class LatticeSimulation(Simulation):
             **({"faces": Fact(faces)} if faces else {}),
             "storage": self._storage_fact(),
             **found,
-            "ranks": ranks_fact(self._loads, self.rank),
+            "ranks": ranks_fact(self._loads),
             "schedule": Fact(self.schedule),
         }
 

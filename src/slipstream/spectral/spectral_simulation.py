@@ -13,7 +13,7 @@ import numpy as np
 from slipstream.accepted import MODELS
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase
-from slipstream.collective import collectively, on_every_rank, sum_over_ranks
+from slipstream.collective import collectively, largest, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.device.state_digest import add_boxes, digest_kernel, empty_sums, total_of
 from slipstream.equations.fourier_forms import AXES
@@ -135,7 +135,7 @@ class SpectralSimulation(Simulation):
         self.device = self.placement.home
         self.transport = self.placement.transport
         self.schedule = case.run.schedule
-        self._sharing = ranks_per_device(comm, device)
+        self._sharing = largest(comm, ranks_per_device(comm, device))
         # The number of steps of one size that are queued on a GPU before the host checks the
         # result.
         self._steps_under_way = 32 if device.kind != "cpu" else 1
