@@ -202,7 +202,7 @@ def test_modes_of_no_real_field_are_made_those_of_one_and_said(comm, device):
     told = [str(one.message) for one in found]
     assert len(told) == (sim.rank == 0)
     for text in told:
-        assert text.startswith("modes['scalar']: scalar is that of no real field")
+        assert text.startswith("modes['scalar']: scalar does not describe a real field")
         assert f"{lost:.3g} % of its energy is lost" in text
     # What is set to its own values says nothing.
     with warnings.catch_warnings():

@@ -104,7 +104,7 @@ def test_a_model_is_found_beside_its_case_before_the_working_directory(here):
     Path("decaying.py").unlink()
     # Another name, as a file that was imported is remembered.
     Path("mine/case.toml").write_text(CASE.replace("decaying", "absent"))
-    with pytest.raises(InputError, match=r"absent.py: no such file; it is looked for beside the c"):
+    with pytest.raises(InputError, match=r"absent.py: no such file; accepted: a path from the c"):
         load_case("mine/case.toml")
 
 

@@ -369,7 +369,7 @@ def test_what_cannot_be_narrowed_is_refused():
     transport = NarrowWire(Loopback(device), device, Ranks(), "bfloat16")
     assert transport.name == "loopback, bfloat16 on the wire"
     for pair in ((source.astype(np.complex64), target), (source, target.real.copy())):
-        with pytest.raises(InputError, match="'bfloat16' narrows .* complex128, and not"):
+        with pytest.raises(InputError, match="'bfloat16' narrows .* complex128, not"):
             transport.prepare(plan, [pair])
     transport.check()
     assert transport.inner.checked == 1
