@@ -1,6 +1,7 @@
-"""What flows do according to theory and literature: formulas and numbers, each with its source.
+"""Flows in theory and literature: formulas and numbers, each with its source.
 
-`slipstream validate` and the tests of physics compare with these. Nothing here knows a solver.
+`slipstream validate` and the tests of physics compare with these. This module is independent of
+solvers.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def convection_growth(rayleigh: float, width: float) -> float:
 ORSZAG_TANG = (
     "Orszag and Tang (1979), J. Fluid Mech. 90, 129; numbers of an independent NumPy solver"
 )
-# With viscosity and resistivity 0.01 at time 1: digits that 128 and 256 points have in common.
+# With viscosity and resistivity 0.01 at time 1: the digits common to 128 and 256 points.
 ORSZAG_TANG_AT_1 = {
     "velocity_energy": 0.42015556,
     "magnetic_energy": 0.53416812,
@@ -137,8 +138,8 @@ CHANNEL = "Ginzburg and d'Humieres (2003), Phys. Rev. E 68, 066614: parabola and
 def channel_permeability(width: float, magic: float = 3 / 16) -> float:
     """Return the permeability between walls that are half way between solid and pore voxels.
 
-    The parabola of Poiseuille flow and a constant slip, which shows how far from half way the walls
-    seem to be; with 3/16 there is none.
+    The parabola of Poiseuille flow plus a constant slip, from the effective displacement of the
+    walls; with 3/16 there is none.
     """
     return (width**2 + 8 * magic - 1) / 12
 
@@ -153,13 +154,13 @@ def square_duct_permeability(width: float) -> float:
     return width**2 / 12 * (1 - 192 / math.pi**5 * float(series))
 
 
-# Velocity in the middle over gradient / viscosity, in squared widths.
+# The velocity in the middle over gradient / viscosity, in squared widths.
 SQUARE_DUCT_MIDDLE = 0.0736714
 
 # -- flow through spheres --------------------------------------------------------------------------
 
 CUBIC_SPHERES = "Zick and Homsy (1982), J. Fluid Mech. 115, 13: table 2"
-# Drag of a sphere in a simple cubic lattice over that of a single one, by solid fraction.
+# The drag of a sphere in a simple cubic lattice over that of a single sphere, by solid fraction.
 _CUBIC_DRAG = {
     0.008: 1.525,
     0.027: 2.008,
@@ -184,5 +185,5 @@ def cubic_spheres_permeability(solid_fraction: float, edge: float) -> float:
 
 
 INERTIA = "Mei and Auriault (1991), J. Fluid Mech. 222, 647"
-# Inertia first reduces the permeability in proportion to the velocity's square.
+# At first inertia reduces the permeability in proportion to the square of the velocity.
 INERTIAL_LOSS_EXPONENT = 2

@@ -1,4 +1,4 @@
-"""Reference cases of the spectral family: exact flows, waves, and what every step must keep."""
+"""Reference cases of the spectral family: exact flows, waves, order and conservation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.validation import reference_solutions as reference
 from slipstream.validation.reference_case import Finding, ReferenceCase
 
 NAVIER_STOKES = {"model": "hd"}
-# Every mode and every term takes part.
+# All modes and all terms take part.
 _RANDOM = {"flow": "random", "seed": 7, "peak_wavenumber": 3.0}
 
 
@@ -70,7 +70,7 @@ def fields_of(simulation: Simulation) -> dict[str, Field]:
 
 
 def deviation(simulation: Simulation, expected: Mapping[str, Field], factor: float) -> float:
-    """Return how far fields are from a multiple of others, of the largest value. Collective."""
+    """Return the deviation of fields from a multiple of others, relative to the largest value."""
     off = scale = 0.0
     for field in simulation.fields():
         values = factor * expected[field.name].data
@@ -99,7 +99,7 @@ def largest_mode(simulation: Simulation, wavevector: Sequence[int], name: str) -
 
 
 def taylor_green_series(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Compare the growth of the enstrophy by the stretching of vortices with its power series."""
+    """Compare the growth of the enstrophy by vortex stretching with its power series."""
     viscosity, time = 0.01, 0.1
     equation = {**NAVIER_STOKES, "viscosity": viscosity}
     simulation = start(device, comm, 32, equation, {"flow": "taylor-green"})
@@ -156,7 +156,7 @@ def beltrami_flow(device: Device, comm: Comm) -> Iterator[Finding]:
 
 
 def scalar_diffusion(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Compare a wave of a scalar, carried and diffusing, with the exact one."""
+    """Compare a wave of an advected, diffusing scalar with the exact solution."""
     velocity, diffusivity, time, wavevector = (0.8, -0.5, 0.3), 0.05, 0.6, (1, 2, 0)
     scalars = [{"diffusivity": diffusivity}]
     fields = {"velocity": [str(one) for one in velocity], "scalar": "cos(x + 2*y)"}
@@ -321,11 +321,11 @@ def bogoliubov_wave(device: Device, comm: Comm) -> Iterator[Finding]:
     )
 
 
-# -- what every step must keep ---------------------------------------------------------------------
+# -- order and conservation ------------------------------------------------------------------------
 
 
 def order_of_the_integrator(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Halve the time step twice, and find the order from what remains between results."""
+    """Halve the time step twice, and find the order from the differences of results."""
 
     def velocity(steps: int) -> dict[str, Field]:
         equation = {**NAVIER_STOKES, "viscosity": 0.02}
@@ -371,7 +371,7 @@ CASES = (
     ReferenceCase("Taylor-Green vortex", taylor_green_series),
     ReferenceCase("Taylor-Green vortices in a plane", plane_taylor_green),
     ReferenceCase("Beltrami (ABC) flow", beltrami_flow),
-    ReferenceCase("scalar that is carried and diffuses", scalar_diffusion),
+    ReferenceCase("advected, diffusing scalar", scalar_diffusion),
     ReferenceCase("internal gravity wave", gravity_wave),
     ReferenceCase("inertial wave", inertial_wave),
     ReferenceCase("Alfven wave", alfven_wave),

@@ -1,4 +1,4 @@
-"""Texts of expressions: what they may say, and what is said of those that are refused."""
+"""Texts of expressions: accepted ones, and messages about refused ones."""
 
 import pytest
 

@@ -46,7 +46,7 @@ def quantum_taylor_green(
     and ``mu +- 1/sqrt(2)`` is 0 and so is the other coordinate. psi is the product of their wave
     functions, to the power of the integer part of ``amplitude L / (4 pi^2 alpha)``, L the length of
     the box along x and y: around a cell of half that length the circulation of the flow is
-    ``4 amplitude L / pi``, of which each line carries a quarter, in quanta of 4 pi alpha.
+    ``4 amplitude L / pi``; each line carries a quarter of it, in quanta of 4 pi alpha.
 
     The authors then relax psi by a Ginzburg-Landau equation with this flow, which is what the model
     `argle` does: its velocity is set too. Otherwise the lines, which lie on top of each other at
