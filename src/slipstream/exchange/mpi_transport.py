@@ -59,10 +59,7 @@ class MpiTransport(Transport):
     staged = True
 
     def __init__(self, comm: OwnCommunicator, device: Device) -> None:
-        from mpi4py import MPI
-
         super().__init__(device)
-        self._mpi = MPI
         self.nodes = node_numbers(comm)
         self.order = ExchangeOrder(self.nodes, comm.rank)
         self.owner, self.comm = comm, comm.duplicate()

@@ -191,7 +191,7 @@ class ProgrammedStep(CommittedStep):
 
     def __init__(self, graph: StepGraph, policy: str) -> None:
         super().__init__(graph)
-        # A lane that waits for a drive needs no core: others work meanwhile.
+        # A lane that waits for a drive leaves its core to others.
         waits = policy == "overlap" and any(node.category == "io" for node in graph.nodes)
         self._lanes = Lanes(graph, bulk=not waits)
         in_order = self._lanes.in_order()[::-1]  # a lane that the calling thread runs comes last
