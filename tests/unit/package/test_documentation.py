@@ -25,6 +25,7 @@ from page_code import (
     execute_forked,
     noted_commands,
 )
+from quick_pictures import quick_pictures
 from slipstream import cli
 from slipstream.accepted import MODELS
 from slipstream.case import load_case
@@ -92,6 +93,12 @@ def noted(tmp_path_factory):
 def commands(noted):
     """What returns the arguments of each `slipstream` command of a page, as the shell has them."""
     return lambda page: [words[1:] for words in noted(page) if words[0] == "slipstream"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn_quickly():
+    with quick_pictures():
+        yield
 
 
 @pytest.fixture
