@@ -40,6 +40,8 @@ CASES = (
     "lans-alpha",
     "leray-alpha",
     "large-eddies",
+    "dynamic-eddies",
+    "spectral-eddies",
     "hall",
     "isothermal",
     "solitons",

@@ -124,6 +124,8 @@ MODELS: Names = {
     "lans-alpha": "Lagrangian-averaged Navier-Stokes equations",
     "leray-alpha": "Leray's regularised Navier-Stokes equations",
     "smagorinsky": "large-eddy simulation with the eddy viscosity of Smagorinsky",
+    "dynamic-smagorinsky": "the same, with a constant that follows from the flow",
+    "chollet-lesieur": "large-eddy simulation with a spectral eddy viscosity",
     "isothermal": "compressible flow at one temperature",
     "rayleigh-benard": "flow that is heated from below",
 }
@@ -139,8 +141,10 @@ INTEGRATORS: Names = {
     "ars222": "implicit-explicit of second order, all linear terms implicit",
     "ars233": "implicit-explicit of third order, all linear terms implicit",
 }
+# Integrators that integrate all linear terms, whatever `EXACT_TERMS` and the factor say.
+ALL_LINEAR = "etdrk2", "etdrk4", "ars222", "ars233"
 EXACT_TERMS: Names = {
-    "decay": "terms that only damp a mode, with integrating_factor",
+    "decay": "terms that only damp a mode, with integrating_factor (all, with etdrk and ars)",
     "all": "also waves and coupled components; only speeds limit the step",
 }
 DEALIASINGS: Names = {

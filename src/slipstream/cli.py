@@ -488,6 +488,8 @@ def verify(
     found = verify_run(folder, since, until, comm, wanted, settings or (), tell)
     if comm is None or comm.rank == 0:
         make_console().print(verification_table(found), highlight=False)
+        for text in (text for one in found for text in one.remarks):
+            tell(text)
     if all(one.problem for one in found):
         raise InputError(f"{folder}: no part of it can be repeated")
     if any(one.deviates for one in found):

@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from slipstream.array_types import Comm, Communicator
 from slipstream.errors import InputError
@@ -34,8 +34,10 @@ from slipstream.stop_signals import (
     STATUS_FILE,
     STOP_SIGNAL,
     caught_signals,
+    is_explained,
     is_ready,
     tell_asked,
+    tell_explained,
     tell_ready,
 )
 
@@ -44,6 +46,8 @@ STARTED = "SLIPSTREAM_STARTED"  # when the command that has started the ranks be
 _SECONDS_TO_LEAVE_TOGETHER = 5.0
 # For how long a request to stop waits for ranks that are only starting.
 _SECONDS_TO_START = 30.0
+# For how long the last errors of ranks are read when their launcher has ended.
+_SECONDS_TO_READ = 2.0
 # How often ranks look whether their launcher lives, and how long they may take to end without it.
 _SECONDS_BETWEEN_LOOKS, _SECONDS_WITHOUT_LAUNCHER = 0.5, 60.0
 _PR_SET_PDEATHSIG = 1
@@ -167,11 +171,33 @@ def relaunch(ranks: int, arguments: list[str] | None = None, seconds_before: flo
         environment[STARTED] = str(time.time() - seconds_before)
         # In its own session mpiexec does not get the terminal's Ctrl-C, at which it would kill.
         child = subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=_stops_with(os.getpid())
+            command,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=_stops_with(os.getpid()),
+            stderr=subprocess.PIPE,
         )
+        passing = threading.Thread(target=_pass_on, args=(child.stderr, status_file), daemon=True)
+        passing.start()
         status = _wait_forwarding_signals(child, status_file)
+        # What outlives a launcher may hold its pipe for longer.
+        passing.join(_SECONDS_TO_READ)
         reported = status_file.read_text()
     return int(reported) if status == 0 and reported else status
+
+
+def _pass_on(stream: IO[bytes], status_file: Path) -> None:
+    """Write the errors of ranks, without what a launcher adds to an end that they have explained.
+
+    That stands between two lines of dashes.
+    """
+    is_within = False
+    for line in stream:
+        if is_explained(status_file) and line.strip() and not line.strip(b"-\n"):
+            is_within = not is_within
+        elif not is_within:
+            with contextlib.suppress(OSError):
+                os.write(2, line)
 
 
 def find_mpiexec() -> str:
@@ -271,14 +297,19 @@ def leave(comm: Comm, status: int, message: str) -> int:
     if not _all_arrive(comm):
         if comm.rank != 0:
             _say(f"rank {comm.rank}: {message}")
-        comm.Abort(status)
+        _end_all(comm, status)
     return int(comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0))
 
 
 def abort(comm: Communicator, message: str) -> None:
     """Print `message` with the rank and end all ranks immediately with status 1."""
     _say(f"rank {comm.rank}: {message}")
-    comm.Abort(1)
+    _end_all(comm, 1)
+
+
+def _end_all(comm: Communicator, status: int) -> None:
+    tell_explained()
+    comm.Abort(status)
 
 
 def _say(message: str) -> None:

@@ -81,6 +81,18 @@ def is_ready(status_file: Path) -> bool:
     return status_file.with_name("ready").exists()
 
 
+def tell_explained() -> None:
+    """Tell the process that started these ranks that they have said why they end."""
+    path = _beside_status("explained")
+    if path is not None:
+        path.touch()
+
+
+def is_explained(status_file: Path) -> bool:
+    """Return whether the ranks that this process has started have said why they end."""
+    return status_file.with_name("explained").exists()
+
+
 def tell_asked(status_file: Path, number: int) -> None:
     """Tell the ranks that this process has started which signal `STOP_SIGNAL` stands for."""
     status_file.with_name("asked").write_text(str(int(number)))

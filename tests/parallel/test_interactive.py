@@ -307,7 +307,7 @@ def test_who_steps_through_nothing_is_told_so(comm, device):
             call()
         return [str(one.message).partition(";")[0] for one in found]
 
-    line = "all fields are 0 and nothing drives them: no step changes that"
+    line = "all fields are 0 and no force drives them: they stay 0"
     only_first = [line] if comm is None or comm.rank == 0 else []
     for options in ({}, {"scalars": 1}, {"step": None, "max_step": 0.1}):
         sim = turbulence(comm, device, initial=None, **options)
@@ -456,7 +456,7 @@ def test_what_is_lost_in_each_step_is_told_once_in_a_run(comm, device):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             sim.step(3)
-        told = [str(one.message) for one in found if "dealiasing leaves out" in str(one.message)]
+        told = [str(one.message) for one in found if "dealiasing discards" in str(one.message)]
         assert len(told) == (sim.rank == 0)
 
 

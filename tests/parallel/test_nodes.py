@@ -104,7 +104,7 @@ def test_transports_give_the_same_bits_on_any_nodes(comm, device, ranks, divisio
 def test_any_blocks_arrive_on_any_nodes(comm, device, ranks, transports, told, name, per_node):
     """Boxes cut anywhere, some empty: two arrays there and back, again and again."""
     if name not in transports:
-        pytest.skip("needs a GPU of its own for every rank")
+        pytest.skip("needs one GPU for every rank")
     told(comm, per_node)
     transport, shape = make_transport(name, comm, device), (5, 4, 3)
 

@@ -7,8 +7,10 @@ from first_rank import on_first_rank
 from flows import RANDOM, advance
 from slipstream.case import parse_case
 from slipstream.collective import own
+from slipstream.device import HostDevice
 from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.simulation import make_simulation
+from slipstream.spectral import particle_ranks
 
 # Those that fall cross several planes in a step.
 SETS = """
@@ -24,6 +26,7 @@ gravity = [0.0, 3.0, -20.0]
 separation = 0.2
 """
 STEPS, STEP = 12, 0.05
+PENCILS = ("run.decomposition=pencil",)
 
 
 def made(comm, device, *settings):
@@ -54,7 +57,7 @@ def everything(simulation):
         (("grid.points=[16, 12, 10]", "numerics.precision=float32"), ()),
         (
             ("grid.points=16", 'particles[1].interpolation="lagrange"'),
-            ("run.decomposition=pencil",),
+            PENCILS,
         ),
         (
             ("grid.points=16", 'particles[1].interpolation="lagrange"'),
@@ -64,12 +67,13 @@ def everything(simulation):
     ],
 )
 def test_paths_do_not_depend_on_the_number_of_ranks(comm, device, case, divided):
-    """Nor on how these divide space, nor on where fields are."""
+    """Nor on how these divide space, nor on where fields are, nor on the kernels."""
     precision = "float32" if "numerics.precision=float32" in case else "float64"
     expected = on_first_rank(
         comm, lambda: everything(advance(made(None, device, *case), STEPS, STEP))
     )
-    simulation = made(comm, device, *case, *divided)
+    of_gpus = device.kind == "cpu" and divided == PENCILS
+    simulation = made(comm, HostDevice(tiled=True) if of_gpus else device, *case, *divided)
     before = simulation.particles.whole("falling", "position", 0.0)
     found = everything(advance(simulation, STEPS, STEP))
     length = 2 * np.pi
@@ -93,8 +97,10 @@ def test_schedules_and_transports_give_the_same_bits(comm, device):
         assert all((other[key] == first[key]).all() for key in first)
 
 
-def test_states_go_on_with_the_same_bits(comm, device, shared_folder):
+def test_states_go_on_with_the_same_bits(comm, device, shared_folder, monkeypatch):
+    """Also where particles travel a few at a time."""
     whole = everything(advance(made(comm, device), STEPS, STEP))
+    monkeypatch.setattr(particle_ranks, "_MOST_BYTES", 2000)
     half = advance(made(comm, device), STEPS // 2, STEP)
     folder = shared_folder / "half"
     state = write_checkpoint(

@@ -41,6 +41,7 @@ CASES = {
     "spectral": make_case(*UNEVEN_BOX, SHORT),
     "single": make_case(*UNEVEN_BOX, SHORT, "numerics.precision=float32"),
     "on the host": make_case(*UNEVEN_BOX, SHORT, "run.residency=host"),
+    "particles": make_case(*UNEVEN_BOX, SHORT, "particles=[{number=50}]"),
     "lattice": parse_case(LATTICE),
     "advection": parse_case(ADVECTION),
 }

@@ -137,7 +137,7 @@ def test_a_plan_that_another_thread_runs_is_refused_or_waited_for(comm, device, 
     thread.start()
     assert inside.wait(120)
     if ranks > 1:
-        with pytest.raises(InputError, match="another thread runs this plan"):
+        with pytest.raises(InputError, match="another thread is running this plan"):
             fft.forward(*arrays)
         leave.set()
     else:

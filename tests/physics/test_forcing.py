@@ -136,7 +136,7 @@ def test_injection_sets_a_flow_at_rest_going(device):
     ("settings", "expected"),
     [
         (('forcing.kind="abc"', "forcing.field=heat"), r"forcing\.field: .*'heat'; it has: vel"),
-        (('forcing.kind="formula"', 'forcing.formula="x"'), "1 formulas for 'velocity'; exp"),
+        (('forcing.kind="formula"', 'forcing.formula="x"'), "1 formulas for 'velocity'; acc"),
         (('forcing.kind="abc"', 'forcing.formula="x"'), "'formula' goes with kind"),
         (('forcing.kind="abc"', "forcing.seed=3"), r"forcing: 'seed' does not belong to kind = 'a"),
         (('forcing.kind="abc"', "forcing.wavenumber=9"), r"forcing\.wavenumber: 9 is beyond"),
@@ -187,7 +187,7 @@ def test_spheres_are_kept(device):
 
 
 def test_random_flow_needs_a_vector(device):
-    with pytest.raises(InputError, match="'random' is for vectors, of which the model has none"):
+    with pytest.raises(InputError, match="'random' is for vectors, and the model has none"):
         start(device, "equation={ model = 'gpe' }")
 
 

@@ -244,7 +244,7 @@ ROTATING = ("equation.viscosity=0", "equation.rotation=1.5")
         ((*STILL, "initial.flow=solitons"), r"^initial\.flow: .*\"gpe\".*velocity_x"),
         (
             (*GPE, "initial.flow=quantum-taylor-green"),
-            r"^initial\.amplitude: 1 takes less.*accepted: at least 1\.3328",
+            r"^initial\.amplitude: 1 gives less.*accepted: at least 1\.3328",
         ),
         (
             (*GPE, "initial.flow=quantum-taylor-green", "grid.length=[1.0, 2.0, 1.0]"),
@@ -264,7 +264,7 @@ ROTATING = ("equation.viscosity=0", "equation.rotation=1.5")
         ),
         (
             (*ROTATING, "initial.flow=wave", "initial.wavevector=[0, 0, 0]"),
-            r"^initial\.wavevector: \[0, 0, 0\] is no wave",
+            r"^initial\.wavevector: \[0, 0, 0\] is not a wave",
         ),
         (
             (*ROTATING, "initial.flow=wave", "initial.wavevector=[0, -9, 1]"),

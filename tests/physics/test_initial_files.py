@@ -118,7 +118,7 @@ def test_points_of_another_resolution_keep_the_modes_of_both_grids(tmp_path, poi
     expected = waves((12, 20, 16), highest if highest == 3 else 0)
     np.testing.assert_allclose(field, expected, rtol=0, atol=1e-13)
     said = simulation.warnings()
-    assert any("taken to the 16 x 20 x 12 of the grid by its modes" in one for one in said)
+    assert any("interpolated to the 16 x 20 x 12 of the grid by its modes" in one for one in said)
     sim = load(simulation.case, comm=None, device="cpu")
     with pytest.warns(RuntimeWarning, match=r"fields\['scalar'\]: the array has .* by its modes"):
         sim.fields["scalar"][...] = 2 * waves(points, highest)

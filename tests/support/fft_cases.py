@@ -78,7 +78,7 @@ def transforms(draw, ranks, tiled=False):
     if tiled and len(shape) == 3:
         shape = (*draw(st.tuples(*[st.sampled_from(TILED_SIZES)] * 2)), shape[2])
     dtype = draw(st.sampled_from(("float64", "complex64") if tiled else DTYPES))
-    largest = st.tuples(*[st.integers(0, 9)] * len(shape))
+    largest = st.tuples(*[st.integers(0, (n - 1) // 2) for n in shape])
     truncation = draw(st.one_of(st.sampled_from([None, "2/3", "nyquist"]), largest))
     case = {
         "shape": shape,

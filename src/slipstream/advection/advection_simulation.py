@@ -53,15 +53,15 @@ PICTURES = PictureChoice(
 )
 
 
-# Points that are compared with the exact solution together, while they are in cache.
+# The number of points that are compared with the exact solution together, in cache.
 _POINTS_AT_A_TIME = 1 << 17
 
 
 class AdvectionSimulation(Simulation):
-    """A Gaussian carried through a periodic box.
+    """A Gaussian advected through a periodic box.
 
-    Its steps cannot be shortened, as the scheme's weights depend on their size. Strategies that use
-    two devices accept both, as a mapping with "cpu" and "gpu".
+    Steps have a fixed size, since the weights of the scheme depend on it. Strategies with two
+    devices accept both, as a mapping with "cpu" and "gpu".
     """
 
     shortens_steps = False
@@ -85,7 +85,7 @@ class AdvectionSimulation(Simulation):
         width, fewest = case.initial.width, min(self._shape)
         if width * fewest < 1:
             raise InputError(
-                f"initial.width: {width:g} is less than the distance of points, 1/{fewest} of an "
+                f"initial.width: {width:g} is less than the spacing of points, 1/{fewest} of an "
                 f"edge (grid.points); accepted: {1 / fewest:g} and more"
             )
         self._sharing = {
@@ -96,7 +96,7 @@ class AdvectionSimulation(Simulation):
     # -- before the run ----------------------------------------------------------------------
 
     def facts(self) -> dict[str, Fact]:
-        """Return the facts of problem, strategy and division of the box. Collective."""
+        """Return facts about the problem, the strategy and the division of the box. Collective."""
         case, sharing = self.case, self._sharing
         return {
             "equation": Fact("advection"),
@@ -110,7 +110,7 @@ class AdvectionSimulation(Simulation):
         }
 
     def memory(self) -> list[tuple[Device, int]]:
-        """Return the bytes that the ranks of each device need on it, output included."""
+        """Return the bytes that the ranks of each device need on it, including output."""
         return [
             (self.devices[name], self._sharing[name] * need) for name, need in self._needed.items()
         ]
@@ -121,7 +121,7 @@ class AdvectionSimulation(Simulation):
         self.solver = Advection.of(self.problem, self.comm)
 
     def _initialise(self) -> None:
-        """Set the Gaussian, or the checkpoint to go on from."""
+        """Set the Gaussian, or read the checkpoint of a restart."""
         settings = self.case.initial
         folder = self.restart
         if folder is None:
@@ -134,12 +134,12 @@ class AdvectionSimulation(Simulation):
         self._set(values, self.step)
 
     def _set(self, values: np.ndarray, step: int) -> None:
-        """Set this rank's points, after so many steps."""
+        """Set this rank's points, as of step `step`."""
         self._set_time(step)
         self.solver.set(values, step)
 
     def _read(self, checkpoint: Checkpoint, earlier: AdvectionCase, folder: str) -> np.ndarray:
-        """Read this rank's points of an earlier run's last state, and take over its step."""
+        """Read this rank's points of an earlier run's last state, and its step."""
         case = self.case
         for key, mine, theirs in (
             ("grid.points", case.grid.points_xyz, earlier.grid.points_xyz),
@@ -160,7 +160,7 @@ class AdvectionSimulation(Simulation):
         return checkpoint.read("tracer", self._box.start, self._box.shape)
 
     def copy_state(self, other: AdvectionSimulation) -> None:
-        """Take over time and field of another simulation of the same case. Collective."""
+        """Copy time and field of another simulation of the same case. Collective."""
         self._set(other.solver.values(), other.step)
 
     def kept(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class AdvectionSimulation(Simulation):
         return {**super().kept(), "tracer": np.array(self.solver.values())}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what a simulation of the same case has kept."""
+        """Restore what `kept` returned, perhaps in another simulation of the same case."""
         super().restore(kept)
         self._set(kept["tracer"], self.step)
 
@@ -180,12 +180,12 @@ class AdvectionSimulation(Simulation):
         self.step, self.time = step, step * courant / points
 
     def step_size(self) -> float:
-        """Return the time step, when the one before is complete."""
+        """Return the time step, once the last one is complete."""
         self.solver.synchronize()
         return self.case.fixed_step
 
     def complete_steps(self) -> None:
-        """Take the steps that wait for others to fill a pass."""
+        """Take the postponed steps, which do not fill a pass."""
         self.solver.advance(0)
 
     def synchronize(self) -> None:
@@ -194,14 +194,14 @@ class AdvectionSimulation(Simulation):
         self.solver.synchronize()
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
-        """Do one whole time step, whatever its wanted size."""
+        """Take one time step, of its fixed size."""
         self._taken = self.solver.due + 1
         self.solver.advance(profile=profile, complete=profile)
         self._set_time(self.solver.steps)
         return self.solver.timeline(forget=True) if profile else None
 
     def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
-        """Return for how long work of each category ran for a step, on whichever device."""
+        """Return the seconds of work of each category in a step, on all devices."""
         result = {}
         for category in CATEGORIES:
             alone = Timeline()
@@ -213,7 +213,7 @@ class AdvectionSimulation(Simulation):
     # -- results -----------------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, float]:
-        """Return means over the box, and errors; see `LABELS` for what they are."""
+        """Return means over the box, and errors; see `LABELS`."""
         values, sums, largest = self.solver.values(), np.zeros(3), 0.0
         width = self.case.initial.width
         start, stop = self._box.start, self._box.stop
@@ -243,7 +243,7 @@ class AdvectionSimulation(Simulation):
         return PICTURES
 
     def fields(self) -> Iterator[Field]:
-        """Yield the tracer at the grid points, which is all that a step needs."""
+        """Yield the tracer at the grid points, which is the whole state."""
         yield grid_field(
             "tracer",
             "advected tracer",
@@ -262,7 +262,7 @@ class AdvectionSimulation(Simulation):
         return Layout((nz, ny, nx), tuple(self.problem.boxes), lines)
 
     def point_values(self, of: Any, where: str) -> PointValues:
-        """Return what makes the values of the tracer."""
+        """Return the evaluator of the tracer."""
         if of != "tracer":
             raise InputError(f"{where}: there is no {of!r}; accepted: tracer")
         dtype, layout = self.case.numerics.precision, self.layout()
@@ -274,7 +274,7 @@ class AdvectionSimulation(Simulation):
 def advection_problem(
     case: AdvectionCase, strategy: str, ranks: int, devices: Mapping[str, Device]
 ) -> AdvectionProblem:
-    """Return what a case asks of so many ranks, by the strategy of a name."""
+    """Return the problem of a case on `ranks` ranks, with a strategy."""
     nz, ny, nx = reversed(case.grid.points_xyz)
     cz, cy, cx = reversed(case.flow.courant_xyz)
     grid = case.run.grid
@@ -294,10 +294,9 @@ def advection_problem(
 def _strategy_and_devices(
     case: AdvectionCase, comm: Comm, device: str | Device | Mapping[str, Device]
 ) -> tuple[str, dict[str, Device]]:
-    """Return the name of the strategy, and its devices; those not given are opened. Collective.
+    """Return the name of the strategy, and its devices; missing ones are opened. Collective.
 
-    A strategy that the case names has its own devices, which the requested kind of device must not
-    contradict.
+    The kind of device in the case must not contradict a strategy that the case names.
     """
     name, ranks = case.run.strategy, 1 if comm is None else comm.size
     strategy = None if name == "auto" else checked_strategy(name, ranks, "run.strategy")
@@ -305,7 +304,7 @@ def _strategy_and_devices(
         kind = wanted_device(case, device)
         if strategy is not None:
             on_every_rank(comm, lambda: check_device(name, kind))
-        # Devices of a strategy that is named are opened below, but for AMD's.
+        # Devices of a named strategy are opened below, except AMD's.
         device = open_matching_device(kind, comm) if strategy is None or kind == "hip" else {}
     given = {device.processor: device} if isinstance(device, Device) else device
     are_devices = isinstance(given, Mapping) and all(

@@ -36,17 +36,17 @@ from slipstream.exchange import (
 from slipstream.schedule import StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import check_memory, noted_memory, ranks_per_device
 
-# Time steps that a pass may take. Three are not faster on an H200: they take more registers.
+# The most time steps of a pass. Three are not faster on an H200: they take more registers.
 _MOST_STEPS = 2
-# Of both arrays of a rank, which a CPU may keep in its cache. The same for all ranks.
+# The bytes of both arrays of a rank that a CPU may keep in cache. The same for all ranks.
 _CACHED_BYTES = 64 << 20
-# Cost of a point of a face normal to z, y and x: each point of the last has its own cache line.
+# The cost of a point of a face normal to z, y and x: in the last each point has its own cache line.
 _FACE_COSTS = (1.0, 1.0, 8.0)
 
 
 @dataclass(frozen=True)
 class AdvectionProblem:
-    """What is advected, and where: numbers of points, Courant numbers and ranks are z, y, x."""
+    """An advection problem: numbers of points, Courant numbers and ranks are z, y, x."""
 
     shape: tuple[int, int, int]
     courant: tuple[float, float, float]
@@ -65,7 +65,8 @@ class AdvectionProblem:
     def allocate(self, rank: int, make_transport: Callable[[str, Any], Transport | None]) -> Points:
         """Allocate the points of a rank. Collective if `make_transport` is.
 
-        That makes a transport of a name for the device whose points other ranks read.
+        `make_transport` makes a transport, given its name, for the device whose points other ranks
+        read.
         """
         steps = self.steps_per_pass
         halo = tuple(steps if ranks > 1 else 0 for ranks in self.grid)
@@ -79,7 +80,7 @@ class AdvectionProblem:
         transport = make_transport(name, device)
 
         def empty(name: str) -> Callable[..., Any]:
-            """Return what allocates memory that whatever moves this device's data can access."""
+            """Return the allocator of memory that can be exchanged or copied from this device."""
             if name == "cpu" and len(mine) == 2:
                 return self.devices["gpu"].pinned
             if transport is not None and name == outermost:
@@ -102,8 +103,8 @@ class AdvectionProblem:
     def memory(self, rank: RankPlace, with_output: bool = False) -> dict[str, int]:
         """Return the bytes that a rank allocates on each of its devices.
 
-        They are those of points and halos that are only noted. Lists of rows, which a step has too,
-        are a percent of that at most, and would take as much to be made as for a step.
+        They are the bytes of points and halos, which are only noted. Lists of rows, at most a
+        percent of that, are not counted: making them would cost as much as for a step.
         """
         kinds, places = {"cpu": "cpu", "gpu": "cuda"}, {"cpu": "host", "gpu": "device"}
         devices = {name: NotingDevice.like(one, kinds[name]) for name, one in self.devices.items()}
@@ -111,7 +112,7 @@ class AdvectionProblem:
         taken = noted_memory(lambda make_transport: noted.allocate(rank.rank, make_transport), rank)
         needed = {name: taken[places[name]] for name in devices}
         if with_output and "cpu" in needed:
-            # Where the device is the host, it holds the initial values, and those that are written.
+            # If the device is the host, it also has the initial values, and the values to write.
             item = self.dtype.itemsize
             needed["cpu"] += self.boxes[rank.rank].size * (8 if item == 8 else 8 + item)
         return needed
@@ -127,12 +128,12 @@ class Points:
     transport: Transport | None
 
     def record(self, target: int, steps: int) -> StepGraph:
-        """Record the pass that sets the array of this number from the other one."""
+        """Record the pass that sets array `target` from the other one."""
         return record_pass(self.strategy, self.regions, self.halos, target, steps)
 
 
 class Advection:
-    """A field that a constant velocity carries through a periodic box. Collective.
+    """A field advected by a constant velocity through a periodic box. Collective.
 
     Parameters
     ----------
@@ -147,12 +148,12 @@ class Advection:
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     grid : sequence of int, optional
-        Number of ranks along z, y and x; by default what exchanges least.
+        Number of ranks along z, y and x; by default the grid that exchanges least.
     shell : int
         For the hybrid strategies: thickness of the CPU's shell around the GPU's block, along z and
         y, and along x where ranks divide it. 0 leaves all points to the GPU.
     threads : int, optional
-        How many threads of the CPU compute; by default all that this process may use.
+        Number of threads of the CPU; by default all that this process may use.
     devices : dict of str to Device, optional
         The "cpu" and the "gpu" to use; opened if not given.
 
@@ -161,15 +162,15 @@ class Advection:
     box : Box
         This rank's points, by global index z, y, x.
     boxes : list of Box
-        Those of all ranks.
+        The boxes of all ranks.
     devices : dict of str to Device
         The devices in use.
     committed : list of CommittedStep
         The two passes that take turns, and set one array each.
     steps : int
-        Number of steps done, and of those put off.
+        Number of steps, including postponed ones.
     due : int
-        How many of them `advance` has put off.
+        Number of steps that `advance` has postponed.
 
     Raises
     ------
@@ -210,7 +211,7 @@ class Advection:
 
     @classmethod
     def of(cls, problem: AdvectionProblem, comm: Comm) -> Advection:
-        """Return the advection of a problem that has been checked. Collective."""
+        """Return the advection of a checked problem. Collective."""
         self = cls.__new__(cls)
         self._allocate(problem, comm)
         return self
@@ -223,7 +224,7 @@ class Advection:
         self._points = problem.allocate(
             rank, lambda name, device: make_transport(name, comm, device)
         )
-        # Passes by the number of steps that they take; remaining steps are taken one by one.
+        # Passes by their number of steps; remaining steps are taken one by one.
         self._passes = {
             steps: [
                 commit(self._points.record(target, steps), problem.strategy.policy)
@@ -240,14 +241,14 @@ class Advection:
         Parameters
         ----------
         values : numpy.ndarray
-            Of shape ``box.shape``.
+            Array of shape ``box.shape``.
         steps : int
-            Number of steps that they have behind them.
+            Number of steps before these values.
 
         Raises
         ------
-        InputError
-            If the shape is another one, or they are no real numbers; on all ranks.
+        ------ InputError
+            On all ranks, if the shape differs, or the values are not real numbers.
         """
         values, steps = on_every_rank(self.comm, lambda: self._checked_values(values, steps))
         self.synchronize()
@@ -259,7 +260,7 @@ class Advection:
             one.device.synchronize()
         if halos is not None:
             if self.comm is not None:
-                self.comm.Barrier()  # no rank still reads a halo, and all have set their values
+                self.comm.Barrier()  # no rank reads a halo any more, and all have set their values
             graph = StepGraph(next(iter(regions.values())).device)
             halos.record(graph, 0)
             commit(graph, "serial").run()
@@ -282,17 +283,17 @@ class Advection:
     def advance(self, steps: int = 1, profile: bool = False, complete: bool = True) -> None:
         """Advance the field by some steps. Collective.
 
-        Work on a GPU may still be under way when this returns; see `synchronize`.
+        Work on a GPU may still be running when this returns; see `synchronize`.
 
         Parameters
         ----------
         steps : int
-            How many.
+            Number of steps.
         profile : bool
-            Whether to record when everything ran, for `timeline`.
+            Whether to record the times of all operations, for `timeline`.
         complete : bool
-            Whether to take all of them now; otherwise steps that do not fill a pass are put off
-            until `advance` is called again, with 0 steps or more.
+            Whether to take all steps now; otherwise steps that do not fill a pass are postponed
+            until the next call, which may be one of 0 steps.
 
         Raises
         ------
@@ -310,7 +311,7 @@ class Advection:
             self.due -= count
 
     def synchronize(self) -> None:
-        """Wait until all steps are done; a RunError if another rank has not answered."""
+        """Wait until all steps are done; raise RunError if another rank does not answer."""
         for passes in self._passes.values():
             for one in passes:
                 one.synchronize()
@@ -341,21 +342,21 @@ class Advection:
         return total
 
     def exact(self, width: float, box: Box | None = None) -> np.ndarray:
-        """Return where a Gaussian of this width is by now.
+        """Return the exact solution for a Gaussian of this width.
 
         Parameters
         ----------
         width : float
-            Standard deviation in edges of the whole box; at the first step it was in its middle.
+            Standard deviation in edges of the whole box; the Gaussian started in its middle.
         box : Box, optional
-            The points wanted, by global index; this rank's if not given.
+            The points to return, by global index; this rank's if not given.
         """
         shape, courant = self.problem.shape, self.problem.courant
         travelled = [self.steps * one / points for one, points in zip(courant, shape, strict=True)]
         return gaussian(box or self.box, shape, travelled, width)
 
     def timeline(self, forget: bool = False) -> Timeline:
-        """Return what ran when in the profiled steps; `forget` clears the record."""
+        """Return the timeline of the profiled steps; `forget` clears the record."""
         every = [one.timeline for passes in self._passes.values() for one in passes]
         return Timeline.merged(every, forget)
 
@@ -363,16 +364,16 @@ class Advection:
 def gaussian(
     box: Box, shape: Sequence[int], travelled: Sequence[float], width: float
 ) -> np.ndarray:
-    """Return a periodic Gaussian, which began in the middle of the box of all points.
+    """Return a periodic Gaussian that started in the middle of the box of all points.
 
     Parameters
     ----------
     box : Box
-        The points wanted, by global index z, y, x.
+        The points to return, by global index z, y, x.
     shape : sequence of int
         Number of points along each axis; the edges of the whole box have length 1.
     travelled : sequence of float
-        How far it has moved along each axis, in edges.
+        Distance that it has moved along each axis, in edges.
     width : float
         Standard deviation, in edges.
 
@@ -394,7 +395,7 @@ def gaussian(
     if counts is None:
         raise InputError(f"shape is {shape!r}; accepted: three positive numbers z, y, x")
     factors: list[Any] = []
-    # Periodic images further away than this are below rounding.
+    # Periodic images beyond this distance are below rounding.
     most = 1 + math.ceil(9 * width)
     for start, stop, points, distance in zip(box.start, box.stop, counts, distances, strict=True):
         away = (np.arange(start, stop) / points - 0.5 - distance) % 1.0
@@ -406,7 +407,7 @@ def gaussian(
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
-    """Return the type of the values."""
+    """Return the dtype of the values; refuse others."""
     try:
         name: str = np.dtype(dtype).name
     except (TypeError, ValueError, SyntaxError):
@@ -419,7 +420,7 @@ def _checked_dtype(dtype: Any) -> np.dtype:
 def checked_grid(
     grid: Sequence[int] | None, ranks: int, shape: Sequence[int]
 ) -> tuple[int, int, int]:
-    """Return the number of ranks along z, y and x; if not given, what exchanges least."""
+    """Return the number of ranks along z, y and x; by default the grid that exchanges least."""
     if grid is None:
         z, y, x = process_grid(ranks, shape, _FACE_COSTS)
         return z, y, x
@@ -441,7 +442,7 @@ def checked_steps(
     dtype: Any,
     key: str = "steps_per_pass",
 ) -> int:
-    """Return how many time steps a pass takes; if not given, what suits devices and shape."""
+    """Return the number of time steps of a pass; by default the best for devices and shape."""
     divided = [points for points, ranks in zip(shape, grid, strict=True) if ranks > 1]
     has_shell = len(strategy.devices) == 2 and shell > 0
     most, accepted = _MOST_STEPS, "1 or 2"
@@ -450,7 +451,7 @@ def checked_steps(
     elif has_shell and shell < most:
         most, accepted = 1, f"1, as the CPU's shell has {shell} point"
     if steps is None:
-        # Of points that stay in a CPU's cache a pass costs no more than the work around its tiles.
+        # For points in a CPU's cache a longer pass only adds the work around tiles.
         cached = 2 * math.prod(shape) * np.dtype(dtype).itemsize <= math.prod(grid) * _CACHED_BYTES
         is_gpu = strategy.devices[-1] == "gpu"
         return 1 if has_shell or (cached and not is_gpu) else most
@@ -474,7 +475,7 @@ def open_devices(
     devices = dict(given)
     local = local_rank(comm)
     if "cpu" in strategy.devices and "cpu" not in devices:
-        # A shell is done before several lanes would have begun.
+        # A shell takes less time than several lanes need to start.
         lanes = 1 if "gpu" in strategy.devices else None
         devices["cpu"] = HostDevice(threads=threads, lanes=lanes, spare_core=strategy.spare_core)
     if "gpu" in strategy.devices and "gpu" not in devices:

@@ -1,8 +1,8 @@
-"""The strategies of White and Dongarra, and ours: where a step runs, and what overlaps.
+"""The strategies of White and Dongarra, and ours: the devices of a step, and the overlap.
 
-`record_pass` records the same pass for every strategy. A strategy only says which devices share a
-rank's box, which transport carries the halos, and by which policy the graph is committed: the nine
-programs of the paper differ in nothing else.
+`record_pass` records the same pass for every strategy. A strategy only sets the devices that share
+a rank's box, the transport of halos, and the policy of the graph: the nine programs of the paper
+differ in nothing else.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from slipstream.schedule import StepGraph
 
 @dataclass(frozen=True)
 class Strategy:
-    """Where a step runs, and what overlaps."""
+    """The devices of a step, and the overlap."""
 
     # "cpu", "gpu", or both: then the CPU has a shell around the GPU's block.
     devices: tuple[str, ...]
     transport: str = "mpi-p2p"
-    # "overlap": the edge is advanced first, so that halos travel with the rest under way.
+    # "overlap": the edge is advanced first, so that halos are exchanged while the rest is advanced.
     policy: str = "overlap"
-    spare_core: bool = False  # whether one core does nothing but communicate
+    spare_core: bool = False  # whether one core only communicates
 
 
 STRATEGIES = {
@@ -47,7 +47,7 @@ STRATEGIES = {
 
 
 def checked_strategy(name: str, ranks: int, key: str = "strategy") -> Strategy:
-    """Return the strategy of a name, which a key or an argument gives."""
+    """Return the strategy of a name, from a key or an argument."""
     fitting = [one for one, it in STRATEGIES.items() if ranks == 1 or it.transport != "none"]
     if name not in fitting:
         is_known = isinstance(name, str) and name in STRATEGIES
@@ -57,7 +57,7 @@ def checked_strategy(name: str, ranks: int, key: str = "strategy") -> Strategy:
 
 
 def check_device(name: str, device: str) -> None:
-    """Refuse a strategy that contradicts the device asked for, or lacks the GPU that it needs."""
+    """Refuse a strategy that contradicts the requested device, or needs a missing GPU."""
     needs_gpu = "gpu" in STRATEGIES[name].devices
     if device != "auto" and needs_gpu == (device == "cpu"):
         raise InputError(
@@ -77,17 +77,17 @@ def strategies_of(gpu: bool) -> str:
 
 
 def automatic_strategy(comm: Comm, device: Device) -> str:
-    """Return the strategy that suits the kind of device, the same on all ranks. Collective."""
+    """Return the default strategy for the kind of device, the same on all ranks. Collective."""
     ranks = 1 if comm is None else comm.size
     if device.kind == "cpu" or comm is None or ranks == 1:
         return usual_strategy(ranks, device.kind != "cpu")
-    # Peers store into each other's memory, which takes a GPU for each rank, of NVIDIA's.
+    # Peers store into each other's memory, which requires an NVIDIA GPU for each rank.
     shared = len(set(comm.allgather(device.identity))) < ranks or device.kind == "hip"
     return "gpu-mpi-streams" if shared else usual_strategy(ranks, True)
 
 
 def usual_strategy(ranks: int, gpu: bool) -> str:
-    """Return the strategy for ranks that have a GPU of NVIDIA's each, or have none."""
+    """Return the default strategy for ranks with an NVIDIA GPU each, or without GPUs."""
     if gpu:
         return "gpu" if ranks == 1 else "gpu-peer"
     return "single" if ranks == 1 else "mpi-nonblocking"
@@ -104,8 +104,8 @@ def place(
 ) -> dict[str, Region]:
     """Divide a rank's box among its devices.
 
-    A shell of no points leaves all to the GPU, one that fills the box leaves all to the CPU.
-    `halo` is as wide as the number of steps in a pass along axes that ranks divide, and 0 along
+    With a shell of no points the GPU has all points, with a shell that fills the box the CPU does.
+    The width of `halo` is the number of steps in a pass along axes that ranks divide, and 0 along
     axes that are periodic in place.
     """
     walls = tuple(shell * (axis < 2 or width > 0) for axis, width in enumerate(halo))

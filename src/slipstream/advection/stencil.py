@@ -1,9 +1,10 @@
-"""The Lax-Wendroff scheme, and the points of a rank that one device advances by it.
+"""The Lax-Wendroff scheme, and the points of a rank that one device advances.
 
-The scheme is a tensor product of the one-dimensional one of Lax and Wendroff (1960): second order
-in one stage, stable while no Courant number exceeds one, and exact where all are one. Two
+The scheme is the tensor product of the one-dimensional scheme of Lax and Wendroff (1960): second
+order in one stage, stable while no Courant number exceeds one, and exact if all are one. Two
 traversals give the same bits: by rows for CPUs, whose vectors advance neighbouring points, and by
-strips for GPUs, whose threads keep rows in registers. Both take some steps in one pass over memory.
+strips for GPUs, whose threads keep rows in registers. Both take several steps in one pass over
+memory.
 
 Reference: J. B. White III and J. J. Dongarra, "Overlapping computation and communication for
 advection on hybrid parallel computers", IPDPS 2011.
@@ -30,21 +31,22 @@ from slipstream.schedule import StepGraph
 
 # Floating-point operations per point as the paper counts them: 27 products and 26 sums.
 FLOPS = 53
-# Rows that stay in a core's cache while a thread marches through the planes: at least a group of
-# the kernel's, at most so many that the rows around them, which two tiles compute, matter little.
+# The rows that stay in a core's cache while a thread marches through the planes: at least one group
+# of the kernel, at most so many that the rows around them, computed by two tiles, matter little.
 _FEWEST_ROWS, _MOST_ROWS = 8, 32
-# Of a tile of a GPU's; those of CPUs have all planes of a box.
+# The planes of a GPU's tile; a CPU's tiles have all planes of a box.
 _FEWEST_PLANES = 8
-# Rows start at multiples of so many bytes at least, for vectors and cache lines.
+# The least alignment of rows in bytes, for vectors and cache lines.
 _LINE = 64
-# Points that a CPU advances in a few milliseconds, and rows that pass through all planes together.
+# The points that a CPU advances in a few milliseconds, and the rows that march through all planes
+# together.
 _CHUNK, _CHUNK_ROWS = 1 << 22, 32
 # Units of alignment before the first row of an array, and after the last: vector loads reach there.
 _SPARE = 4
 
 
 def lax_wendroff_weights(courant: float) -> tuple[float, float, float]:
-    """Return the weights of the points at -1, 0 and +1 along an axis of this Courant number."""
+    """Return the weights of the points at -1, 0 and +1 along an axis with this Courant number."""
     return courant * (1 + courant) / 2, 1 - courant**2, -courant * (1 - courant) / 2
 
 
@@ -59,7 +61,7 @@ def check_courant(courant: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class TileSize:
-    """How many points a GPU's block of threads advances, through as many planes as suits."""
+    """The points that a GPU's block of threads advances in each plane."""
 
     rows: int = 4  # of one thread
     columns: int = 1  # of one thread: 1, 2 or 4, up to 16 bytes in one access
@@ -82,7 +84,7 @@ _TILES = {
 
 
 class Stencil:
-    """Advances the points of a layout, by some steps in one pass over memory."""
+    """Advances the points of a layout, by one or more steps in one pass over memory."""
 
     def __init__(
         self,
@@ -108,8 +110,8 @@ class Stencil:
         if device.tiled_transforms():
             size = tile or _TILES[steps, dtype.itemsize]
             if layout.alignment % size.columns or own[2] % size.columns:
-                size = replace(size, columns=1)  # accesses of several would not be aligned
-            # Rows and columns of a tile, and the unit of where along a row tiles begin.
+                size = replace(size, columns=1)  # accesses to several points would not be aligned
+            # The rows and columns of a tile, and the alignment of tiles along a row.
             margin = -(-steps // size.columns) * size.columns
             self._tile = size.rows * size.strips, 32 * size.columns - 2 * margin, size.columns
             blocks = min(size.blocks, device.blocks_per_multiprocessor)
@@ -142,9 +144,9 @@ class Stencil:
     def advance(self, source: Array, target: Array, boxes: Sequence[Box]) -> Operation:
         """Return the operation that advances the points of boxes, given by global index.
 
-        What is within as many points of them as there are steps must be valid in `source`. Where
-        an axis is periodic in place, a box must either take all of it or keep that distance from
-        both of its ends.
+        Points within a distance of as many points as there are steps must be valid in `source`.
+        Along an axis that is periodic in place, a box must either cover the whole axis or keep that
+        distance from both ends.
         """
         back = [-start for start in self._layout.box.start]
         work = np.concatenate([self._tiles(box.shifted(back)) for box in boxes])
@@ -167,7 +169,7 @@ class Stencil:
         planes, beside = z1 - z0, len(across) * len(along)
 
         def planes_in_turn(pieces: int) -> int:
-            """Return how many planes processors march through, one tile after the other."""
+            """Return the number of planes that processors march through, tile by tile."""
             rounds = -(-pieces * beside // self._resident)
             return rounds * (-(-planes // pieces) + 2 * self._steps)
 
@@ -181,13 +183,13 @@ class Stencil:
 
 
 def _pieces(start: int, stop: int, size: int, unit: int) -> list[tuple[int, int]]:
-    """Divide a range; return where pieces begin, all but the first at a multiple of a unit."""
+    """Divide a range; return the starts of pieces, all but the first at multiples of a unit."""
     edges = [start, *range(start - start % unit + size, stop, size), stop]
     return [(low, high - low) for low, high in itertools.pairwise(edges) if low < high]
 
 
 def _rows_in_cache(row_bytes: int, steps: int) -> int:
-    """Return the rows of a CPU's tile: its cache keeps some planes of each step."""
+    """Return the rows of a CPU's tile: the cache holds some planes of each step."""
     if steps == 1:
         return _MOST_ROWS
     rows = cache_bytes("SC_LEVEL2_CACHE_SIZE", 1 << 20) // (4 * steps * row_bytes)
@@ -198,8 +200,8 @@ def _rows_in_cache(row_bytes: int, steps: int) -> int:
 class Region:
     """The points that one device advances."""
 
-    layout: PaddedBox  # where they lie in memory; axes without a halo are periodic in place
-    boxes: tuple[Box, ...]  # all of the layout's box, or what another device leaves of it
+    layout: PaddedBox  # their layout in memory; axes without a halo are periodic in place
+    boxes: tuple[Box, ...]  # the layout's box, or the part that no other device has
     core: Box  # points that no other rank or device reads, so that they can be advanced last
 
     def outer(self) -> list[Box]:
@@ -211,7 +213,7 @@ class Region:
         return [inner for box in self.boxes if (inner := box.intersect(self.core)).size]
 
     def copied(self) -> tuple[list[Box], list[Box]]:
-        """Return which points of a GPU's block its shell reads, and which of the shell it reads."""
+        """Return the points of a GPU's block that its shell reads, and vice versa."""
         box = self.layout.box
         return box.without(self.core), box.grown(self.layout.halo).without(box)
 
@@ -257,9 +259,9 @@ class DeviceRegion:
     def record(
         self, graph: StepGraph, boxes: Sequence[Box], target: int, label: str, steps: int
     ) -> None:
-        """Record that the points of boxes are advanced from the other array to array `target`.
+        """Record an advance of the points of boxes, from the other array to array `target`.
 
-        Each lane of the device takes its part of every box. On a CPU large boxes are divided into
+        Each lane of the device advances a part of every box. On a CPU large boxes are divided into
         chunks, between which a rank with a single core checks for messages.
         """
         source, lanes, stencil = self.arrays[1 - target], self.device.lanes, self._stencils[steps]
@@ -300,7 +302,7 @@ def record_copies(graph: StepGraph, cpu: DeviceRegion, gpu: DeviceRegion, number
 
 
 def _box_of_lane(box: Box, lane: int, lanes: int) -> Box:
-    """Return what one lane advances of a box: some planes, or some rows if planes are few."""
+    """Return one lane's part of a box: some planes, or some rows if there are few planes."""
     axis = 0 if box.shape[0] >= min(8 * lanes, box.shape[1]) else 1
     start, stop = list(box.start), list(box.stop)
     low, high = split(box.shape[axis], lanes)[lane]
@@ -319,7 +321,7 @@ def _chunks(box: Box, device: Device) -> list[Box]:
 
 
 def cache_bytes(name: str = "SC_LEVEL3_CACHE_SIZE", usual: int = 32 << 20) -> int:
-    """Return the size of a cache, by default the last before memory; where unknown, the usual."""
+    """Return the size of a cache in bytes, by default the last level; if unknown, `usual`."""
     try:
         size = os.sysconf(name)
     except (OSError, ValueError):

@@ -84,6 +84,8 @@ SHIPPED_CASES: dict[str, ShippedCase] = {
     "lans-alpha": ShippedCase("Taylor-Green vortex by the alpha model, on few points", "20 s"),
     "leray-alpha": ShippedCase("Taylor-Green vortex by the Leray-alpha model", "20 s"),
     "large-eddies": ShippedCase("Taylor-Green vortex by large-eddy simulation", "20 s"),
+    "dynamic-eddies": ShippedCase("the same, where the eddy viscosity follows the flow", "20 s"),
+    "spectral-eddies": ShippedCase("forced turbulence with a spectral eddy viscosity", "30 s"),
     "hall": ShippedCase("sheets of current with the Hall effect", "20 s"),
     "isothermal": ShippedCase("turbulence as fast as sound, in a plane", "20 s"),
     "sandstone": ShippedCase("flow through a synthetic sandstone, its permeability", "30 s"),
@@ -324,7 +326,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     Without a value it is None: the key is unset.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
-    if not (key and equals):
+    if not (equals and all(part.strip() for part in key.split("."))):
         raise InputError(
             f"--set {shortened(text)}: expected section.key=value, such as grid.points=64, or"
             " section.key= to unset a key"
@@ -333,16 +335,16 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, None
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):
-        from slipstream.case.toml_text import number_in_toml
+    except (ValueError, RecursionError) as error:
+        from slipstream.case.toml_text import explain_value, number_in_toml
 
-        wrong = re.split(r"[\s,\[\]{}=]+", value) if value[0] in "[{" else [value]
-        for word in wrong:
-            right = number_in_toml(word)
-            if right is not None:
-                raise InputError(
-                    f"--set {shortened(key)}: {shown(word)} is no number of TOML; write {right}"
-                ) from None
+        right, reason = number_in_toml(value), ""
+        if right is not None:
+            reason = f"{shown(value)} is no value of TOML; write {right}"
+        elif value[0] in "[{\"'":  # no bare words
+            reason = explain_value(value, error)
+        if reason:
+            raise InputError(f"--set {shortened(key)}: {reason}") from None
         return key, value
 
 

@@ -91,6 +91,8 @@ _PARAMETERS_OF_MODELS = {
     "lans-alpha": {"width": 0.1},
     "leray-alpha": {"width": 0.1},
     "smagorinsky": {"width": 0.1},
+    "dynamic-smagorinsky": {"cutoff": 21.0},
+    "chollet-lesieur": {"cutoff": 21.0},
     "isothermal": {"sound_speed": 2.0},
 }
 _FLOWS_OF_MODELS = {
@@ -103,6 +105,8 @@ _FLOWS_OF_MODELS = {
     "lans-alpha": "taylor-green",
     "leray-alpha": "taylor-green",
     "smagorinsky": "taylor-green",
+    "dynamic-smagorinsky": "taylor-green",
+    "chollet-lesieur": "random",
     "isothermal": "taylor-green",
 }
 

@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -131,6 +131,10 @@ class ExchangingRun(Run):
     )
 
 
+# What is said of states beyond whether they are written.
+STATE_KEYS = "checkpoint_interval", "checkpoint_minutes", "keep_checkpoints"
+
+
 class Output(Table):
     """``[output]``: contents and intervals of the output."""
 
@@ -165,6 +169,16 @@ class Output(Table):
         (), "planes of fields or expressions, frame by frame"
     )
 
+    @model_validator(mode="after")
+    def _states_are_written(self) -> Self:
+        """Refuse to say how often and how many where there are none."""
+        for key in STATE_KEYS:
+            if not self.checkpoint and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(
+                    f"{key!r} goes with checkpoint = true; unset it by --set output.{key}="
+                )
+        return self
+
     def interval(self, kind: str) -> float | None:
         """Return the interval of some output; None if there is none."""
         return getattr(self, f"{kind}_interval", None)
@@ -175,7 +189,9 @@ class Case(Table):
 
     # Keys of the file that a key on the command line, or "key=value", displaces, since they exclude
     # each other.
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = {}
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
+        "output.checkpoint=False": tuple(f"output.{key}" for key in STATE_KEYS)
+    }
     # Keys of the file that are removed together with a displaced one.
     goes_with: ClassVar[dict[str, tuple[str, ...]]] = {}
     # How often something is written in a run whose interval for it is not given.

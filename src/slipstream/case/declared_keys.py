@@ -158,7 +158,7 @@ def _in_words(schema: Mapping[str, Any], several: bool = False) -> str:
         return listed(dict.fromkeys(kinds))
     if "const" in schema or "enum" in schema:
         names = [schema["const"]] if "const" in schema else schema["enum"]
-        return listed([f'"{name}"' for name in names])
+        return listed([f'"{name}"' if isinstance(name, str) else f"{name}" for name in names])
     kind = schema.get("type", "object")
     if kind == "array":
         items = schema.get("prefixItems", [schema.get("items", {})])

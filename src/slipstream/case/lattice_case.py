@@ -41,6 +41,7 @@ from slipstream.case.table import (
     as_tuples,
     one_of,
 )
+from slipstream.printable_text import shown
 
 Axis = Literal["x", "y", "z"]
 Range = tuple[int, int]
@@ -110,13 +111,26 @@ def _none_if_auto(value: Any) -> Any:
     return None if isinstance(value, str) and value == "auto" else value
 
 
+def _metres(size: Any) -> Any:
+    is_number = isinstance(size, int | float) and not isinstance(size, bool)
+    if not is_number or not (size <= LARGEST_VOXEL or size == 1):
+        raise ValueError(
+            f"accepted: metres, more than 0 and at most {LARGEST_VOXEL}, such as 2e-6, or 1 for"
+            f" voxels, not {shown(size)}"
+        )
+    return size
+
+
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _axes(value: Any) -> Any:
     """Let "xy" pass as ["x", "y"], as it does in Python."""
-    return as_tuple(list(value) if isinstance(value, str) else value)
+    axes = as_tuple(list(value) if isinstance(value, str) else value)
+    if isinstance(axes, tuple) and any(axes.count(one) > 1 for one in axes):
+        raise ValueError(f"accepted: each axis once, not {list(axes)}")
+    return axes
 
 
 def _format_of(path: Any) -> str | None:
@@ -224,9 +238,13 @@ class Image(Table):
     offset: Annotated[int, Field(ge=0)] | None = Key(
         None, "of raw values: bytes before the first one (default: 0)", example=0
     )
-    voxel_size: Positive = Key(
-        1.0, "edge of a voxel in metres, such as 2e-6, at most 0.01; with 1, lengths stay in voxels"
-    )
+    voxel_size: Annotated[
+        Positive,
+        BeforeValidator(
+            _metres,
+            json_schema_input_type=Annotated[float, Field(gt=0, le=LARGEST_VOXEL)] | Literal[1],
+        ),
+    ] = Key(1.0, "edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels")
     crop: Annotated[
         Unchecked[tuple[tuple[int, int], tuple[int, int], tuple[int, int]] | None],
         BeforeValidator(as_tuples),
@@ -281,16 +299,6 @@ class Image(Table):
         if pore is not None and not (values and all(map(_is_whole, values))):
             raise ValueError(f"accepted: a whole number, or a list of them, not {pore!r}")
         return pore
-
-    @field_validator("voxel_size")
-    @classmethod
-    def _in_metres(cls, size: float) -> float:
-        if not (size <= LARGEST_VOXEL or size == 1):
-            raise ValueError(
-                f"accepted: metres, at most {LARGEST_VOXEL}, such as 2e-6, or 1 for voxels, not"
-                f" {size!r}"
-            )
-        return size
 
     @field_validator("shape")
     @classmethod
@@ -537,6 +545,7 @@ class LatticeCase(Case):
     """A case of the ``lattice`` family: flow through the pores of a voxel image."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
+        **Case.displaces,
         "flow.force": ("flow.pressure_drop",),
         "flow.pressure_drop": ("flow.force",),
         "image.path": ("image.sample",),

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from slipstream.accepted import (
+    ALL_LINEAR,
     COPIES,
     DEALIASINGS,
     DECOMPOSITIONS,
@@ -659,6 +660,7 @@ class SpectralCase(Case):
     """A case of the ``spectral`` family: turbulence, or other equations, in a periodic box."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
+        **Case.displaces,
         "time.step": ("time.cfl", "time.max_step"),
         "time.cfl": ("time.step",),
         "initial.flow": ("initial.restart",),
@@ -771,6 +773,15 @@ class SpectralCase(Case):
             raise ValueError(
                 f"numerics.wire = {self.numerics.wire!r} with run.residency ="
                 f" {self.run.residency!r}; accepted with it: 'none'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _factor_has_effect(self) -> Self:
+        if self.time.integrator in ALL_LINEAR and not self.numerics.integrating_factor:
+            raise ValueError(
+                f"numerics.integrating_factor: time.integrator = {self.time.integrator!r} does"
+                " not use it; accepted with it: true"
             )
         return self
 

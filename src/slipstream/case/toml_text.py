@@ -14,6 +14,7 @@ from typing import Any
 from slipstream.printable_text import shown
 
 _PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
+_COLUMN = re.compile(r"\((column \d+|at end of document)\)")
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:(\.)([0-9]*))?(?:[eEdD]([+-]?[0-9]{1,4}))?")
 _KEY = re.compile(r"\s*([\w.-]+)\s*=(?!=)")
 _TABLE = re.compile(r"\s*\[{1,2}\s*([\w.-]+)\s*\]{1,2}\s*(#.*)?")
@@ -92,6 +93,15 @@ def explain_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
         return where + str(error).replace(place[0], f"(column {column + 1})")
     wrong, right = found
     return f"{where}{shown(wrong)} is no value of TOML; write {right}"
+
+
+def explain_value(value: str, error: Exception) -> str:
+    """Return the error of one value, as `explain_toml` does that of a text."""
+    reason = "it is too long"
+    if isinstance(error, tomllib.TOMLDecodeError):
+        found = explain_toml(f"value = {value}", error).removeprefix("line 1: value")
+        reason = _COLUMN.sub("", re.sub(r"^[\w.]*: ", "", found)).strip()
+    return reason if "; write " in reason else f"{shown(value)} is no value of TOML: {reason}"
 
 
 def _key(lines: list[str], column: int) -> str:

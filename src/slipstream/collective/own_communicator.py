@@ -456,8 +456,8 @@ class _Family:
         self._is_closed = True
         for comm in list(self._used.values()):
             comm._given_up = (
-                "this process was forked from one of MPI's ranks and is none of them; make anew, "
-                "with comm=None, what it is to use"
+                "this process was forked from a rank of MPI and is not one itself; make anew, "
+                "with comm=None, the objects that it uses"
             )
 
     def close(self) -> None:

@@ -14,6 +14,8 @@ from slipstream.device.device_interface import Device, Kernel, RowLaunch
 SUMS = 64
 # A number of a time series holds so many bits exactly.
 DIGEST_BITS = 53
+# Particles that a row of threads adds, as in `kernels/state_digest.hpp`.
+_TOGETHER = 256
 _MIX, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
@@ -52,6 +54,21 @@ def add_boxes(
     sizes = fields, nz, ny, columns * parts
     kernel = digest_kernel(device, values.dtype)
     device.run(kernel.bind(launch, values, sums, *sizes, *pitches, first, *places))
+
+
+def add_particles(device: Device, values: Array, identity: Array, sums: Array, start: int) -> None:
+    """Add the numbers of particles, [number][particle], to a digest.
+
+    Places are counted by identity, from `start` on.
+    """
+    rows, count = values.shape
+    if not count:
+        return
+    real = REAL_NAMES[values.dtype.name]
+    kernel = device.kernel("state_digest.hpp", "digest_of_particles", REAL=real)
+    launch = RowLaunch(-(-count // _TOGETHER), _TOGETHER, reduces=True)
+    pitch = values.strides[0] // values.itemsize
+    device.run(kernel.bind(launch, values, identity, sums, pitch, count, rows, start))
 
 
 def total_of(device: Device, sums: Array) -> np.ndarray:

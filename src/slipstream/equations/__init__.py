@@ -1,9 +1,9 @@
-"""Equations in vector notation, and what a pseudospectral method makes of them.
+"""Equations in vector notation, and their form for a pseudospectral method.
 
-A `Model` is written with the operators of `vector_calculus`; those that Slipstream ships are in
-`models`. `lowering` turns it into fields to transform, products and multipliers, with as few
-transforms as possible, and `code_generation` writes the functions that the kernels call. Nothing
-here knows of devices or grids.
+A `Model` is written with the operators of `vector_calculus`; the models that Slipstream ships are
+in `models`. `lowering` turns it into fields to transform, products and multipliers, with as few
+transforms as possible, and `code_generation` writes the functions that the kernels call. This
+package is independent of devices and grids.
 """
 
 from slipstream.equations.lowering import Lowered, lower
@@ -22,6 +22,7 @@ from slipstream.equations.vector_calculus import (
     grad,
     imag,
     outer,
+    parameter,
     real,
     t,
     x,
@@ -61,6 +62,7 @@ __all__ = [
     "laplacian",
     "lower",
     "outer",
+    "parameter",
     "real",
     "riesz",
     "spectral",

@@ -28,7 +28,7 @@ HATS = x_hat, y_hat, z_hat
 
 
 class CarriedScalar(NamedTuple):
-    """A scalar that the flow carries along: of its numbers, those that are 0 leave terms out."""
+    """A scalar that the flow advects; parameters that are 0 omit terms."""
 
     name: str
     diffusivity: float
@@ -37,7 +37,7 @@ class CarriedScalar(NamedTuple):
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The parameters that its equation has, by their names."""
+        """The parameters of its equation, by name."""
         along = {
             f"{self.name}_gradient_{a}": one for a, one in zip(AXES, self.gradient, strict=True)
         }
@@ -45,13 +45,13 @@ class CarriedScalar(NamedTuple):
 
     @property
     def structure(self) -> CarriedScalar:
-        """The same with 1 for each number that is not 0."""
+        """The same scalar with 1 for each nonzero parameter."""
         along: Any = tuple(float(one != 0) for one in self.gradient)
         return CarriedScalar(self.name, float(self.diffusivity != 0), self.power, along)
 
 
 def with_scalars(model: Model, scalars: Sequence[CarriedScalar], name: str) -> Model:
-    """Return a model, called by a name, with passive scalars.
+    """Return a model with passive scalars, under a name.
 
     ``ds/dt = -u . grad(s) - u . G + diffusivity laplacian(s)``, where G is the mean gradient.
     """
@@ -60,7 +60,7 @@ def with_scalars(model: Model, scalars: Sequence[CarriedScalar], name: str) -> M
     u = _velocity(model)
     if u is None:
         raise InputError(
-            f"scalars: model {name} has no velocity that carries them; accepted: a model with a"
+            f"scalars: model {name} has no velocity to advect them; accepted: a model with a"
             " vector 'velocity'"
         )
     for own in scalars:
@@ -78,7 +78,7 @@ def with_scalars(model: Model, scalars: Sequence[CarriedScalar], name: str) -> M
         slopes = [one * hat for one, hat in zip(gradient, HATS, strict=True) if one != 0]
         if gradient[0] != 0 and model.shear != 0:
             raise InputError(
-                f"scalars: {own.name} has a mean gradient along x, which equation.shear would turn;"
+                f"scalars: {own.name} has a mean gradient along x, which equation.shear changes;"
                 " accepted with it: mean_gradient = [0, y, z]"
             )
         if slopes:

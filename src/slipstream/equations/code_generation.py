@@ -1,8 +1,8 @@
 """Code for expressions: C++ of a lowered model, which the kernels call, and functions of arrays.
 
 Two headers are written: one with the product at a point (see `fused_product.hpp`), one with the
-rates of a mode (see `runge_kutta_substage.hpp`). Both get the model's parameters at run time, so
-that another viscosity compiles nothing.
+rates of a mode (see `runge_kutta_substage.hpp`). Both take the model's parameters at run time, so a
+new viscosity needs no compilation.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from slipstream.equations.fourier_forms import (
 )
 from slipstream.equations.lowering import Lowered
 
-# Before the parameters of the model, a product gets one over the spacing along x, y and z.
+# A product takes one over the spacing along x, y and z before the parameters of the model.
 FIRST_PARAMETER = 3
-# By the size of a speed, what its components are multiplied by: a wave that spreads at the rate
-# D k^2 counts as one of the speed D k, with the largest k that is usually kept.
+# Factors of the components of a speed, by its size: spreading at the rate D k^2 counts as the speed
+# D k, at the largest k that is usually kept.
 _SQUARES = " + ".join(f"parameters[{axis}] * parameters[{axis}]" for axis in range(3))
 _SCALES = {
     3: [f"parameters[{axis}]" for axis in range(3)],
@@ -43,7 +43,7 @@ class _Printer(C99CodePrinter):
     """Prints numbers as `Real`, and whole powers as products."""
 
     def _print_Symbol(self, symbol: sympy.Symbol) -> str:
-        # Suffixes keep names apart from those of the kernels, and parameters from fields.
+        # Suffixes distinguish these names from names of the kernels, and parameters from fields.
         if symbol in WAVENUMBERS:
             return symbol.name
         if isinstance(symbol, Filter):
@@ -91,7 +91,7 @@ class _Printer(C99CodePrinter):
 
 
 def _checksum(*parts: Any) -> str:
-    """Return what tells names apart that are no names of C++."""
+    """Return a checksum that makes names unique that are not valid in C++."""
     return f"{zlib.crc32(repr(parts).encode()):08x}"
 
 
@@ -209,7 +209,7 @@ def mode_header(model: Lowered) -> str:
 def linear_header(model: Lowered, coupled: tuple[tuple[int, int], ...]) -> str:
     """Return the lines of the matrix of a mode's linear terms, for `mode_header`.
 
-    `coupled` are the entries, row and column, that functions of the matrix have.
+    `coupled` are the nonzero entries, row and column, of functions of the matrix.
     """
     size = len(model.components)
     rows, columns = (", ".join(str(pair[i]) for pair in coupled) for i in (0, 1))
@@ -250,7 +250,7 @@ def linear_header(model: Lowered, coupled: tuple[tuple[int, int], ...]) -> str:
 
 
 def _by_sign(component: int, parts: list[sympy.Expr]) -> list[str]:
-    """Return the lines that add the parts of a rate to what damps or to what drives a component."""
+    """Return the lines that add the parts of a rate to the damping or driving of a component."""
     lines = [f"  damping[{component}] = driving[{component}] = 0;"]
     for number, part in enumerate(parts):
         name = f"part_{component}_{number}"
@@ -292,7 +292,7 @@ def _of_state(model: Lowered, expression: sympy.Expr) -> dict[str, sympy.Expr]:
 
 
 def _sum_of_modes(factors: dict[str, sympy.Expr]) -> list[str]:
-    """Return terms that add up to a sum of modes with complex factors."""
+    """Return the terms of a sum of modes with complex factors."""
     real: list[str] = []
     imaginary: list[str] = []
     for name, factor in factors.items():
@@ -315,7 +315,7 @@ def is_separable(rate: sympy.Expr) -> bool:
 
 @functools.lru_cache(256)
 def wave_function(expression: sympy.Basic) -> Callable[..., Any]:
-    """Return a multiplier, or a matrix, as a function of kx, ky, kz, and then its parameters."""
+    """Return a multiplier, or a matrix, as a function of kx, ky, kz, then its parameters."""
     filters = filters_in(expression)
     numbers = parameters_in([expression])
     if not filters:
@@ -328,7 +328,7 @@ def wave_function(expression: sympy.Basic) -> Callable[..., Any]:
     ]
 
     def function(kx: Any, ky: Any, kz: Any, *values: float) -> Any:
-        # Numbers of Python would raise an error where they are divided by zero.
+        # Python's numbers would raise an error when divided by zero.
         kx, ky, kz = (k if hasattr(k, "shape") else np.float64(k) for k in (kx, ky, kz))
         at_zero = (kx == 0) & (ky == 0) & (kz == 0)
         found = []
@@ -348,10 +348,10 @@ def array_function(
     functions: Mapping[str, Any] | None = None,
     cse: bool = False,
 ) -> Callable[..., Any]:
-    """Return expressions as a function of arrays, of NumPy or whatever follows its protocols.
+    """Return expressions as a function of arrays, of NumPy or libraries with its protocols.
 
-    `functions` take the place of NumPy's of the same names. With `cse`, what several expressions
-    have in common is computed once.
+    `functions` replace NumPy's functions of the same names. With `cse`, common subexpressions are
+    computed once.
     """
     several = isinstance(expression, (list, tuple))
     given = tuple((functions or {}).items())
@@ -368,8 +368,8 @@ def _compiled(
     """Return the function of `array_function`, the same for the same expressions."""
     functions = dict(given)
     shown = list(expression) if isinstance(expression, tuple) else expression
-    # As SymPy sets it up where it is given the module's name. To that it would import all names of
-    # NumPy, and with them modules that nobody needs and that take a tenth of a second to load.
+    # SymPy's namespace for the name of the module. Given that name, SymPy would import all of
+    # NumPy's names, including modules that nobody needs and that take a tenth of a second to load.
     printer = NumPyPrinter(
         {
             "fully_qualified_modules": False,

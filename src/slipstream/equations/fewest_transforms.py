@@ -1,11 +1,11 @@
 """Exact linear algebra that finds the fewest transforms.
 
-A product needs a transform of its own only if its multipliers are linearly independent of those of
-the others. If they are a linear combination of others' for every wavevector, the product is added
-to those before it is transformed. (So ``w w`` is subtracted from ``u u`` and ``v v`` where the
-pressure absorbs a gradient, and five transforms do for the six products of a velocity.) In the same
-way, only as many fields go to physical space as there are independent sums of values in the
-products.
+A product needs its own transform only if its multipliers are linearly independent of the
+multipliers of the other products. If they are a linear combination of these for every wavevector,
+the product is added to the other products before their transforms. (So ``w w`` is subtracted from
+``u u`` and ``v v`` where the pressure absorbs a gradient, and five transforms suffice for the six
+products of a velocity.) In the same way, the number of fields transformed to physical space is the
+number of independent sums of values in the products.
 
 Both are ranks of matrices whose entries may have parameters. Their rows come from trying
 wavevectors, or from comparing coefficients, and are exact.
@@ -34,14 +34,14 @@ from slipstream.equations.fourier_forms import (
 )
 
 Rows = list[list[sympy.Expr]]
-# Entries of a column that are searched for common factors.
+# The most entries of a column that are searched for common factors.
 _TRIED = 12
 
 
 def dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix]:
-    """Return which columns are independent, and all columns as sums of those."""
+    """Return the independent columns, and all columns as sums of them."""
     columns = len(rows[0]) if rows else 0
-    # Where this divides by zero for some parameters, all columns count as independent.
+    # If this divides by zero for some parameters, all columns count as independent.
     return _dependencies(rows) or (list(range(columns)), sympy.eye(columns))
 
 
@@ -50,22 +50,22 @@ def scaled_dependencies(
 ) -> tuple[list[sympy.Expr], list[int], sympy.Matrix]:
     """Return factors of the columns, and `dependencies` of the columns divided by these.
 
-    The factors are 1, unless parameters would divide: then they are those that all entries of a
-    column have in common.
+    The factors are 1, unless the result would divide by parameters: then they are the common
+    factors of all entries of a column.
     """
     found = _dependencies(rows)
     scales = [sympy.Integer(1) for _ in (rows[0] if rows else [])]
     if found is not None:
         return scales, *found
     scales = [_common_factor([row[column] for row in rows]) for column in range(len(scales))]
-    # Not simplified: the field of rational functions does that, and sooner.
+    # Not simplified: the field of rational functions does that faster.
     scaled = [[entry / scale for entry, scale in zip(row, scales, strict=True)] for row in rows]
     return scales, *dependencies(scaled)
 
 
 def _common_factor(entries: Sequence[sympy.Expr]) -> sympy.Expr:
     """Return the parameters that all entries, or the first of them, have as factors or divisors."""
-    # Entries are of wavevectors in no special direction: what some have in common, all have.
+    # Entries belong to generic wavevectors: factors common to some are common to all.
     some = itertools.islice((entry for entry in entries if entry != 0), _TRIED)
     parts = [sympy.fraction(sympy.together(entry)) for entry in some]
     if not parts:
@@ -86,7 +86,7 @@ def _dependencies(rows: Rows) -> tuple[list[int], sympy.Matrix] | None:
 
 
 def wavevectors(count: int) -> list[tuple[int, int, int]]:
-    """Return the same wavevectors of integers in every call, in no special direction."""
+    """Return generic wavevectors of integers, the same in every call."""
     draw = random.Random(1)
 
     def number() -> int:
@@ -104,11 +104,11 @@ def solenoidal_part(vector: Sequence[Any], k: Sequence[int]) -> list[Any]:
 def rows_of_multipliers(
     multipliers: Sequence[Sequence[sympy.Expr]], vectors: Sequence[int], flat: Sequence[int] = ()
 ) -> Rows:
-    """Return rows of numbers, a column for each product, whose rank is that of the multipliers."""
+    """Return rows of numbers, a column for each product, with the rank of the multipliers."""
     columns = len(multipliers[0])
     rows: Rows = []
     distinct = {factor for row in multipliers for factor in row}
-    # Each gives a row or two for each component; four more than it takes to fill the matrix.
+    # Each gives a row or two for each component; take four more than fill the matrix.
     for tried_k in wavevectors(4 + 2 * columns // len(multipliers)):
         k = tuple(0 if axis in flat else own for axis, own in enumerate(tried_k))
         tried = {factor: _real_and_imaginary(_at(factor, k)) for factor in distinct}
@@ -125,7 +125,8 @@ def rows_of_multipliers(
 def _at(factor: sympy.Expr, k: tuple[int, ...]) -> sympy.Expr:
     """Return a multiplier at a wavevector, exactly.
 
-    A filter that is not rational there counts as any number: algebra with roots would take long.
+    A filter that is not rational there is replaced by a generic number: algebra with roots would be
+    slow.
     """
     filters = {}
     for one in filters_in(factor):
@@ -145,7 +146,7 @@ def _is_rational(value: sympy.Expr) -> bool:
 
 
 def _real_and_imaginary(value: sympy.Expr) -> Sequence[Any]:
-    """Return both parts of a value; as fractions, with which Python is quicker, if they are."""
+    """Return both parts of a value, as Python's fractions if possible, which are faster."""
     parts = sympy.expand(value).as_real_imag()
     if all(part.is_Rational for part in parts):
         return [Fraction(part.p, part.q) for part in parts]
@@ -161,9 +162,9 @@ def _expression(value: Any) -> sympy.Expr:
 def essential_values(
     expressions: Sequence[sympy.Expr],
 ) -> tuple[dict[Value, sympy.Expr], list[sympy.Expr]]:
-    """Return the fewest sums of values that some expressions depend on, and these as functions.
+    """Return the fewest sums of values that expressions depend on, and the expressions in them.
 
-    Each sum goes by the one of its values that stands for it in the expressions.
+    Each sum is named after the value that represents it in the expressions.
     """
     values = sorted({v for e in expressions for v in values_in(e)}, key=_order)
     rows: Rows = []
@@ -177,7 +178,7 @@ def essential_values(
                 row[column] += factor
         rows += found.values()
     scales, chosen, sums = scaled_dependencies(rows)
-    # What stands for a sum of scaled values takes the scale from the expressions.
+    # The value that represents a sum of scaled values takes its scale from the expressions.
     instead = {
         value: value / scale if i in chosen else sympy.Integer(0)
         for i, (value, scale) in enumerate(zip(values, scales, strict=True))
@@ -194,7 +195,7 @@ def essential_values(
 
 
 def _divides_by(expression: sympy.Expr, values: set[Value]) -> bool:
-    """Whether an expression has a parameter below the line."""
+    """Whether an expression has a parameter in a denominator."""
     powers = expression.atoms(sympy.Pow)
     return any(power.exp.is_negative and power.free_symbols - values for power in powers)
 
@@ -202,10 +203,10 @@ def _divides_by(expression: sympy.Expr, values: set[Value]) -> bool:
 def grouped_terms(
     expressions: Sequence[sympy.Expr], limit: int
 ) -> list[tuple[set[Value], list[list[sympy.Expr]]]]:
-    """Return groups of terms, and the values that each needs: no more than the limit.
+    """Return groups of terms, and the values that each needs: at most `limit`.
 
-    A group has a list of terms for every expression. A term that needs more values by itself is
-    alone.
+    A group has a list of terms for every expression. A term that needs more values is a group by
+    itself.
     """
     groups: list[tuple[set[Value], list[list[sympy.Expr]]]] = []
     for place, expression in enumerate(expressions):

@@ -1,7 +1,7 @@
-"""Equations where nothing depends on some axes: what derivatives there leave of them.
+"""Equations whose fields do not depend on some axes.
 
-A grid of one point along an axis has no modes along it. With less to compute, fewer fields are
-transformed. In a plane the component along its normal may be absent as well.
+A grid of one point along an axis has no modes along it, so derivatives vanish and fewer fields are
+transformed. In a plane the component along the normal may be absent too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from slipstream.errors import InputError
 
 @dataclass(frozen=True)
 class FlatAxes:
-    """The axes (0 is x) that nothing depends on, and whether a plane lacks its normal component."""
+    """The axes (0 is x) without dependence, and whether a plane lacks its normal component."""
 
     axes: tuple[int, ...] = ()
     has_two_components: bool = False
 
     @property
     def dropped(self) -> tuple[int, ...]:
-        """Which components of vectors are 0."""
+        """The components of vectors that are 0."""
         return self.axes if self.has_two_components else ()
 
     def of_multiplier(self, factor: sympy.Expr) -> sympy.Expr:
@@ -44,26 +44,26 @@ class FlatAxes:
         return sympy.expand(factor.xreplace(filters).subs(zero))
 
     def of_value(self, value: Value) -> sympy.Expr:
-        """Return what a value at points is here."""
+        """Return a value at points, simplified."""
         if value.component in self.dropped or any(value.orders[axis] for axis in self.axes):
             return sympy.Integer(0)
         value = value.with_orders(value.orders, self.of_multiplier(value.filtered))
         x, y, z = value.orders
         if 2 in self.axes and value.solenoidal and value.component == 1 and y:
-            # What derivatives along z of the z component do elsewhere: equal values look equal.
+            # As for derivatives of the z component along z elsewhere: equal values look equal.
             other = Value(value.field, 0, True, (x + 1, y - 1, z), value.filtered)
             return -self.of_value(other)
         return value
 
     def of_points(self, points: sympy.Expr) -> sympy.Expr:
-        """Return what is known at points as it is here."""
+        """Return an expression at points, simplified."""
         own = {value: self.of_value(value) for value in values_in(points)}
         if all(value == other for value, other in own.items()):
             return points
         return points.subs(own, simultaneous=True)
 
     def of_form(self, form: Form) -> Form:
-        """Return a form as it is here."""
+        """Return a form, simplified."""
         result = Form({})
         for points, factor in form.terms.items():
             own = sympy.sympify(points)
@@ -73,7 +73,7 @@ class FlatAxes:
         return result
 
     def of_forms(self, components: Sequence[Value], forms: Iterable[Form]) -> list[Form]:
-        """Return right-hand sides as they are here; components that are 0 only decay."""
+        """Return right-hand sides, simplified; components that are 0 only decay."""
         result = []
         for value, form in zip(components, forms, strict=True):
             here = self.of_form(form)
@@ -89,9 +89,9 @@ class FlatAxes:
         return result
 
     def _vanishes(self, form: Form) -> bool:
-        """Whether a form is 0, as far as solenoidal fields make it so."""
+        """Whether a form is 0, given that fields are solenoidal."""
         one, other = (axis for axis in range(3) if axis not in self.axes)
-        # A field without divergence has the modes (-k_other, k_one) of a stream function.
+        # A solenoidal field has the modes (-k_other, k_one) times a stream function.
         stream = {one: -WAVENUMBERS[other], other: WAVENUMBERS[one]}
         sums: dict[str, sympy.Expr] = {}
         for points, factor in form.terms.items():

@@ -1,15 +1,15 @@
 """Fourier forms: the terms of an equation, as a pseudospectral method evaluates them.
 
 In a periodic box every right-hand side is a sum of terms ``m(k) F[p]``: a multiplier ``m``, a
-function of the wavenumbers, times the Fourier transform of ``p``, which is known at the points.
-Such a sum is a form. A field is a form, a derivative multiplies it by ``i k``, and only products
-need the points. A multiplier is a polynomial of the wavenumbers and of filters, symbols that stand
-for any other functions of them.
+function of the wavenumbers, times the Fourier transform of ``p``, an expression at the points. Such
+a sum is a form. A field is a form, a derivative multiplies it by ``i k``, and only products need
+the points. A multiplier is a polynomial of the wavenumbers and of filters: symbols for other
+functions of the wavenumbers.
 
-What is known at the points is an expression of values (of components of fields and of their
-derivatives), of coordinates and of the time. In a solenoidal field, derivatives along z of the z
-component are expressed by others, so that equal expressions look equal. The imaginary unit of a
-complex quantity is a symbol among the multipliers, and is not the ``i`` of ``i k``.
+An expression at the points consists of values (of components of fields and of their derivatives),
+of coordinates and of the time. In a solenoidal field, derivatives of the z component along z are
+expressed by the others, so equal expressions look equal. The imaginary unit of a complex quantity
+is a symbol among the multipliers, different from the ``i`` of ``i k``.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _VALUE: Orders = (0, 0, 0)
 
 
 class Filter(Known):
-    """A real function of the wavenumbers that is no polynomial, as a symbol of multipliers.
+    """A real function of the wavenumbers that is not a polynomial, as a symbol of multipliers.
 
-    It may have parameters. At k = 0 it is `at_zero`; elsewhere it is 0 where `function` is not
+    It may have parameters. At k = 0 its value is `at_zero`; elsewhere it is 0 if `function` is not
     finite.
     """
 
     def __new__(cls, function: sympy.Expr, at_zero: sympy.Expr = sympy.S.Zero) -> Filter:
-        """Make the one symbol that has these attributes."""
+        """Return the only symbol with these attributes."""
         written = sympy.sympify(function).xreplace({SQUARE: _K**2})
         self = super().__xnew__(cls, f"[{written}]", real=True)
         self.function, self.at_zero = sympy.sympify(function), sympy.sympify(at_zero)
@@ -72,8 +72,8 @@ _K = sympy.Symbol("k", nonnegative=True)
 class Value(sympy.Symbol):
     """The value at a point of a component of a field, or of a derivative of it.
 
-    The component is 0, 1 or 2 for x, y or z, and None for a scalar; `orders` are those of the
-    derivatives along x, y and z, and `filtered` is a product of filters that it went through.
+    The component is 0, 1 or 2 for x, y or z, and None for a scalar; `orders` are the orders of the
+    derivatives along x, y and z, and `filtered` is the product of the filters applied to it.
     """
 
     def __new__(
@@ -84,11 +84,11 @@ class Value(sympy.Symbol):
         orders: Orders = _VALUE,
         filtered: sympy.Expr = sympy.S.One,
     ) -> Value:
-        """Make the one symbol that has these attributes."""
+        """Return the only symbol with these attributes."""
         name = field if component is None else f"{field}_{AXES[component]}"
         suffix = "".join(axis * order for axis, order in zip(AXES, orders, strict=True))
         suffix += "" if filtered == 1 else str(filtered)
-        # Not SymPy's cached symbol of that name, which may be of a field with other attributes.
+        # Not SymPy's cached symbol of that name, which may belong to a field with other attributes.
         self = super().__xnew__(cls, f"{name}__{suffix}" if suffix else name, real=True)
         self.field, self.component, self.solenoidal = field, component, solenoidal
         self.orders, self.filtered = orders, filtered
@@ -102,11 +102,11 @@ class Value(sympy.Symbol):
         return (*super()._hashable_content(), *self._attributes)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # SymPy would make it again by its name and assumptions alone.
+        # SymPy would recreate it from its name and assumptions alone.
         return Value, self._attributes
 
     def with_orders(self, orders: Orders, filtered: sympy.Expr | None = None) -> Value:
-        """Return the value of this derivative of the component, through these or its filters."""
+        """Return the value of a derivative of the component, with these filters or its own."""
         filtered = self.filtered if filtered is None else filtered
         return Value(self.field, self.component, self.solenoidal, orders, filtered)
 
@@ -117,7 +117,7 @@ class Value(sympy.Symbol):
 
     @property
     def multiplier(self) -> sympy.Expr:
-        """What the Fourier coefficients of the component are multiplied by."""
+        """The factor of the Fourier coefficients of the component."""
         factors = zip(WAVENUMBERS, self.orders, strict=True)
         return self.filtered * sympy.prod([(sympy.I * k) ** order for k, order in factors])
 
@@ -133,16 +133,16 @@ class Value(sympy.Symbol):
 
 
 class FilteredSource(Value):
-    """The value at a point of what is no component, such as a product, after filters.
+    """The value at a point of a filtered expression, such as a product.
 
-    No model has it in its equations, for it takes transforms of its own; expressions that are
+    Equations of models do not have it, since it needs its own transforms; expressions that are
     evaluated on a state may.
     """
 
     def __new__(
         cls, source: sympy.Expr, filtered: sympy.Expr, orders: Orders = _VALUE
     ) -> FilteredSource:
-        """Make the one symbol that has these attributes."""
+        """Return the only symbol with these attributes."""
         self = super().__new__(cls, f"({source})", None, False, orders, filtered)
         self.source = source
         return self
@@ -158,12 +158,12 @@ class FilteredSource(Value):
 
     @property
     def undifferentiated(self) -> sympy.Expr:
-        """What goes through the filters."""
+        """The expression before the filters."""
         return self.source
 
 
 def filters_in(expression: sympy.Basic) -> list[Filter]:
-    """Return the filters that an expression, or a matrix, has, in the order of their names."""
+    """Return the filters in an expression, or a matrix, sorted by name."""
     return sorted((one for one in expression.free_symbols if isinstance(one, Filter)), key=str)
 
 
@@ -192,18 +192,18 @@ def at_wavevector(expression: sympy.Expr, k: Sequence[Any]) -> sympy.Expr:
 
 
 def values_in(expression: sympy.Expr) -> list[Value]:
-    """Return the values that an expression has, in the order of their names."""
+    """Return the values in an expression, sorted by name."""
     found = (symbol for symbol in expression.free_symbols if isinstance(symbol, Value))
     return sorted(found, key=str)
 
 
 def positions_in(expression: sympy.Expr) -> list[sympy.Symbol]:
-    """Return which of the coordinates and the time an expression has."""
+    """Return the coordinates, and the time, in an expression."""
     return [one for one in (*COORDINATES, TIME) if expression.has(one)]
 
 
 def parameters_in(expressions: Iterable[sympy.Expr]) -> list[sympy.Symbol]:
-    """Return the parameters of a model that expressions have, in the order of their names."""
+    """Return the parameters of a model in expressions, sorted by name."""
     found = {symbol for one in expressions for symbol in sympy.sympify(one).free_symbols}
     for one in [one for one in found if isinstance(one, Filter)]:
         found |= one.function.free_symbols | one.at_zero.free_symbols
@@ -214,10 +214,10 @@ def parameters_in(expressions: Iterable[sympy.Expr]) -> list[sympy.Symbol]:
 
 
 def expanded(expression: sympy.Expr) -> sympy.Expr:
-    """Return a sum of products; functions, roots and divisors stay as they are written.
+    """Return a sum of products; functions, roots and divisors are not expanded.
 
-    Expanded, exp(-(y - a)^2) would be a product of numbers that are too large and too small,
-    (x + y)^(3/2) two terms with the same root, and x / (3 (1 + y)) not divided by 1 + y.
+    Expanded, exp(-(y - a)^2) would be a product of too large and too small numbers, (x + y)^(3/2)
+    two terms with the same root, and x / (3 (1 + y)) would lose the divisor 1 + y.
     """
     powers = [one for one in expression.atoms(sympy.Pow) if one.base.is_Add]
     kept = [one for one in powers if one.exp.is_negative or not one.exp.is_Integer]
@@ -228,7 +228,7 @@ def expanded(expression: sympy.Expr) -> sympy.Expr:
 
 
 def differentiate(expression: sympy.Expr, axis: int) -> sympy.Expr:
-    """Return the derivative along an axis of what is known at points, by the chain rule."""
+    """Return the derivative of an expression at points along an axis, by the chain rule."""
     once = int(axis == 0), int(axis == 1), int(axis == 2)
     along = sympy.diff(expression, COORDINATES[axis])
     for value in values_in(expression):
@@ -251,7 +251,7 @@ class Form:
         return Form(terms)
 
     def times(self, factor: sympy.Expr) -> Form:
-        """Return the product with a factor that is the same at all points."""
+        """Return the product with a uniform factor."""
         return Form({points: factor * own for points, own in self.terms.items()})
 
     def derivative(self, axis: int) -> Form:
@@ -260,19 +260,19 @@ class Form:
         for points, factor in self.terms.items():
             if values_in(points):
                 result = result.plus(Form({points: factor * sympy.I * WAVENUMBERS[axis]}))
-            elif points != 1:  # a function of the coordinates, whose derivative is known
+            elif points != 1:  # a function of the coordinates, differentiated analytically
                 result = result.plus(form_of_points(differentiate(points, axis)).times(factor))
         return result
 
     def multiplied(self, factor: sympy.Expr) -> Form:
-        """Return the form after a function of the wavenumbers, polynomial or not."""
+        """Return the form multiplied by a function of the wavenumbers, polynomial or not."""
         result = Form({})
         for points, own in self.terms.items():
             if points == 1:
                 result = result.plus(Form({points: own * at_wavevector(factor, (0, 0, 0))}))
             elif values_in(points) or filters_in(factor):
                 result = result.plus(Form({points: own * factor}))
-            else:  # a function of the coordinates, whose derivatives are known
+            else:  # a function of the coordinates, differentiated analytically
                 known = Form({points: factor}).at_points()
                 result = result.plus(form_of_points(known).times(own))
         return result
@@ -314,7 +314,7 @@ def _by_filters(factor: sympy.Expr) -> list[tuple[sympy.Expr, sympy.Expr]]:
 
 
 def _through(filtered: sympy.Expr, points: sympy.Expr) -> sympy.Expr:
-    """Return what is known at points after a product of filters."""
+    """Return an expression at points after a product of filters."""
     if filtered == 1:
         return points
     if points == 1:
@@ -325,7 +325,7 @@ def _through(filtered: sympy.Expr, points: sympy.Expr) -> sympy.Expr:
 
 
 def _reduced(factor: sympy.Expr) -> sympy.Expr:
-    """Expand, with no higher power of the imaginary unit than the first."""
+    """Expand, and reduce powers of the imaginary unit."""
     factor = sympy.expand(factor)
     if not factor.has(IMAGINARY):
         return factor
@@ -336,7 +336,7 @@ def _reduced(factor: sympy.Expr) -> sympy.Expr:
 
 
 def form_of_points(expression: sympy.Expr) -> Form:
-    """Return the form of what is known at points: its terms, without constant factors."""
+    """Return the form of an expression at points: its terms, without constant factors."""
     varying = values_in(expression) + positions_in(expression)
     terms: dict[sympy.Expr, sympy.Expr] = {}
     for term in sympy.Add.make_args(expanded(expression)):

@@ -1,8 +1,8 @@
-"""Lowered models that are kept on disk: the algebra of some takes seconds.
+"""A cache on disk of lowered models: the algebra of some takes seconds.
 
-A model is found again by all that its lowered form depends on: the model itself, the code of this
-package, and the versions of SymPy and Python. The file is loaded as code is, from a folder that
-only this user can write to (`private_cache.py`).
+The key of a model is everything that its lowered form depends on: the model itself, the code of
+this package, and the versions of SymPy and Python. Loading a file can run code, so files are in a
+folder that only this user can write to (`private_cache.py`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from slipstream.equations.model_definition import Model
 from slipstream.errors import RunError
 from slipstream.private_cache import find, find_or_make
 
-# Seconds: what takes less is not worth a file.
+# The shortest time in seconds that is worth a file.
 _WORTH_KEEPING = 0.1
 
 
 def lower_once(model: Model, flat: FlatAxes) -> Lowered:
     """Return a lowered model of this package, from the disk if it has been lowered before.
 
-    Models of others may depend on code that their text does not show.
+    Users' models are not cached: they may depend on code that their text does not show.
     """
     name = f"{hashlib.sha256(_content(model, flat) + _code()).hexdigest()}.model"
     with contextlib.suppress(RunError, OSError):  # without a folder, nothing is kept
@@ -48,10 +48,10 @@ def lower_once(model: Model, flat: FlatAxes) -> Lowered:
 
 
 def _content(model: Model, flat: FlatAxes) -> bytes:
-    """Return bytes that are the same for equal models, whatever their expressions share."""
+    """Return bytes that are equal for equal models, whatever their expressions share."""
     written = io.BytesIO()
     pickler = pickle.Pickler(written, protocol=4)
-    pickler.fast = True  # each part as a whole, not as a reference to where it came before
+    pickler.fast = True  # each part in full, not as a reference to an earlier part
     pickler.dump((model, flat))
     return written.getvalue()
 

@@ -1,4 +1,4 @@
-"""Quantities and models in mathematics, as LaTeX: what notebooks show of them."""
+"""Quantities and models as LaTeX, for notebooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sympy
 from slipstream.equations.fourier_forms import AXES, SQUARE, WAVENUMBERS, Known, Value
 from slipstream.equations.vector_calculus import Quantity, Unknown
 
-# The letters of the literature, for names that are usual here.
+# The letters of the literature for common names.
 _USUAL = {
     "velocity": "u",
     "magnetic": "b",
@@ -28,17 +28,17 @@ _USUAL = {
     "sound_speed": "c",
     "healing_length": r"\xi",
 }
-# How tightly what is written holds together: a sum, a product of vectors, a product, a letter.
+# Precedence: a sum, a product of vectors, a product, a letter.
 _SUM, _VECTORS, _PRODUCT, _LETTER = range(4)
 _BETWEEN = {"dot": r" \cdot ", "cross": r" \times ", "outer": r" \otimes "}
 _BEFORE = {"grad": r"\nabla ", "div": r"\nabla \cdot ", "curl": r"\nabla \times "}
 _LARGEST_DENOMINATOR = 12
-# A sign, what follows it, and how tightly that holds together.
+# A sign, the text after it, and the precedence of that text.
 Term = tuple[int, str, int]
 
 
 class Notation:
-    """How some quantities are written: letters for names, no two alike."""
+    """The letters of quantities, all different."""
 
     def __init__(self, *quantities: Quantity) -> None:
         names = {name for one in quantities for name in _names_in(one)}
@@ -54,7 +54,7 @@ class Notation:
         return self._joined(self._terms(quantity))
 
     def carried(self, shear: sympy.Expr, name: str) -> str:
-        """Return the term by which a mean shear along x carries a field."""
+        """Return the term of advection by a mean shear flow along x."""
         sign, written, level = self._number(shear)
         rate = _bracketed(written) if level == _SUM else written
         return rf" {'-' if sign < 0 else '+'} {rate} y \partial_x {name}"
@@ -71,7 +71,7 @@ class Notation:
         return text or "0"
 
     def _terms(self, quantity: Quantity) -> list[Term]:
-        """Return the terms of a sum, or the only one; those that are zero are left out."""
+        """Return the nonzero terms of a sum."""
         if not any(form.terms for form in quantity.forms):
             return []
         if isinstance(quantity, Unknown):
@@ -130,7 +130,7 @@ class Notation:
         return self._letters.get((str(symbol), 0), sympy.latex(symbol))
 
     def _multiplied(self, operator: str, first: Quantity, second: Quantity) -> Term:
-        # (u . grad) v, as people write it.
+        # (u . grad) v, the usual notation.
         if operator == "dot" and second.parts[:1] == ("grad",):
             sign, left = self._operand(first, _LETTER)
             own, right = self._operand(second.parts[1], _LETTER)
@@ -142,7 +142,7 @@ class Notation:
         return sign * own, left + between + right, _VECTORS if operator in _BETWEEN else _PRODUCT
 
     def _operand(self, quantity: Quantity, least: int) -> tuple[int, str]:
-        """Return the sign of an operand, and the rest, in brackets if it is loose."""
+        """Return the sign of an operand, and the rest, in brackets if its precedence is low."""
         terms = self._terms(quantity)
         if len(terms) != 1:
             return 1, _bracketed(self._joined(terms))
@@ -150,7 +150,7 @@ class Notation:
         return sign, body if level >= least else _bracketed(body)
 
     def _inside(self, quantity: Quantity) -> str:
-        """Return an operand of something that takes a single letter without brackets."""
+        """Return an operand, in brackets unless it is a single letter."""
         sign, body = self._operand(quantity, _LETTER)
         return body if sign > 0 else _bracketed(f"-{body}")
 
@@ -197,7 +197,7 @@ class Notation:
 
 
 def model_latex(model: Any) -> str:
-    """Return the equations of a model as LaTeX, in lines that are aligned."""
+    """Return the equations of a model as aligned lines of LaTeX."""
     notation = Notation(*model.equations, *model.equations.values())
     lines, conditions = [], []
     solenoidal = [field for field in model.equations if field.solenoidal]
@@ -206,7 +206,8 @@ def model_latex(model: Any) -> str:
     for field, right in model.equations.items():
         name, terms = notation.name(field), notation.of(right)
         if field in projected:
-            # Whatever keeps the divergence zero; of the only such field it is called pressure.
+            # The gradient that keeps the divergence zero; for the only such field it is called
+            # pressure.
             index = "" if len(projected) == 1 else f"_{{{name}}}"
             terms = rf"{'' if terms == '0' else terms} - \nabla p{index}".strip()
         carried = notation.carried(shear, name) if shear != 0 else ""
@@ -217,8 +218,8 @@ def model_latex(model: Any) -> str:
 
 
 def _has_gradient(field: Unknown, right: Quantity, shear: sympy.Expr) -> bool:
-    """Return whether a right-hand side has a gradient part, as far as can be seen."""
-    # A mean shear that carries a vector changes its divergence, unless the rest makes up for it.
+    """Return whether a right-hand side is known to have a gradient part."""
+    # Advection of a vector by a mean shear changes its divergence, unless other terms cancel that.
     divergence: dict[Any, Any] = {field.values[1]: -shear * WAVENUMBERS[0]}
     for component, form in enumerate(right.forms):
         for points, factor in form.terms.items():

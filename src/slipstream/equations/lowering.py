@@ -1,20 +1,20 @@
-"""Lowering: from a model to what a pseudospectral step computes, in the fewest transforms found.
+"""Lowering: from a model to a pseudospectral step, with the fewest transforms found.
 
-The right-hand sides become: the fields that go to physical space, the products that come back, the
-multipliers of these, and the linear terms. Decay, which acts on each mode alone and can be
-integrated exactly, is kept apart. A function of the coordinates is a source where it stands alone;
-where it multiplies fields it is a coefficient, a field that does not change and is kept beside the
-state.
+The right-hand sides become the fields to transform to physical space, the products to transform
+back, the multipliers of these, and the linear terms. Decay, which acts on each mode alone and can
+be integrated exactly, is separate. A function of the coordinates alone is a source; if it
+multiplies fields, it is a coefficient: a constant field that is stored with the state.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
 import operator
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -34,22 +34,50 @@ from slipstream.equations.fourier_forms import (
     values_in,
 )
 from slipstream.equations.model_definition import Model
+from slipstream.equations.vector_calculus import Quantity, Scalar
 from slipstream.errors import InputError
 
 
 @dataclass(frozen=True)
 class MeanPart:
-    """Terms of what is averaged over the box, which need few fields at points."""
+    """Terms of a mean over the box that need few fields at points."""
 
-    inputs: tuple[sympy.Expr, ...]  # what goes to physical space: sums of values
-    symbols: tuple[Value, ...]  # what stands for each of these
-    expression: sympy.Expr  # the function of the symbols that is averaged
+    inputs: tuple[sympy.Expr, ...]  # the sums of values to transform to physical space
+    symbols: tuple[Value, ...]  # the symbol of each of these
+    expression: sympy.Expr  # the function of the symbols to average
 
 
-# Compared by identity: a model is lowered once, and what is made of it is remembered with it.
+@dataclass(frozen=True, eq=False)
+class Averages:
+    """Means over the box of products of two quantities, as one pass over products makes them.
+
+    Attributes
+    ----------
+    model : Lowered
+        Its components are those of the state; its multipliers and linear terms have a row for each
+        component of the quantities.
+    pairs : dict of str to tuple of (int, int, int)
+        By name, the two rows of each product, and how often it is added.
+    """
+
+    model: Lowered
+    pairs: dict[str, tuple[tuple[int, int, int], ...]]
+
+    @property
+    def transforms(self) -> int:
+        """Number of real transforms; none where no quantity has products."""
+        return self.model.transforms if self.has_products else 0
+
+    @property
+    def has_products(self) -> bool:
+        """Whether some quantity has products."""
+        return any(one != 0 for one in self.model.products)
+
+
+# Compared by identity: a model is lowered once, and caches belong to the result.
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A model in the form in which a pseudospectral step computes it.
+    """A model in the form that a pseudospectral step computes.
 
     Attributes
     ----------
@@ -58,49 +86,53 @@ class Lowered:
     vectors : tuple of int
         The first component of each solenoidal vector.
     inputs : tuple of Expr
-        What is transformed to physical space: sums of values.
+        The sums of values that are transformed to physical space.
     products : tuple of Expr
-        What is transformed back: expressions of the first value of each input.
+        The expressions that are transformed back, of the first value of each input.
     symbols : tuple of Value
-        Those first values.
+        The first value of each input.
     multipliers : tuple of tuple of Expr
-        By component of the state, the multiplier of each product, before the gradient part of
+        For each component of the state, the multiplier of each product, before the gradient part of
         vectors is removed.
     linear : tuple of dict
-        By component, the factors with which other components add to its rate.
+        For each component, the factors of other components in its rate.
     constant : tuple of Expr
-        By component, what is added to the rate of the mode of wavenumber 0.
+        For each component, the addition to the rate of the mode of wavenumber 0.
     decay : tuple of Expr
-        By component, the rate at which a mode decays.
+        For each component, the decay rate of a mode.
     parameters : tuple of Symbol
-        Symbols whose numbers are given at run time.
+        Symbols whose values are given at run time.
     speeds : tuple of tuple of Expr
-        What limits the time step, in terms of `symbols`: velocities along x, y and z, and single
-        rates by the square of the wavenumber.
+        Bounds of the time step, in terms of `symbols`: velocities along x, y and z, and single
+        rates per square of the wavenumber.
     means : dict of str to tuple of MeanPart
         Diagnostics that the model defines, by name: sums of means over the box.
     sources : tuple of Expr
-        By component, the function of coordinates and time that is added to its rate.
+        For each component, the function of coordinates and time that is added to its rate.
     coefficients : tuple of Expr
         Functions of the coordinates that multiply fields.
     complexes : tuple of (str, int)
         Name of each complex field, and the component that is its real part; the imaginary part
         follows.
     rates : tuple of Form
-        By unknown, its right-hand side as it is written, before anything is lowered or removed.
+        For each unknown, its right-hand side as written, before lowering.
     flat : FlatAxes
-        The axes that nothing depends on.
+        The axes on which no field depends.
     plane_vectors : dict of str to (int, tuple of Form)
-        Of flow in a plane normal to z: vectors by name, each with the component from which it
+        For flow in a plane normal to z: vectors by name, each with the component from which it
         follows.
     gains : dict of str to str
-        Of the means, those that are rates at which a field gains energy: its name, "" for all.
+        The means that are rates at which a field gains energy, with its name, "" for all.
     losses : tuple of str
-        Of the means, those that are rates at which products take energy away.
+        The means that are rates at which products dissipate energy.
     passive : tuple of str
-        The names of fields, the last ones, whose squares are no part of the energy.
+        The names of the last fields, whose squares do not count in the energy.
     shear : Expr
-        The rate S of a mean flow S y along x, which carries all fields.
+        The rate S of a mean flow S y along x, which advects all fields.
+    averages : Averages or None
+        Means of products from which parameters follow.
+    follows : dict of str to Expr
+        Parameters that follow the state: functions of averages and parameters.
     """
 
     components: tuple[Value, ...]
@@ -125,6 +157,8 @@ class Lowered:
     losses: tuple[str, ...]
     passive: tuple[str, ...]
     shear: sympy.Expr
+    averages: Averages | None = None
+    follows: dict[str, sympy.Expr] = dataclasses.field(default_factory=dict)
 
     @property
     def unknowns(self) -> tuple[Value, ...]:
@@ -133,7 +167,7 @@ class Lowered:
 
     @property
     def active(self) -> int:
-        """How many of the unknowns, from the first on, have the energy."""
+        """The number of unknowns, from the first on, that count in the energy."""
         return sum(value.field not in self.passive for value in self.unknowns)
 
     @property
@@ -143,7 +177,7 @@ class Lowered:
 
     @property
     def dropped(self) -> list[int]:
-        """The components that are 0, of vectors along the normal of a plane."""
+        """The components of vectors along the normal of a plane, if they are 0."""
         own = enumerate(self.components)
         return [place for place, value in own if value.component in self.flat.dropped]
 
@@ -155,14 +189,14 @@ class Lowered:
 
     @property
     def input_filters(self) -> list[sympy.Expr]:
-        """The products of filters that components go through on their way to physical space."""
+        """The products of filters applied to components before the transform to physical space."""
         return [value.filtered for one in self.inputs for value in values_in(one)]
 
     @property
     def least_transforms(self) -> int:
-        """What no notation can do without: fields in products there, driven components back.
+        """A lower bound for any notation: fields in products there, driven components back.
 
-        One component of a vector without divergence follows from the others.
+        One component of a solenoidal vector follows from the others.
         """
         needed = {value.undifferentiated for one in self.inputs for value in values_in(one)}
         driven = {own for own, row in enumerate(self.multipliers) if any(f != 0 for f in row)}
@@ -171,22 +205,28 @@ class Lowered:
 
     @property
     def inputs_are_state(self) -> bool:
-        """Whether what goes to physical space is the state as it is."""
+        """Whether the inputs are the components of the state."""
         return self.inputs == self.components
 
     @functools.cached_property
+    def linear_follows(self) -> bool:
+        """Whether linear terms have parameters that follow the state."""
+        terms = [*self.decay, *(factor for row in self.linear for factor in row.values())]
+        return any(str(one) in self.follows for one in parameters_in(terms))
+
+    @functools.cached_property
     def degree(self) -> float:
-        """Largest number of fields in a product; infinity where one is no polynomial."""
+        """Largest number of fields in a product; infinity if one is not a polynomial."""
         if not all(product.is_polynomial(*self.symbols) for product in self.products):
             return math.inf
         return max(sympy.Poly(one, *self.symbols).total_degree() for one in self.products)
 
     @functools.cached_property
     def damping(self) -> list[list[sympy.Expr]]:
-        """By component, the rates at which linear terms damp it; those that are negative drive it.
+        """For each component, the rates at which linear terms damp it; negative ones drive it.
 
-        Together they are its decay, and what it adds to its own rate beside that. Terms are told
-        apart by their parameters and by the power of the wavenumber.
+        Together they are its decay and the linear terms of the component in its own rate. Terms
+        differ in their parameters or in the power of the wavenumber.
         """
         result = []
         for own, (decay, row) in enumerate(zip(self.decay, self.linear, strict=True)):
@@ -202,21 +242,61 @@ class Lowered:
 
 
 def lower(model: Model, flat: FlatAxes = EVERY_AXIS_VARIES) -> Lowered:
-    """Return what a pseudospectral step computes for a model, in as few transforms as possible.
+    """Return a model in the form of a pseudospectral step, with as few transforms as possible.
 
-    Nothing depends on `flat` axes.
+    No field depends on `flat` axes.
     """
     coefficients: dict[sympy.Expr, Value] = {}
     taken = {value.field for value in model.components}
     forms = flat.of_forms(model.components, model.forms) if flat.axes else model.forms
     forms = [_with_coefficients(form, coefficients, taken) for form in forms]
-    plain = _lowered(model, forms, coefficients, flat)
+    averages = _averages(model, flat)
+    plain = replace(_lowered(model, forms, coefficients, flat), averages=averages)
     conserved = [_conserved(form, flat) for form in forms]
     if all(map(operator.is_, forms, conserved)):
         return plain
-    other = _lowered(model, conserved, coefficients, flat)
-    # Of as many transforms, those of the state as it is need no memory for others.
+    other = replace(_lowered(model, conserved, coefficients, flat), averages=averages)
+    # With as many transforms, those of the state itself need no additional memory.
     return min((plain, other), key=lambda one: (one.transforms, len(one.inputs)))
+
+
+def _averages(model: Model, flat: FlatAxes) -> Averages | None:
+    """Return the averages of a model: rows of rates that no field has."""
+    rows: list[Form] = []
+
+    def row_of(form: Form) -> int:
+        for number, one in enumerate(rows):
+            if one.terms == form.terms:
+                return number
+        rows.append(form)
+        return len(rows) - 1
+
+    pairs = {}
+    for name, (first, second) in model.averages.items():
+        both = zip(first.forms, second.forms, strict=True)
+        numbers = [tuple(sorted(map(row_of, map(flat.of_form, pair)))) for pair in both]
+        counts = {one: numbers.count(one) for one in numbers}
+        used = {one for one in counts if all(rows[row].terms for row in one)}
+        pairs[name] = tuple((*one, counts[one]) for one in counts if one in used)
+    if not pairs:
+        return None
+    own: dict[Any, Any] = {one: 0 * one for one in model.equations}
+    own |= {Scalar(f"row_{n}"): Quantity([form], f"row {n}") for n, form in enumerate(rows)}
+    whole = lower(Model(own, speeds=[]), flat)
+    start = len(model.components)
+    return Averages(
+        replace(
+            whole,
+            components=whole.components[:start],
+            vectors=(),
+            multipliers=whole.multipliers[start:],
+            linear=whole.linear[start:],
+            constant=whole.constant[start:],
+            decay=whole.decay[start:],
+            sources=whole.sources[start:],
+        ),
+        pairs,
+    )
 
 
 def _with_coefficients(form: Form, known: dict[sympy.Expr, Value], taken: Collection[str]) -> Form:
@@ -228,8 +308,8 @@ def _with_coefficients(form: Form, known: dict[sympy.Expr, Value], taken: Collec
             function, fields = points.as_independent(*values, as_Add=False)
             if function.has(TIME) or positions_in(fields):
                 raise InputError(
-                    f"term {points}: expected a function of x, y and z times fields; time may be "
-                    "in terms without fields"
+                    f"term {points}: expected a function of x, y and z times fields; only "
+                    "terms without fields may depend on time"
                 )
             if function not in known:
                 used = {*taken, *(value.field for value in known.values())}
@@ -308,7 +388,7 @@ def _lowered(
     speeds = [flat.of_form(form).at_points() for one in moving for form in one.forms]
     needed, expressions = fewest_transforms.essential_values(summed + speeds)
     products, parts = expressions[: len(summed)], iter(expressions[len(summed) :])
-    # Every step goes to physical space and back, though a linear model does not need to.
+    # Every step transforms to physical space and back, even for a linear model.
     needed = needed or {components[0]: components[0]}
     place_of = {value: place for place, value in enumerate(components)}
     symbols = sorted(needed, key=lambda one: place_of.get(needed[one], len(components)))
@@ -353,6 +433,7 @@ def _lowered(
         losses=tuple(model.losses),
         passive=tuple(field.name for field in model.passive),
         shear=sympy.sympify(model.shear),
+        follows={name: sympy.sympify(value) for name, value in model.follows.items()},
     )
 
 
@@ -364,7 +445,7 @@ def _source(form: Form) -> sympy.Expr:
 def _parts_of_mean(
     name: str, form: Form, limit: int, known: dict[sympy.Expr, Value], taken: Collection[str]
 ) -> tuple[MeanPart, ...]:
-    """Split what is averaged into parts that need no more fields each than the state has."""
+    """Split a mean into parts, each with at most as many fields as the state has."""
     whole = form_of_points(form.at_points())
     for points in whole.terms:
         if positions_in(points) and (points.has(TIME) or not values_in(points)):
@@ -390,12 +471,12 @@ def _speeds(model: Model) -> list[Any]:
 def _linear(
     components: list[Value], forms: list[Form], vectors: list[int]
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return what is linear: between components, decay, and what is constant in space."""
+    """Return the linear terms between components, the decay, and the uniform terms."""
     linear, decay, constant = [], [], []
     places = {value: place for place, value in enumerate(components)}
     for own, form in enumerate(forms):
         row = {places[p]: factor for p, factor in form.terms.items() if p in places}
-        # What only turns a mode's phase, as a uniform velocity does, is not decay.
+        # A term that only changes a mode's phase, as a uniform velocity does, is not decay.
         rate, turning = sympy.expand(-row.pop(own, sympy.Integer(0))).as_real_imag()
         decay.append(sympy.expand(rate))
         if turning != 0:
@@ -404,7 +485,7 @@ def _linear(
         steady = form.terms.get(sympy.Integer(1), sympy.Integer(0))
         constant.append(at_wavevector(steady, (0, 0, 0)))
     for first in vectors:
-        # Were its components to decay at different rates, a vector would not stay solenoidal.
+        # If its components decayed at different rates, a vector would not stay solenoidal.
         vector = slice(first, first + 3)
         terms = [set(sympy.Add.make_args(rate)) for rate in decay[vector]]
         common = sympy.Add(*sorted(set.intersection(*terms), key=str))

@@ -1,4 +1,4 @@
-"""A model: fields, the equation of each, and what else is known of them."""
+"""A model: fields, their equations, and further properties."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from slipstream.equations.fourier_forms import (
     Form,
     Value,
     filters_in,
+    parameters_in,
     positions_in,
     values_in,
 )
@@ -36,28 +37,36 @@ class Model:
     equations : mapping of Scalar or Vector to Quantity
         ``d field / dt``.
     speeds : sequence of Quantity
-        What the time step is chosen by: vectors that move something, and scalars D by which
-        products spread or turn a wave of wavenumber k at the rate ``D k^2``, such as an eddy
-        viscosity. By default all vector fields without divergence, or all if there is none, and
-        the vectors of a plane.
+        The speeds that bound the time step: advecting velocities, and scalars D, such as an eddy
+        viscosity, with which products damp or turn a wave of wavenumber k at the rate ``D k^2``. By
+        default all solenoidal vector fields, or all vector fields if none is solenoidal, and the
+        vectors of a plane.
     means : mapping of str to Quantity
         Scalars whose means over the box are diagnostics, by name.
     gains : mapping of str to Scalar, Vector or None
-        Of the means, those that are rates at which a field gains energy from others, or from a mean
-        gradient, by name. The field gets a budget of its own. None stands for the energy as a
-        whole, which gains from outside, such as from a mean flow.
+        The means, by name, that are rates at which a field gains energy from other fields, or from
+        a mean gradient. The field gets its own budget. None stands for the total energy, which
+        gains from outside, such as from a mean flow.
     losses : sequence of str
-        Of the means, those that are rates at which products take energy away, such as a subgrid
-        model's. They are a part of the dissipation.
+        The names of means that are rates at which products dissipate energy, such as that of a
+        subgrid model. They are part of the dissipation.
     passive : sequence of Scalar
-        Fields whose squares are no part of the energy, such as those that do not act on others.
-        They are the last ones.
+        The last fields, if their squares do not count in the energy, such as fields that do not act
+        on others.
     plane_vectors : mapping of str to (Scalar, Quantity)
-        Of flow in a plane normal to z: vectors by name, such as the velocity, each with the field
+        For flow in a plane normal to z: vectors by name, such as the velocity, each with the field
         from which it follows linearly. The grid has one point along z.
     shear : float or sympy.Expr
         Rate S of a mean flow S y along x, which is no part of the fields and carries all of them: a
         shearing box. What it does besides, such as -S u_y along x, is written in the equations.
+    averages : mapping of str to (Quantity, Quantity)
+        By name, two quantities of one kind, of whose product the mean over the box is taken:
+        component by component, from the modes that a step keeps, so that both may have derivatives
+        and functions of the wavenumber of products.
+    follows : mapping of str to sympy.Expr
+        Parameters that follow the state, each a function of averages and of other parameters. They
+        get their numbers at the start of each step, 0 where the function is not finite, as in a
+        flow at rest; equations have them as ``parameter(name)``.
 
     Raises
     ------
@@ -73,6 +82,8 @@ class Model:
     losses: Sequence[str] = ()
     passive: Sequence[Scalar] = ()
     shear: sympy.Expr | float = 0
+    averages: Mapping[str, tuple[Quantity, Quantity]] = dataclasses.field(default_factory=dict)
+    follows: Mapping[str, sympy.Expr] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.equations:
@@ -84,7 +95,7 @@ class Model:
         values = [str(value) for value in self.components]
         for name in values:
             if values.count(name) > 1:
-                raise InputError(f"component {name!r} is of two fields; expected other names")
+                raise InputError(f"component {name!r} belongs to two fields; expected other names")
         equations = {field: as_quantity(right) for field, right in self.equations.items()}
         object.__setattr__(self, "equations", equations)
         for field, right in equations.items():
@@ -112,7 +123,7 @@ class Model:
         for what, several in (("gains", self.gains), ("losses", self.losses)):
             for name in several:
                 if name not in means:
-                    raise InputError(f"{what}: {name!r} is no mean; expected names of means")
+                    raise InputError(f"{what}: {name!r} is not a mean; expected names of means")
         own = list(equations)
         gaining = [field for field in self.gains.values() if field is not None]
         for what, fields in (("gains", gaining), ("passive", self.passive)):
@@ -121,6 +132,7 @@ class Model:
                     raise InputError(
                         f"{what}: {field.name} has no equation; expected a field with one"
                     )
+        self._check_averages()
         if self.shear != 0:
             self._check_shear()
         if self.passive and own[-len(self.passive) :] != list(self.passive):
@@ -151,18 +163,51 @@ class Model:
                 if filters_in(factor) and not values_in(points):
                     raise InputError(
                         f"{where}: a function of the wavenumber of {points}, which has no field; "
-                        "expected such a function of terms with fields"
+                        "expected a function of terms with fields"
                     )
 
     def _check_shear(self) -> None:
-        """Refuse functions of coordinates that a shear would carry away."""
+        """Refuse functions of coordinates that a shear would advect."""
         for field, right in self.equations.items():
             for form in right.forms:
                 if any(sympy.sympify(points).has(*COORDINATES[:2]) for points in form.terms):
                     raise InputError(
-                        f"equation of {field.name}: {right.text} depends on x or y, and the model's"
-                        " shear carries all along; expected functions of z and t"
+                        f"equation of {field.name}: {right.text} depends on x or y, along which the"
+                        " model's shear moves all fields; expected functions of z and t"
                     )
+
+    def _check_averages(self) -> None:
+        """Refuse averages that are of no real fields of one kind, and what cannot follow them."""
+        if self.averages and self.shear != 0:
+            raise InputError("averages: the model has a shear; accepted with it: none")
+        for name, pair in self.averages.items():
+            first, second = (as_quantity(one) for one in pair)
+            if first.kind != second.kind or first.is_complex:
+                raise InputError(
+                    f"average {name}: {first.text} is {first.kind}, {second.text} is {second.kind};"
+                    " expected two real ones of a kind"
+                )
+            for one in (first, second):
+                self._check_fields(f"average {name}", one)
+                parameters = parameters_in([e for form in one.forms for e in _parts_of(form)])
+                for symbol in parameters:
+                    if str(symbol) in self.follows:
+                        raise InputError(
+                            f"average {name} has {symbol}, which follows from averages; expected"
+                            " fields and other parameters"
+                        )
+                if any(positions_in(sympy.sympify(p)) for form in one.forms for p in form.terms):
+                    raise InputError(
+                        f"average {name}: {one.text} has coordinates or the time; expected fields"
+                    )
+        for name, value in self.follows.items():
+            symbols = {str(one) for one in sympy.sympify(value).free_symbols}
+            if name in self.averages or name in self.means or symbols & self.follows.keys():
+                raise InputError(
+                    f"follows: {name} = {value}: expected a name that nothing else has, and a"
+                    f" function of averages ({', '.join(self.averages)}) and of parameters that do"
+                    " not follow"
+                )
 
     def _check_fields(self, where: str, right: Quantity) -> None:
         known = {value.field for value in self.components}
@@ -196,3 +241,8 @@ class Model:
             else:
                 result += right.forms
         return result
+
+
+def _parts_of(form: Form) -> list[sympy.Expr]:
+    """Return all expressions that a form has."""
+    return [sympy.sympify(one) for term in form.terms.items() for one in term]

@@ -1,16 +1,16 @@
-"""The models that Slipstream ships, and how any model is found by its name.
+"""The models that Slipstream ships, and the search for a model by its name.
 
-A model is a function whose arguments are the parameters of a case and which returns the equations.
-Terms with a parameter that is 0 are left out, and cost nothing.
+A model is a function that takes the parameters of a case and returns the equations. Terms with a
+parameter that is 0 are omitted, and cost nothing.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from slipstream.equations.vector_calculus import (
     function,
     grad,
     outer,
+    parameter,
     x_hat,
     y_hat,
     z_hat,
@@ -57,7 +58,7 @@ _HALF = sympy.Rational(1, 2)
 
 
 def _vector(given: Any) -> Quantity:
-    """Return the vector of three components, or of a number along z."""
+    """Return a vector of three components; a number is along z."""
     if not isinstance(given, tuple | list):
         return given * z_hat
     parts = [one * hat for one, hat in zip(given, (x_hat, y_hat, z_hat), strict=True)]
@@ -65,16 +66,16 @@ def _vector(given: Any) -> Quantity:
 
 
 def _coriolis(rotation: Any, u: Quantity) -> Quantity:
-    """Return twice the rotation times the velocity, less which the momentum has."""
+    """Return twice the rotation times the velocity, a loss of the momentum."""
     if isinstance(rotation, tuple | list):
         return 2 * cross(_vector(rotation), u)
     return 2 * rotation * cross(z_hat, u)
 
 
 def _sheared(vector: Quantity, shear: Any, **directions: Any) -> Quantity:
-    """Return what a mean flow S y along x takes from a vector that moves along y.
+    """Return the loss of a vector that moves along y in a mean flow S y along x.
 
-    What would not leave the mean flow as it is has no component along y.
+    Vectors that would change the mean flow must have no component along y.
     """
     for key, given in directions.items():
         if shear != 0 and isinstance(given, tuple | list) and given[1] != 0:
@@ -86,7 +87,7 @@ def _sheared(vector: Quantity, shear: Any, **directions: Any) -> Quantity:
 
 
 def _mean_shear(shear: Any, stress: Quantity) -> dict[str, Any]:
-    """Return what a model has of a mean flow S y along x, which works against a stress."""
+    """Return the arguments of a model for a mean flow S y along x, which works against a stress."""
     if shear == 0:
         return {}
     means = {"production": -shear * stress}
@@ -102,7 +103,7 @@ def hd(
     hypoviscosity_power: Power = 1,
     shear: float = 0.0,
 ) -> Model:
-    """Incompressible Navier-Stokes equations, on demand in a frame that rotates.
+    """Incompressible Navier-Stokes equations, optionally in a rotating frame.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def hd(
     hypoviscosity
         Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
     hypoviscosity_power
-        That power.
+        Power of the hypoviscosity.
     shear
         Rate S of a mean flow S y along x, which the velocity does not contain.
     """
@@ -136,18 +137,18 @@ def boussinesq(
     rotation: Direction = 0.0,
     shear: float = 0.0,
 ) -> Model:
-    """Stably stratified flow; buoyancy has the unit of a velocity, so that energies add up.
+    """Stably stratified flow; the buoyancy has the unit of a velocity, so that energies add up.
 
     Parameters
     ----------
     viscosity
         Kinematic viscosity.
     diffusivity
-        Of the buoyancy.
+        Diffusivity of the buoyancy.
     buoyancy_frequency
-        Frequency N at which a parcel of fluid swings in the stratification.
+        Frequency N at which a parcel of fluid oscillates in the stratification.
     viscosity_power
-        2 and more: hyperviscosity, and as high a power of the diffusion.
+        2 and more: hyperviscosity, and the same power of the diffusion.
     rotation
         Angular velocity of the frame: a number about z, or [x, y, z].
     shear
@@ -175,20 +176,20 @@ def rayleigh_benard(
     buoyancy_frequency: NotNegative = 1.0,
     rotation: Direction = 0.0,
 ) -> Model:
-    """Convection of a layer that is heated from below, in the approximation of Boussinesq.
+    """Convection of a layer heated from below, in the Boussinesq approximation.
 
     The Rayleigh number is ``N^2 H^4 / (viscosity diffusivity)``, where H is the height of the box
-    and ``N^2`` gravity times expansion times the difference of temperatures over H. The buoyancy is
-    that of the deviation of the temperature from its linear profile, over N: a velocity.
+    and ``N^2`` is gravity times the expansion coefficient times the temperature difference over H.
+    The buoyancy is that of the deviation from the linear temperature profile, over N: a velocity.
 
     Parameters
     ----------
     viscosity
         Kinematic viscosity.
     diffusivity
-        Of the buoyancy.
+        Diffusivity of the buoyancy.
     buoyancy_frequency
-        N, the rate at which a parcel of fluid without friction leaves its place.
+        N, the growth rate of the displacement of a parcel of fluid without friction.
     rotation
         Angular velocity of the frame: a number about z, or [x, y, z].
     """
@@ -215,7 +216,7 @@ def mhd(
     ion_inertial_length: NotNegative = 0.0,
     shear: float = 0.0,
 ) -> Model:
-    """Incompressible magnetohydrodynamics, on demand with the Hall term; fields as velocities.
+    """Incompressible magnetohydrodynamics, optionally with the Hall term; fields as velocities.
 
     Parameters
     ----------
@@ -224,7 +225,7 @@ def mhd(
     resistivity
         Magnetic diffusivity.
     viscosity_power
-        2 and more: hyperviscosity, and as high a power of the resistivity.
+        2 and more: hyperviscosity, and the same power of the resistivity.
     rotation
         Angular velocity of the frame: a number about z, or [x, y, z].
     mean_field
@@ -341,7 +342,7 @@ def leray_alpha(
     viscosity_power: Power = 1,
     rotation: Direction = 0.0,
 ) -> Model:
-    """Leray's regularised Navier-Stokes equations: a smoothed velocity carries the velocity.
+    """Leray's regularised Navier-Stokes equations: a smoothed velocity advects the velocity.
 
     Parameters
     ----------
@@ -378,7 +379,7 @@ def smagorinsky(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, beside that of the eddies.
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
     width
         Width of the filter: usually the distance of the points.
     constant
@@ -403,17 +404,138 @@ def smagorinsky(
     )
 
 
-def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
-    """Compressible flow at one temperature: pressure is sound_speed^2 times density, of mean 1.
+def dynamic_smagorinsky(
+    viscosity: NotNegative,
+    cutoff: Positive,
+    test_filter: Positive = 2.0,
+    viscosity_power: Power = 1,
+    rotation: Direction = 0.0,
+) -> Model:
+    """Large-eddy simulation whose Smagorinsky constant follows from the flow at each step.
 
-    The fields are the velocity and `excess_density`, density less 1. `total_energy` is the mean of
-    ``rho u^2 / 2 + c^2 (rho log(rho) - rho + 1)``, which sound and flow exchange and viscosity
-    takes away at the rate `viscous_dissipation`.
+    ``(smagorinsky_constant pi / cutoff)^2 |S|``: of Germano's identity, between the flow and the
+    flow without eddies beyond ``cutoff / test_filter``, the constant of the least squares of Lilly
+    over the whole box, and 0 where its square would be negative (Germano et al., Phys. Fluids A 3,
+    1760 (1991); Lilly, Phys. Fluids A 4, 633 (1992)). `smagorinsky_constant` is a column, like
+    `subgrid_dissipation`.
 
     Parameters
     ----------
     viscosity
-        Dynamic viscosity: the kinematic one where the density is 1. There is no bulk viscosity.
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
+    cutoff
+        Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
+    test_filter
+        Width of the test filter, a sharp cutoff, over that of the grid.
+    viscosity_power
+        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
+    rotation
+        Angular velocity of the frame: a number about z, or [x, y, z].
+    """
+
+    def filtered(quantity: Quantity) -> Quantity:
+        def inside(kx: Any, ky: Any, kz: Any) -> Any:
+            return _within(kx**2 + ky**2 + kz**2 <= (cutoff / test_filter) ** 2)
+
+        return spectral(inside, quantity)
+
+    def stress(u: Quantity) -> Quantity:
+        strain = (grad(u) + grad(u).T) / 2
+        return (2 * abs2(strain)) ** _HALF * strain
+
+    u = Vector("velocity", solenoidal=True)
+    large = filtered(u)
+    resolved = filtered(outer(u, u)) - outer(large, large)
+    modelled = 2 * (filtered(stress(u)) - test_filter**2 * stress(large))
+    found, square = map(parameter, ("resolved_and_modelled", "square_of_modelled"))
+    ratio = sympy.Max(found / square, 0)
+    return dataclasses.replace(
+        smagorinsky(viscosity, sympy.pi / cutoff, parameter(_CONSTANT), viscosity_power, rotation),
+        averages={str(found): (_deviator(resolved), modelled), str(square): (modelled, modelled)},
+        follows={_CONSTANT: ratio**_HALF * cutoff / sympy.pi},
+    )
+
+
+_CONSTANT = "smagorinsky_constant"
+
+
+def _within(condition: Any) -> Any:
+    return sympy.Piecewise((sympy.Integer(1), condition), (sympy.Integer(0), True))
+
+
+def _deviator(tensor: Quantity) -> Quantity:
+    """Return a tensor without its trace."""
+    trace = (tensor[0, 0] + tensor[1, 1] + tensor[2, 2]) / 3
+    return tensor - trace * (outer(x_hat, x_hat) + outer(y_hat, y_hat) + outer(z_hat, z_hat))
+
+
+def chollet_lesieur(
+    viscosity: NotNegative,
+    cutoff: Positive,
+    kolmogorov_constant: Positive = 1.4,
+    shell_width: Positive = 1.0,
+    rotation: Direction = 0.0,
+) -> Model:
+    """Large-eddy simulation with the spectral eddy viscosity of Chollet and Lesieur.
+
+    ``C^(-3/2) (0.441 + 15.2 exp(-3.03 cutoff / k)) sqrt(E / cutoff)`` at the wavenumber k, with the
+    energy spectrum E at the cutoff and Kolmogorov's constant C (Chollet and Lesieur, J. Atmos. Sci.
+    38, 2747 (1981)). The energy that it takes away is `subgrid_dissipation`; `cutoff_viscosity`,
+    ``C^(-3/2) sqrt(E / cutoff)``, is a column too.
+
+    Parameters
+    ----------
+    viscosity
+        Kinematic viscosity of the fluid, to which that of the eddies is added.
+    cutoff
+        Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
+    kolmogorov_constant
+        C, of the spectrum ``C epsilon^(2/3) k^(-5/3)``.
+    shell_width
+        Range of wavenumbers below the cutoff whose energy, divided by this, is E.
+    rotation
+        Angular velocity of the frame: a number about z, or [x, y, z].
+    """
+    u = Vector("velocity", solenoidal=True)
+    level, energy = parameter("cutoff_viscosity"), parameter("cutoff_energy")
+
+    def at_cutoff(kx: Any, ky: Any, kz: Any) -> Any:
+        k = sympy.sqrt(kx**2 + ky**2 + kz**2)
+        return _within(sympy.And(k > cutoff - shell_width, k <= cutoff))
+
+    def eddies(kx: Any, ky: Any, kz: Any) -> Any:
+        square = kx**2 + ky**2 + kz**2
+        shape = _LEVEL + _RISE * sympy.exp(-_SLOPE * cutoff / sympy.sqrt(square))
+        return -square * shape
+
+    own = level * spectral(eddies, u, 0)
+    momentum = -div(outer(u, u)) + damping(u, viscosity, 1) - _coriolis(rotation, u)
+    outermost = spectral(at_cutoff, u)
+    return Model(
+        {u: momentum + own},
+        means={"subgrid_dissipation": -dot(u, own)},
+        averages={str(energy): (outermost, outermost)},
+        follows={
+            str(level): (energy / (2 * shell_width * cutoff * kolmogorov_constant**3)) ** _HALF
+        },
+    )
+
+
+# Of the eddy viscosity over sqrt(E / cutoff), for a Kolmogorov constant of 1.
+_LEVEL, _RISE, _SLOPE = (sympy.Rational(one) for one in ("0.441", "15.2", "3.03"))
+
+
+def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
+    """Compressible isothermal flow: the pressure is sound_speed^2 times the density, of mean 1.
+
+    The fields are the velocity and `excess_density`, the density minus 1. `total_energy` is the
+    mean of ``rho u^2 / 2 + c^2 (rho log(rho) - rho + 1)``, which viscosity dissipates at the rate
+    `viscous_dissipation`.
+
+    Parameters
+    ----------
+    viscosity
+        Dynamic viscosity: the kinematic viscosity at density 1. There is no bulk viscosity.
     sound_speed
         Speed of sound.
     """
@@ -438,7 +560,7 @@ def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
 
 
 def _curved_log(density: sympy.Expr) -> sympy.Expr:
-    """Return ``log(density) - (density - 1)`` as one term, that sound stays a linear one."""
+    """Return ``log(density) - (density - 1)`` as one term, so that sound stays linear."""
     return sympy.log(density * sympy.exp(1 - density))
 
 
@@ -455,27 +577,29 @@ SHIPPED: dict[str, Callable[..., Model]] = {
     "lans-alpha": lans_alpha,
     "leray-alpha": leray_alpha,
     "smagorinsky": smagorinsky,
+    "dynamic-smagorinsky": dynamic_smagorinsky,
+    "chollet-lesieur": chollet_lesieur,
     "isothermal": isothermal,
     "rayleigh-benard": rayleigh_benard,
 }
 
 
-# Functions that Python programs gave themselves, by the names that stand for them in cases.
+# Functions from Python programs, by their names in cases.
 _GIVEN: dict[str, Callable[..., Model]] = {}
 
 
 def _has_signature(function: Callable[..., Any]) -> bool:
     try:
         inspect.signature(function)
-    except (TypeError, ValueError):  # of some that Python is made of, such as int
+    except (TypeError, ValueError):  # some built-in functions, such as int, have no signature
         return False
     return True
 
 
 def name_of(model: str | Model | Callable[..., Model]) -> str:
-    """Return the name of a model in cases: of a function, or a model, one that it gets here.
+    """Return the name of a model in cases; functions and models get a new one.
 
-    Only this process finds it by that name, which begins with "python:".
+    The new name begins with "python:", and is valid in this process only.
     """
     if isinstance(model, str):
         return model
@@ -492,16 +616,16 @@ def name_of(model: str | Model | Callable[..., Model]) -> str:
     for name, known in _GIVEN.items():
         if known == given:
             return name
-    # In a notebook a function is often defined again: what is remembered is of the earlier one.
+    # Notebooks often define a function again: cached results belong to the earlier one.
     same = sum(name.partition("#")[0] == f"python:{label}" for name in _GIVEN)
     name = f"python:{label}" + (f"#{same + 1}" if same else "")
     _GIVEN[name] = given
     return name
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Constant:
-    """The function without parameters that returns a model."""
+    """A function without parameters that returns a model."""
 
     model: Model
 
@@ -517,7 +641,7 @@ def _constant(model: Model) -> Constant:
 
 
 def find(name: str) -> Callable[..., Model]:
-    """Return the function of a model that is shipped, or of ``FILE.py:FUNCTION``."""
+    """Return the function of a shipped model, or of ``FILE.py:FUNCTION``."""
     if name in SHIPPED:
         return SHIPPED[name]
     if name in _GIVEN:
@@ -531,24 +655,24 @@ def find(name: str) -> Callable[..., Model]:
     if not colon or not path.endswith(".py"):
         raise InputError(
             f"equation.model: {name!r} is unknown; accepted: {', '.join(SHIPPED)}, or "
-            "FILE.py:FUNCTION for one of your own"
+            "FILE.py:FUNCTION for your own"
         )
     try:
         text = Path(path).read_bytes()
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise InputError(
-            f"equation.model: {path}: {reason}; it is looked for beside the case, and from the"
-            " working directory"
+            f"equation.model: {path}: {reason}; accepted: a path from the case's folder or from"
+            " the working directory"
         ) from None
     return _from_text(str(Path(path).resolve()), text, function)
 
 
 @functools.lru_cache(64)
 def _from_text(path: str, text: bytes, name: str) -> Callable[..., Model]:
-    """Return a function of a Python file: of its text, which a person may change meanwhile."""
+    """Return a function of a Python file, from the text read, since the file may change."""
     specification = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert specification is not None and specification.loader is not None  # as of any .py file
+    assert specification is not None and specification.loader is not None  # as in any .py file
     module = importlib.util.module_from_spec(specification)
     try:
         exec(compile(text, path, "exec"), module.__dict__)
@@ -588,7 +712,7 @@ def lowered(
         parts = value if isinstance(value, tuple) and len(value) == 3 else (value,)
         if not all(isinstance(one, int | float) for one in parts):
             raise InputError(
-                f"equation.{key}: {value!r} is no number; parameters are numbers, or three of them"
+                f"equation.{key}: {value!r} is not a number; accepted: a number, or three numbers"
             )
     fixed = tuple((key, _fixed(value)) for key, value in sorted(values.items()))
     for scalar in scalars:
@@ -601,7 +725,7 @@ def lowered(
     return _lowered(find(name), name, fixed, flat, tuple(one.structure for one in scalars))
 
 
-# A parameter as equations are made with it: None where it is a symbol, else its value.
+# A parameter in the equations: None for a symbol, else its value.
 Fixed = int | None | tuple[int | None, ...]
 
 
@@ -619,7 +743,7 @@ def _argument(key: str, value: Fixed) -> Any:
 
 
 def numbers_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with each vector as its components, by the names of their symbols."""
+    """Return parameters, with vectors split into components, by the names of their symbols."""
     found: dict[str, Any] = {}
     for key, value in parameters.items():
         is_vector = isinstance(value, tuple)

@@ -1,7 +1,7 @@
 """Models of two-dimensional flow: one or two scalars in a plane, normal to z.
 
-Each has a stream function psi, of which the velocity is ``z_hat x grad(psi)``. Vorticity and its
-like do not know the mean of the velocity, which is 0.
+Each has a stream function psi, and the velocity is ``z_hat x grad(psi)``. The mean velocity, which
+the scalars do not contain, is 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def damping(quantity: Quantity, coefficient: Any, power: int) -> Quantity:
 
 
 def friction(quantity: Quantity, drag: Any, hypoviscosity: Any, power: int) -> Quantity:
-    """Return ``-drag - hypoviscosity (-laplacian)^-power``: what damps large scales."""
+    """Return ``-drag - hypoviscosity (-laplacian)^-power``, which damps large scales."""
     return -drag * quantity + damping(quantity, hypoviscosity, -power)
 
 
@@ -53,7 +53,7 @@ def _velocity(stream: Quantity) -> Quantity:
 
 
 def _advected(u: Quantity) -> Quantity:
-    """Return ``-u . grad(vorticity)``, of products that take the fewest transforms."""
+    """Return ``-u . grad(vorticity)``, in products with the fewest transforms."""
     return -dot(z_hat, curl(div(outer(u, u))))
 
 
@@ -65,7 +65,7 @@ def hd2d(
     hypoviscosity_power: Power = 1,
     beta: float = 0.0,
 ) -> Model:
-    """Two-dimensional Navier-Stokes equations by vorticity, on demand on a beta plane.
+    """Two-dimensional Navier-Stokes equations for the vorticity, optionally on a beta plane.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def hd2d(
     hypoviscosity
         Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
     hypoviscosity_power
-        That power.
+        Power of the hypoviscosity.
     beta
         Gradient along y of the Coriolis parameter.
     """
@@ -99,7 +99,7 @@ def mhd2d(
     drag: NotNegative = 0.0,
     mean_field: float = 0.0,
 ) -> Model:
-    """Two-dimensional magnetohydrodynamics by vorticity and flux function; a mean field is along x.
+    """Two-dimensional magnetohydrodynamics for vorticity and flux function.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def mhd2d(
     resistivity
         Magnetic diffusivity.
     viscosity_power
-        2 and more: hyperviscosity, and as high a power of the resistivity.
+        2 and more: hyperviscosity, and the same power of the resistivity.
     drag
         Linear drag, -drag vorticity.
     mean_field
@@ -141,7 +141,7 @@ def sqg(
     Parameters
     ----------
     diffusivity
-        Of the buoyancy.
+        Diffusivity of the buoyancy.
     diffusivity_power
         2 and more: hyperdiffusion, -diffusivity (-laplacian)^power.
     drag
@@ -170,9 +170,9 @@ def chm(
     viscosity
         Diffusivity of the potential vorticity.
     radius
-        Rossby's radius of deformation, or the ion sound Larmor radius.
+        Rossby radius of deformation, or ion sound Larmor radius.
     beta
-        Gradient along y of the Coriolis parameter, or of the density's logarithm.
+        Gradient along y of the Coriolis parameter, or of the logarithm of the density.
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     drag

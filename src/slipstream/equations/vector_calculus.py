@@ -4,10 +4,10 @@
         u = Vector("velocity")
         return Model({u: -dot(u, grad(u)) + viscosity * laplacian(u)})
 
-Quantities are scalars, vectors or tensors, and each operator checks what it gets. Everything is
-worked out to Fourier forms at once (see `fourier_forms`), so that a mistake is found where it is
-made. Parameters, the arguments of the function that makes the model, are symbols here: they get
-their numbers later.
+Quantities are scalars, vectors or tensors, and each operator checks its operands. Expressions
+become Fourier forms immediately (see `fourier_forms`), so errors are raised where they are made.
+Parameters, the arguments of the function that makes the model, are symbols here: they get their
+values later.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Quantity:
     forms : sequence of Form
         Its components: 1, 3 (x, y, z) or 9 (xx, xy, ...).
     text : str
-        How it is written, for people.
+        Its notation, for messages.
     parts : tuple, optional
-        What it was made of: the name of an operator and its operands, to be written in mathematics.
+        The name of an operator and its operands, for mathematical notation.
     """
 
     def __init__(self, forms: Sequence[Form], text: str, parts: Parts = ()) -> None:
@@ -57,7 +57,7 @@ class Quantity:
 
     @property
     def kind(self) -> str:
-        """What it is, for people."""
+        """A description, for messages."""
         kind = _KINDS[self.rank]
         return kind.replace("a ", "a complex ") if self.is_complex else kind
 
@@ -99,8 +99,8 @@ class Quantity:
             return Quantity(forms, f"{factor} * {self.text}", ("scale", factor, self))
         if self.rank and other.rank:
             raise InputError(
-                f"{self.text} * {other.text}: the product of {self.kind} and {other.kind} may be "
-                "meant in several ways; expected dot, cross or outer"
+                f"{self.text} * {other.text}: the product of {self.kind} and {other.kind} is "
+                "ambiguous; expected dot, cross or outer"
             )
         scalar, rest = (other, self) if self.rank else (self, other)
         text = f"{self.text} * {other.text}"
@@ -147,7 +147,7 @@ class Quantity:
         if exponent.is_Integer and exponent > 0:
             return _product([[self.forms[0]] * int(exponent)], [[]], text, ("power", self, power))
         if exponent == 0 or (self.is_complex and not exponent.is_Integer):
-            raise InputError(f"{text}: expected a power other than 0, whole of what is complex")
+            raise InputError(f"{text}: expected a power other than 0, whole for complex quantities")
         if self.is_complex:
             result = reciprocal(self) ** -int(exponent)
             return Quantity(result.forms, text, ("power", self, power))
@@ -163,12 +163,12 @@ def reciprocal(quantity: Quantity) -> Quantity:
         return conj(quantity) * reciprocal(abs2(quantity))
     points = quantity.forms[0].at_points()
     if points == 0:
-        raise InputError(f"{text}: expected what is not 0 at all points")
+        raise InputError(f"{text}: expected a quantity that is not 0 at all points")
     return Quantity([form_of_points(1 / points)], text)
 
 
 class Unknown(Quantity):
-    """A field that has an equation of its own."""
+    """A field with its own equation."""
 
     def __init__(self, name: str, values: Sequence[Value], forms: Sequence[Form]) -> None:
         if not name.isidentifier():
@@ -184,9 +184,9 @@ class Scalar(Unknown):
     Parameters
     ----------
     name : str
-        As in files of output.
+        Its name in output files.
     complex : bool
-        Whether it is complex. Its two parts, NAME_real and NAME_imaginary, are what is stored.
+        Whether it is complex. It is stored as its two parts, NAME_real and NAME_imaginary.
     """
 
     def __init__(self, name: str, complex: bool = False) -> None:
@@ -203,7 +203,7 @@ class Vector(Unknown):
     Parameters
     ----------
     name : str
-        As in files of output.
+        Its name in output files.
     solenoidal : bool
         Whether its divergence is zero: the gradient part of its right-hand side is removed.
     """
@@ -211,6 +211,11 @@ class Vector(Unknown):
     def __init__(self, name: str, solenoidal: bool = False) -> None:
         values = [Value(name, component, solenoidal) for component in range(3)]
         super().__init__(name, values, [Form({value: sympy.Integer(1)}) for value in values])
+
+
+def parameter(name: str) -> sympy.Symbol:
+    """Return the symbol of a parameter of a model, such as one that `follows` the state."""
+    return sympy.Symbol(name, real=True)
 
 
 def _unit(axis: int) -> Quantity:
@@ -234,13 +239,13 @@ def as_number(value: Any) -> sympy.Expr:
     is_too_large = isinstance(value, int) and value.bit_length() > 1023
     if is_too_large or number.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
         raise InputError(f"{value!r}: expected a finite number")
-    # Numbers are kept as they are written, for exact algebra; i is not that of i k.
+    # Numbers keep their decimal digits, for exact algebra; i differs from the i of i k.
     exact = {one: sympy.Rational(str(one)) for one in number.atoms(sympy.Float)}
     return sympy.expand(number.xreplace(exact).xreplace({sympy.I: IMAGINARY}))
 
 
 def as_quantity(value: Any) -> Quantity:
-    """Return a quantity, or a number as one that is the same everywhere."""
+    """Return a quantity; a number becomes a uniform one."""
     if isinstance(value, Quantity):
         return value
     number = as_number(value)
@@ -248,7 +253,7 @@ def as_quantity(value: Any) -> Quantity:
 
 
 def expect(text: str, quantity: Quantity, *ranks: int) -> None:
-    """Refuse a quantity whose rank (0, 1 or 2) is none of those that an operator takes."""
+    """Refuse a quantity whose rank (0, 1 or 2) an operator does not accept."""
     if quantity.rank not in ranks:
         accepted = " or ".join(_KINDS[rank] for rank in ranks)
         raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected {accepted}")
@@ -257,13 +262,13 @@ def expect(text: str, quantity: Quantity, *ranks: int) -> None:
 def _product(
     first: list[list[Form]], second: list[list[Form]], text: str, parts: Parts = ()
 ) -> Quantity:
-    """Return a quantity whose components are products at points of some forms."""
+    """Return a quantity whose components are products of forms at points."""
     forms = []
     for left, right in zip(first, second, strict=True):
         constant = [f for f in (*left, *right) if set(f.terms) <= {1}]
         others = [f for f in (*left, *right) if set(f.terms) - {1}]
         factor = sympy.prod([f.terms.get(sympy.Integer(1), 0) for f in constant])
-        if len(others) == 1:  # no product of fields: derivatives may stay
+        if len(others) == 1:  # not a product of fields: derivatives may stay
             forms.append(others[0].times(factor))
         else:
             points = [f.at_points() for f in others]
@@ -275,7 +280,7 @@ def _product(
 
 
 def expect_periodic(text: str, points: sympy.Expr) -> None:
-    """Refuse coordinates themselves, which jump where the box repeats."""
+    """Refuse bare coordinates, which jump at the boundary of the box."""
     for coordinate in COORDINATES:
         if points.has(coordinate) and points.is_polynomial(coordinate):
             raise InputError(

@@ -1,9 +1,9 @@
 """Free-slip walls across an axis, as mirrors: which fields are even there, and which are odd.
 
-A flow between walls without friction goes on, mirrored, beyond them. The component of a vector
-along the normal then is odd, so that it is 0 at the walls, and the others are even, so that nothing
-shears there. A scalar is even where nothing flows through the walls, and odd where it is 0 there.
-Equations fit if each of their terms has the parity of the field that it drives.
+A flow between frictionless walls continues, mirrored, beyond them. The normal component of a vector
+is odd, so it is 0 at the walls; the others are even, so there is no shear at the walls. A scalar is
+even if it has no flux through the walls, and odd if it is 0 there. Equations fit if each of their
+terms has the parity of the field that it drives.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _sign(before: sympy.Expr, after: sympy.Expr) -> int:
 
 @lru_cache(64)
 def mirror_of(model: Lowered, axis: int, odd: tuple[str, ...]) -> Mirror:
-    """Return the mirror across an axis that suits a model.
+    """Return the mirror across an axis that fits a model.
 
     Parameters
     ----------
@@ -95,13 +95,13 @@ def mirror_of(model: Lowered, axis: int, odd: tuple[str, ...]) -> Mirror:
     axis : int
         The normal of the walls: 0 is x.
     odd : tuple of str
-        Scalars that are 0 at the walls; vectors whose components along the walls are. Of other
-        fields those are, whose equations allow nothing else.
+        Scalars that are 0 at the walls; vectors whose tangential components are 0 there. Other
+        fields are odd only if their equations allow nothing else.
 
     Raises
     ------
     InputError
-        If the equations suit no walls, or none with these fields.
+        If the equations do not fit walls, or not with these odd fields.
     """
     names = [value.field for value in model.unknowns]
     for name, first in model.complexes:
@@ -113,7 +113,7 @@ def mirror_of(model: Lowered, axis: int, odd: tuple[str, ...]) -> Mirror:
                 f"grid.zero_at_walls: the model has no field {name!r}; it has: {', '.join(fields)}"
             )
     choices = [(-1,) if name in odd else (1, -1) for name in fields]
-    # What carries the others does not go through walls.
+    # Advecting velocities have no component through the walls.
     carrier = "velocity" if "velocity" in fields else next(iter(fields))
     if carrier not in odd and model.vectors:
         choices[fields.index(carrier)] = (1,)
@@ -130,13 +130,13 @@ def mirror_of(model: Lowered, axis: int, odd: tuple[str, ...]) -> Mirror:
             return _with_coefficients(model, mirror)
         wrong = wrong or misfit
     raise InputError(
-        f"grid.walls: {wrong}, so that the flow is no mirror image of itself across the walls; "
+        f"grid.walls: {wrong}, so the flow is not symmetric across the walls; "
         "accepted: equations without such a term"
     )
 
 
 def _misfits(model: Lowered, mirror: Mirror) -> Iterator[str]:
-    """Yield, in words, the terms that do not suit a mirror."""
+    """Yield descriptions of the terms that do not fit a mirror."""
     for value, sign, form in zip(model.unknowns, mirror.signs, model.rates, strict=True):
         for points, factor in form.terms.items():
             if mirror.of_points(points) * mirror.of_factor(factor) != sign:
@@ -145,7 +145,7 @@ def _misfits(model: Lowered, mirror: Mirror) -> Iterator[str]:
 
 
 def _with_coefficients(model: Lowered, mirror: Mirror) -> Mirror:
-    """Add the functions of coordinates that multiply fields, which equations have as values."""
+    """Add the coefficients: functions of coordinates that multiply fields."""
     signs = [mirror.of_points(one, {}) for one in model.coefficients]
     if 0 in signs:
         raise InputError(
@@ -156,12 +156,12 @@ def _with_coefficients(model: Lowered, mirror: Mirror) -> Mirror:
 
 
 def signs_of_inputs(model: Lowered, mirror: Mirror) -> tuple[int, ...]:
-    """Return the signs of the inputs, which go to physical space."""
+    """Return the signs of the inputs, which are transformed to physical space."""
     return tuple(mirror.of_points(one) for one in model.inputs)
 
 
 def signs_of_products(model: Lowered, mirror: Mirror) -> tuple[int, ...]:
-    """Return the signs of the products, which come back."""
+    """Return the signs of the products, which are transformed back."""
     given = dict(zip(model.symbols, signs_of_inputs(model, mirror), strict=True))
     return tuple(mirror.of_points(one, given) for one in model.products)
 

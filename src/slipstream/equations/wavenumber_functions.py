@@ -1,8 +1,8 @@
-"""Operators that multiply every mode by a function of its wavenumber: the Laplacian and any other.
+"""Operators that multiply every mode by a function of its wavenumber, such as the Laplacian.
 
-A function that is no polynomial becomes a filter (see `fourier_forms`). It costs no transform: the
-kernels multiply modes by it where they multiply them by derivatives' factors, and where it is what
-damps a mode it is integrated exactly.
+A function that is not a polynomial becomes a filter (see `fourier_forms`). It costs no transform:
+the kernels multiply modes by it together with the factors of derivatives. A filter that damps modes
+is integrated exactly.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def laplacian(quantity: Quantity, power: Any = 1) -> Quantity:
         A scalar, vector or tensor.
     power : int, float or parameter
         A whole number n multiplies modes by ``(-k^2)^n``, and -1 inverts the Laplacian. Any other
-        number s stands for ``-(-laplacian)^s``: it multiplies by ``-k^(2 s)``, so that a positive
-        coefficient damps. Negative powers make the mean 0.
+        number s stands for ``-(-laplacian)^s``: it multiplies by ``-k^(2 s)``, so a positive
+        coefficient damps. Negative powers set the mean to 0.
     """
     quantity, power = as_quantity(quantity), as_number(power)
     text = f"laplacian({quantity.text}{f', {power}' if power != 1 else ''})"
     if power == 0 or not power.is_real:
-        raise InputError(f"{text}: expected a power that is a number other than 0, or a parameter")
+        raise InputError(f"{text}: expected a number other than 0, or a parameter, as the power")
     sign = (-1) ** power if power.is_Integer else sympy.Integer(-1)
     is_plain = power.is_Integer and power > 0
     factor = sign * (sympy.expand(SQUARE**power) if is_plain else Filter(SQUARE**power))
@@ -62,12 +62,12 @@ def _multiplied(
 
 
 def inverse_laplacian(quantity: Quantity) -> Quantity:
-    """Return the quantity without mean whose Laplacian is the given one without its mean."""
+    """Return the quantity of zero mean whose Laplacian is the given quantity minus its mean."""
     return laplacian(quantity, -1)
 
 
 def inverse_curl(quantity: Quantity) -> Quantity:
-    """Return the vector without divergence and mean whose curl is a vector without these."""
+    """Return the solenoidal vector of zero mean whose curl is a solenoidal vector's fluctuation."""
     result = -laplacian(curl(quantity), -1)
     text = f"inverse_curl({quantity.text})"
     return Quantity(result.forms, text, ("inverse_curl", quantity))
@@ -100,15 +100,14 @@ def spectral(
     Parameters
     ----------
     operation : callable
-        ``operation(kx, ky, kz)`` is the factor, made with SymPy of the wavenumbers in radians per
-        unit of length, numbers and parameters. The result is real if the factor of -k is the
-        complex conjugate of that of k; others are refused.
+        ``operation(kx, ky, kz)`` returns the factor, an expression of SymPy in the wavenumbers, in
+        radians per unit of length, numbers and parameters. The result is real if the factor of -k
+        is the complex conjugate of that of k; others are refused.
     quantity : Quantity
         A scalar, vector or tensor.
     mean : number or parameter, optional
-        The factor of the mean, k = 0. By default the value that the function has there, and 0 if
-        that is not finite. At any other wavenumber where the function is not finite, the factor is
-        0.
+        The factor of the mean, k = 0. By default the value of the function there, or 0 if that is
+        not finite. At other wavenumbers where the function is not finite, the factor is 0.
     """
     quantity = as_quantity(quantity)
     text = f"spectral(..., {quantity.text})"
@@ -158,6 +157,4 @@ def _check_parity(part: sympy.Expr, sign: int, text: str) -> None:
         difference = sympy.N(here - sign * there)
         is_number = difference.is_number and difference.is_real
         if not is_number or abs(difference) > 1e-9 * (1 + abs(sympy.N(here))):
-            raise InputError(
-                f"{text}: expected a factor of -k that is the complex conjugate of that of k"
-            )
+            raise InputError(f"{text}: expected factors of k and -k that are complex conjugates")

@@ -1,7 +1,7 @@
 """Exchanges between ranks: one plan, many transports.
 
-An `ExchangePlan` says which elements go to whom; a `Transport` records its execution in a step
-graph. A single rank imports no transport, and nothing of exchanges that it does not make.
+An `ExchangePlan` has the elements for each rank; a `Transport` records its execution in a step
+graph. A single rank imports no transport.
 """
 
 from importlib import import_module
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slipstream.exchange.reduced_precision_wire import NarrowWire
     from slipstream.exchange.sparse_exchange import SparseExchange, swap_plan
 
-# What not every run needs is imported when it is asked for.
+# Modules that few runs need are imported on access.
 _MODULES = {
     "halo_exchange": ("HaloExchange", "HaloPlan"),
     "reduced_precision_wire": ("NarrowWire",),

@@ -1,4 +1,4 @@
-"""Which ranks of a communicator are where, and which devices they open."""
+"""The places of a communicator's ranks, and the devices that they open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world_ranks(comm: Communicator) -> tuple[int, ...]:
 def node_numbers(comm: Communicator) -> tuple[int, ...]:
     """Return the node of each rank: 0, 1, ... in the order of their first ranks. Collective.
 
-    As many ranks as ``SLIPSTREAM_RANKS_PER_NODE`` says on the first one count as a node.
+    With ``SLIPSTREAM_RANKS_PER_NODE`` on the first rank, that many ranks count as a node.
     """
     place, there = on_node(comm, comm.rank)
     told = comm.bcast(os.environ.get(RANKS_PER_NODE, ""))
@@ -50,10 +50,10 @@ def one_node(comm: Communicator) -> bool:
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Which of how many ranks this is, and how many ranks a node has.
+    """The number of this rank, the number of ranks, and the number of ranks on a node.
 
-    Where these are some of the ranks of a process grid, they are numbers `first`,
-    ``first + apart`` ... of all, of which `ranks_of_node` follow each other on a node.
+    If these are some of the ranks of a process grid, they are ranks `first`, ``first + apart`` ...
+    of all, of which `ranks_of_node` consecutive ones share a node.
     """
 
     rank: int
@@ -64,7 +64,7 @@ class RankPlace:
 
     @classmethod
     def of(cls, comm: Comm) -> RankPlace:
-        """Return this rank's; all nodes are taken to have as many ranks as its own. Collective."""
+        """Return this rank's place, assuming equally many ranks on all nodes. Collective."""
         if comm is None:
             return cls(0, 1, 1)
         nodes = node_numbers(comm)
@@ -72,7 +72,7 @@ class RankPlace:
 
     @property
     def node(self) -> int:
-        """The number of its node."""
+        """The number of this rank's node."""
         return self.number(self.rank) // self.ranks_of_node
 
     def is_near(self, peer: int) -> bool:
@@ -85,11 +85,11 @@ class RankPlace:
         return self.is_near(0) and self.is_near(self.ranks - 1)
 
     def number(self, peer: int) -> int:
-        """Return the number of one of these ranks among all."""
+        """Return the number among all ranks of one of these ranks."""
         return self.first + self.apart * peer
 
     def of_grid(self, grid: tuple[int, int]) -> tuple[RankPlace, RankPlace]:
-        """Return the places along both axes of a process grid, as `GridTransports` has them."""
+        """Return the places along both axes of a process grid, as in `GridTransports`."""
         place, part = divmod(self.rank, grid[1])
         along = RankPlace(place, grid[0], self.ranks_of_node, part, grid[1])
         return along, RankPlace(part, grid[1], self.ranks_of_node, self.rank - part)
@@ -101,7 +101,7 @@ def local_rank(comm: Comm) -> int:
 
 
 def on_node(comm: Comm, mine: T) -> tuple[int, list[T]]:
-    """Return `local_rank`, and what each rank of the node says. Collective."""
+    """Return `local_rank`, and the value `mine` of each rank of the node. Collective."""
     if comm is None:
         return 0, [mine]
     from mpi4py import MPI
@@ -119,7 +119,7 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
     if there is none.
     """
     wants_gpu = isinstance(device, str) and device != "cpu"
-    # Ranks may ask for different devices: they meet here whatever they want.
+    # Ranks may ask for different devices, so all take part here.
     vendor = "hip" if wants_gpu and device == "hip" else "cuda"
     gpus = on_every_rank(comm, lambda: visible_gpus(vendor) if wants_gpu else [])
     local, seen = on_node(comm, gpus)

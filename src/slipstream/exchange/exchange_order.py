@@ -1,9 +1,9 @@
-"""In which order a rank sends to the other ranks, and receives from them.
+"""The order in which a rank sends to the other ranks, and receives from them.
 
-Messages to other nodes take longest, so they go first, and copies within the node are made while
-they travel. Each step shifts the ranks by a distance: of nodes, and of places within a node. In
-each step a rank sends to one rank and receives from one rank. If there are enough nodes, the ranks
-of a node send to different nodes, and receive from different nodes.
+Messages to other nodes take longest, so they go first, and copies within the node are made
+meanwhile. Each step shifts the ranks by a distance: of nodes, and of places within a node. In each
+step a rank sends to one rank and receives from one rank. If there are enough nodes, the ranks of a
+node send to different nodes, and receive from different nodes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def members_of(nodes: Sequence[int]) -> list[list[int]]:
 
 
 def exchange_steps(nodes: Sequence[int], rank: int) -> list[tuple[int | None, int | None]]:
-    """Return to whom a rank sends at each step, and from whom it hears; None where from nobody.
+    """Return the receiver and the sender of a rank at each step; None for no rank.
 
-    There are as many steps on all ranks. Whoever is sent to hears from the sender in the same step.
+    All ranks have equally many steps. The receiver of a message receives it in the same step.
     """
     members = members_of(nodes)
     node, count, largest = nodes[rank], len(members), max(map(len, members))
@@ -39,7 +39,7 @@ def exchange_steps(nodes: Sequence[int], rank: int) -> list[tuple[int | None, in
     for shift in range(largest):
         receiver, sender = (place + shift) % largest, (place - shift) % largest
         for turn in range(count - 1):
-            # The distance in nodes differs between the places of those who send.
+            # The distance in nodes depends on the sender's place in its node.
             to, back = (1 + (turn + start) % (count - 1) for start in (place, sender))
             steps.append((at(node + to, receiver), at(node - back, sender)))
     for shift in range(1, largest):
@@ -52,7 +52,7 @@ def exchange_steps(nodes: Sequence[int], rank: int) -> list[tuple[int | None, in
 
 
 class ExchangeOrder:
-    """The order of a rank's messages, where each rank is on the node of that number."""
+    """The order of a rank's messages, given the node of each rank."""
 
     def __init__(self, nodes: Sequence[int], rank: int) -> None:
         steps = exchange_steps(nodes, rank)
@@ -64,5 +64,5 @@ class ExchangeOrder:
         return sorted(blocks, key=lambda block: self._sent[block.peer])
 
     def receives(self, blocks: Iterable[Block]) -> list[Block]:
-        """Return blocks of other ranks in the order in which they come."""
+        """Return blocks from other ranks in the order in which they are received."""
         return sorted(blocks, key=lambda block: self._heard[block.peer])

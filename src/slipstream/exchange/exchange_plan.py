@@ -1,11 +1,11 @@
-"""Exchange plans: which elements go to whom, as counts and offsets, made once.
+"""Exchange plans: the elements for each rank, as counts and offsets, made once.
 
-A plan says nothing of how data travel. It describes, for one rank, contiguous blocks of a *packed*
+A plan is independent of the transport. It describes, for one rank, contiguous blocks of a *packed*
 source (block by block in rank order of the receivers) and of a *packed* target (in rank order of
 the senders). Every transport executes the same plan.
 
-Inside a block, elements are in C order of the global array. Working arrays whose own layout is
-the packed one need no packing at all; the slab transforms choose theirs so.
+Inside a block, elements are in C order of the global array. Working arrays in the packed layout
+need no packing; the slab transforms choose this layout.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Block:
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """What one rank sends and receives, one block per peer in rank order, its own included.
+    """The blocks that one rank sends and receives, one per peer in rank order, itself included.
 
-    Sizes are those of the packed source and target, in elements.
+    Sizes are the sizes of the packed source and target, in elements.
     """
 
     rank: int
@@ -53,11 +53,11 @@ class ExchangePlan:
         return cls(rank, sends, receives, sources[rank].size, targets[rank].size)
 
     def reversed(self) -> ExchangePlan:
-        """Return the plan of the way back."""
+        """Return the plan of the exchange in the opposite direction."""
         return ExchangePlan(self.rank, self.receives, self.sends, self.receive_size, self.send_size)
 
     def of_fields(self, count: int) -> ExchangePlan:
-        """Return the plan of several fields that lie together in each row of a block."""
+        """Return the plan of several fields that are side by side in each row of a block."""
 
         def widened(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
             return tuple(
@@ -78,8 +78,8 @@ class ExchangePlan:
     def split(self, count: int) -> list[ExchangePlan]:
         """Divide every block along its slowest axis, into chunks that are sent one by one.
 
-        All refer to the same packed arrays. Ranks need not agree on the sizes of their slabs: both
-        ends of a block divide it alike.
+        All refer to the same packed arrays. Ranks may have slabs of different sizes: both ends of a
+        block divide it equally.
         """
         if count == 1:
             return [self]
@@ -126,7 +126,7 @@ class ExchangePlan:
         return ExchangePlan(self.rank, sends, receives, self.send_size, self.receive_size)
 
     def among(self, peers: Collection[int]) -> ExchangePlan:
-        """Return the part of the plan that concerns some ranks."""
+        """Return the part of the plan for some ranks."""
         sends, receives = (
             tuple(block for block in blocks if block.peer in peers)
             for blocks in (self.sends, self.receives)
@@ -144,12 +144,12 @@ def part_of(array: Array, block: Block) -> Array:
 
 
 def ranges_of(blocks: Iterable[Block]) -> list[tuple[int, int]]:
-    """Return the ranges of elements that blocks cover, neighbours as one."""
+    """Return the ranges of elements that blocks cover, with adjacent ranges joined."""
     return joined((block.offset, block.offset + block.count) for block in blocks)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges in order, neighbours as one."""
+    """Return ranges in order, with adjacent ranges joined."""
     found: list[tuple[int, int]] = []
     for low, high in ranges:
         if found and found[-1][1] == low:
@@ -159,9 +159,9 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Array]:
-    """Return views of a flat array that cover ranges: of equal ones at equal distances, one view.
+    """Return views of a flat array that cover ranges; equal, equidistant ranges are one view.
 
-    Thousands of ranks may get a block each, of a few sizes.
+    Thousands of ranks may have blocks of a few sizes.
     """
     views, first = [], 0
     while first < len(ranges):
@@ -186,7 +186,7 @@ def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Arr
 
 
 def _common_parts(own: Box, boxes: Sequence[Box]) -> Iterator[tuple[int, Box]]:
-    """Yield what a box has in common with those of other ranks, and their ranks."""
+    """Yield the intersections of a box with the boxes of other ranks, and the ranks."""
     for peer in meeting(boxes, own):
         yield peer, own.intersect(boxes[peer])
 

@@ -12,9 +12,9 @@ from slipstream.exchange.transport_base import Transport
 class GridTransports:
     """The transports of a rank of a process grid, whose ranks are in C order.
 
-    `along` the first axis it is between ranks with the same place in the last one, and `across` it
-    is between neighbours in rank order. None where there is a single rank. A rank has at most
-    `lanes` lanes: all divide what they exchange alike.
+    `along` connects ranks along the first axis, with the same place along the last; `across`
+    connects neighbours in rank order. None for a single rank. A rank has at most `lanes` lanes: all
+    divide exchanged data equally.
     """
 
     along: Transport | None
@@ -22,6 +22,6 @@ class GridTransports:
     lanes: int
 
     def relative_error(self, comm: Comm = None) -> float:
-        """Return how much data lose on the longer of both ways. Collective."""
+        """Return the larger of the errors of exchanges along both axes. Collective."""
         both = (self.along, self.across)
         return max((one.relative_error(comm) for one in both if one is not None), default=0.0)

@@ -1,8 +1,8 @@
 """Halos: each rank's box needs a few points of its neighbours, faces, edges and corners alike.
 
-`HaloPlan` is geometry: which boxes of points go to whom, periodic images included, in one exchange
-of all neighbours. `HaloExchange` executes it on arrays, packed through any transport; where ranks
-see each other's memory, one kernel stores the points straight into the halos of the others.
+`HaloPlan` is geometry: the boxes of points for each rank, including periodic images, in one
+exchange with all neighbours. `HaloExchange` executes it on arrays, packed through any transport; if
+ranks share memory, one kernel stores the points directly into the halos of the others.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from slipstream.schedule import StepGraph
 
 @dataclass(frozen=True)
 class HaloBox:
-    """A box of points that one rank has and another one's halo needs.
+    """A box of points of one rank in the halo of another.
 
-    `target` is where it belongs: the same box, or its periodic image. In the packed array of all
-    that goes to, or comes from, other ranks it begins at `offset`.
+    `target` is its place there: the same box, or its periodic image. `offset` is its start in the
+    packed array of all points sent to, or received from, other ranks.
     """
 
     peer: int
@@ -38,10 +38,10 @@ class HaloBox:
 
 @dataclass(frozen=True)
 class HaloPlan:
-    """What one rank sends into the halos of others, and receives into its own.
+    """The points that one rank sends into the halos of others, and receives into its own.
 
-    `packed` has one block per peer, whose box counts packed elements. `own` is what this rank's
-    halo needs of its own box.
+    `packed` has one block per peer, whose box is in packed elements. `own` are the boxes in this
+    rank's halo that come from its own box.
     """
 
     packed: ExchangePlan
@@ -58,7 +58,7 @@ class HaloPlan:
         The boxes of all ranks cover the array once; empty ones have no halo. Halos are at most as
         wide, along each axis, as the array.
         """
-        # Halos reach as far as they are reached, so that both ways concern the same ranks.
+        # Halos are symmetric, so that a rank sends to the ranks from which it receives.
         near = [peer for peer in _near(boxes, shape, widths, rank) if peer != rank]
 
         def between(sender: int, receiver: int, peer: int, offset: int) -> list[HaloBox]:
@@ -90,7 +90,7 @@ class HaloPlan:
 def _near(
     boxes: Sequence[Box], shape: Sequence[int], widths: Sequence[int], rank: int
 ) -> list[int]:
-    """Return the ranks of which an image may lie in the halo of one rank; few of thousands do."""
+    """Return the ranks that may have an image in the halo of one rank: few of thousands."""
     reach = boxes[rank].grown(widths)
     starts, stops = (np.array([getattr(box, end) for box in boxes]) for end in ("start", "stop"))
     is_near = np.ones(len(boxes), bool)
@@ -109,7 +109,7 @@ def _near(
 def _images(
     sender: Box, receiver: Box, shape: Sequence[int], widths: Sequence[int]
 ) -> list[tuple[Box, Box]]:
-    """Return the parts of a box whose images lie in another one's halo, and where."""
+    """Return the parts of a box with images in the halo of another, and the images."""
     if not receiver.size or not sender.size:
         return []
     reach, pairs = receiver.grown(widths), []
@@ -126,9 +126,10 @@ def _images(
 class HaloExchange:
     """The halos of some arrays, ready to be filled in step graphs. Making one is collective.
 
-    `layouts` say where the points of each rank lie in its arrays; this rank's `arrays`, of shape
-    ``layouts[rank].shape``, are made by the transport's `empty`. A single rank has no transport.
-    Unless arrays are filled in turn, `alternating`, ranks ask each other before they store.
+    `layouts` are the layouts of the points of each rank in its arrays; this rank's `arrays`, of
+    shape ``layouts[rank].shape``, are made by the transport's `empty`. A single rank has no
+    transport. Unless arrays are filled in turn (`alternating`), ranks wait for each other before
+    they store.
     """
 
     def __init__(
@@ -145,12 +146,11 @@ class HaloExchange:
         ]
 
     def record(self, graph: StepGraph, number: int, label: str = "halo") -> None:
-        """Record that the halo of array `number` is filled.
+        """Record an exchange that fills the halo of array `number`.
 
-        Those of `alternating` arrays may be stored by other ranks as soon as this rank has sent
-        them its part of the exchange before: by then it must have read what that one's array
-        replaces. Steps that fill two arrays in turn, and read halos only to compute what they send,
-        are of this kind.
+        With `alternating` arrays, other ranks may store into a halo as soon as this rank has sent
+        its part of the previous exchange: by then it must have read the old values. This holds for
+        steps that fill two arrays in turn, and read halos only to compute the data that they send.
         """
         self._halos[number].record(graph, label)
 
@@ -158,7 +158,7 @@ class HaloExchange:
 class _ArrayHalo:
     """The halo of one array: one kernel moves images of own points, and what others need."""
 
-    # What feeds other ranks does not queue behind large kernels.
+    # Nodes that feed other ranks must not queue behind large kernels.
     _lane = "halo"
 
     def __init__(

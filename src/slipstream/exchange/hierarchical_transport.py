@@ -2,10 +2,10 @@
 
 With s ranks a node, other transports send s x s messages from one node to another. Here one rank of
 a node, the *carrier*, is responsible for each other node. It gathers the blocks that its node sends
-there, exchanges them with the carrier on the other side, and scatters the blocks that arrive. The
-other nodes are divided among the ranks, so that all ranks carry. Every byte moves twice more,
-within nodes. So this is for small messages: their number counts, and not their size. Ranks of one
-node exchange directly.
+there, exchanges them with the carrier on the other side, and scatters the received blocks. The
+other nodes are divided among the ranks, so that all ranks carry. Every byte is copied twice more,
+within nodes. So this is for small messages, whose number matters, not their size. Ranks of one node
+exchange directly.
 
 MPI packs and unpacks by datatypes. Blocks on a GPU are staged through pinned memory.
 """
@@ -26,31 +26,31 @@ from slipstream.exchange.mpi_transport import MpiExchange, MpiTransport
 if TYPE_CHECKING:
     from slipstream.collective.own_communicator import OwnCommunicator
 
-# Elements that a rank sends to each rank of other nodes, and gets from them.
+# The elements that a rank sends to each rank of other nodes, and receives from them.
 Counts = tuple[dict[int, int], dict[int, int]]
 STAGES = ("gather", "between", "scatter", "direct")
 
 
 class Carriers:
-    """Which rank of a node carries what goes to, and comes from, another node."""
+    """The ranks of a node that carry the messages to, and from, other nodes."""
 
     def __init__(self, nodes: Sequence[int], rank: int) -> None:
         self.nodes, self.rank, self.here = nodes, rank, nodes[rank]
         self.members = members_of(nodes)
 
     def of(self, node: int, other: int) -> int:
-        """Return the rank of a node that deals with another node."""
+        """Return the carrier of a node for another node."""
         distance, there = (other - node) % len(self.members), self.members[node]
         return there[(distance - 1) % len(there)]
 
     def carried_by(self, rank: int) -> list[int]:
-        """Return the nodes that a rank of this node deals with, the next one first."""
+        """Return the nodes for which a rank of this node is the carrier, the next one first."""
         count = len(self.members)
         others = ((self.here + distance) % count for distance in range(1, count))
         return [other for other in others if self.of(self.here, other) == rank]
 
     def in_turn(self) -> list[int]:
-        """Return the ranks of this node, from this one on: everybody begins with another."""
+        """Return the ranks of this node, beginning with this one, so that all begin differently."""
         ranks = self.members[self.here]
         place = ranks.index(self.rank)
         return ranks[place:] + ranks[:place]
@@ -66,15 +66,15 @@ class Leg(NamedTuple):
     ranges: list[tuple[int, int]]
 
     def elements(self) -> int:
-        """Return how many elements it has."""
+        """Return the number of its elements."""
         return sum(length for _, length in self.ranges)
 
 
 class Legs:
     """All messages that one rank sends and receives in an exchange.
 
-    `said` has the counts of every rank of this node. The relay is where a carrier has what it
-    gathers, then what it scatters: `relay_size` elements, by node, sender and receiver.
+    `said` has the counts of every rank of this node. The relay has the elements that a carrier
+    gathers, then those that it scatters: `relay_size` elements, by node, sender and receiver.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Legs:
     def _placed(
         self, senders: Iterable[int], receivers: list[int], counts: dict[tuple[int, int], int]
     ) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return the place in the relay of what goes from one node to another, by ranks."""
+        """Return the places in the relay of elements from one node to another, by ranks."""
         places = {}
         for pair in ((sender, receiver) for sender in senders for receiver in receivers):
             if count := counts.get(pair, 0):
@@ -141,7 +141,7 @@ class Legs:
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges with those as one that follow each other."""
+    """Return ranges with adjacent ones joined."""
     merged = ranges[:1]
     for offset, length in ranges[1:]:
         start, before = merged[-1]
@@ -153,7 +153,7 @@ def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def counts_of(carriers: Carriers, sends: Iterable[Block], receives: Iterable[Block]) -> Counts:
-    """Return what a rank sends to ranks of other nodes, and gets from them."""
+    """Return the elements that a rank sends to ranks of other nodes, and receives."""
     to, by = (
         {block.peer: block.count for block in blocks if carriers.nodes[block.peer] != carriers.here}
         for blocks in (sends, receives)
@@ -164,8 +164,8 @@ def counts_of(carriers: Carriers, sends: Iterable[Block], receives: Iterable[Blo
 class _Aggregated(MpiExchange):
     """Gathering on the node, messages between nodes, scattering on the node.
 
-    Each stage begins when this rank has all of the one before. What is expected is asked for at the
-    beginning; what ranks of a node send to each other travels while nodes exchange.
+    Each stage begins when this rank has all data of the previous one. Receives are posted at the
+    beginning; ranks of a node exchange their own messages while nodes exchange theirs.
     """
 
     _transport: MpiHierarchical
@@ -177,7 +177,7 @@ class _Aggregated(MpiExchange):
         said = self._transport.said_on_node(counts_of(carriers, sends, receives))
         self._legs = legs = Legs(carriers, sends, receives, said)
         dtype = self._staged[0][0].dtype
-        # Ranks that only carry have no other array by which a step knows what comes before what.
+        # Ranks that only carry have no other array from which dependencies follow.
         self._scratch = [np.empty(legs.relay_size, dtype) for _ in self.pairs]
         ranges = (one for leg in (*legs.sends, *legs.receives) for one in leg.ranges)
         unit = max(1, math.gcd(*(number for one in ranges for number in one)))
@@ -195,7 +195,7 @@ class _Aggregated(MpiExchange):
         expected = [made.get((stage, False), []) for stage in STAGES]
         gather, between, scatter, direct = (made.get((stage, True), []) for stage in STAGES)
         self._first = [request for requests in expected for request in requests] + gather
-        # What is waited for, and what then begins.
+        # The requests to wait for, and the functions that then begin.
         self._stages = [(expected[0], between + direct), (expected[1], scatter)]
         self._begun = len(self._stages)
 

@@ -2,9 +2,9 @@
 
 Two variants give the same bits: ``mpi-p2p`` (persistent requests, one message per peer) and ``mpi``
 (one non-blocking all-to-all, whose order is the library's). Small blocks of several arrays for one
-peer travel in one message, which a datatype of MPI collects; large blocks travel array by array.
-What is on a GPU is staged through pinned host memory; ``mpi-device-p2p`` and ``mpi-device`` leave
-it there, for an MPI library that takes it.
+peer are one message, collected by a datatype of MPI; large blocks are sent array by array. Data on
+a GPU are staged through pinned host memory, or not with ``mpi-device-p2p`` and ``mpi-device``, for
+an MPI library that accepts GPU memory.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 # The standard guarantees tags up to 32767 only.
 _TAGS = 32000
-# A rank that waits checks once in this many polls whether a step has failed on another rank.
+# The number of polls between a waiting rank's checks for failures on other ranks.
 _LOOK = 16
-# Exchanges of more messages begin so many at a time, each way.
+# The most messages in flight in each direction.
 PERSISTENT, FLYING = 512, 64
-# Smaller blocks of an exchange travel with those of its other arrays, in one message to a peer. MPI
+# Smaller blocks of an exchange join those of its other arrays, in one message to a peer. MPI
 # packs what its datatypes join: on two ranks of one node, five blocks of 15 KB took 21 us apart and
 # 40 us joined, and of 236 KB 110 and 653 us.
 JOINED_BYTES = 1 << 13
@@ -54,7 +54,7 @@ _MOST_BYTES = 2**31 - 1
 class MpiTransport(Transport):
     """Exchanges over MPI, in a communicator that only this transport's messages use."""
 
-    # Persistent messages, or collectives; and whether what is on a GPU goes by the host.
+    # Persistent messages, or collectives; and whether GPU data are staged on the host.
     exchange: type[MpiExchange]
     staged = True
 
@@ -88,7 +88,7 @@ class MpiTransport(Transport):
         return tag
 
     def give_up(self, failure: BaseException) -> None:
-        """Run no exchange any more, and let the others run none."""
+        """Refuse further exchanges, on all ranks."""
         self._notice.tell(failure)
 
     def check(self) -> None:
@@ -99,33 +99,32 @@ class MpiTransport(Transport):
         self._notice.look()
 
     def staging(self, array: Array) -> Array:
-        """Return what MPI takes for an array: itself, or host memory, always the same."""
+        """Return the array for MPI: the array itself, or host memory, always the same."""
         if not self._staged:
             return array
         if not array.size:
-            # Empty arrays may share an address, and Open MPI takes a collective whose buffers have
-            # the same one for another kind, which knows nothing of the exchanges of other ranks.
+            # Empty arrays may share an address, and Open MPI treats a collective whose buffers have
+            # the same address as in-place, unlike the other ranks.
             return self.device.pinned(array.shape, array.dtype)
         key = array.data.ptr, array.nbytes, array.dtype
         if key not in self._staging_arrays:
-            # The array is kept too: while it lives, no other one can have its address.
+            # The array is kept too: while it is alive, no other one can have its address.
             pinned = self.device.pinned(array.shape, array.dtype)
             self._staging_arrays[key] = array, pinned
         return self._staging_arrays[key][1]
 
 
 class MessageExchange(Exchange):
-    """An exchange that the host starts and polls, and the copies that its messages need.
+    """An exchange that the host starts and polls, and the copies for its messages.
 
-    `staged` are the pairs of which messages are sent, and to which they come: arrays of the host
-    for what is on a device.
+    `staged` are the pairs between which messages are sent: host arrays for data on a device.
     """
 
     # Whether all ranks must start their transfers in the same order.
     ordered = False
-    # Whether messages lie in the memory of the host, where MPI collects parts of several arrays.
+    # Whether messages are in host memory, where MPI collects parts of several arrays.
     in_host_memory = True
-    # Whether all blocks, of which the largest has so many elements, travel in one operation.
+    # Whether all blocks, the largest of this many elements, are sent in one operation.
     is_collective = False
     largest = 0
 
@@ -139,13 +138,13 @@ class MessageExchange(Exchange):
     ) -> None:
         super().__init__(device, plan, pairs, whole)
         self._staged = [(staging(source), staging(target)) for source, target in self.pairs]
-        # Arrays of its own that its messages go through.
+        # Its own arrays for its messages.
         self._scratch: list[Array] = []
         self._ranges = ranges_of(self.sends), ranges_of(self.receives)
         self.largest = max((block.count for block in (*self.sends, *self.receives)), default=0)
 
     def arrays_by_message(self, elements: int) -> list[range]:
-        """Return which arrays share a message, of so many elements of each; both ends agree."""
+        """Return the arrays that share a message, with `elements` of each; both ends agree."""
         count, itemsize = len(self._staged), self._staged[0][0].itemsize
         size = itemsize * (self.largest if self.is_collective else elements)
         if self.in_host_memory and size < JOINED_BYTES:
@@ -156,7 +155,7 @@ class MessageExchange(Exchange):
         return self._messages_of((block.peer, block.count) for block in self.sends)
 
     def _messages_of(self, parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return receiver and bytes of the messages with so many elements of each array."""
+        """Return receiver and bytes of the messages, given the elements of each array."""
         itemsize = self.pairs[0][0].itemsize
         return [
             (peer, len(numbers) * elements * itemsize)
@@ -173,7 +172,7 @@ class MessageExchange(Exchange):
         raise NotImplementedError
 
     def give_up(self, failure: BaseException) -> None:
-        """Note that a step with this exchange has failed, and tell the other ranks."""
+        """Note that a step with this exchange has failed, and notify the other ranks."""
         raise NotImplementedError
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
@@ -190,7 +189,7 @@ class MessageExchange(Exchange):
         self._record_copies(graph, f"{label}: copy in", 1)
 
     def _parts(self, array: Array, side: int) -> list[Array]:
-        """Return the parts of a source (side 0), or target, that messages take."""
+        """Return the parts of a source (side 0), or target, for messages."""
         return views_of_ranges(array, self._ranges[side])
 
     def _record_copies(self, graph: StepGraph, label: str, side: int) -> None:
@@ -215,7 +214,7 @@ class MessageExchange(Exchange):
 class MpiExchange(MessageExchange):
     """The messages of an exchange, as requests of MPI."""
 
-    # How many tags it needs for each array.
+    # The number of tags for each array.
     tags = 1
 
     def __init__(
@@ -256,14 +255,14 @@ class MpiExchange(MessageExchange):
         raise NotImplementedError
 
     def _joined(self, elements: Any, arrays: Sequence[Array]) -> Any:
-        """Return the datatype of the same elements of several arrays, seen from the first one."""
+        """Return the datatype of the same elements of several arrays, relative to the first one."""
         first = address_of(arrays[0])
         places = [address_of(array) - first for array in arrays]
         self._types.append(elements.Create_hindexed_block(1, places).Commit())
         return self._types[-1]
 
     def _kinds(self, arrays: Sequence[Array], blocks: list[Block]) -> dict[int, Any]:
-        """Return the datatypes of blocks that join arrays, which have few different sizes."""
+        """Return the datatypes of blocks of several arrays; blocks have few different sizes."""
         kinds = {}
         for count in {block.count for block in blocks}:
             if len(arrays) > len(self.arrays_by_message(count)):
@@ -286,7 +285,7 @@ class MpiExchange(MessageExchange):
 
     def give_up(self, failure: BaseException) -> None:
         if self._flying:
-            abandoned.append(self)  # whose arrays MPI may still write to
+            abandoned.append(self)  # MPI may still write to its arrays
         self._transport.give_up(failure)
 
 
@@ -298,20 +297,20 @@ def _free(handles: list[Any]) -> None:
 class _PointToPoint(MpiExchange):
     """One message per peer if its blocks are small, else one per peer and array.
 
-    Requests of few messages persist. Of many, as many fly as the network is worth, in an order in
-    which those of both ends meet: each request takes a kilobyte, and MPI looks at all of them.
+    Few messages have persistent requests. Of many, a limited number are in flight, in an order that
+    matches both ends: each request takes a kilobyte, and MPI checks all of them.
     """
 
     def _prepare(self, tag: int) -> None:
         order, comm = self._transport.order, self._comm
         sources, targets = zip(*self._staged, strict=True)
-        # What is expected first: then nothing that arrives has to be put aside.
+        # Receives first: then no received message needs a temporary buffer.
         ways = (
             (comm.Recv_init, comm.Irecv, targets, order.receives(self.receives)),
             (comm.Send_init, comm.Isend, sources, order.sends(self.sends)),
         )
         self._persists = len(self.sends) + len(self.receives) <= PERSISTENT
-        # The messages of each way that have not been begun, and requests of those that have.
+        # The messages of each direction that have not been started, and requests of started ones.
         self._left: list[Iterator[Any]] = []
         self._begun: list[list[Any]] = [[], []]
         self._ways = []
@@ -416,10 +415,10 @@ class _FromDevice(MpiTransport):
 
     @classmethod
     def lacks(cls, kind: str) -> str:
-        """Return what this rank would need: an MPI library that takes a GPU's memory."""
+        """Return what this rank lacks: an MPI library that accepts GPU memory."""
         if kind == "cpu" or mpi_takes_gpus():
             return ""
-        return "needs an MPI library that takes GPU memory (CUDA-aware), and this one does not"
+        return "needs an MPI library that accepts GPU memory (CUDA-aware), and this one does not"
 
 
 class MpiDevicePointToPoint(_FromDevice):
@@ -439,11 +438,11 @@ class MpiDeviceAllToAll(_FromDevice):
 
 
 def mpi_takes_gpus() -> bool:
-    """Return whether the MPI library says that messages may lie in a GPU's memory."""
+    """Return whether the MPI library accepts messages in GPU memory."""
     try:
         from mpi4py import MPI
 
-        # The module's file finds the symbols of the library that it is linked with.
+        # The module's file gives access to the symbols of its MPI library.
         library = ctypes.CDLL(MPI.__file__)
     except (ImportError, OSError):
         return False

@@ -1,9 +1,9 @@
-"""The `nccl` transport: blocks travel from GPU to GPU, in the order of a stream.
+"""The `nccl` transport: blocks are sent from GPU to GPU, in the order of a stream.
 
 Sends and receives of one exchange form one NCCL group, which is an operation like any other: the
-host takes no part, and a graph with such exchanges can still be captured and replayed as a whole.
-NCCL connects two ranks at their first message, which must not be captured: so exchanges that are
-prepared connect those of their ranks that are not connected yet, and no others ever are.
+host takes no part, and a graph with such exchanges can be captured and replayed as a whole. NCCL
+connects two ranks at their first message, which must not be captured: so preparing an exchange
+connects its ranks, and no others.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def nccl_is_available() -> bool:
         from cupy.cuda import nccl
 
         return bool(nccl.get_version() > 0)
-    except Exception:  # whatever is missing or broken, there is no NCCL
+    except Exception:  # any missing or broken part means no NCCL
         return False
 
 
 class NcclTransport(Transport):
-    """Exchanges over NCCL; every rank must have a GPU of its own."""
+    """Exchanges over NCCL; every rank must have its own GPU."""
 
     name = "nccl"
-    devices = ("cuda", "hip")  # of AMD's GPUs, CuPy calls RCCL by NCCL's name
+    devices = ("cuda", "hip")  # on AMD's GPUs CuPy's name for RCCL is NCCL
     needs_own_gpu = True
 
     def __init__(self, comm: OwnCommunicator, device: Device) -> None:
@@ -51,7 +51,7 @@ class NcclTransport(Transport):
 
     @classmethod
     def lacks(cls, kind: str) -> str:
-        """Return what this rank would need: CuPy and NCCL, on a GPU."""
+        """Return what this rank lacks: CuPy and NCCL, on a GPU."""
         missing = kind != "cpu" and not nccl_is_available()
         return "needs CuPy with the NCCL library on every rank" if missing else ""
 
@@ -100,7 +100,7 @@ class NcclExchange(Exchange):
 
 
 def _group(comm: Any, sends: _Messages, receives: _Messages, keep_alive: Any) -> Operation:
-    """Return the operation that does all messages, given as (peer, pointer, bytes)."""
+    """Return the operation of all messages, given as (peer, pointer, bytes)."""
     from cupy.cuda import nccl
 
     def operation(stream: Stream, keep_alive: Any = keep_alive) -> None:
@@ -118,16 +118,16 @@ def _group(comm: Any, sends: _Messages, receives: _Messages, keep_alive: Any) ->
 
 
 class ConnectedRanks:
-    """An NCCL communicator, and those of its ranks to which this one is connected."""
+    """An NCCL communicator, and the ranks to which this one is connected."""
 
     def __init__(self, comm: Any, ranks: int, device: Device) -> None:
         self.comm, self._device = comm, device
         self._connected: set[int] = set()
-        # A byte that goes to each rank, and one that comes from it.
+        # A byte to send to each rank, and one to receive.
         self._bytes = device.zeros((2, ranks), "uint8")
 
     def connect(self, peers: set[int]) -> None:
-        """Exchange a byte with ranks that are not connected yet, and call this as well."""
+        """Exchange a byte with ranks that are not connected yet; these must call this too."""
         new = sorted(peers - self._connected)
         if not new:
             return
@@ -139,9 +139,9 @@ class ConnectedRanks:
         self._connected.update(new)
 
 
-# By this rank's GPU and the ranks of MPI's world that belong to it. Destroying a communicator waits
+# By this rank's GPU and the communicator's ranks in MPI's world. Destroying a communicator waits
 # for all graphs that captured its messages, and graphs may live as long as the process: so
-# communicators do, too.
+# communicators are never destroyed.
 _communicators: dict[tuple[Device, tuple[int, ...]], ConnectedRanks] = {}
 
 
@@ -150,7 +150,7 @@ def _communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
     from cupy.cuda import nccl
 
     key = device, world_ranks(comm)
-    # All ranks must find it, or none: they might have been grouped differently before.
+    # All ranks must find it, or none: they may have been grouped differently before.
     if comm.allreduce(int(key in _communicators)) == comm.size:
         return _communicators[key]
     name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)

@@ -1,9 +1,9 @@
 """Transports that send nothing: exchanges of one rank of many are recorded to be counted.
 
 They record the same nodes (copies, packing, waits) and messages as the real transports of the same
-names, for ranks in order on computers with equally many ranks. No other rank exists to be asked. So
-where a number depends on other ranks (how much the ranks of a computer send together, if they
-aggregate), all ranks are taken to be like this one.
+names, for ranks in order on nodes with equally many ranks. No other rank exists. So if a number
+depends on other ranks (such as the aggregated messages of a node), all ranks are assumed to be like
+this one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from slipstream.schedule import StepGraph
 
 
 def usual_transport(place: RankPlace, device: Device) -> str:
-    """Return what `auto` stands for where each rank has a device of its own, of NVIDIA if GPUs."""
+    """Return the transport that `auto` selects if each rank has its own device (NVIDIA GPUs)."""
     if place.is_one_node:
         return "peer"
     return _far_transport(device)
@@ -48,7 +48,7 @@ def noting_grid(
     wire: str | None = None,
     grid: tuple[int, int] | None = None,
 ) -> Transport | GridTransports | None:
-    """Return what notes the exchanges of slabs, or those along both axes of a process grid."""
+    """Return the noting transport of slabs, or the transports along both axes of a grid."""
     if grid is None:
         return noting_transport(name, place, device, wire)
     along, across = (noting_transport(name, one, device, wire) for one in place.of_grid(grid))
@@ -58,7 +58,7 @@ def noting_grid(
 def noting_transport(
     name: str, place: RankPlace, device: NotingDevice, wire: str | None = None
 ) -> Transport | None:
-    """Return what notes the exchanges of a transport of this name; None for a single rank."""
+    """Return the noting transport of this name; None for a single rank."""
     if place.ranks == 1 or name == "none":
         return None
     if wire is not None:
@@ -100,7 +100,7 @@ class _NotingTransport(Transport):
         return exchange
 
     def staging(self, array: Array) -> Array:
-        """Return what MPI takes for an array, always the same."""
+        """Return the array for MPI, always the same."""
         if not self._is_staged or place_of(array) == HOST:
             return array
         key = address_of(array), array.nbytes
@@ -134,7 +134,7 @@ class _NotedMessages(MessageExchange):
 
     @property
     def relayed_bytes(self) -> int:
-        """Bytes of messages within the node, before and after others travel between nodes."""
+        """Bytes of messages within the node, before and after the messages between nodes."""
         relayed = [leg for leg in self._legs or () if leg.stage in ("gather", "scatter")]
         itemsize = self.pairs[0][0].itemsize
         return len(self.pairs) * itemsize * sum(leg.elements() for leg in relayed)
@@ -187,7 +187,7 @@ class _Flags:
 
 
 class _NotedSharedArrays:
-    """Memory of the ranks of a node, as `SharedArrays` has it."""
+    """Memory of the ranks of a node, as `SharedArrays`."""
 
     def __init__(self, place: RankPlace, device: NotingDevice) -> None:
         self._place, self._device = place, device
@@ -224,7 +224,7 @@ class _NotedSharedArrays:
 
 @dataclass(frozen=True)
 class _SilentComm:
-    """What a transport asks of the communicator that it is made for."""
+    """The methods of a communicator that a transport calls."""
 
     rank: int
     size: int
@@ -235,7 +235,7 @@ class _SilentComm:
 
 
 def _noted_peers(place: RankPlace, device: NotingDevice) -> Transport:
-    """Return the transport itself, with memory of other ranks that only has addresses."""
+    """Return the transport itself, with other ranks' memory as addresses only."""
     comm: Any = _SilentComm(place.rank, place.ranks)
     memory = cast(Any, _NotedSharedArrays(place, device))
     far = _far_transport(device)

@@ -1,9 +1,9 @@
-"""Pack targets: where whoever computes the blocks of an exchange has to write them.
+"""Pack targets: the memory in which the blocks of an exchange have to be written.
 
-An exchange moves blocks from a packed source to a packed target. Where a transport lets every rank
-store into the memory of the others, blocks are written straight to where they belong there, and
-flags tell the receivers. Elsewhere they are written to the packed source, and the transport moves
-them. `pack_targets` decides which, and nobody above needs to know::
+An exchange moves blocks from a packed source to a packed target. If a transport lets every rank
+store into the memory of the others, blocks are written directly to their targets there, and flags
+notify the receivers. Otherwise they are written to the packed source, and the transport moves them.
+`pack_targets` hides the difference::
 
     targets = pack_targets(transport, plan, [(source, target)])      # collective
     targets.record_open(graph, "transpose")
@@ -11,15 +11,16 @@ them. `pack_targets` decides which, and nobody above needs to know::
     targets.record_close(graph, "transpose")
     ...                   # nodes that read the blocks which have arrived in `target`
 
-- `blocks[i][peer]` is the flat array in which the block for `peer` of the i-th pair belongs. What
-  a rank sends to itself is always written to its place in the rank's own target.
-- `views(i, box)` gives the same as arrays of the shape of (parts of) a box of global indices.
-- `record_open` comes before the first node that writes a block, `record_close` after the last. Both
-  concern one rank alone: an object is recorded in as many graphs as one likes.
+- `blocks[i][peer]` is the flat array for the block of the i-th pair for `peer`. A rank's own block
+  is always written to its place in the rank's own target.
+- `views(i, box)` returns the same memory as arrays of the shape of (parts of) a box of global
+  indices.
+- `record_open` comes before the first node that writes a block, `record_close` after the last.
+  Neither is collective: an object can be recorded in any number of graphs.
 - A source that nothing else uses is allocated by ``transport.pack_buffer``, which takes no memory
-  of the device where blocks never pass through it; ``pack_buffer_bytes`` says how much.
-- With no transport, on a single rank, there is nothing to exchange, and the object still works.
-- `stores` is for reports to people only.
+  of the device if blocks never pass through it; ``pack_buffer_bytes`` is its size.
+- Without a transport, on a single rank, there is nothing to exchange, and the object still works.
+- `stores` is for reports only.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ Views = list[tuple[Box, Array]]
 
 
 class PackTargets:
-    """Where the blocks of an exchange are written: here, of one rank, to whom nothing travels."""
+    """The memory in which the blocks of an exchange are written: here, of a single rank."""
 
-    # Whether blocks are written into the memory of the ranks that get them.
+    # Whether blocks are written into the memory of their receivers.
     stores = False
     # Whether parts are exchanged as soon as they are written.
     closes_early = False
@@ -56,9 +57,9 @@ class PackTargets:
         self.plan, self.blocks = plan, list(blocks)
 
     def views(self, number: int, box: Box, peer: int | None = None) -> Views:
-        """Return where the parts of a box of the `number`-th pair are written, block by block.
+        """Return the memory for the parts of a box of the `number`-th pair, block by block.
 
-        Of all blocks, or of that for one rank.
+        For all blocks, or the block for one rank.
         """
         views = []
         for block in self.plan.sends:
@@ -71,21 +72,21 @@ class PackTargets:
         return views
 
     def shown_as(self, label: str) -> tuple[str, str]:
-        """Return label and category in timelines of nodes that only move data to the blocks."""
+        """Return label and category in timelines for nodes that only move data to the blocks."""
         return f"{label}: own", "pack"
 
     def limited_to(self, written: Sequence[Array], arriving: Sequence[Array]) -> PackTargets:
-        """Return the same for blocks of which only some views are written here, or by others."""
+        """Return the same targets, for blocks with only some views written here, or by others."""
         return self
 
     def record_open(self, graph: StepGraph, label: str) -> None:
-        """Record what must come before a block is written."""
+        """Record the nodes before the first block is written."""
 
     def record_written(self, graph: StepGraph, last: int) -> None:
-        """Record what may follow when a tile is written whose planes, or columns, end at `last`."""
+        """Record the nodes that may follow a written tile, which ends at plane or column `last`."""
 
     def record_close(self, graph: StepGraph, label: str) -> None:
-        """Record that all blocks are written, and that the blocks of other ranks arrive."""
+        """Record that all blocks are written, and the receipt of the blocks of other ranks."""
 
 
 def pack_targets(
@@ -95,12 +96,13 @@ def pack_targets(
     store: bool = True,
     alternating: bool = False,
 ) -> PackTargets:
-    """Return where the blocks of an exchange are to be written. Collective.
+    """Return the targets of the blocks of an exchange. Collective.
 
     Pairs (source, target) are as for `Transport.prepare`; sources may be from
-    `Transport.pack_buffer`, unless `store` is False, which packs blocks even where they could be
+    `Transport.pack_buffer`, unless `store` is False, which packs blocks even if they could be
     stored. In `alternating` exchanges two sets of targets take turns, and all neighbours take part
-    in each: a rank's blocks then tell that it has done with the targets before, and nobody asks.
+    in each: a rank's blocks then imply that it no longer uses the previous targets, and need no
+    handshake.
     """
     if transport is None:
         return PackTargets(plan, packed_blocks(plan, pairs))
@@ -114,10 +116,10 @@ def pack_targets(
 def packed_exchange(
     transport: Transport | None, plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]
 ) -> PackTargets:
-    """Return the exchange of sources that have all their blocks packed. Collective.
+    """Return the exchange of sources with all blocks packed. Collective.
 
-    Nobody writes its targets: it is recorded by `record_close` alone. On one rank, a source and
-    its target are the same memory.
+    Its targets are not written by others: `record_close` alone records it. On one rank, a source
+    and its target are the same memory.
     """
     if transport is None:
         return PackTargets(plan, [])
@@ -126,9 +128,9 @@ def packed_exchange(
 
 @dataclass(frozen=True)
 class ArrayBox:
-    """A box of the array of a rank that gets it, and where it begins in the packed blocks.
+    """A box of the receiver's array, and its start in the packed blocks.
 
-    `peer` is the other rank, and `shape` that of the whole array.
+    `peer` is the other rank, and `shape` the shape of the whole array.
     """
 
     peer: int
@@ -148,10 +150,11 @@ class ArrayBox:
 
 @dataclass(frozen=True)
 class BoxTargets:
-    """Where boxes are written that belong anywhere in arrays of other ranks.
+    """The targets of boxes at any place in arrays of other ranks.
 
-    `targets` are views for the boxes in order. What arrives packed, `unpacking` moves from the
-    first view of each pair to the second, after `record_close` of `blocks`; else it is empty.
+    `targets` are views for the boxes in order. After `record_close` of `blocks`, packed data have
+    to be moved from the first view of each pair in `unpacking` to the second; `unpacking` is empty
+    if blocks are stored.
     """
 
     blocks: PackTargets
@@ -168,11 +171,11 @@ def box_targets(
     alternating: bool = True,
     packed: Callable[[], tuple[Array, Array]] | None = None,
 ) -> BoxTargets:
-    """Return where the boxes of packed blocks are to be written. Collective.
+    """Return the targets of the boxes of packed blocks. Collective.
 
-    `plan` is that of the packed blocks, and `array`, made by the transport's `empty`, where those
-    of others end. If `alternating`, nobody asks whether they may be overwritten. What cannot be
-    stored is packed in the two flat arrays of `packed`, or in new ones.
+    `plan` is the plan of the packed blocks, and `array`, made by the transport's `empty`, the
+    target of other ranks' boxes. If `alternating`, they may be overwritten without a handshake.
+    Boxes that cannot be stored are packed in the two flat arrays of `packed`, or in new ones.
     """
     if transport is None:
         return BoxTargets(PackTargets(plan, []), [], [])
@@ -206,7 +209,7 @@ def box_targets(
 def packed_blocks(
     plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]
 ) -> list[dict[int, Array]]:
-    """Return where blocks for others are packed in each source, and this rank's own belongs."""
+    """Return the memory for packed blocks in each source, and for this rank's own block."""
     own = [block for block in plan.receives if block.peer == plan.rank]
     blocks = []
     for source, target in pairs:
@@ -216,7 +219,7 @@ def packed_blocks(
     return blocks
 
 
-# Rows run along the last axis, or along the longest one if the last has fewer elements than this.
+# Rows are along the last axis, or along the longest one if the last has fewer elements than this.
 _SHORT = 8
 
 
@@ -225,7 +228,7 @@ def copy_boxes(device: Device, pairs: Sequence[tuple[Array, Array]]) -> Operatio
 
     All have one dtype, float32 or float64, and three axes. If the two views of a pair differ in
     shape, `ValueError` is raised. Targets must not overlap each other or the sources, and the
-    device's kernels must reach all of the memory.
+    device's kernels must have access to all of the memory.
     """
     tables = [_rows(source, target) for source, target in pairs]
     tables = [table for table in tables if len(table)]

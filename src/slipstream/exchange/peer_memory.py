@@ -2,8 +2,8 @@
 
 On CPUs a shared buffer is an anonymous file, in memory or on disk, which the others map too; on
 GPUs it is an allocation that the others open through CUDA's inter-process handles, so that their
-copy engines and kernels reach it over NVLink. Ranks on other nodes, or behind no link, do not see
-it.
+copy engines and kernels access it over NVLink. Ranks on other nodes, or without a link, cannot
+access it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from slipstream.exchange.exchange_plan import ExchangePlan, part_of
 
 # Flags of a rank in one piece of memory; every exchange takes one or two per rank.
 FLAGS = 1 << 18
-# CUDA hands out smaller allocations from common ones of this size, whose handle they would share.
+# CUDA places smaller allocations in common ones of this size, whose handle they would share.
 _GRANULARITY = 2 << 20
 
 
 def allocated_bytes(size: int) -> int:
-    """Return how many bytes a shared buffer for `size` bytes takes."""
+    """Return the size of a shared buffer for `size` bytes."""
     return -(-max(size, 1) // _GRANULARITY) * _GRANULARITY
 
 
 class SharedBuffer:
     """Shared memory of all ranks of a communicator, each its own. Collective.
 
-    Ranks may ask for different sizes, in bytes; all raise `InputError` if one has no memory left.
-    `memories` are those of all ranks, as arrays of bytes; None where this rank does not see one.
-    `memory` is this rank's own.
+    Ranks may ask for different sizes, in bytes; all raise `InputError` if one is out of memory.
+    `memories` are the buffers of all ranks, as arrays of bytes; None if this rank cannot access
+    one. `memory` is this rank's own.
     """
 
     def __init__(self, comm: Communicator, device: Device, size: int) -> None:
@@ -56,24 +56,24 @@ class SharedBuffer:
                 self.memories.append(self.memory.own)
             else:
                 self.memories.append(self.memory.open(where, handle, length))
-        comm.Barrier()  # from here on nobody opens anything any more
+        comm.Barrier()  # from here on no rank opens any memory
         self.memory.opened()
 
     def close_others(self) -> None:
-        """Give up the memory of other ranks; then, after a barrier, this rank's can be freed."""
+        """Release the memory of other ranks; then, after a barrier, this rank's can be freed."""
         self.memory.close_others()
         self.memories = []
 
     def free(self) -> None:
-        """Free this rank's memory, which no other rank may hold open."""
+        """Free this rank's memory, after all other ranks have released it."""
         self.memory.free()
 
 
 class SharedArrays:
-    """Arrays of all ranks of a communicator, each its own, which the others see. Collective.
+    """Arrays of all ranks of a communicator that the others access. Collective.
 
-    `near` are the ranks of which that is so; tests exclude others by `reachable`, the same ones
-    from either side. Memory is freed when no rank uses it any more.
+    `near` are the ranks with access; tests exclude others by `reachable`, symmetrically. Memory is
+    freed when no rank uses it any more.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class SharedArrays:
         reachable: Callable[[int], bool] = lambda rank: True,
     ) -> None:
         self._device, self._made = device, 0
-        # On a CPU, whatever still uses a buffer keeps it.
+        # On a CPU arrays keep their buffers alive.
         self._buffers: MutableMapping[int, SharedBuffer] = weakref.WeakValueDictionary()
         if device.kind == "cuda":
             self._buffers = {}
@@ -96,15 +96,16 @@ class SharedArrays:
         self.everywhere = all(comm.allgather(all(self.near)))
 
     def new_flags(self, comm: Communicator) -> None:
-        """Provide flags that nobody has raised. Collective."""
-        # Those before stay for ever on a GPU: other ranks have them open, and may use them still.
+        """Provide new flags, not raised. Collective."""
+        # Earlier flags on a GPU are never freed: other ranks have them open, and may still use
+        # them.
         self.flags, self.flags_used = SharedBuffer(comm, self._device.memory_home, 8 * FLAGS), 0
         if self._device.kind == "cuda":  # new memory of the host is zero
             self._device.run(self._device.fill(self.flags.memories[comm.rank], 0))
             comm.Barrier()
 
     def empty(self, comm: Communicator, shape: Sequence[int], dtype: Any) -> Array:
-        """Return an array that the other ranks see. Collective."""
+        """Return an array that the other ranks can access. Collective."""
         if self._device.kind == "cuda":
             self._free_dropped(comm)
         shape, dtype = tuple(shape), np.dtype(dtype)
@@ -122,7 +123,7 @@ class SharedArrays:
     def exchange_places(
         self, comm: Communicator, plan: ExchangePlan, targets: Sequence[Array]
     ) -> list[dict[int, Any]]:
-        """Tell every sender where its block belongs; return what the receivers told. Collective."""
+        """Send senders the places of their blocks; return those from receivers. Collective."""
         told: list[Any] = [None] * comm.size
         for block in plan.receives:
             told[block.peer] = [self._locate(comm, part_of(target, block)) for target in targets]
@@ -137,7 +138,7 @@ class SharedArrays:
         return places
 
     def _locate(self, comm: Communicator, array: Any) -> tuple[int, int]:
-        """Return the buffer that an array is in, and the byte at which it begins."""
+        """Return the buffer of an array, and its start there in bytes."""
         address = address_of(array)
         for number, buffer in self._buffers.items():
             memory = buffer.memories[comm.rank]
@@ -146,7 +147,7 @@ class SharedArrays:
         raise ValueError("only arrays made by the transport's empty() can be exchanged by it")
 
     def close(self, comm: Communicator) -> None:
-        """Free what no rank uses any more, as nobody will ask for anything again. Collective."""
+        """Free unused memory, for the last time. Collective."""
         self._free_dropped(comm)
         if not any(comm.allgather(len(self._buffers))):
             self.flags.close_others()
@@ -154,7 +155,7 @@ class SharedArrays:
             self.flags.free()
 
     def _free_dropped(self, comm: Communicator) -> None:
-        """Free what no rank uses any more of the memory of a GPU, which others have open."""
+        """Free GPU memory that no rank uses any more; others have it open until then."""
         everywhere = set.intersection(*comm.allgather(self._dropped.copy()))
         if not everywhere:
             return
@@ -169,7 +170,7 @@ class SharedArrays:
 
 
 class HostMemory:
-    """Anonymous files, which other processes of the same machine map too."""
+    """Anonymous files, which other processes of the machine map too."""
 
     def __init__(self, device: Device, size: int) -> None:
         assert isinstance(device, HostDevice)
@@ -215,7 +216,7 @@ def _close(files: Sequence[int]) -> None:
 
 
 class Owner:
-    """What NumPy and CuPy keep as the base of arrays, and with them."""
+    """The owner of memory, which NumPy and CuPy keep alive as the base of arrays."""
 
     __array_interface__: dict[str, Any]
 

@@ -1,10 +1,10 @@
-"""The `peer` transport: ranks of a node store straight into each other's memory.
+"""The `peer` transport: ranks of a node store directly into each other's memory.
 
-Nobody receives: a block is written to where it belongs, by the copy engines of a GPU, by a copy on
-a CPU, or by the very kernel that makes it (`pack_targets`). Flags in shared memory tell when a
-target may be written and when it has been. On GPUs they are raised and awaited by kernels, so that
-an exchange needs no host and is a part of a CUDA graph; on CPUs the schedule polls them. Ranks that
-do not see each other's memory take another transport, within the same plan.
+No rank receives: a block is written to its target, by the copy engines of a GPU, by a copy on a
+CPU, or by the kernel that computes it (`pack_targets`). Flags in shared memory show when a target
+may be written and when it has been. On GPUs kernels raise them and wait for them, so an exchange
+needs no host and can be part of a CUDA graph; on CPUs the schedule polls them. Ranks that do not
+share memory use another transport, within the same plan.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from slipstream.schedule import StepGraph
 if TYPE_CHECKING:
     from slipstream.collective.own_communicator import OwnCommunicator
 
-# A rank that waits checks once in this many polls whether another rank has given up.
+# The number of polls between a waiting rank's checks for failures on other ranks.
 _LOOK = 16
-# Lanes of a GPU in which it tells other ranks, and waits for them.
+# The lanes of a GPU in which it raises flags, and waits for them.
 HANDSHAKE_LANES = ("ready", "signal", "arrival")
 
 
 class PeerTransport(Transport):
     """Exchanges through shared memory, and by another transport between ranks that share none.
 
-    That one is made by `make_far` if there are such ranks. Making a transport is collective.
+    `make_far` makes that transport if there are such ranks. Making a transport is collective.
     """
 
     name = "peer"
@@ -58,19 +58,19 @@ class PeerTransport(Transport):
         super().__init__(device)
         self.comm, self.memory = comm, memory
         self._far = None if memory.everywhere else make_far()
-        # In the host's memory, for the host to see even while the device waits.
+        # In host memory, so that the host can read it while the device waits.
         self.failed = device.pinned((1,), np.int64)
         self.failed[:] = 0
-        # On a CPU, any rank on which a step has failed raises a flag of all others, who then look
-        # for what it says: a look at memory takes less time than one for a message.
+        # On a CPU, a rank on which a step has failed raises a flag of all others, which then look
+        # for its message: reading memory takes less time than probing for a message.
         self._lost = self.flags() if device.kind == "cpu" else []
         self._lost_on = memoryview(self._lost[comm.rank]) if self._lost else (0,)
         self._notice = FailureNotice(comm)
 
     @classmethod
     def lacks(cls, kind: str) -> str:
-        """Return what this rank would need: memory in which flags are seen while kernels run."""
-        # CuPy hands AMD's memory to other processes, but can only allocate the coarse-grained kind.
+        """Return what this rank lacks: memory in which flags are visible while kernels run."""
+        # CuPy can share AMD's memory between processes, but only allocates the coarse-grained kind.
         return "needs a CPU or NVIDIA GPUs" if kind == "hip" else ""
 
     @classmethod
@@ -78,22 +78,22 @@ class PeerTransport(Transport):
         nodes = node_numbers(comm)
         reachable = [node == nodes[comm.rank] for node in nodes].__getitem__
         make = partial(SharedArrays, comm, device, reachable)
-        # Memory of GPUs may be freed only when the others have closed it, whoever used it.
+        # GPU memory may be freed only after all other ranks have closed it.
         memory = make() if device.kind == "cpu" else comm.shared((device, nodes), make)
         return cls(comm, device, memory, lambda: make_far_transport(comm, device))
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Array:
-        """Return an array that the other ranks see. Collective."""
+        """Return an array that the other ranks can access. Collective."""
         return self.memory.empty(self.comm, shape, dtype)
 
     def allocated_bytes(self, size: int) -> int:
-        """Return how many bytes of device memory an array of `size` bytes takes."""
+        """Return the device memory of an array of `size` bytes, in bytes."""
         return allocated_bytes(size)
 
     def stored_targets(
         self, plan: ExchangePlan, targets: Sequence[Array], alternating: bool
     ) -> StoredTargets | None:
-        """Return where blocks belong in the memory of their receivers; see `Transport`."""
+        """Return the targets of blocks in the memory of their receivers; see `Transport`."""
         return None if self._far else StoredTargets(self, plan, targets, alternating)
 
     def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Array:
@@ -101,7 +101,7 @@ class PeerTransport(Transport):
         return self.empty(shape, dtype) if self._far else np.empty(shape, dtype)
 
     def pack_buffer_bytes(self, size: int) -> int:
-        """Return how many bytes of device memory a `pack_buffer` of `size` bytes takes."""
+        """Return the device memory of a `pack_buffer` of `size` bytes, in bytes."""
         return self.allocated_bytes(size) if self._far else 0
 
     def prepare(
@@ -114,7 +114,7 @@ class PeerTransport(Transport):
         return PeerExchange(self, plan, pairs, far, whole)
 
     def check(self) -> None:
-        """Raise RunError if a wait on the device has been given up."""
+        """Raise RunError if a wait on the device was aborted."""
         if self.failed[0]:
             raise WaitedTooLong("a rank", timeout())
         if self._lost_on[0]:
@@ -126,7 +126,7 @@ class PeerTransport(Transport):
         self._notice.look()
 
     def give_up(self, failure: BaseException) -> None:
-        """Run no exchange any more, and let the others run none."""
+        """Refuse further exchanges, on all ranks."""
         if self._lost:
             self._notice.tell(failure)
         for flags in self._lost:
@@ -136,7 +136,7 @@ class PeerTransport(Transport):
             self._far.give_up(failure)
 
     def flags(self) -> list[Any]:
-        """Return flags of every rank, one for each rank to raise; None if unseen. Collective."""
+        """Return flags of every rank, with one for each rank; None if out of reach. Collective."""
         memory, size = self.memory, self.comm.size
         if memory.flags_used + size > FLAGS:  # on all ranks at the same time
             memory.new_flags(self.comm)
@@ -183,13 +183,13 @@ class StoredTargets(PackTargets):
             self._ready.record(graph, [], self._arriving, self._stored, f"{label}: ready", lanes)
 
     def record_close(self, graph: StepGraph, label: str) -> None:
-        """Record that this rank has stored all, and the wait for what others store."""
+        """Record that this rank has stored all blocks, and the wait for blocks from others."""
         lanes = HANDSHAKE_LANES[1], HANDSHAKE_LANES[2]
         self._arrived.record(graph, self._stored, [], self._arriving, f"{label}: wait", lanes)
 
 
 class PeerExchange(Exchange):
-    """Packed blocks are copied to their receivers; those out of reach take another transport."""
+    """Copies packed blocks to their receivers; another transport sends blocks out of reach."""
 
     def __init__(
         self,
@@ -208,13 +208,14 @@ class PeerExchange(Exchange):
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._targets.record_open(graph, label)
-        # They take longest: copies are made while they fly, in a lane that does not wait for them.
+        # They take longest: copies are made meanwhile, in a lane that does not wait for them.
         if self._far:
             self._far.record_close(graph, label)
         lane = "near" if self._far else "communication"
         for (source, _), places in zip(self.pairs, self._targets.blocks, strict=True):
             for block in self._near_sends:
-                # In one lane: side by side, all pieces for one rank might go before the others'.
+                # In one lane: in parallel, all pieces for one rank might be copied before the
+                # others'.
                 graph.add_copy(
                     places[block.peer],
                     part_of(source, block),
@@ -242,7 +243,7 @@ class Handshake:
         told, heard = (device.zeros((len(x),), np.int64) for x in (addresses, ranks))
         self._raising = addresses, told, self._tell
         self._awaiting = flags[rank], ranks, heard, self._hear
-        # Kernels know addresses only: what they lead to is kept.
+        # Kernels have addresses only: the memory is kept alive here.
         self._flags = flags
 
     def record(
@@ -256,8 +257,8 @@ class Handshake:
     ) -> None:
         """Record raising the flags in one lane and waiting in another.
 
-        Flags are raised when nodes are done with what is read and written here; what is guarded is
-        not touched before all flags awaited are raised.
+        Flags are raised when nodes are done with the arrays in `reads` and `writes`; `guarded`
+        arrays are not accessed before all awaited flags are raised.
         """
         if not self._tell and not self._hear:
             return
@@ -295,7 +296,7 @@ class Handshake:
 
 
 class _Polled:
-    """A handshake on a CPU: the host raises the flags, and looks whether the others are up."""
+    """A handshake on a CPU: the host raises the flags, and polls the others."""
 
     ordered = False
 

@@ -1,8 +1,8 @@
-"""A narrower wire: double-precision data travel as FP32 or bfloat16, and are widened on arrival.
+"""A narrower wire: double-precision data are sent as FP32 or bfloat16, and widened on receipt.
 
-Half or a quarter of the bytes cross the network, whatever the transport. What a rank sends to
-itself is copied exactly. How much the rest loses is measured where it is lost, by the kernel that
-narrows. Rounding is to nearest, ties to even; to bfloat16 it goes by way of FP32.
+The network carries half or a quarter of the bytes, with any transport. A rank's own block is copied
+exactly. The kernel that narrows the data measures the error. Rounding is to nearest, ties to even;
+to bfloat16 via FP32.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from slipstream.exchange.exchange_plan import (
 from slipstream.exchange.transport_base import Exchange, Transport
 from slipstream.schedule import StepGraph
 
-# By name: the type in `reduced_precision.hpp`, and one of the same size that transports know.
+# By name: the type in `reduced_precision.hpp`, and a type of the same size for transports.
 WIRES: dict[str, tuple[str, Any]] = {
     "float32": ("Float32", np.complex64),
     "bfloat16": ("Bfloat16", np.uint32),
 }
-# Elements per row of the kernels, which measure row by row.
+# Elements per row of the kernels, which measure errors row by row.
 _ROW = 1024
 
 
 class NarrowWire(Transport):
     """Exchanges complex128 arrays over another transport, in fewer bits.
 
-    `wire` is the precision of the real and imaginary parts on their way; `InputError` if unknown.
-    Without ranks to agree with (`comm` is None) exchanges can only be noted.
+    `wire` is the precision of the real and imaginary parts in transit; `InputError` if unknown.
+    Without other ranks (`comm` is None) exchanges can only be noted.
     """
 
     def __init__(self, inner: Transport, device: Device, comm: Comm, wire: str) -> None:
@@ -55,7 +55,7 @@ class NarrowWire(Transport):
             device.kernel("reduced_precision.hpp", name, NARROW=kind)
             for name in ("narrow_rows", "widen_rows")
         )
-        # Whoever can still run an exchange keeps it, and it keeps its arrays.
+        # Weak: steps keep their exchanges alive, and exchanges their arrays.
         self._exchanges: weakref.WeakValueDictionary[int, NarrowExchange] = (
             weakref.WeakValueDictionary()
         )
@@ -69,7 +69,7 @@ class NarrowWire(Transport):
         return self.inner.empty(shape, dtype)
 
     def allocated_bytes(self, size: int) -> int:
-        """Return how many bytes of the device an array of the inner transport takes."""
+        """Return the device memory of an array of the inner transport, in bytes."""
         return self.inner.allocated_bytes(size)
 
     def prepare(
@@ -80,8 +80,8 @@ class NarrowWire(Transport):
         for array in arrays:
             if array.dtype != np.complex128:
                 raise InputError(
-                    f"wire {self.wire!r} narrows data of double precision, complex128, and not "
-                    f"{array.dtype}: choose double precision, or leave the wire as wide as the data"
+                    f"wire {self.wire!r} narrows data of double precision, complex128, not "
+                    f"{array.dtype}; choose double precision, or no wire"
                 )
         narrow = self._narrow(arrays)
         narrow_pairs = list(zip(narrow[::2], narrow[1::2], strict=True))
@@ -91,9 +91,9 @@ class NarrowWire(Transport):
         return exchange
 
     def _narrow(self, arrays: list[Array]) -> list[Array]:
-        """Return the narrow arrays that stand for wide ones, the same for the same."""
+        """Return the narrow arrays for wide ones, always the same."""
         keys = [(address_of(array), array.nbytes) for array in arrays]
-        # All ranks make an array or none, and one cannot tell its empty arrays by their addresses.
+        # All ranks make an array or none; empty arrays cannot be identified by their addresses.
         missing = [key[1] > 0 and key not in self._narrow_arrays for key in keys]
         if self._comm is not None:
             missing = self._comm.allreduce(np.array(missing, int))
@@ -108,12 +108,12 @@ class NarrowWire(Transport):
         return result
 
     def error_sums(self) -> np.ndarray:
-        """Return what this rank's data lost on their way, and how large they were: (exchanges, 2).
+        """Return the sums of squares of errors and of data of this rank: (exchanges, 2).
 
-        Sums of ``|x - narrowed(x)|^2`` and ``|x|^2`` over all that this rank sent to others in the
-        latest run of every exchange, as far as exchanges can still be run. Not a number if data
-        were not, or if they exceeded the range of the wire. Numbers whose squares are all too small
-        for one are far below that range: both sums are then the least number above zero.
+        They are sums of ``|x - narrowed(x)|^2`` and ``|x|^2`` over the data sent to others in the
+        latest run of every exchange that still exists. Not-a-number if data were, or if they
+        exceeded the range of the wire. If the squares of nonzero data underflow, they are far below
+        that range: both sums are then the smallest positive number.
         """
         sums = [self.device.to_host(exchange.sums) for exchange in self._exchanges.values()]
         totals = np.array([s.sum(axis=0) for s in sums]).reshape(-1, 3)
@@ -121,7 +121,7 @@ class NarrowWire(Transport):
         return totals[:, :2]
 
     def relative_error(self, comm: Comm = None) -> float:
-        """Return the largest error of an exchange, relative to what was sent in it. Collective.
+        """Return the largest error of an exchange, relative to the data sent in it. Collective.
 
         It is the root of the ratio of `error_sums` over some ranks, by default those of the
         transport; 0 if nothing was sent.
@@ -133,19 +133,19 @@ class NarrowWire(Transport):
         return float(np.sqrt(sent[:, 0] / sent[:, 1]).max(initial=0.0))
 
     def check(self) -> None:
-        """Raise `RunError` if a device has given up waiting for another rank."""
+        """Raise `RunError` if a device's wait for another rank was aborted."""
         self.inner.check()
 
     def give_up(self, failure: BaseException) -> None:
-        """Note that a step with an exchange of this transport has failed; tell the others."""
+        """Note that a step with an exchange of this transport has failed; notify the others."""
         self.inner.give_up(failure)
 
 
 class NarrowExchange(Exchange):
     """An exchange between kernels that narrow and kernels that widen.
 
-    `narrow` are the arrays that stand for the wide `pairs`; `sums` has squares of error and size,
-    and absolute values, for each row that was narrowed in the latest run.
+    `narrow` are the arrays for the wide `pairs`; `sums` has squares of errors and data, and
+    absolute values, for each row that was narrowed in the latest run.
     """
 
     def __init__(

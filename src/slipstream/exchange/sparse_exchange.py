@@ -1,8 +1,8 @@
-"""Sparse exchanges: numbers that lie anywhere in an array are swapped with other ranks.
+"""Sparse exchanges: numbers anywhere in an array are swapped with other ranks.
 
-Each rank has, for each neighbour, a list of places; what is there changes hands with what is at the
-places of the neighbour's list. Numbers are packed and travel by any transport; where ranks see each
-other's memory, the kernel that gathers them stores them there at once, and nothing is sent.
+Each rank has a list of places for each neighbour; the numbers there are swapped with those at the
+places of the neighbour's list. Numbers are packed and sent by any transport; if ranks share memory,
+the kernel that gathers them stores them there directly, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from slipstream.exchange.pack_targets import pack_targets
 from slipstream.exchange.transport_base import Transport
 from slipstream.schedule import StepGraph
 
-# Types of elements: half precision is only moved.
+# Types of elements; half precision is only moved.
 _ELEMENTS = {**REAL_NAMES, "float16": "unsigned short"}
-# Numbers that one row of threads gathers for one neighbour.
+# The numbers that one row of threads gathers for one neighbour.
 _ROW = 1024
 
 
 def swap_plan(counts: Mapping[int, int], rank: int) -> ExchangePlan:
-    """Return the plan by which so many numbers change hands with each neighbour, in rank order."""
+    """Return the plan of a swap of `counts` numbers with each neighbour, in rank order."""
     blocks, offset = [], 0
     for peer, count in counts.items():
         blocks.append(Block(peer, Box((offset,), (offset + count,)), offset, count))
@@ -38,9 +38,9 @@ def swap_plan(counts: Mapping[int, int], rank: int) -> ExchangePlan:
 class SparseExchange:
     """A swap in each of several arrays that take turns, ready to be recorded. Collective.
 
-    `addresses` (int64) are, for all blocks of the plan from `swap_plan` one after the other,
-    indices of elements of the arrays. Swaps in one array and in the next take turns, so that nobody
-    need ask whether what came with the one before last has been used.
+    `addresses` (int64) are indices of elements of the arrays, for all blocks of the plan from
+    `swap_plan` one after the other. Swaps alternate between arrays, so no handshake is needed
+    before data of the swap before last are overwritten.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class SparseExchange:
     def record(self, graph: StepGraph, number: int, places: Array, label: str) -> None:
         """Record the swap in array `number`.
 
-        `places` stands for all that the addresses lead to, in the graph's dependencies.
+        `places` stands for all addressed elements in the graph's dependencies.
         """
         self._swaps[number].record(graph, places, label)
 
 
 class _Swap:
-    """The swap in one array: one kernel gathers what others get, another scatters what arrives."""
+    """The swap in one array: one kernel gathers numbers to send, another scatters received ones."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class _Swap:
         self._record_scatter(graph, places, label)
 
     def _moves(self, count: int) -> tuple[int, int]:
-        """Return the bytes of `count` numbers, and of the addresses by which they are found."""
+        """Return the bytes of `count` numbers and their addresses."""
         item = self._array.itemsize
         return count * (item + self._addresses.itemsize), count * item
 
@@ -110,7 +110,7 @@ class _Swap:
         )
 
     def _gathering(self, blocks: Mapping[int, Array]) -> Operation:
-        """Return the operation that stores what each neighbour gets in its place."""
+        """Return the operation that stores the numbers for each neighbour in their places."""
         rows = [
             (
                 address_of(blocks[block.peer][start:]),

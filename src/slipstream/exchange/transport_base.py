@@ -1,9 +1,8 @@
-"""What all transports share: exchanges that are prepared together and recorded by each rank alone.
+"""The base of all transports: exchanges are prepared collectively, and recorded by each rank.
 
 All ranks together prepare an exchange of certain arrays by a plan. Each rank then records it in
-step graphs, any number of times and without communication. Where ranks see each other's memory, the
-operation that makes the data may store them at their destination directly: `pack_targets`, which
-makes exchanges, decides that.
+step graphs, any number of times and without communication. If ranks share memory, the operation
+that computes the data may store them at their destination directly: `pack_targets` decides that.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Exchange(PackTargets, ABC):
-    """Blocks for others are packed in the source, from which a transport takes them.
+    """An exchange whose blocks are packed in the source, from where a transport sends them.
 
-    Pairs are (source, target). A `whole` source also has what this rank sends to itself, which is
-    copied. All ranks must run the same exchanges in the same order.
+    Pairs are (source, target). A `whole` source also has this rank's own block, which is copied.
+    All ranks must run the same exchanges in the same order.
     """
 
     def __init__(
@@ -73,33 +72,34 @@ class Exchange(PackTargets, ABC):
 
     @abstractmethod
     def _record_messages(self, graph: StepGraph, label: str) -> None:
-        """Record what goes to, and comes from, other ranks."""
+        """Record the messages to and from other ranks."""
 
 
 class Transport(ABC):
     """Prepares exchanges between the ranks of a communicator, from and to memory of a device."""
 
-    # As in a case file.
+    # The name in a case file.
     name: str
-    # What the registry asks: kinds of devices that it serves, whether ranks cannot share a GPU,
-    # whether "auto" takes it for ranks of one node only, and what it is the same as without a GPU.
+    # For the registry: the kinds of devices that it supports, whether ranks cannot share a GPU,
+    # whether "auto" selects it for ranks of one node only, and the transport that it equals without
+    # a GPU.
     devices: tuple[str, ...] = tuple(DEVICES)
     needs_own_gpu = False
     within_node = False
     without_gpu: str | None = None
-    # Whether ranks store into the memory of others, as far as they see it.
+    # Whether ranks store into the memory of others that they can access.
     can_store = False
-    # Whether it makes few large messages between nodes of many small ones.
+    # Whether it aggregates many small messages between nodes into few large ones.
     aggregates = False
 
     @classmethod
     def lacks(cls, kind: str) -> str:
-        """Return what this rank would need for devices of a kind; "" if it lacks nothing."""
+        """Return what this rank lacks for devices of a kind; "" if nothing."""
         return ""
 
     @classmethod
     def make(cls, comm: OwnCommunicator, device: Device) -> Transport:
-        """Return a transport between these ranks, a new one or one that they have. Collective."""
+        """Return a transport between these ranks, new or existing. Collective."""
         raise NotImplementedError
 
     def __init__(self, device: Device) -> None:
@@ -110,7 +110,7 @@ class Transport(ABC):
         return self.device.empty(tuple(shape), dtype)
 
     def allocated_bytes(self, size: int) -> int:
-        """Return how many bytes of device memory an array of `size` bytes from `empty` takes."""
+        """Return the device memory of an array of `size` bytes from `empty`, in bytes."""
         return size
 
     @abstractmethod
@@ -126,50 +126,50 @@ class Transport(ABC):
     def stored_targets(
         self, plan: ExchangePlan, targets: Sequence[Array], alternating: bool
     ) -> PackTargets | None:
-        """Return where blocks belong in the memory of all receivers, None if out of reach.
+        """Return the targets of blocks in the memory of all receivers, None if out of reach.
 
-        Collective; what `pack_targets` asks for. All ranks get an object, or none.
+        Collective; called by `pack_targets`. All ranks get an object, or none.
         """
         return None
 
     def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Array:
         """Return memory to pack blocks in. Collective.
 
-        It is never touched, and takes none of the device, where blocks are stored at receivers.
+        If blocks are stored at receivers, it is never used, and takes no device memory.
         """
         return self.empty(shape, dtype)
 
     def pack_buffer_bytes(self, size: int) -> int:
-        """Return how many bytes of device memory a `pack_buffer` of `size` bytes takes."""
+        """Return the device memory of a `pack_buffer` of `size` bytes, in bytes."""
         return self.allocated_bytes(size)
 
     def relative_error(self, comm: Comm = None) -> float:
-        """Return how much data lose on their way, relative to their size. Collective."""
+        """Return the error of exchanged data, relative to their size. Collective."""
         return 0.0
 
     def check(self) -> None:
-        """Raise `RunError` if a rank or its device has given up an exchange."""
+        """Raise `RunError` if a rank or its device has aborted an exchange."""
         return
 
     def give_up(self, failure: BaseException) -> None:
-        """Note that a step with an exchange of this transport has failed; tell the others."""
+        """Note that a step with an exchange of this transport has failed; notify the others."""
         return
 
 
-# Seconds to wait for a message that another rank is known to have sent.
+# The seconds to wait for a message that another rank is known to have sent.
 _ON_ITS_WAY = 1.0
 _PAUSE = 1e-4
 
 
 class FailureNotice:
-    """Messages among the ranks of a transport that a step has failed. Collective."""
+    """Messages among the ranks of a transport about failed steps. Collective."""
 
     def __init__(self, comm: OwnCommunicator) -> None:
         self._comm, self._topic = comm, comm.new_topic()
         self._text = ""
 
     def tell(self, failure: BaseException) -> None:
-        """Send the failure to all other ranks, unless this rank already has one from them."""
+        """Send the failure to all other ranks, unless one of them has already sent one."""
         if not self._text:
             self._text = described(failure)[1]
             self._comm.tell(failure, self._topic)
@@ -177,7 +177,7 @@ class FailureNotice:
     def check(self) -> None:
         """Raise RunError if this rank knows of a failure."""
         if self._text:
-            raise RunError(f"an exchange was given up; make the plan anew: {self._text}")
+            raise RunError(f"an exchange was aborted; make a new plan: {self._text}")
 
     def look(self) -> None:
         """Raise RunError if a message of failure has arrived, from within a step or before one."""

@@ -1,9 +1,8 @@
-"""Which transports there are, which of them "auto" takes, and how one is made.
+"""The transports: their names, the choice of "auto", and their construction.
 
-A transport is a subclass of `Transport`, which says what devices it serves and what a rank may
-lack. To add one, write its module, enter it in `TRANSPORTS`, and add its line for people to
-`slipstream.accepted`. Modules are imported when a transport of theirs is asked for, so that a
-single rank imports none of them.
+A transport is a subclass of `Transport`, with the devices that it supports and its requirements. To
+add one, write its module, enter it in `TRANSPORTS`, and add its description to
+`slipstream.accepted`. Modules are imported on use, so a single rank imports none of them.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ TRANSPORTS = {
     "mpi-device-p2p": ("mpi_transport", "MpiDevicePointToPoint"),
     "mpi-device": ("mpi_transport", "MpiDeviceAllToAll"),
 }
-# What "auto" stands for: the first that can be used; what is for one node, only on one node.
+# The candidates of "auto", which selects the first usable one; some are for one node only.
 AUTOMATIC = ("peer", "nccl", "mpi-p2p")
-# Up to this many bytes between two ranks, aggregated messages may be faster.
+# The largest message between two ranks, in bytes, for which aggregation may be faster.
 _SMALL = 16 << 10
 
 
@@ -54,7 +53,7 @@ def transport_class(name: str) -> type[Transport]:
 
 
 def names_on(kind: str) -> list[str]:
-    """Return the transports that this process has on a kind of device, told without MPI."""
+    """Return the transports of this process on a kind of device, without initialising MPI."""
     classes = {name: transport_class(name) for name in TRANSPORTS}
     return [
         name
@@ -66,9 +65,9 @@ def names_on(kind: str) -> list[str]:
 def chosen_transport(name: str, comm: Comm, device: Device) -> str:
     """Return the transport that a name stands for, "none" on a single rank. Collective.
 
-    "auto" stands for shared memory where all ranks are on one node (GPUs: each with one of its
-    own), else NCCL where every rank has a GPU of its own, else MPI's point-to-point messages.
-    Raises `InputError`, on all ranks, for unknown names and for what cannot be here.
+    "auto" stands for shared memory if all ranks are on one node (each with its own GPU, on GPUs),
+    else NCCL if every rank has its own GPU, else MPI's point-to-point messages. Raises
+    `InputError`, on all ranks, for unknown names and unusable transports.
     """
     name_among("transport", name, ("auto", *TRANSPORTS))
     if comm is None or comm.size == 1:
@@ -89,7 +88,7 @@ def can_aggregate(comm: Communicator) -> bool:
 
 
 def transports_to_try(comm: Communicator, device: Device, message: float) -> list[str]:
-    """Return what is worth measuring for messages of so many bytes between ranks. Collective."""
+    """Return the transports worth measuring for messages of a size in bytes. Collective."""
     problems = _problems(TRANSPORTS, comm, device)
     aggregated = can_aggregate(comm) and message <= _SMALL
     return [
@@ -97,13 +96,13 @@ def transports_to_try(comm: Communicator, device: Device, message: float) -> lis
         for name, problem in problems.items()
         if not problem
         and (aggregated or not transport_class(name).aggregates)
-        # Without a GPU some are the same as others.
+        # Without a GPU some transports are equal.
         and not (device.kind == "cpu" and transport_class(name).without_gpu)
     ]
 
 
 def can_store(name: str) -> bool:
-    """Return whether ranks store into each other's memory by this transport, where they see it."""
+    """Return whether ranks with this transport store into each other's memory, if shared."""
     return transport_class(name).can_store
 
 
@@ -112,8 +111,8 @@ def make_transport(
 ) -> Transport | None:
     """Make the transport of a name; None for "none", nothing to exchange. Collective.
 
-    With a `wire`, data travel in that precision. A communicator that is not from
-    `slipstream.collective.own` is duplicated. Raises what `chosen_transport` does.
+    With a `wire`, data are sent in that precision. A communicator that is not from
+    `slipstream.collective.own` is duplicated. Errors are those of `chosen_transport`.
     """
     chosen = name if name == "none" else chosen_transport(name, comm, device)
     if chosen == "none":
@@ -140,23 +139,23 @@ def make_grid_transports(
 
 
 def make_far_transport(comm: OwnCommunicator, device: Device) -> Transport:
-    """Make what serves the ranks that one made for a node does not reach. Collective."""
-    # On one node there are hardly any, for which nothing is to be set up that they might not need.
+    """Make the transport between ranks that share no memory. Collective."""
+    # On one node there are hardly any, so a transport without much setup is enough.
     name = "mpi-p2p" if one_node(comm) else _automatic(comm, device, False)
     return transport_class(name).make(comm, device)
 
 
 def _automatic(comm: Communicator, device: Device, is_one_node: bool) -> str:
-    # One after the other: whatever comes behind the first that can be used is not even imported.
+    # One by one: transports after the first usable one are not imported.
     for name in AUTOMATIC:
         reaches_all = is_one_node or not transport_class(name).within_node
         if reaches_all and not _problems([name], comm, device)[name]:
             return name
-    raise RuntimeError("no transport can be used, though MPI's messages always can")
+    raise RuntimeError("no transport is usable, though MPI's messages always are")
 
 
 def _problems(names: Iterable[str], comm: Communicator, device: Device) -> dict[str, str]:
-    """Return why each transport cannot be used by these ranks, "" if it can. Collective."""
+    """Return why each transport is unusable for these ranks, "" if it is usable. Collective."""
     classes = {name: transport_class(name) for name in names}
     lacks = {name: one.lacks(device.kind) for name, one in classes.items()}
     ranks = comm.allgather(_RankFacts(device.kind, device.identity, lacks))
@@ -169,5 +168,5 @@ def _problem(name: str, transport: type[Transport], ranks: Sequence[_RankFacts])
         return "needs a GPU on every rank"
     shares_a_gpu = "cpu" not in kinds and len({rank.identity for rank in ranks}) < len(ranks)
     if transport.needs_own_gpu and shares_a_gpu:
-        return "needs a GPU of its own for every rank"
+        return "needs one GPU for every rank"
     return next((rank.lacks[name] for rank in ranks if rank.lacks[name]), "")

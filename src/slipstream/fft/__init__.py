@@ -1,7 +1,7 @@
 """Distributed fast Fourier transforms: local transforms, exchanges and truncation.
 
-`DistributedFFT` is the plan that users call. Of slabs it is the `SlabEngine`, with which the
-spectral solvers record their steps. Arrays on the host go through it tile by tile: see
+`DistributedFFT` is the plan that users call. For slabs it uses the `SlabEngine`, with which the
+spectral solvers record their steps. Arrays on the host are transformed tile by tile: see
 `streamed_transform`. `redistribute`, `section` and `with_halo` need no plan.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slipstream.fft.pending_transforms import PendingTransform
     from slipstream.outofcore.streaming_options import Streaming
 
-# Solvers do without plans, and transforms without halos: neither waits for their import.
+# Imported on use: solvers need no plans, and transforms no halos.
 _MODULE_OF = {
     "DistributedFFT": "slipstream.fft.distributed_fft",
     "PendingTransform": "slipstream.fft.pending_transforms",

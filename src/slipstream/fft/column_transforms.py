@@ -14,8 +14,8 @@ from slipstream.fft.pack_unpack import RowTables, real_name
 from slipstream.fft.slab_layout import NOT_KEPT, SlabGeometry
 from slipstream.schedule import StepGraph
 
-# Bytes of one batch; see `batches`. A GPU takes all columns together. On a CPU a step's batch
-# comes, changes and leaves, so it stays in a core's cache; a transform's passes once: it is larger.
+# Bytes of one batch; see `batches`. A GPU takes all columns together. On a CPU a step uses its
+# batch several times, so it fits a core's cache; a transform uses it once, so it is larger.
 BATCH_BYTES = {"cpu": 1 << 20, "gpu": 1 << 62}
 _TRANSFORM_BATCH_BYTES = 1 << 22
 
@@ -53,11 +53,11 @@ class ColumnPass:
         self._is_kept = geometry.modes[0].positions() >= 0
         row_bytes = fields * nz * row * np.dtype(complex_dtype).itemsize
         most = BATCH_BYTES[device.processor]
-        if columns is not None:  # a transform by itself
+        if columns is not None:  # a transform alone
             most = max(most, _TRANSFORM_BATCH_BYTES)
         limit = max(1, most // max(1, row_bytes))
         self._batch = ky or max(1, balanced_batch(self._ky, limit, device.lanes))
-        # Only GPUs leave columns to a library, all of them in one batch.
+        # Only GPUs use a library for columns, for all of them in one batch.
         self._work: Any = None
         if stored and not self.line.tiled:
             self._work = device.empty((fields, nz, self._batch, row), complex_dtype)
@@ -81,10 +81,10 @@ class ColumnPass:
     ) -> None:
         """Record spectral modes -> columns, unnormalised, in their array or another place.
 
-        Spectral is (fields, kz kept, some ky, kx), and kept. A place is the array from which tables
-        of columns count, these tables, the number of the first column there, and the memory that
-        they lead to; columns are overwritten then, or only their shape counts. Between walls,
-        `signs` has 1 for each even field, and -1 for each odd one.
+        `spectral` is (fields, kz kept, some ky, kx), and not changed. `place` is the array that
+        tables of columns refer to, these tables, the number of the first column in them, and the
+        memory that they address; then the columns are working memory, or only their shape matters.
+        Between walls, `signs` is 1 for each even field and -1 for each odd one.
         """
         points, tables = self._points(columns), self._tables_of(spectral)
         if place is None:
@@ -103,16 +103,15 @@ class ColumnPass:
     ) -> None:
         """Record columns -> spectral modes.
 
-        Columns are transformed in place. Without `spectral` the kept modes stay in their places
-        among them, and what lies in the places of other modes is undefined. For `signs` see
-        `record_backward`.
+        Columns are transformed in place. Without `spectral` the kept modes stay there, and the
+        other modes are undefined. For `signs` see `record_backward`.
         """
         points = self._points(columns)
         if spectral is not None:
             tables = self._tables_of(spectral)
             self.line.record_forward(graph, points, spectral, tables, 0, [spectral])
         elif self.line.tiled:
-            # Only the modes that are kept are stored.
+            # Only the kept modes are stored.
             moves = points.nbytes, points.nbytes * float(self._is_kept.mean())
             tables = self._tables_in_place(columns)
             self.line.record_forward(graph, points, points, tables, 0, [points], moves)
@@ -127,7 +126,7 @@ class ColumnPass:
         return self._tables[z, y]
 
     def _tables_in_place(self, columns: Array) -> RowTables:
-        """Return the tables of modes that stay where the columns have points."""
+        """Return the tables of modes that stay in the columns."""
         z, y = (stride // columns.itemsize for stride in columns.strides[1:3])
         if (z, y) not in self._in_place:
             places = z * np.arange(columns.shape[1], dtype=np.int64)
@@ -143,9 +142,9 @@ class ColumnPass:
 
 
 class WallColumns(ColumnPass):
-    """The same between walls: by cosines for even fields, and by sines for odd ones.
+    """Columns between walls: cosine transforms of even fields, and sine transforms of odd ones.
 
-    Lines are transformed in working memory. Each lane has some.
+    Lines are transformed in working memory, which each lane has.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Cosine and sine transforms along one axis that is not divided among ranks.
 
 Each is a complex Fourier transform of the points, padded with zeros and multiplied by factors
-before and after it (`fourier_factors`): in cache where the device has a kernel for that, else in
-memory. Complex arrays are transformed as pairs of real ones.
+before and after it (`fourier_factors`): in cache if the device has a kernel for it, else in memory.
+Complex arrays are transformed as pairs of real ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slipstream.schedule import MAIN_LANE, StepGraph
 
 
 class CosineTransform(Part):
-    """A cosine or sine transform along one axis of local arrays, and the way back.
+    """A cosine or sine transform along one axis of local arrays, and its inverse.
 
     With `orthonormal` the first or last mode of types II and III, and both ends of type I, are
     scaled such that the transform is orthogonal up to a factor common to all modes.
@@ -51,7 +51,7 @@ class CosineTransform(Part):
         }
         self._library = device.has_cosine_transforms()
         if self._library:
-            # Sources are kept: their ends are scaled in a copy.
+            # Sources are not changed: their ends are scaled in a copy.
             copies = any(before for before, _ in self._edges.values())
             self._work = device.empty(self._shape if copies else (0,), self._real)
         else:
@@ -75,13 +75,13 @@ class CosineTransform(Part):
         return f"{self._kind} along axis {self._axis - 1}"
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record points -> modes; the source is kept."""
+        """Record points -> modes; the source is not changed."""
         self._record(graph, source, target, True)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
-        """Record modes -> points, times a constant; the source is kept."""
+        """Record modes -> points, times a constant; the source is not changed."""
         self._record(graph, source, target, False)
         if scale != 1.0 and target.size:
             self._add(graph, self._device.scale(target, scale), target, target, "scale")

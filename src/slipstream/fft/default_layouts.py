@@ -1,4 +1,4 @@
-"""How arrays are divided if no boxes are given: in layouts that need few exchanges."""
+"""The default layouts of arrays, which need few exchanges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def default_boxes(
 ) -> tuple[Boxes, Boxes]:
     """Return the boxes of physical and of spectral arrays.
 
-    They are transformed along `axes`, first along `first`; `grid` is the process grid of pencils.
+    Arrays are transformed along `axes`, first along `first`; `grid` is the process grid of pencils.
     """
     if layout == "root":
         return _on_root(sizes, ranks), _on_root(spectral_shape, ranks)
@@ -38,7 +38,7 @@ def default_boxes(
 
 
 def _favoured(sizes: Sequence[int], ranks: int, axes: Sequence[int], first: int) -> tuple[int, ...]:
-    """Return all axes, best ones to divide first.
+    """Return all axes, the best ones to divide first.
 
     An axis that is not transformed can be divided without an exchange, if it is long enough for all
     ranks; the axis that is transformed first should not be divided.

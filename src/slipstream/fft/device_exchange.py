@@ -1,8 +1,7 @@
 """Exchanges of tiles from device to device, for arrays on the host.
 
-Some tiles leave for buffers on the device, which are exchanged there as soon as these tiles are
-complete; what has arrived is copied to the host. Such groups are tiles that follow each other:
-planes on the way forward, columns on the way back.
+A group of consecutive tiles (planes forward, columns backward) is stored in buffers on the device.
+As soon as the group is complete, these are exchanged, and the received data are copied to the host.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from slipstream.outofcore.host_device_copy import HostDeviceCopier
 from slipstream.outofcore.tile_slots import aligned
 from slipstream.schedule import StepGraph
 
-# Groups of tiles that are exchanged at the same time.
+# The number of groups of tiles that are exchanged at the same time.
 _AT_ONCE = 2
 
 
@@ -30,7 +29,7 @@ _AT_ONCE = 2
 class _Group:
     """Tiles that are exchanged together, up to plane or column `last` of this rank.
 
-    `arrivals` are pairs of a place on the host and what belongs there.
+    `arrivals` are pairs of a place on the host and the data for it.
     """
 
     last: int
@@ -41,15 +40,16 @@ class _Group:
 class _Groups:
     """The groups of a field, by range of kx, and the order in which all ranks exchange them.
 
-    Ranks have different numbers of tiles, or none of a range, and transports match what ranks
-    exchange by its order. Planes are written range by range, columns one range after the other.
+    Ranks have different numbers of tiles, or none of a range, and transports match exchanges by
+    their order. Each tile of planes is written range by range, columns one whole range after the
+    other.
     """
 
     def __init__(self, groups: Sequence[Sequence[_Group]], forward: bool) -> None:
         self._groups = groups
         places = [(kx, number) for kx, one in enumerate(groups) for number in range(len(one))]
         self._order = sorted(places, key=lambda place: place[::-1]) if forward else places
-        # How many groups of each range are complete, and how many of all have been exchanged.
+        # The number of complete groups of each range, and of exchanged groups of all ranges.
         self._complete, self._closed = [0] * len(groups), 0
 
     def of_range(self, kx: int) -> Sequence[_Group]:
@@ -57,13 +57,13 @@ class _Groups:
         return self._groups[kx]
 
     def begin(self, kx: int) -> None:
-        """Take groups from the first on; ranges begin before any of them is written."""
+        """Begin with the first group of a range; all ranges begin before any of them is written."""
         self._complete[kx] = self._closed = 0
 
     def due(self, kx: int, last: int | None) -> Iterator[tuple[_Group, _Group | None]]:
-        """Yield what may be exchanged when a range is written up to `last`, or wholly.
+        """Yield the groups to exchange when a range is written up to `last`, or completely.
 
-        With each group comes the one that is to be opened next.
+        With each comes the group to open next.
         """
         groups = self._groups[kx]
         while self._complete[kx] < len(groups):
@@ -79,7 +79,7 @@ class _Groups:
 
 
 class DeviceTargets(PackTargets):
-    """Where a pass leaves the blocks of a range of kx: in buffers on the device, by groups."""
+    """The targets of the blocks of a range of kx: buffers on the device, by group."""
 
     stores = closes_early = True
 
@@ -117,8 +117,8 @@ class DeviceTargets(PackTargets):
 class DeviceExchanges:
     """The exchanges of a transform between devices. Collective.
 
-    `together` tiles of a field are exchanged together. `buffers` are those of the groups that are
-    exchanged at the same time, for each range of kx: memory to send from, and to receive in.
+    `together` tiles of a field are exchanged together. `buffers` are memory to send from and to
+    receive in, for each range of kx and each of the groups that are exchanged at the same time.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class DeviceExchanges:
         self._sizes: dict[int, list[tuple[int, int]]] = {}
 
     def device_bytes(self, tiles: int) -> int:
-        """Return the bytes of a device that buffers take if a field is cut into `tiles` tiles."""
+        """Return the bytes of buffers on a device if a field is cut into `tiles` tiles."""
         transport = self.transport
         return _AT_ONCE * sum(
             transport.pack_buffer_bytes(sent) + transport.allocated_bytes(received)
@@ -149,9 +149,9 @@ class DeviceExchanges:
         columns: Sequence[Array],
         bus: HostDeviceCopier,
     ) -> dict[tuple[int, int, bool], DeviceTargets]:
-        """Return the exchanges by field, range of kx and whether they go forward.
+        """Return the exchanges by field, range of kx and direction.
 
-        What arrives goes to the working arrays on the host.
+        Received data go to the working arrays on the host.
         """
         self.buffers = on_every_rank(comm, lambda: self._empty(tiles))
         staging = bus.staging(max(received for _, received in self._most(tiles)))
@@ -209,7 +209,7 @@ class DeviceExchanges:
         return _Group(last, pack_targets(self.transport, plan, [(sent, received)]), arrivals)
 
     def _plans(self, one: KxRange, forward: bool, tiles: int) -> Iterator[tuple[int, ExchangePlan]]:
-        """Yield where each group of this rank ends, and its exchange."""
+        """Yield the end of each group of this rank, and its exchange."""
         g = one.geometry
         ends, axis = (g.plane_boxes, g.column_boxes), 0 if forward else 1
         sources, targets = ends if forward else ends[::-1]
@@ -225,7 +225,7 @@ class DeviceExchanges:
             yield last, ExchangePlan.redistribution(boxes, targets, g.rank)
 
     def _most(self, tiles: int) -> list[tuple[int, int]]:
-        """Return the bytes that a group of each range sends and receives at most, either way."""
+        """Return the most bytes that a group of each range sends or receives."""
         if tiles not in self._sizes:
             self._sizes[tiles] = []
             for one in self._geometry.ranges:

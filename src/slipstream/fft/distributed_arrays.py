@@ -1,7 +1,7 @@
 """Redistribution, halos and sections of users' arrays that are divided among ranks.
 
-Exchanges go through the host and need no plan. Steps that repeat them record a `HaloExchange`, or a
-transform, on the device.
+Exchanges go through the host and need no plan. For repeated exchanges on the device, record a
+`HaloExchange` or a transform.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def redistribute(array: Array, source: Boxes, target: Boxes, comm: Comm = None) 
     Parameters
     ----------
     array : array
-        This rank's part, NumPy's or CuPy's, of any type. It may have axes before those that are
+        This rank's part, NumPy's or CuPy's, of any type. It may have leading axes that are not
         divided, such as one of fields.
     source, target : sequence of Box or of pairs (start, stop)
         The boxes of all ranks before and after, such as `DistributedFFT.input_boxes`; each covers
@@ -41,7 +41,7 @@ def redistribute(array: Array, source: Boxes, target: Boxes, comm: Comm = None) 
     Returns
     -------
     array
-        This rank's part of `target`, where the array is: on the host or on its device.
+        This rank's part in `target`, on the host or the device of `array`.
 
     Raises
     ------
@@ -82,12 +82,12 @@ def with_halo(
     periodic: bool | Sequence[bool] = True,
     fill: complex = 0,
 ) -> Array:
-    """Return this rank's part of a distributed array with the points around it. Collective.
+    """Return this rank's part of a distributed array with a halo of points around it. Collective.
 
     Parameters
     ----------
     array : array
-        This rank's part, NumPy's or CuPy's, of any type. It may have axes before those that are
+        This rank's part, NumPy's or CuPy's, of any type. It may have leading axes that are not
         divided, such as one of fields.
     boxes : sequence of Box or of pairs (start, stop)
         The boxes of all ranks, such as `DistributedFFT.input_boxes`.
@@ -103,7 +103,7 @@ def with_halo(
     Returns
     -------
     array
-        A new array, larger by twice the widths; that of an empty box is empty.
+        A new array, larger by twice the widths; empty for an empty box.
 
     Raises
     ------
@@ -175,20 +175,20 @@ def with_halo(
 def section(
     array: Array, boxes: Boxes, index: Sequence[int | slice], comm: Comm = None
 ) -> tuple[Array, tuple[Box, ...]]:
-    """Return this rank's part of a plane, a line, or every so many points of a distributed array.
+    """Return this rank's part of a section of a distributed array, such as a plane.
 
-    Ranks do not communicate. What is returned can be redistributed, to the first rank for example,
-    or written.
+    Ranks do not communicate. The result can be redistributed, for example to the first rank, or
+    written.
 
     Parameters
     ----------
     array : array
-        This rank's part, NumPy's or CuPy's. It may have axes before those that are divided.
+        This rank's part, NumPy's or CuPy's. It may have leading axes that are not divided.
     boxes : sequence of Box or of pairs (start, stop)
         The boxes of all ranks, such as `DistributedFFT.input_boxes`.
     index : sequence of int or slice
-        Into the whole array, for each of its divided axes: a number, which drops the axis, or a
-        slice with a positive step.
+        Index into the whole array, for each of its divided axes: a number, which drops the axis, or
+        a slice with a positive step.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the array; None for a single one.
 
@@ -197,7 +197,7 @@ def section(
     array
         A view of this rank's part of the section.
     tuple of Box
-        The parts of the section that all ranks have.
+        The parts of the section of all ranks.
 
     Raises
     ------
@@ -215,14 +215,14 @@ def section(
             ranges.append(range(int(one) % n, int(one) % n + 1))
     if not len(given) == len(shape) == len(ranges) or not all(map(len, ranges)):
         raise InputError(
-            f"index {index!r}; accepted: for each axis of shape {shape} a number, or a slice with "
-            "a positive step and some points"
+            f"index {index!r}; accepted: for each axis of shape {shape} a number, or a nonempty "
+            "slice with a positive step"
         )
     if len(array.shape) < len(shape) or array.shape[-len(shape) :] != found[rank].shape:
         raise InputError(f"array has shape {array.shape}; this rank's box is {found[rank].shape}")
     kept = [axis for axis, one in enumerate(given) if isinstance(one, slice)]
     if not kept:
-        raise InputError(f"index {index!r} is of a single point; accepted: a slice, at least one")
+        raise InputError(f"index {index!r} is a single point; accepted: at least one slice")
     parts = [_section_of(box, ranges) for box in found]
     mine = [
         slice(points.start - low, points.stop - low, points.step) if points else slice(0)
@@ -259,8 +259,8 @@ def part_of_rank(array: Array, box: Box) -> np.ndarray:
     axes = len(box.start)
     if len(array.shape) < axes or tuple(array.shape[len(array.shape) - axes :]) != box.shape:
         raise InputError(
-            f"array has shape {tuple(array.shape)}; accepted: that of this rank's box, "
-            f"{box.shape}, perhaps behind other axes"
+            f"array has shape {tuple(array.shape)}; accepted: the shape of this rank's box, "
+            f"{box.shape}, perhaps after other axes"
         )
     host = host_values(array)
     if host.dtype.hasobject:

@@ -1,10 +1,10 @@
 """The distributed FFT as a plan with `forward` and `backward`.
 
 Arguments are checked and agreed between ranks (`fft_arguments.py`). `layout_search.py` finds the
-stages: which axes are transformed in which division of the array. A `Plan` (`fft_plan.py`) makes a
-part of each: slabs by the engine of the solvers, other divisions by `route_transform.py`, arrays on
-the host by `streamed_transform.py`. For each pair of arrays the parts are recorded once, in a graph
-of transforms, copies and exchanges. Each later call runs that graph: the step of this transform.
+stages: layouts, with the axes transformed in them. A `Plan` (`fft_plan.py`) turns stages into
+parts: slabs by the engine of the solvers, other layouts by `route_transform.py`, arrays on the host
+by `streamed_transform.py`. For each pair of arrays the parts are recorded once, in a graph of
+transforms, copies and exchanges. Later calls run that graph.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _announces_refusals(method: Method) -> Method:
-    """Announce to the other ranks what a collective method refuses before it does anything."""
+    """Announce to the other ranks that a collective method refuses its arguments."""
 
     @functools.wraps(method)
     def call(self: DistributedFFT, *arguments: Any, **options: Any) -> Any:
@@ -86,7 +86,7 @@ class DistributedFFT(KnownAttributes):
         The transform along each of the axes: "fft", or a cosine or sine transform of type 1 to 4,
         "dct1" to "dst4". If none is "fft", modes have the type of the points.
     norm : {"backward", "ortho", "forward"}
-        Which transforms are scaled, as in `numpy.fft` and `scipy.fft`.
+        The normalisation, as in `numpy.fft` and `scipy.fft`.
     comm : mpi4py.MPI.Comm, optional
         Communicator of the ranks that share the array; None is serial.
     device : Device or str
@@ -120,10 +120,10 @@ class DistributedFFT(KnownAttributes):
     workers : int, optional
         Number of ranks that transform; the others only send and receive data. Default: all.
     wire : None, "float32" or "bfloat16"
-        Narrower type in which data of double precision travel; see `wire_error`.
+        Narrower type in which double-precision data are exchanged; see `wire_error`.
     tune : {"off", "quick", "full"}
-        Whether to measure the fastest choices on this machine, some or all of them, and remember
-        them in the cache.
+        Whether to measure some or all choices on this machine, and remember the fastest in the
+        cache.
     schedule : {"overlap", "serial"}
         Whether exchanges and copies overlap with transforms; results are the same.
     residency : {"device", "host", "disk", "auto"}
@@ -143,7 +143,7 @@ class DistributedFFT(KnownAttributes):
     Attributes
     ----------
     arguments : Arguments
-        What was asked for, checked and completed.
+        The arguments, checked and completed.
     device : Device
         The device that transforms.
     input_box : Box
@@ -164,14 +164,14 @@ class DistributedFFT(KnownAttributes):
     -----
     For type checkers, results are NumPy arrays; on a GPU they are CuPy arrays.
 
-    Arrays that are passed again are used in place, without copies: pass the same ones in every
-    call, or those of `empty_input` and `empty_output`. Other arrays are copied to arrays of the
+    Arrays that are passed again are used in place, without copies: pass the same arrays in every
+    call, or arrays from `empty_input` and `empty_output`. Other arrays are copied to arrays of the
     plan. The plan keeps the last few arrays that it uses in place.
 
     On a GPU, calls with arrays of the GPU return before the result is ready; work queued on the
     stream later sees it. Calls that return arrays of the host wait.
 
-    What a plan allocates is freed when it is closed or deleted. It can be used in a ``with``
+    A plan's memory is freed when it is closed or deleted. It can be used in a ``with``
     statement: ``with DistributedFFT(...) as fft:``.
 
     Examples
@@ -262,15 +262,15 @@ class DistributedFFT(KnownAttributes):
         self._arrays = UserArrays(self.arguments, rank, self.device, self.home, self._meter)
         self._array_type = self.home.array_module.ndarray
         self._turns = Turns(comm is None)
-        # It counts collective calls, so that the others hear which one this rank refuses, even of a
-        # closed plan.
+        # It counts collective calls, so that other ranks learn which one this rank refuses, even
+        # after the plan is closed.
         self._door = None if self._comm is None else self._comm.door
 
     def close(self) -> None:
-        """Give back the memory that the plan has, once what it computes is done.
+        """Free the memory of the plan, once its transforms are done.
 
         The same happens when the plan is deleted, or at the end of a ``with`` statement. Calls of a
-        closed plan raise `InputError`; arrays that it has given live on.
+        closed plan raise `InputError`; arrays that it returned stay valid.
         """
         if self._component is not None:
             self._component.close()
@@ -320,7 +320,7 @@ class DistributedFFT(KnownAttributes):
         return html_table("DistributedFFT", rows.items())
 
     def __reduce__(self) -> tuple[Callable[..., DistributedFFT], tuple[Any, ...]]:
-        # Only the arguments are pickled: loading a plan is collective, as making it was.
+        # Only the arguments are pickled: loading a plan is collective, like making it.
         self._opened()
         return _made_again, (self._asked, self.device.kind, _name_of(self._comm))
 
@@ -361,8 +361,8 @@ class DistributedFFT(KnownAttributes):
 
         Raises
         ------
-        InputError
-            If this plan has Nyquist modes, whose values between the points are not determined.
+        ------ InputError
+            If this plan has Nyquist modes, which do not determine values between the points.
         """
         a = self.arguments
         for axis, kind in zip(a.axes, a.kinds, strict=True):
@@ -377,7 +377,7 @@ class DistributedFFT(KnownAttributes):
     def component(self) -> DistributedFFT:
         """The plan for a single field of this plan's several, made on first use. Collective.
 
-        ``fft.component.forward(u[1], out=u_hat[1])`` transforms the second.
+        ``fft.component.forward(u[1], out=u_hat[1])`` transforms the second field.
         """
         self._opened()
         if self.arguments.fields == 1:
@@ -402,7 +402,7 @@ class DistributedFFT(KnownAttributes):
 
     @property
     def spectral_shape(self) -> tuple[int, ...]:
-        """Global shape of the spectral array, with the modes that are kept."""
+        """Global shape of the spectral array, with the kept modes only."""
         return self.arguments.spectral_shape
 
     @property
@@ -418,12 +418,12 @@ class DistributedFFT(KnownAttributes):
 
     @property
     def exchanges(self) -> int:
-        """How often the data are redistributed in one transform."""
+        """Number of redistributions of the data in one transform."""
         return self._opened().exchanges
 
     @property
     def transport(self) -> str:
-        """Name of the transport, "none" where there is nothing to exchange."""
+        """Name of the transport, "none" if there is nothing to exchange."""
         transport = self._opened().transport
         return transport.name if transport else "none"
 
@@ -436,20 +436,20 @@ class DistributedFFT(KnownAttributes):
     def allocated_bytes(self) -> dict[str, int]:
         """Bytes that this rank's plan has allocated so far, on the "device" and on the "host".
 
-        Memory of a CPU is the host's. Users' arrays, those of `empty_input` among them, do not
-        count, nor does what libraries take for themselves.
+        Memory of a CPU is on the "host". Users' arrays, including those from `empty_input`, and the
+        internal memory of libraries do not count.
         """
         self._opened()
         return self._meter.total()
 
     @property
     def input_boxes(self) -> tuple[Box, ...]:
-        """The part of the physical index space that each rank has."""
+        """The part of the physical index space of each rank."""
         return tuple(self.arguments.input_boxes)
 
     @property
     def output_boxes(self) -> tuple[Box, ...]:
-        """The part of the spectral index space that each rank has."""
+        """The part of the spectral index space of each rank."""
         return tuple(self.arguments.output_boxes)
 
     def wavenumbers(self, lengths: Lengths = None) -> list[np.ndarray]:
@@ -463,7 +463,7 @@ class DistributedFFT(KnownAttributes):
         lengths : float or sequence of float, optional
             Length of the box along each axis: wavenumbers are multiples of ``2 pi / length``, and
             of ``pi / length`` along axes of cosines and sines. By default they are the integers of
-            `numpy.fft`, and numbers of half waves: those for lengths 2 pi and pi.
+            `numpy.fft`, or numbers of half waves, as for lengths 2 pi and pi.
 
         Returns
         -------
@@ -475,9 +475,9 @@ class DistributedFFT(KnownAttributes):
     def points(self, lengths: Lengths = None) -> list[np.ndarray]:
         """Return the coordinates of this rank's points, one array for each transformed axis.
 
-        Shaped like those of `wavenumbers`. They begin at 0 along Fourier axes; cosines and sines
-        have their points where the type demands it: "dct1" at both ends and between, "dst1" between
-        them only, "dct2" and "dst2" half a spacing from either end.
+        They have the shapes of `wavenumbers`. Along Fourier axes they begin at 0. For cosines and
+        sines they depend on the type: "dct1" includes both ends, "dst1" excludes them, "dct2" and
+        "dst2" begin half a spacing from either end.
         """
         self._opened()
         return spectral_operations.points(self.arguments, self.input_box, lengths)
@@ -492,10 +492,10 @@ class DistributedFFT(KnownAttributes):
         u_hat : array
             This rank's modes, which are not changed.
         axis : int
-            One of the transformed axes, counted without that of the fields.
+            One of the transformed axes, counted without the axis of fields.
         order : int
-            Of the derivative; even along axes of cosines and sines, as odd derivatives turn one
-            into the other.
+            Order of the derivative; even along axes of cosines and sines, since odd derivatives
+            turn one into the other.
         lengths : float or sequence of float, optional
             As for `wavenumbers`.
 
@@ -512,7 +512,8 @@ class DistributedFFT(KnownAttributes):
     def product(self, *modes: Any) -> npt.NDArray[Any]:
         """Return the modes of the product of some fields, multiplied at the points. Collective.
 
-        That of two fields is free of aliasing if the plan has truncation "2/3" or padding "3/2".
+        The product of two fields is free of aliasing if the plan has truncation "2/3" or padding
+        "3/2".
         """
         return spectral_operations.product(self, *modes)
 
@@ -520,7 +521,7 @@ class DistributedFFT(KnownAttributes):
     def convolve(self, u: Any, v: Any) -> npt.NDArray[Any]:
         """Return the periodic convolution of two fields, ``sum_m u[m] v[n - m]``. Collective.
 
-        Both are this rank's points. A truncation of the plan applies to the result.
+        Both arrays are this rank's points. A truncation of the plan applies to the result.
         """
         return spectral_operations.convolution(self, u, v)
 
@@ -528,9 +529,9 @@ class DistributedFFT(KnownAttributes):
     def forward_adjoint(self, u_hat: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `forward`, applied to modes. Collective.
 
-        It is what backpropagation needs: given the gradient `u_hat` of a real function with respect
-        to ``forward(u)``, its gradient with respect to `u`. Complex numbers are pairs of real ones:
-        ``Re sum(conj(a) forward(u))`` equals ``Re sum(conj(forward_adjoint(a)) u)``.
+        Backpropagation needs it: given the gradient `u_hat` of a real function with respect to
+        ``forward(u)``, it returns the gradient with respect to `u`. Complex numbers are pairs of
+        real ones: ``Re sum(conj(a) forward(u))`` equals ``Re sum(conj(forward_adjoint(a)) u)``.
         """
         u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.forward_adjoint(self, u_hat)
@@ -555,13 +556,13 @@ class DistributedFFT(KnownAttributes):
         """Return a physical and a spectral array of this rank that share one memory.
 
         `forward` and `backward` between them are in place. The rows of a real physical array are
-        padded, as in FFTW, so that it is not contiguous as a whole; a GPU copies it first.
+        padded, as in FFTW, so it is not contiguous; a GPU copies it first.
         """
         self._opened()
         return self._arrays.in_place()
 
     def remember(self, *arrays: Any) -> None:
-        """Use arrays of another plan in place from the first call on, as those of `empty_input`."""
+        """Use arrays of another plan in place from the first call on, as if from `empty_input`."""
         self._opened()
         for array in arrays:
             self._arrays.note(array)
@@ -584,7 +585,7 @@ class DistributedFFT(KnownAttributes):
             Where to store the result, shape of `empty_output`. May be `u` itself, if complex and
             of the same shape: then the transform is in place. See also `empty_in_place`.
         stream : Stream or cupy.cuda.Stream, optional
-            What the transform is part of; CuPy's null stream by default.
+            The stream that the transform belongs to; CuPy's null stream by default.
 
         Returns
         -------
@@ -594,7 +595,7 @@ class DistributedFFT(KnownAttributes):
         Raises
         ------
         InputError
-            If an array's shape or type is not the plan's, or it cannot be written.
+            If an array does not have the plan's shape or type, or is not writable.
         RunError
             If another rank does not answer, see ``SLIPSTREAM_TIMEOUT``.
         """
@@ -612,12 +613,12 @@ class DistributedFFT(KnownAttributes):
         Parameters
         ----------
         u_hat : array
-            This rank's modes, shape of `empty_output`, on the host or on the device; kept, unless
-            `out` shares its memory.
+            This rank's modes, shape of `empty_output`, on the host or on the device; not changed,
+            unless `out` shares its memory.
         out : array, optional
             Where to store the result, shape of `empty_input`.
         stream : Stream or cupy.cuda.Stream, optional
-            What the transform is part of; CuPy's null stream by default.
+            The stream that the transform belongs to; CuPy's null stream by default.
 
         Returns
         -------
@@ -633,28 +634,28 @@ class DistributedFFT(KnownAttributes):
 
     @_announces_refusals
     def forward_async(self, u: Any, out: Any = None, stream: Any = None) -> PendingTransform:
-        """Begin to transform physical to spectral space, and return at once. Collective.
+        """Begin to transform physical to spectral space, and return immediately. Collective.
 
-        Parameters are those of `forward`. Arrays are in use until `wait` returns. Calls run in the
-        order in which they are made, for a plan and for those that share its communicator, made by
-        `like`, `padded` and `component`. Other plans run in no particular order, for which MPI must
-        allow threads (``MPI_THREAD_MULTIPLE``).
+        Parameters are those of `forward`. Arrays are in use until `wait` returns. Calls of a plan,
+        and of plans that share its communicator (made by `like`, `padded` and `component`), run in
+        the order in which they are made. Other plans run in any order, which requires threads in
+        MPI (``MPI_THREAD_MULTIPLE``).
 
         Returns
         -------
         PendingTransform
-            Has `wait`, which returns the result, and `done`.
+            Its `wait` returns the result; its `done` does not wait.
         """
         return self._begin(True, u, out, stream)
 
     @_announces_refusals
     def backward_async(self, u_hat: Any, out: Any = None, stream: Any = None) -> PendingTransform:
-        """Begin to transform spectral to physical space; as `forward_async`. Collective."""
+        """Begin to transform spectral to physical space; see `forward_async`. Collective."""
         return self._begin(False, u_hat, out, stream)
 
     @_announces_refusals
     def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
-        """Transform `u` to `u_hat` and back, as their methods do; return what ran when. Collective.
+        """Transform `u` to `u_hat` and back; return the timeline of all operations. Collective.
 
         Both arrays are overwritten.
         """
@@ -671,16 +672,16 @@ class DistributedFFT(KnownAttributes):
     def wire_error(self) -> float:
         """Return the relative error that the narrow wire made in the last transforms. Collective.
 
-        It is the root of the sum of squares of what was lost, over that of what was sent: the
-        largest of the exchanges that the last transforms, forward and backward, consisted of; 0
-        without a narrow wire, and 1 where all numbers were too small for it.
+        It is the norm of the rounding errors over the norm of the data, the largest of all
+        exchanges of the last forward and backward transform; 0 without a narrow wire, and 1 if all
+        numbers were too small for it.
         """
         transport = self._opened().transport
         self.device.synchronize()
         return transport.relative_error(self._comm) if transport else 0.0
 
     def describe(self) -> str:
-        """Return what this plan does, in lines for people."""
+        """Return a description of this plan, in lines for users."""
         a, plan = self.arguments, self._opened()
         lines = [
             f"{_product(a.shape)} {a.dtype.name} to "
@@ -695,7 +696,7 @@ class DistributedFFT(KnownAttributes):
         return "\n".join([*lines, self._describe_memory()])
 
     def _describe_memory(self) -> str:
-        """Return a line about what is allocated; its parts and the buffers are in it."""
+        """Return a line about the allocated memory, including parts and buffers."""
         taken = [
             f"{bytes_text(size)} of the {place}"
             for place, size in self.allocated_bytes.items()
@@ -727,7 +728,7 @@ class DistributedFFT(KnownAttributes):
                     step.timeline.clear()
                     self._profiled = step.timeline
                 step.run(profile, stream)
-                if self.residency != "device":  # where nothing else is in order with the stream
+                if self.residency != "device":  # if no other work is ordered by the stream
                     step.synchronize()
                 if profile:
                     self.device.synchronize()
@@ -737,7 +738,7 @@ class DistributedFFT(KnownAttributes):
                     self._arrays.copy(out, step_output, stream or self.device.default_stream)
                 return users_out
             except InputError as failure:
-                self._announce(failure)  # usually on all ranks: the plan can then still be used
+                self._announce(failure)  # usually on all ranks: then the plan stays usable
                 raise
             except BaseException as failure:
                 if self._transport:
@@ -745,7 +746,7 @@ class DistributedFFT(KnownAttributes):
                 raise
 
     def _announce(self, failure: InputError) -> None:
-        """Announce to the ranks that are in the present call that this one has refused it."""
+        """Announce to the ranks in the present call that this rank has refused it."""
         if self._door is not None:
             failure.is_told = True  # type: ignore[attr-defined]
             self._door.refuse(failure)
@@ -770,7 +771,7 @@ class DistributedFFT(KnownAttributes):
     ) -> tuple[CommittedStep, Array, Array | None]:
         """Return the step of a transform, the array with its result, and the user's array for it.
 
-        The user's arrays are used in place where possible, else the plan's own, to which the source
+        The user's arrays are used in place if possible; else the plan's arrays are, and the source
         is copied.
         """
         plan, arrays = self._opened(), self._arrays
@@ -813,7 +814,7 @@ class DistributedFFT(KnownAttributes):
 
 
 def _is_known(failure: InputError) -> bool:
-    """Return whether the other ranks have been told of a failure, or fail by themselves."""
+    """Return whether the other ranks know of a failure, or fail themselves."""
     return is_on_all_ranks(failure) or getattr(failure, "is_told", False)
 
 
@@ -826,7 +827,7 @@ def _ranges(box: Box) -> str:
 
 
 def _name_of(comm: Any) -> str:
-    """Return the predefined communicator that has the same ranks as another one."""
+    """Return the predefined communicator with the same ranks."""
     if comm is None:
         return "none"
     from mpi4py import MPI
@@ -843,7 +844,7 @@ def _name_of(comm: Any) -> str:
 
 
 def _made_again(asked: dict[str, Any], device: Any, comm: str) -> DistributedFFT:
-    """Return a plan that was pickled. Collective."""
+    """Make a pickled plan again. Collective."""
     if comm == "none":
         return DistributedFFT(**asked, device=device)
     from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""What a distributed transform is asked for: checked, completed, and the same on all ranks."""
+"""The arguments of a distributed transform: checked, completed, and the same on all ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAYOUTS = ("slab", "pencil", "root")
 ORDERS = ("transposed", "natural")
 TUNES = ("off", "quick", "full")
 RESIDENCIES = ("device", "host", "disk", "auto")
-# With that of the fields, more axes than GPU libraries, and people, can handle.
+# With the axis of fields, more axes than GPU libraries, and people, can handle.
 _MOST_AXES = 8
 
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
@@ -38,12 +38,12 @@ _COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 @dataclass(frozen=True)
 class Arguments:
-    """What `DistributedFFT` is asked for, by the names of its parameters, and what follows from it.
+    """The arguments of `DistributedFFT`, by name, and values derived from them.
 
-    The boxes say which part of an array each rank has; `real`, whether physical arrays are.
+    The boxes are the parts of the ranks; `real` is whether physical arrays are real.
     """
 
-    # Of the points, including those that padding adds.
+    # The shape of the points, including padding.
     shape: tuple[int, ...]
     dtype: np.dtype
     axes: tuple[int, ...]
@@ -71,12 +71,12 @@ class Arguments:
     modes: tuple[Modes, ...]
     complex_dtype: np.dtype
     spectral_shape: tuple[int, ...]
-    # Of spectral arrays: real ones have real modes if no axis is Fourier's.
+    # The type of spectral arrays: real arrays have real modes if no axis is a Fourier axis.
     spectral_dtype: np.dtype
     real: bool
     # The axis whose Fourier transform makes real arrays complex; only half of its modes are stored.
     half_axis: int | None
-    # Factors of the forward and of the backward transform.
+    # The factors of the forward and of the backward transform.
     factors: tuple[float, float]
 
     @property
@@ -87,12 +87,12 @@ class Arguments:
         return every and fourier and self.half_axis in (None, len(self.shape) - 1)
 
     def route(self, workers: int) -> list[Stage]:
-        """Return the way of an array [field, ...axes] through a transform on `workers` ranks."""
+        """Return the route of an array [field, ...axes] through a transform on `workers` ranks."""
         source, target = (
             with_fields(boxes, self.fields) for boxes in (self.input_boxes, self.output_boxes)
         )
         sizes = (self.fields, *self.shape)
-        # Axes are counted with that of the fields first.
+        # Axes are counted with the axis of fields first.
         return find_route(
             sizes,
             self.modes,
@@ -107,9 +107,9 @@ class Arguments:
 
 
 def agreed_arguments(comm: Comm, **asked: Any) -> Arguments:
-    """Return the arguments of `DistributedFFT`, by name, as all ranks have them. Collective.
+    """Return the arguments of `DistributedFFT`, by name, the same on all ranks. Collective.
 
-    All ranks raise `InputError` if those of one cannot be, or differ from those of another.
+    All ranks raise `InputError` if the arguments of one are invalid, or differ between ranks.
     """
     ranks = 1 if comm is None else comm.size
     arguments = on_every_rank(comm, lambda: checked_arguments(ranks, **asked))
@@ -160,6 +160,10 @@ def checked_arguments(
     kind = _checked_dtype(dtype)
     fields = whole_number("fields", fields, 1)
     if workers is not None:
+        if ranks == 1 and workers != 1:
+            raise InputError(
+                f"workers is {workers!r}, ranks that transform; accepted on one rank: 1"
+            )
         workers = whole_number("workers", workers, 1, ranks)
     wide = kind.name in ("float64", "complex128")
     if wire is not None and not (wide and isinstance(wire, str) and wire in WIRES):
@@ -275,7 +279,7 @@ def _modes(
     real: bool,
     padded: bool,
 ) -> tuple[Modes, ...]:
-    """Return the modes of every axis; all are kept where there is no Fourier transform."""
+    """Return the modes of every axis; all are kept along axes without a Fourier transform."""
     modes = [Modes(n, n, 0) for n in sizes]
     if not fourier:
         if truncation is not None:

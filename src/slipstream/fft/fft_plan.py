@@ -1,8 +1,8 @@
-"""A plan: the parts that a transform consists of, for one choice of how to do it.
+"""A plan: the parts of a transform, for one set of choices.
 
-Parts are put together along a route (`route`). Two stages that are slabs along z and then along ky
-are one part, the fused slab transform, and so is a route without slabs where the device has kernels
-for all of its transforms; every other exchange and transform is a part of its own.
+Parts are connected along a route (`route`). Two stages with slabs along z and then along ky are one
+part, the fused slab transform. A route without slabs is one part if the device has kernels for all
+of its transforms. Every other exchange and transform is a separate part.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from slipstream.fft.slab_transform import SlabOptions, SlabTransform
 from slipstream.fft.transform_parts import AxisTransform, Part, Redistribution
 from slipstream.schedule import StepGraph
 
-# So many chunks of kx at most between the stages of pencils: on two H200s, 1024³, 1, 2, 4 and 8
-# took 13.0, 14.5, 13.2 and 13.8 ms forward, 13.2, 12.8, 12.5 and 12.3 ms backward.
+# The most chunks of kx between the stages of pencils: on two H200s, 1024³, 1, 2, 4 and 8 took 13.0,
+# 14.5, 13.2 and 13.8 ms forward, 13.2, 12.8, 12.5 and 12.3 ms backward.
 _ROUTE_CHUNKS = 4
 
 
-# A part of a transform, and shape and type of the array behind it.
+# A part of a transform, and the shape and type of the array after it.
 Link: TypeAlias = tuple[Part, tuple[int, ...], np.dtype]
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What does not change the result of a transform, and is tuned."""
+    """The tuned choices, which do not change the result of a transform."""
 
     transport: str
     workers: int
@@ -46,7 +46,7 @@ class Choices:
 
 
 class Plan:
-    """The parts of a transform on one rank, in the order of going forward. Collective.
+    """The parts of a transform on one rank, in forward order. Collective.
 
     It `is_alone` if there is nothing to overlap: on a CPU, one exchange in one chunk.
     """
@@ -69,7 +69,7 @@ class Plan:
         rank: int,
         transport: Transport | None,
     ) -> Plan:
-        """Return the plan of one rank of many, by a transport that notes what would be sent."""
+        """Return the plan of one rank of many, with a transport that notes the traffic."""
         plan = cls.__new__(cls)
         plan._make(arguments, device, None, choices, rank, transport)
         return plan
@@ -94,9 +94,9 @@ class Plan:
         self.is_alone = device.kind == "cpu" and is_single and self.exchanges <= 1
 
     def _connect(self, parts: Sequence[Link], turns: int = 2) -> None:
-        """Put parts together; the arrays between them take turns in some buffers."""
+        """Connect parts; the arrays between them alternate between some buffers."""
         self.parts = [part for part, _, _ in parts]
-        # Shape and type of the arrays behind each part.
+        # The shape and type of the array after each part.
         self._behind = [(shape, dtype) for _, shape, dtype in parts]
         self.exchanges = sum(part.exchanges for part in self.parts)
         between = self._behind[:-1]
@@ -113,7 +113,7 @@ class Plan:
         ]
 
     def describe_parts(self) -> list[str]:
-        """Return a line for each part, and one for the memory that they need, for people."""
+        """Return a line for each part, and one for their memory, for users."""
         lines = [part.describe() for part in self.parts]
         return [*lines, f"buffers of {bytes_text(self.buffer_bytes)} on this rank"]
 
@@ -145,7 +145,7 @@ class Plan:
         arrays = [physical, *self._between, spectral]
         scale = self.arguments.factors[1]
         for number, part in reversed(list(enumerate(self.parts))):
-            # One transform normalises, and there is always one.
+            # One transform normalises; there is always one.
             transforms = not isinstance(part, Redistribution)
             part.record_backward(
                 graph, arrays[number + 1], arrays[number], scale if transforms else 1.0
@@ -153,11 +153,11 @@ class Plan:
             scale = 1.0 if transforms else scale
 
     def _parts(self, route: Sequence[Stage]) -> Iterator[Link]:
-        """Make the parts of a route, with shape and type of the array behind each. Collective."""
+        """Make the parts of a route, with shape and type of the array after each. Collective."""
         a, device, rank, slab = self.arguments, self._device, self._rank, self.choices.slab
         dtype, number = a.dtype, 0
         part: Part
-        # The device's own kernels do all of a route, other than that of slabs, if they can.
+        # Kernels of the device do all of a route without slabs, if they support it.
         if (
             self.transport
             and self._full
@@ -197,7 +197,7 @@ class Plan:
             number += 1
             if number < len(route):
                 before, after = route[number - 1].after, route[number].before
-                # Real arrays, which only bricks exchange, are never narrowed.
+                # Real arrays, which only bricks exchange, are never sent in reduced precision.
                 transport = self.transport if dtype.kind == "c" else self._full
                 part = Redistribution(device, transport, before, after, rank, dtype)
                 yield part, after[rank].shape, dtype
@@ -217,9 +217,9 @@ class Plan:
 
 
 def slab_stages(arguments: Arguments, route: Sequence[Stage], number: int) -> int:
-    """Return how many stages of a route, from a number on, a transform of slabs does; 0 if none.
+    """Return the number of stages of a route, from one on, in a slab transform; 0 if none.
 
-    Where one rank has all of the array, that is one, else two.
+    It is one if one rank has all of the array, else two.
     """
     a, stage = arguments, route[number]
     if len(a.shape) != 3 or not a.is_usual:

@@ -1,6 +1,6 @@
-"""Choices that do not change a transform's result, measured for the whole of it and remembered.
+"""Choices that do not change a transform's result, measured and remembered.
 
-What is timed is a forward and a backward transform, as the user will run them.
+A forward and a backward transform are timed, as the user will run them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from slipstream.fft.fft_plan import Choices, Plan
 from slipstream.fft.slab_transform import SlabOptions
 from slipstream.schedule import StepGraph, commit
 
-# Bytes of a GPU's modes from which copy engines beat transforms that store into other GPUs: they
-# are faster, but take longer to start. And bytes of a chunk, of which there should be 4 to 8.
+# The size in bytes of a GPU's modes from which copy engines beat transforms that store into other
+# GPUs: they are faster, but take longer to start. And the bytes of a chunk, for 4 to 8 chunks.
 _COPIED, _CHUNK = 192 << 20, 384 << 20
 
-# Points along the longest axis at which cuFFT's own plan is the faster way forward on one GPU.
+# The numbers of points along the longest axis with which cuFFT's plan is faster on one GPU.
 _WHOLE = range(256, 513)
 
 
 def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
-    """Return the choices for a transform where it leaves them open. Collective.
+    """Return the choices that the arguments of a transform leave open. Collective.
 
-    "off" goes by rules from our measurements. "quick" measures transports and divisions, one after
+    "off" follows rules from our measurements. "quick" measures transports and divisions, one after
     the other; "full" also numbers of workers, and all combinations that are not far behind.
     """
     a = arguments
@@ -83,7 +83,7 @@ def _candidates(
         teams.append(1)
     options: dict[str, list[Any]] = {"transport": names, "workers": teams, "slab": divisions}
     for one in tuner.variations(default, options, arguments.tune)(times):
-        # Others cannot store at the receivers, and one worker has nobody to exchange with.
+        # Other transports cannot store at the receivers, and one worker exchanges nothing.
         stores = several and can_store(one.transport)
         stores = stores or one.slab.store == default.slab.store
         alone = several and one.workers == 1
@@ -115,7 +115,7 @@ def _usable(name: str, comm: Comm, device: Device) -> bool:
 def pair_of(
     plan: Plan, arguments: Arguments, device: Device, home: Device, comm: Comm
 ) -> Callable[[], None]:
-    """Return what runs a forward and a backward transform between arrays of `home`."""
+    """Return a function that runs a forward and a backward transform between arrays of `home`."""
     rank = comm.rank if comm is not None else 0
     boxes = arguments.input_boxes[rank], arguments.output_boxes[rank]
     physical = home.zeros((arguments.fields, *boxes[0].shape), arguments.dtype)
@@ -128,7 +128,7 @@ def pair_of(
     def run() -> None:
         for step in steps:
             step.run()
-            if home is not device:  # several devices are in no order but that of a step
+            if home is not device:  # only a step orders several devices
                 step.synchronize()
         device.synchronize()
 
@@ -138,7 +138,7 @@ def pair_of(
 def transform_key(arguments: Arguments, device: Device) -> str:
     """Return the readable key of a transform on this machine."""
     a = arguments
-    # Boxes can be many: the first ones make the key readable, a digest tells arrangements apart.
+    # There can be many boxes: the first ones make the key readable, a digest makes it unique.
     boxes = [f"{b[0].shape}" for b in (a.input_boxes, a.output_boxes)]
     digest = hash((a.input_boxes, a.output_boxes)) % 16**6
     unusual = "" if a.is_usual else f"axes {a.axes}, {' '.join(a.kinds)}; "
@@ -151,7 +151,7 @@ def transform_key(arguments: Arguments, device: Device) -> str:
 
 
 def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device) -> Choices | None:
-    """Return remembered choices; None if they are not those of this version, or of here."""
+    """Return remembered choices; None if they are from another version or machine."""
     try:
         known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
         numbers = [

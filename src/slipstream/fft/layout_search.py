@@ -1,9 +1,9 @@
-"""The way of an array through a distributed transform: which axes are transformed in which layout.
+"""The route of an array through a distributed transform: the axes transformed in each layout.
 
-An axis can be transformed where every rank has all of it. A route is a sequence of stages, each a
-layout (one box per rank) with the axes that are transformed in it; from stage to stage the array
-is redistributed. The route with the fewest exchanges is found by trying all: slabs and pencils are
-what the search finds, not cases of their own. Among routes of equal length the one that moves least
+An axis can be transformed in a layout that does not divide it. A route is a sequence of stages,
+each a layout (one box per rank) with the axes that are transformed in it; from stage to stage the
+array is redistributed. The search tries all routes for the one with the fewest exchanges: slabs and
+pencils are its results, not special cases. Among routes of equal length the one that moves least
 data wins.
 
 All of this is integer geometry. Indices are those of an array [field, ...axes]; fields are never
@@ -20,13 +20,13 @@ from slipstream.decomposition import Box, GridBoxes, factorisations, grid_boxes
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
-# Those of a process grid are known by formula, for any number of ranks.
+# The boxes of a process grid follow from a formula, for any number of ranks.
 Boxes = tuple[Box, ...] | GridBoxes
 
-# Fields and three axes: arrays of more have too many grids to try them all.
+# Fields and three axes: arrays with more axes have too many grids to try them all.
 _SEARCHED_AXES = 4
 
-# Elements that are sent while a message is on its way: a microsecond of a network.
+# The cost of a message in elements: a microsecond of a network.
 _MESSAGE = 1024
 
 # Bricks to a pencil, two more pencils, and bricks again.
@@ -35,10 +35,9 @@ _MOST_EXCHANGES = 4
 
 @dataclass(frozen=True)
 class Stage:
-    """A layout and what is transformed in it."""
+    """A layout, and the axes that are transformed in it."""
 
-    # One box per rank, before and after the transforms: of a transformed axis, the modes that are
-    # kept count.
+    # One box per rank, before and after the transforms: along transformed axes in kept modes.
     before: Boxes
     after: Boxes
     # In the order in which they are transformed; 1 is the first after the fields.
@@ -67,7 +66,7 @@ def find_route(
         half_axis = len(sizes) - 1
     space = _Space(tuple(sizes), tuple(modes), half_axis if real else None, early, active)
     remaining = frozenset(range(1, len(sizes)) if axes is None else axes)
-    # Idle ranks save exchanges, but are not worth them where all can work.
+    # Idle ranks save exchanges, but that does not pay if all can work.
     for idle in (False, True):
         for exchanges in range(_MOST_EXCHANGES + 1):
             routes = _routes(space, source, target, remaining, exchanges, idle)
@@ -78,11 +77,11 @@ def find_route(
 
 @dataclass(frozen=True)
 class _Space:
-    """The index spaces of an array while more and more axes are transformed."""
+    """The index spaces of an array as axes are transformed one after the other."""
 
     sizes: tuple[int, ...]
     modes: tuple[Modes, ...]
-    # The axis whose transform makes real arrays complex, and those that may come before it.
+    # The axis whose transform makes real arrays complex, and the axes that may precede it.
     half_axis: int | None
     early: Sequence[int]
     active: int
@@ -95,7 +94,7 @@ class _Space:
         )
 
     def possible(self, boxes: Boxes, remaining: frozenset[int]) -> tuple[int, ...]:
-        """Return the axes that can be transformed in a layout, in their order."""
+        """Return the axes that can be transformed in a layout, in order."""
         shape = self.shape(remaining)
         if isinstance(boxes, GridBoxes):
             if boxes.workers > self.active:
@@ -142,7 +141,7 @@ def _routes(
     if exchanges == 0:
         return [[stage]] if not rest and _same(stage.after, target) else []
     if exchanges == 1 and _divides_any(target, rest):
-        return []  # what is divided at the end cannot be transformed there
+        return []  # axes that are divided at the end cannot be transformed there
     layouts = (
         [_untransformed(space, target, rest)]
         if exchanges == 1
@@ -156,7 +155,7 @@ def _routes(
 
 
 def _same(boxes: Boxes, others: Boxes) -> bool:
-    """Return whether ranks have the same, wherever those are that have nothing."""
+    """Return whether boxes are equal; all empty boxes count as equal."""
     if isinstance(boxes, GridBoxes) and boxes.is_alike(others):
         return True
     return all(
@@ -171,7 +170,7 @@ def _divides_any(boxes: Boxes, axes: Iterable[int]) -> bool:
 
 
 def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
-    """Return the target as it is before its last transforms, which need all of their axes."""
+    """Return the target before its last transforms, along axes that it does not divide."""
     for axis in remaining:
         if isinstance(target, GridBoxes) and target.is_whole(axis):
             target = target.with_extent(axis, space.sizes[axis])
@@ -186,9 +185,9 @@ def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> B
 
 
 def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> list[Boxes]:
-    """Return the layouts over process grids in which something can be transformed.
+    """Return the layouts over process grids in which some axis can be transformed.
 
-    With `idle`, also those that leave ranks without points.
+    With `idle`, they include layouts that leave ranks without points.
     """
     shape, needed = space.shape(remaining), remaining
     if space.half_axis in remaining:
@@ -217,7 +216,7 @@ def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
 
 
 def _moved(route: list[Stage]) -> int:
-    """Return how many elements rank 0 sends, and what each message takes, in elements."""
+    """Return the elements that rank 0 sends, plus the cost of its messages in elements."""
     total = 0
     for first, second in itertools.pairwise(route):
         plan = ExchangePlan.redistribution(first.after, second.before, 0)
@@ -226,7 +225,7 @@ def _moved(route: list[Stage]) -> int:
 
 
 def with_fields(boxes: Sequence[Box], fields: int) -> Boxes:
-    """Return boxes of an array with an axis of fields before all others."""
+    """Return boxes of an array with a leading axis of fields."""
     if isinstance(boxes, GridBoxes):
         return boxes.with_axis(fields)
     return tuple(Box((0, *box.start), (fields if box.size else 0, *box.stop)) for box in boxes)

@@ -1,8 +1,7 @@
 """Transforms along an axis that is not contiguous, between working arrays and packed rows.
 
-Truncation, padding and the order that an exchange wants come with the transform: by one kernel
-where the device has one for the length (`strided_fft.hpp`), else by a library's transform and a
-pass that gathers or scatters rows.
+One kernel (`strided_fft.hpp`) transforms, truncates or pads, and stores in the order of an
+exchange. For other lengths a library transforms, and another pass gathers or scatters rows.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from slipstream.schedule import StepGraph
 
 
 def balanced_batch(size: int, limit: int, lanes: int) -> int:
-    """Return the length of batches of at most `limit`, that fit a cache: as many for every lane."""
+    """Return the size of batches, at most `limit`, with the same number for every lane."""
     rounds = -(-size // (limit * lanes))
     return -(-size // max(1, rounds * lanes))
 
 
 class MovedRows(ABC):
-    """Takes the place of a transform in y where rows are only moved; as `LineTransform`."""
+    """Moves rows without a transform in y; as `LineTransform`."""
 
     of_gpus = False
 
@@ -43,7 +42,7 @@ class MovedRows(ABC):
         first: int,
         accessed: list[Array],
     ) -> None:
-        """Record rows of modes -> the ranks' shares; parameters as of `LineTransform`."""
+        """Record rows of modes -> the ranks' shares; for parameters see `LineTransform`."""
         self._record(graph, points, (packed, tables), first, accessed, True)
 
     def record_backward(
@@ -55,7 +54,7 @@ class MovedRows(ABC):
         first: int,
         accessed: list[Array],
     ) -> None:
-        """Record the ranks' shares -> rows of modes, of which only the kept ones are written."""
+        """Record the ranks' shares -> rows of modes; only the kept modes are written."""
         self._record(graph, points, (packed, tables), first, accessed, False)
 
     @abstractmethod
@@ -68,20 +67,20 @@ class MovedRows(ABC):
         accessed: list[Array],
         forward: bool,
     ) -> None:
-        """Record one of both: `packed` is an array and its tables."""
+        """Record one direction: `packed` is an array and its tables."""
 
     def plan(self, points: Array) -> None:  # noqa: B027
-        """There is nothing to plan."""
+        """Do nothing: there is no transform to plan."""
 
 
 class SharedRows(MovedRows):
     """Rows of arrays of two axes, which have no transform in y.
 
-    Each rank gets a share of every row of modes, of which `kept` are kept.
+    Each rank gets a share of every row of modes; `kept` of a row's modes are kept.
     """
 
     def __init__(self, kept: Modes) -> None:
-        # Where the modes of each sign lie: among the kept modes, and among all.
+        # The places of the modes of each sign: among the kept modes, and among all.
         self._sides = [(0, kept.low, 0), (kept.low, kept.count, kept.gap)]
 
     def _record(
@@ -113,13 +112,12 @@ class SharedRows(MovedRows):
 
 
 class Shares:
-    """Tables of blocks [z][y][kx], one for each rank, of which every row has a share.
+    """Tables of blocks [z][y][kx], one for each rank; every row has a share in each block.
 
-    Blocks begin at the elements `starts`, by rank; by default they lie one after the other in
-    arrays of all planes of `rows`. As many fields as lie `together` are side by side: blocks are
-    [z][y][field][kx]. In a run of ranks kx are as many, and one operation moves them. What is
-    accessed there are so many `views`, by run; by default one. Their modes follow each other in a
-    row, unless `places` says where those of each run begin.
+    Blocks begin at the elements `starts`, by rank; by default they are contiguous in arrays of all
+    planes of `rows`. `together` fields are side by side: blocks are [z][y][field][kx]. The ranks of
+    a run have equally many kx, and one operation moves them. It accesses `views`, by run; by
+    default one. The modes of runs are contiguous in a row, unless `places` has their starts.
     """
 
     def __init__(
@@ -156,24 +154,24 @@ class Shares:
         self._shares = np.array(shares, np.int64).reshape(-1, 4)
 
     def of_rows(self, packed: Array, first: int) -> tuple[Array, np.ndarray]:
-        """Return rows of a packed array, from number `first` on, as a side of `bind_products`."""
+        """Return rows of a packed array, from row `first` on, as a side of `bind_products`."""
         place, kx, start, pitch = self._shares.T
         field = kx if self._together else np.full_like(kx, packed.strides[0] // packed.itemsize)
         return packed, np.stack([place, kx, start + first * pitch, pitch, field], axis=1)
 
     def seen_from(self, packed: Array, kx: int) -> Array:
-        """Return an array whose leading stride is that of the fields in blocks of so many kx."""
+        """Return an array with the stride between fields of blocks of `kx` modes."""
         return fields_beside(packed, kx) if self._together else packed
 
 
 def fields_beside(packed: Array, kx: int) -> Array:
-    """Return a view (fields, kx) of the memory of packed fields, as if it had one row of each."""
+    """Return a view (fields, kx) of the memory of packed fields, with one row of each."""
     flat = packed.reshape(-1)
     return flat[: len(packed) * kx].reshape(len(packed), kx)
 
 
 class RowsOfShares(MovedRows):
-    """Rows of which ranks have shares; the tables of packed arrays are `Shares`."""
+    """Rows that are shared by ranks; the tables of packed arrays are `Shares`."""
 
     def __init__(self, device: Device, complex_dtype: Any, of_gpus: bool) -> None:
         self.of_gpus = of_gpus
@@ -208,8 +206,8 @@ class LineTransform:
     """Transforms of one length along one axis, in both directions.
 
     Timelines show the name `axis`. Without `scratch` each transform of a library has separate
-    memory. The attribute `tiled` is whether one kernel does the transform
-    and also moves the rows, and `of_gpus` whether that is a kernel for GPUs.
+    memory. The attribute `tiled` is whether one kernel transforms and moves the rows, and `of_gpus`
+    whether it is a kernel for GPUs.
     """
 
     def __init__(
@@ -247,9 +245,9 @@ class LineTransform:
         """Record points -> packed modes.
 
         Points are (fields, outer, n, columns), and may be overwritten. The fields of the packed
-        array are addressed by its leading stride, its rows by the tables, which lead to the memory
-        `accessed`; plane 0 of the points is plane `first` of the modes. For what a tiled kernel
-        `moves` see `StepGraph.add`.
+        array are addressed by its leading stride, its rows by the tables, in the memory `accessed`;
+        plane 0 of the points is plane `first` of the modes. For `moves`, of a tiled kernel, see
+        `StepGraph.add`.
         """
         if self.tiled:
             operation = self._kernel.bind(packed, points, tables, first, True)
@@ -285,11 +283,11 @@ class LineTransform:
         tables: RowTables,
         stored: tuple[Array, RowTables, int, list[Array]],
     ) -> None:
-        """Record packed modes -> points that are stored where tables say.
+        """Record packed modes -> points, stored at places given by tables.
 
-        `stored` is the array that the tables of the points count from, these tables, the first of
-        their planes, and the memory that they lead to. Points are working memory for a library's
-        transform; else only their shape counts.
+        `stored` is the array that the tables of the points refer to, these tables, the first of
+        their planes, and the memory that they address. The points are working memory for a
+        library's transform; else only their shape matters.
         """
         base, point_tables, first, accessed = stored
         if self.tiled:
@@ -311,9 +309,9 @@ class LineTransform:
     ) -> None:
         """Record packed modes -> packed points, or back.
 
-        Each side is an array, its tables, the memory that they lead to for these planes, and the
-        first of these. Of the working memory (fields, planes, n, columns) only the
-        shape counts if the transform is tiled.
+        Each side is an array, its tables, the memory that they address for these planes, and the
+        first plane. Only the shape of the working memory (fields, planes, n, columns) matters if
+        the transform is tiled.
         """
         source, target = (points, modes) if forward else (modes, points)
         if self.tiled:
@@ -328,7 +326,7 @@ class LineTransform:
         self._add(graph, scatter, [work], target[2], "pack")
 
     def record_in_place(self, graph: StepGraph, points: Array, forward: bool) -> None:
-        """Record a library's transform of points in their place, which leaves all modes there."""
+        """Record a library's transform of points in place; all modes are there afterwards."""
         operation = self._device.fft(points, points, 2, forward, self._scratch)
         self._add(graph, operation, [points], [points], "fft")
 

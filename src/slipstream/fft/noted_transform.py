@@ -1,4 +1,4 @@
-"""Transforms of one rank of many, recorded where nothing is allocated."""
+"""Transforms of one rank of many, recorded without allocation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def noted_transform(
     transport: Transport | None,
     **options: Any,
 ) -> StepGraph:
-    """Record the forward transform of one rank of many, by a transport that only notes."""
+    """Record the forward transform of one rank of many, with a noting transport."""
     a = checked_arguments(place.ranks, shape=shape, **options)
     choices = Choices(name, place.ranks, SlabOptions())
     plan = Plan.noted(a, device, choices, place.rank, transport)

@@ -21,7 +21,7 @@ def real_name(dtype: Any) -> str:
 class RowTables:
     """The tables of `SlabGeometry.plane_rows` or `column_rows` in device memory.
 
-    `are_even` is whether all rows begin an even number of complex numbers behind their array.
+    `are_even` is whether all rows begin an even number of complex numbers after their array.
     """
 
     def __init__(self, device: Device, tables: tuple[np.ndarray, np.ndarray]) -> None:
@@ -30,13 +30,13 @@ class RowTables:
 
     @functools.cached_property
     def both(self) -> tuple[Array, Array]:
-        """Offsets and pitches, each as an array of its own."""
+        """Offsets and pitches, as two arrays."""
         offset, pitch = (self._device.array(table) for table in self._tables)
         return offset, pitch
 
     @functools.cached_property
     def entries(self) -> Array:
-        """Offset, pitch and whether it is kept, of each row, as kernels of GPUs read them."""
+        """Offset, pitch and whether it is kept, for each row, as kernels of GPUs read them."""
         offset, pitch = self._tables
         is_kept = offset != NOT_KEPT
         kept_pitch = np.where(is_kept, pitch, 0)
@@ -47,7 +47,7 @@ class RowTables:
         )
 
     def stored_parts(self, parts: int) -> tuple[int, ...]:
-        """Return whether none (0), some (1) or all (2) rows of each of so many parts are kept."""
+        """Return for each of `parts` parts whether none (0), some (1) or all (2) rows are kept."""
         kept = (self._tables[0] != NOT_KEPT).reshape(parts, -1)
         return tuple(2 if part.all() else int(part.any()) for part in kept)
 
@@ -55,7 +55,7 @@ class RowTables:
 class RowMover:
     """Gathers and scatters rows of complex numbers.
 
-    Packed rows have as many columns as working rows, or those that `columns` keeps of them.
+    Packed rows have all columns of working rows, or the ones that `columns` keeps.
     """
 
     def __init__(self, device: Device, complex_dtype: Any, columns: Modes | None = None) -> None:
@@ -65,7 +65,7 @@ class RowMover:
         self._scatter = device.kernel("gather_scatter.hpp", "scatter_rows", REAL=real)
 
     def gather(self, packed: Array, work: Array, tables: RowTables, first: int = 0) -> Operation:
-        """Return the operation that fills `work`, zeros where no mode is kept.
+        """Return the operation that fills `work`, with zeros for modes that are not kept.
 
         Fields of `packed` are addressed by the leading stride, rows by the tables; `work` is
         (fields, planes, rows, columns), its plane 0 the packed plane `first`.

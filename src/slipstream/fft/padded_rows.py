@@ -1,8 +1,8 @@
-"""Padded rows: real points and their modes in one memory, as FFTW and cuFFT lay them out.
+"""Padded rows: real points and their modes in one memory, as in FFTW and cuFFT.
 
 A row of n points becomes n // 2 + 1 modes, which take one or two more numbers than the points. A
-transform in place stores rows of points at the distance of rows of modes; what lies between two
-rows has no meaning, and may cross a bus with them.
+transform in place stores rows of points at the stride of rows of modes; the padding between two
+rows has no meaning, and may be copied with them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from slipstream.outofcore.tile_slots import Slot
 
 
 def padded_row(count: int) -> int:
-    """Return how many real numbers a row of `count` points takes in the memory of its modes."""
+    """Return the length of a row of `count` points in real numbers, in the memory of its modes."""
     return 2 * (count // 2 + 1)
 
 
 def has_padding(points: Array, modes: Array) -> bool:
-    """Return whether rows of points are padded, with padding that lies among the modes."""
+    """Return whether rows of points are padded, within the memory of the modes."""
     if points.dtype.kind != "f" or not points.size or not modes.flags.c_contiguous:
         return False
     row = padded_row(points.shape[-1])
@@ -34,13 +34,13 @@ def has_padding(points: Array, modes: Array) -> bool:
 
 
 def placed_points(slot: Slot[Any], shape: tuple[int, ...], dtype: np.dtype, padded: bool) -> Array:
-    """Return the place in a slot for some points, perhaps in padded rows."""
+    """Return the view of a slot for some points, perhaps in padded rows."""
     *outer, nx = shape
     return slot.place((*outer, padded_row(nx) if padded else nx), dtype)[..., :nx]
 
 
 def crossing(target: Any, source: Any, padded: bool) -> tuple[Any, Any]:
-    """Return what is copied of points that lie in rows which are `padded`, or not."""
+    """Return the views to copy of points, whose rows may be `padded`."""
     return (whole_rows(target), whole_rows(source)) if padded else (target, source)
 
 

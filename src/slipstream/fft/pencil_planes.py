@@ -1,8 +1,9 @@
 """The pass over planes whose rows belong to several ranks: along y, an exchange, and along x.
 
-A rank of a process grid has some kx of its planes, all of them along y, and at the points all x of
-some of their rows. Between the transforms along y and along x, ranks with the same planes exchange
-what they hold. Both transforms are those of `plane_transforms.py`, so results have the same bits.
+For modes, a rank of a process grid has whole columns along y of some kx of its planes; at the
+points, all x of some of their rows. Between the transforms along y and along x, ranks with the same
+planes exchange these. The transforms are those of `plane_transforms.py`, so results have the same
+bits.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ from slipstream.fft.slab_layout import (
 )
 from slipstream.schedule import StepGraph
 
-# Bytes of the blocks of a field, at least, if there are so many planes: each piece waits for two
+# The least bytes of the blocks of a field, if there are enough planes: each piece waits for two
 # exchanges. At 64³ on two ranks of two cores one piece took 0.88 of the time of three.
 LEAST_BLOCK = 1 << 20
 
 
 class Pieces:
-    """Pieces of so many planes of a rank, which go through in slots in turn."""
+    """Pieces of `planes` planes of a rank, which use slots in turn."""
 
     def __init__(self, geometry: PencilGeometry, planes: int) -> None:
         self.planes, self.geometry = planes, geometry
-        # Two can be on the way.
+        # Two can be in progress.
         self.slots = 2 if planes < geometry.planes else 1
 
     def of_range(self, first: int, last: int) -> Iterator[Piece]:
@@ -65,14 +66,14 @@ class Pieces:
 
 
 class PencilExchanges(Pieces):
-    """What pieces have between the transforms along y and x, and its exchange.
+    """The arrays of pieces between the transforms along y and x, and their exchange.
 
     `across` exchanges among the ranks with the same planes. All fields of a piece go to a rank in
-    one message. If it `stores`, kernels store blocks where they belong, on CPUs that see each
-    other's memory; elsewhere they leave them in the first array of a slot. What arrives is in the
-    second one. Where nothing leaves the first, it gets what arrives on the way back: ranks need not
-    wait until others have read all that came before. Without `across` a rank has all rows of its
-    planes, in one place.
+    one message. If it `stores`, kernels store blocks at the receiver, on CPUs that share memory;
+    else they store them in the first array of a slot. Received blocks are in the second array. If
+    nothing leaves the first array, it receives the blocks of the way back: so ranks need not wait
+    until others have read all earlier blocks. Without `across` a rank has all rows of its planes,
+    in one place.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class PencilExchanges(Pieces):
             for _ in range(self.slots)
         ]
         self.buffer_bytes = sum(one.nbytes for slot in self._memory for one in slot)
-        # Kernels of GPUs store rows of a few kilobytes in other memory slowly.
+        # Kernels of GPUs are slow to store rows of a few kilobytes in other memory.
         self._stores = (
             stores
             and device.kind == "cpu"
@@ -117,7 +118,7 @@ class PencilExchanges(Pieces):
                 arriving = leaving
             pairs, kept = [(leaving.reshape(-1), arriving.reshape(-1))], {}
             if forward and not self._stores:
-                # What stays here is left where it is: its place has rows that have not been read.
+                # A rank's own block is not moved: its place has rows that have not been read.
                 kept = {one.peer: part_of(pairs[0][0], one) for one in plan.sends}
                 others = [rank for rank in range(self.geometry.over) if rank != self.geometry.part]
                 plan = plan.among(others)
@@ -127,13 +128,12 @@ class PencilExchanges(Pieces):
 
 
 class PieceExchange:
-    """One exchange of a piece: where blocks of all ranks leave, and where they have arrived.
+    """One exchange of a piece: the blocks of all ranks before and after it.
 
-    Columns along y are on one side of it, and rows of points on the other, whence it goes if
-    `forward`. Kernels take `columns` and `rows`, where rows of all fields lie side by side: blocks
-    are [z][y][field][kx]. Tiles are copied from and to `column_blocks` and `row_blocks`, where
-    planes do: blocks are [z][field][y][kx]. Of the blocks `kept` by this rank its own does not
-    travel.
+    Columns along y are on one side, and rows of points on the other; `forward` is from rows to
+    columns. Kernels take `columns` and `rows`, with rows of all fields side by side: blocks are
+    [z][y][field][kx]. Tiles are copied from and to `column_blocks` and `row_blocks`, with planes
+    side by side: blocks are [z][field][y][kx]. If `kept`, this rank's own block is not sent.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class PieceExchange:
         self.targets, self._leaving, self._arriving = targets, leaving, arriving
         self._held, self._geometry = exchanges.planes, exchanges.geometry
         self._device, self._forward, self._kept = exchanges.device, forward, kept
-        # Without other ranks all is in one place, however many fields there are.
+        # Without other ranks everything is in one place, for any number of fields.
         self._is_alone = self._geometry.over == 1
 
     @cached_property
@@ -173,7 +173,7 @@ class PieceExchange:
         """Return the blocks of columns along y of a range of kx, for tiles."""
         g = self._geometry
         if self._is_alone:
-            # Blocks of rows are those of the ranges.
+            # Blocks of rows belong to ranges.
             start, size = g.rows.packed_blocks(self._held)[kx]
             return [BlockRun(self._leaving, start, size, 1, self._held)] if size else []
         return self._blocks(g.columns_along_y[kx], self._forward)
@@ -198,9 +198,9 @@ class PieceExchange:
         return self._arriving if arrived else self._leaving
 
     def _side(self, blocks: PackedBlocks, arrived: bool) -> tuple[list[int], list[list[BlockRun]]]:
-        """Return where the blocks of all ranks begin, and views of them by size per plane.
+        """Return the starts of the blocks of all ranks, and views of them by size per plane.
 
-        Of thousands of blocks, those that lie one after the other are one view.
+        Contiguous blocks, of which there may be thousands, are one view.
         """
         array = self._array(arrived)
         memory, origin = array.reshape(1, -1), address_of(array)
@@ -228,7 +228,7 @@ class PieceExchange:
         return starts, views
 
     def _block(self, rank: int, arrived: bool) -> Array | None:
-        """Return the memory of a block that is not in the array of its side."""
+        """Return the memory of a block outside the array of its side."""
         is_own = rank == self._geometry.part
         if arrived:
             return self._kept.get(rank) if is_own else None
@@ -244,10 +244,11 @@ class PieceExchange:
 
 @dataclass(frozen=True)
 class BlockRun:
-    """Blocks for, or of, `count` ranks from `rank` on, that lie one after the other.
+    """Contiguous blocks for, or from, `count` ranks from `rank` on.
 
-    They have `held` planes each. The memory is (1, all), where fields lie beside each other and a
-    plane of all has `size` elements, or (fields, all), where a plane of each field has.
+    They have `held` planes each. The memory is (1, all) if fields are side by side, and `size`
+    elements are a plane of all fields; or (fields, all), and `size` elements are a plane of each
+    field.
     """
 
     memory: Array
@@ -264,7 +265,7 @@ class BlockRun:
         return planes
 
     def of_fields(self, fields: int, low: int, high: int) -> Array:
-        """Return planes of each field, one beside the other: (fields, blocks, planes, elements)."""
+        """Return planes of fields that are side by side: (fields, blocks, planes, elements)."""
         planes: Array
         if len(self.memory) == fields:
             planes = self.planes(low, high).reshape(fields, self.count, high - low, self.size)
@@ -277,7 +278,7 @@ class BlockRun:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some planes that go through together, and the slot of the arrays in which they do."""
+    """Some planes that are transformed together, and the slot of their arrays."""
 
     low: int
     high: int
@@ -293,8 +294,8 @@ class PencilPass:
     """Transforms in x and y between packed planes of some kx and rows of points; as `PlanePass`.
 
     `across` exchanges among the ranks with the same planes, which have up to `lanes` lanes each.
-    Planes go through in pieces of a few: on a CPU these stay in cache from one transform to the
-    other and back.
+    Planes are transformed in pieces of a few: on a CPU these stay in cache from one transform to
+    the other and back.
     """
 
     def __init__(
@@ -323,7 +324,7 @@ class PencilPass:
         self._points = PlanePass(device, rows, fields, complex_dtype, batches, lines=[shares])
         self._batch = max(1, balanced_batch(piece, piece, device.lanes))
         size = fields, self._batch, ny, of_kx.modes[2].count
-        # Without a library only the shape counts.
+        # Without a library only the shape matters.
         self._work: Any = np.broadcast_to(np.zeros((), complex_dtype), size)
         if not self._line.tiled:
             self._work = device.empty(size, complex_dtype)
@@ -382,11 +383,11 @@ class PencilPass:
         return self._pieces.of_range(first, self.geometry.planes if last is None else last)
 
     def _record_to_rows(self, graph: StepGraph, source: PackedPlanes, piece: Piece) -> PackedPlanes:
-        """Record packed planes -> columns along y -> rows of modes on the ranks of their points."""
+        """Record packed planes -> columns along y -> rows of modes at the ranks of their points."""
         exchange = self._pieces.exchange(len(source.array), piece, forward=False)
         exchange.targets.record_open(graph, "transpose")
         self._record_along_y(graph, source, exchange.columns, piece, forward=False)
-        # Messages have lanes of their own.
+        # Messages have separate lanes.
         exchange.targets.record_close(graph.on(graph.device), "transpose")
         return replace(exchange.rows, origin=piece.low)
 

@@ -22,7 +22,7 @@ from slipstream.process_threads import renew_in_child
 class PendingTransform(KnownAttributes):
     """A transform that has been started by `DistributedFFT.forward_async` or `backward_async`.
 
-    Its arrays must neither be written nor freed before `wait` has returned.
+    Do not write or free its arrays before `wait` has returned.
     """
 
     def __init__(self, started: Future[Any] | None, result: Any, event: Event | None) -> None:
@@ -47,7 +47,7 @@ class PendingTransform(KnownAttributes):
         Raises
         ------
         RunError
-            If it is not ready in time, in which case it goes on; or if the transform has failed.
+            If the transform is not ready in time, in which case it continues; or if it has failed.
         """
         if self._event is not None:
             self._event.synchronize()
@@ -69,12 +69,12 @@ class PendingTransform(KnownAttributes):
 
 
 class _NoRank:
-    """In the place of a lock: refuses calls in a process that is none of MPI's ranks."""
+    """In place of a lock: refuses calls in a process that is not a rank of MPI."""
 
     def acquire(self, blocking: bool = True) -> bool:
         raise InputError(
-            "this process was forked from one of MPI's ranks, and is none of them; accepted: a "
-            "plan that it makes itself, with comm=None"
+            "this process was forked from a rank of MPI, and is not one itself; accepted: a "
+            "plan made in this process, with comm=None"
         )
 
     def release(self) -> None:
@@ -90,8 +90,7 @@ class _NoRank:
 class Turns:
     """Serialises the plans that share a communicator: one call at a time, in order.
 
-    Asynchronous calls run in a thread of their own, one after the other, and other calls wait for
-    them.
+    Asynchronous calls run in a separate thread, one after the other, and other calls wait for them.
     """
 
     def __init__(self, alone: bool) -> None:
@@ -103,17 +102,17 @@ class Turns:
         renew_in_child(self)
 
     def renew(self) -> None:
-        """Be as in a process that was forked: without ranks, or a thread, or calls under way."""
+        """Reset in a forked process: no ranks, no thread, no pending calls."""
         self._lock = threading.Lock() if self._alone else _NoRank()
         self._executor = self._last = self._thread = None
 
     def __enter__(self) -> None:
         if self._last is not None:
             self.settle()
-        # On one rank calls take turns; on several, ranks might order calls of threads differently.
+        # On one rank calls take turns; several ranks might order calls of threads differently.
         if not self._lock.acquire(blocking=self._alone):
             raise InputError(
-                "another thread runs this plan now; accepted: one call at a time, or a plan for "
+                "another thread is running this plan; accepted: one call at a time, or a plan for "
                 "each thread"
             )
 
@@ -138,7 +137,7 @@ class Turns:
         return self._last
 
     def settle(self) -> None:
-        """Wait for earlier calls, unless called by one; errors go to those who wait for them."""
+        """Wait for earlier calls, unless called by one; their own callers get their errors."""
         last = self._last
         if last is not None and self._thread != threading.get_ident():
             wait([last])
@@ -146,6 +145,6 @@ class Turns:
                 self._last = None
 
     def _noting_thread(self, call: Callable[[], Array]) -> Array:
-        # Not as the thread begins: it would keep this object, and so never end.
+        # Not as the thread's target: the thread would keep this object alive, and never end.
         self._thread = threading.get_ident()
         return call()

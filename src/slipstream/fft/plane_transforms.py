@@ -2,9 +2,9 @@
 
 A pass takes planes in batches: it gathers a batch of the packed planes into a small working array
 and transforms it. The points are in a user's array (`PlanePass.record_forward` and
-`record_backward` with an array), or exist for one batch only: `PlanePass.record_through` goes to
-physical space, applies a pointwise product and comes back. So the real fields of a pseudospectral
-code never travel to memory, and take none.
+`record_backward` with an array), or exist for one batch only: `PlanePass.record_through` transforms
+to physical space, applies a pointwise product and transforms back. So the real fields of a
+pseudospectral code stay in cache, and need no other memory.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from slipstream.schedule import StepGraph
 # first plane is local plane `plane`, and the other arrays that the operation accesses.
 PointOperation = Callable[[Array, int], tuple[Operation, list[Array]]]
 
-# Working set of one batch in bytes: what a core's caches hold, or what keeps a GPU busy.
+# Working set of one batch in bytes: what fits a core's caches, or keeps a GPU busy.
 BATCH_BYTES = {"cpu": 3 << 19, "gpu": 1 << 31}
 _CACHE_LINE = 64
-# On a CPU a batch of planes of a user's array, points and modes, takes at most this many bytes: it
-# stays in cache.
+# On a CPU the most bytes of a batch of planes of a user's array, points and modes: it stays in
+# cache.
 _USER_BATCH_BYTES_ON_CPU = 3 << 20
-# On a GPU the modes of such a batch take at most this fraction (1/16) of the memory. Few and large
-# batches are better: the kx chunks leave behind the last batch, and two batches instead of one at
-# 1024³ on two H200s cost a sixth.
+# On a GPU the modes of such a batch take at most this fraction (1/16) of the memory. Few large
+# batches are better: kx chunks leave after the last batch, and at 1024³ on two H200s two batches
+# instead of one cost a sixth.
 _USER_BATCH_SHARE_ON_GPU = 16
 
 
@@ -71,7 +71,8 @@ class PointProduct:
     function's rate, as ordered bits, in parts: one entry per row of points is enough.
 
     The points of the inputs `stored` go to `points` as well, shape (stored, planes, rows, nx), with
-    all planes of a pass.
+    all planes of a pass; on GPUs three may be in chunks, shape (3, planes, rows, chunks, points of
+    each): see `point_chunks.hpp`.
     """
 
     header: str
@@ -88,13 +89,17 @@ class PointProduct:
         return {"INPUTS": self.inputs, "OUTPUTS": self.outputs, "PRODUCT_HEADER": header}
 
     def storing(self) -> dict[str, Any]:
-        """Return the constants by which a kernel stores points."""
+        """Return the constants for a kernel that stores points."""
         if not self.stored:
             return {}
-        return {"STORES": len(self.stored), "STORED": f"{{{', '.join(map(str, self.stored))}}}"}
+        constants = {
+            "STORES": len(self.stored),
+            "STORED": f"{{{', '.join(map(str, self.stored))}}}",
+        }
+        return constants | ({"CHUNK": self.points.shape[-1]} if self.points.ndim == 5 else {})
 
     def places(self, low: int, high: int) -> list[Any]:
-        """Return where a kernel stores the points of planes: an array, and elements of a field."""
+        """Return the array for the points of planes, and the elements of a field in it."""
         if not self.stored:
             return []
         return [self.points[:, low:high], self.points.strides[0] // self.points.itemsize]
@@ -102,12 +107,11 @@ class PointProduct:
 
 @dataclass(frozen=True)
 class PackedPlanes:
-    """Where a pass over planes finds, or leaves, the rows of a range of kx.
+    """The place where a pass over planes reads or stores the rows of a range of kx.
 
-    The tables, of rows or `Shares` of them, count elements from the array; `accessed` returns the
-    memory that planes lie in,
-    from one local plane to another. When the last plane of a pass has been left, `record_close`
-    records what follows. The array begins at plane `origin`.
+    The tables, of rows or `Shares` of them, have offsets in elements of the array, which begins at
+    plane `origin`; `accessed` returns the memory of a range of local planes. After the last plane
+    of a pass has been stored, `record_close` records further nodes.
     """
 
     array: Array
@@ -147,18 +151,18 @@ class PlaneBatches:
     """The batches in which a pass transforms planes.
 
     The points are in a user's arrays (`of_user`), or exist for one batch at a time (`of_step`).
-    Both take the batches of `planes` planes, by default all of a rank, in all lanes of a device or
-    in some: a tile that is streamed is in one.
+    There are batches of `planes` planes, by default all of a rank, in all lanes of a device or in
+    some: a streamed tile is in one.
 
     Attributes
     ----------
     planes : int
-        How many planes the packed arrays have.
+        Number of planes of the packed arrays.
     batch : int
-        How many planes are transformed together: as many as fit a core's cache on a CPU, or a
+        Number of planes that are transformed together: as many as fit a core's cache on a CPU, or a
         share of the memory on a GPU.
     lanes : int
-        How many batches are transformed at a time.
+        Number of batches that are transformed at a time.
     row : int
         Elements from one row of a batch's modes to the next.
     bytes : int
@@ -166,7 +170,7 @@ class PlaneBatches:
     real : bool
         Whether the points are real.
     tiled : bool
-        Whether to use the kernels of Slipstream where the device has them.
+        Whether to use the kernels of Slipstream if the device has them.
     are_given : bool
         Whether the points are in a user's arrays.
     """
@@ -227,15 +231,15 @@ class PlaneBatches:
         return cls(planes, batch, lanes, row, lanes * batch * plane_bytes)
 
 
-# Binds x, the product and x again to rows of modes, of which the first plane is given.
+# Binds x, the product and x again to rows of modes, given their first plane.
 _FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
-    One call handles at most `fields` fields. By default points exist for one batch at a time. What
-    takes rows to the packed planes is `lines`, by default the transforms along y.
+    One call handles at most `fields` fields. By default points exist for one batch at a time.
+    `lines` moves rows to and from packed planes, by default with transforms along y.
     """
 
     def __init__(
@@ -265,10 +269,10 @@ class PlanePass:
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
-        if own.are_given and own.real and own.tiled and device.tiled_transforms():
+        if own.real and own.tiled and device.tiled_transforms():
             supported = RealRows.supports(device, nx, self._real_dtype)
             self._rows = RealRows(device, nx, self._real_dtype) if supported else None
-        # The modes of x that a library transforms, and where they are that are not kept.
+        # The modes of x that a library transforms, and the places of the modes that are not kept.
         width = nx // 2 + 1 if own.real else nx
         self._active, self._rest = x.count, slice(x.low, width - x.high)
         most = batch_row(device, geometry.x_row, complex_dtype)
@@ -298,7 +302,7 @@ class PlanePass:
     ) -> Iterator[tuple[Batch, int, int, bool]]:
         """Yield the batches of local planes from `first` to `last`, in lanes in turn.
 
-        With each come its first plane, the plane after its last, and whether it ends the range.
+        Each comes with its first plane, the plane after its last, and whether it ends the range.
         """
         last = self._held if last is None else last
         for number, low in enumerate(range(first, last, self.batch)):
@@ -318,8 +322,8 @@ class PlanePass:
     ) -> None:
         """Record packed planes -> physical space, times a constant.
 
-        Points are an array (fields, planes, ny, nx), or an operation that gets each batch of them,
-        and may overwrite it. Planes from `first` to `last` are taken, by default all.
+        `points` is an array (fields, planes, ny, nx), or an operation that takes each batch of
+        points, and may overwrite it. The planes are `first` to `last`, by default all.
         """
         fields = len(sources[0].array)
         for batch, low, high, _ in self._batches(graph, first, last):
@@ -358,8 +362,8 @@ class PlanePass:
     ) -> None:
         """Record packed planes -> physical space -> product -> packed planes.
 
-        Sources and targets may be the same memory; without a product the values are left alone.
-        Planes from `first` to `last` are taken, by default all.
+        Sources and targets may be the same memory; without a product the values do not change. The
+        planes are `first` to `last`, by default all.
         """
         inputs, outputs = (len(one[0].array) for one in (sources, targets))
         if self._device.kind == "cpu" and isinstance(self.line, RowsOfShares):
@@ -376,7 +380,8 @@ class PlanePass:
             if product is not None:
                 for place, number in enumerate(product.stored):
                     target = product.points[place, low:high]
-                    batch.graph.add_copy(target, inward[number], label="keep points")
+                    points = inward[number].reshape(target.shape)
+                    batch.graph.add_copy(target, points, label="keep points")
                 function = self.product_operation(product)
                 batch.apply(function, product.outputs, low, high, "product", "compute")
             self._from_points(batch, targets, outward, low, high, is_last)
@@ -390,10 +395,8 @@ class PlanePass:
                 work = self._arrays[0]
                 number = min(self.batch, planes - low)
                 modes, points = work.modes[:fields, :number], work.points[:fields, :number]
-                if forward:
-                    self._fft(points, modes, forward)
-                else:
-                    self._fft(modes, points, forward)
+                if self._rows is None:
+                    self._fft(*((points, modes) if forward else (modes, points)), forward)
                 self.line.plan(modes[..., : self._active])
 
     def plan_points(self, points: Array) -> None:
@@ -460,7 +463,7 @@ class PlanePass:
         first: int,
         last: int | None,
     ) -> None:
-        """Record x, the product and x again of rows that are read and written in ranks' shares.
+        """Record x, the product and x again, reading and writing rows in ranks' shares.
 
         There is no working memory, so each lane has one batch.
         """
@@ -627,7 +630,7 @@ class PlanePass:
     ) -> None:
         """Record rows of the kept x modes for every y -> packed planes.
 
-        The ranges leave one by one after the last batch.
+        The ranges are sent one by one after the last batch.
         """
         for line, one, target in zip(self._lines, self._ranges, targets, strict=True):
             first = low - target.origin
@@ -642,7 +645,7 @@ class PlanePass:
     def _fft(self, source: Array, target: Array, forward: bool, scale: float = 1.0) -> Operation:
         if self._arrays[0].points is None:
             return self._device.fft(source, target, 3, forward, self._scratch, scale)
-        # Batches of one lane share their memory, and so their plans.
+        # Batches of one lane share their memory, and thus their plans.
         views = [(address_of(one), one.shape, one.strides) for one in (source, target)]
         key = forward, scale, *views
         if key not in self._ffts:
@@ -677,7 +680,7 @@ class BatchArrays:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch's recording: the graph's view of the lane that works on it, and its arrays."""
+    """The recording of one batch: the graph's view of its lane, and its arrays."""
 
     graph: StepGraph
     arrays: BatchArrays
@@ -711,15 +714,15 @@ class Batch:
 
 
 def row_alignment(device: Device, complex_dtype: np.dtype) -> int:
-    """Return the complex elements at whose multiples rows of modes are best accessed."""
+    """Return the alignment of rows of modes for fast access, in complex elements."""
     return max(1, device.row_bytes // complex_dtype.itemsize)
 
 
 def batch_row(device: Device, width: int, complex_dtype: DTypeLike) -> int:
     """Return the complex elements from one row of a batch's modes to the next.
 
-    On a CPU, rows begin at lines of the cache, and lie an odd number of lines apart: columns then
-    are in all parts of the nearest cache.
+    On a CPU, rows begin at cache lines, an odd number of lines apart: so columns use all sets of
+    the first-level cache.
     """
     dtype = np.dtype(complex_dtype)
     if device.kind != "cpu" or device.tiled_transforms():

@@ -1,4 +1,4 @@
-"""Where the arrays of a transform live: on the device, or on the host if they are too large."""
+"""Where the arrays of a transform are: on the device, or on the host if they are too large."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_l
 
 
 def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, Device, Device]:
-    """Return a plan, the device that transforms, and that where its arrays live. Collective."""
+    """Return a plan, the device that transforms, and the device of its arrays. Collective."""
     a = arguments
     home: Device = device if a.residency == "device" else home_of(device)
     if a.residency == "disk":
@@ -32,12 +32,12 @@ def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, D
     limit = memory_limit(devices, a.memory, comm)
     if a.residency == "auto" and fits_on_all(comm, in_core_bytes(a), limit):
         return Plan(a, device, comm, choose(a, device, comm)), device, device
-    # What is on a device does without all of this.
+    # Plans on a device do not need this import.
     from slipstream.fft.streaming_tuning import streamed_plan
 
     if not a.is_usual or len(a.shape) > 3:
         raise InputError(
-            "residency 'host', or 'auto' where the device is too small, is for Fourier transforms "
+            "residency 'host', or 'auto' if the device is too small, is for Fourier transforms "
             "along all axes of at most three, the last one first; accepted here: 'device'"
         )
     if a.wire:
@@ -51,12 +51,12 @@ def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, D
 
 
 def _check_sizes(arguments: Arguments, place: Device, rank: int) -> None:
-    """Refuse arrays that no plan helps to have; `InputError`, perhaps on some ranks only."""
+    """Refuse arrays that exceed all memory; `InputError`, perhaps on some ranks only."""
     a = arguments
     points = a.input_boxes[rank].size * a.fields * a.dtype.itemsize
     modes = a.output_boxes[rank].size * a.fields * a.complex_dtype.itemsize
     total, free = place.memory_total(), place.memory_free()
-    # The plan has arrays as large as the modes, unless there is a single axis.
+    # The plan has arrays as large as the modes, unless there is only one axis.
     if points + modes > total or (len(a.shape) > 1 and modes > free):
         raise InputError(
             f"shape {a.shape}, fields {a.fields}: points and modes of rank {rank} take "
@@ -66,9 +66,9 @@ def _check_sizes(arguments: Arguments, place: Device, rank: int) -> None:
 
 
 def in_core_bytes(arguments: Arguments) -> int:
-    """Return about how many bytes a rank needs where all arrays are on its device."""
+    """Return an estimate of the bytes that a rank needs with all arrays on its device."""
     a = arguments
     physical = max(box.size for box in a.input_boxes) * a.fields * a.dtype.itemsize
-    # The spectral array, what is sent and received, and one on the way.
+    # The spectral array, sent and received blocks, and one array in between.
     spectral = max(box.size for box in a.output_boxes) * a.fields * a.complex_dtype.itemsize
     return physical + 4 * spectral

@@ -1,14 +1,12 @@
-"""The three-dimensional transform along any route of layouts, as kernels for GPUs do it.
+"""The three-dimensional transform along any route of layouts, with kernels for GPUs.
 
-Every transform is one pass through memory, and the last one before an exchange stores its result
-where the next layout needs it, in the memory of the receiving ranks: nothing is packed, copied or
-unpacked. Where a transport cannot store, blocks are packed by the transform that makes
-them, and unpacked when they have arrived.
-
-A stage of the route has one working array on every rank. What arrives lies there, and all of its
-transforms but the last work in place: real rows too, which begin where their modes do. Stages take
-turns with two memories. Between transforms along z and y an exchange may be divided into chunks of
-x: while one travels, the one before is transformed.
+Every transform is one pass through memory, and the last one before an exchange stores its result in
+the next layout, in the memory of the receiving ranks: nothing is packed, copied or unpacked. If a
+transport cannot store, the transform packs its blocks, and they are unpacked after the exchange. A
+stage of the route has one working array on every rank. Received data are there, and all transforms
+but the last are in place: real rows too, which begin where their modes do. Stages alternate between
+two memories. Between transforms along z and y an exchange may be divided into chunks of x: while
+one travels, the one before is transformed.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from slipstream.fft.strided_fft import RealRows, StridedTransform
 from slipstream.fft.transform_parts import Part
 from slipstream.schedule import MAIN_LANE, StepGraph
 
-# Parts of a local array, each with the view that it is stored in.
+# Parts of a local array, each with the view that it is stored to.
 Pieces = list[tuple[tuple[slice, ...], Array]]
 
 _X = 3
@@ -51,7 +49,7 @@ _NAMES = {1: "z", 2: "y", 3: "x"}
 class RouteTransform(Part):
     """Records transforms of real arrays along a route. Collective.
 
-    Complex arrays travel by `transport`, real ones by `full`, which does not narrow them.
+    `transport` exchanges complex arrays, `full` real arrays, in full precision.
     """
 
     def __init__(
@@ -168,7 +166,7 @@ class RouteTransform(Part):
                 shape = list(array.shape)
                 shape[axis] = self._modes[axis - 1].size if array.size else 0
                 if axis == _X:
-                    # Rows of one rank may go to several: then they are transformed in place.
+                    # Rows of one rank may go to several ranks: then they are transformed in place.
                     points = self.landing(number, stage.before, True) if ways else target
                     self._record_points(graph, array, points, scale)
                     if ways:
@@ -186,15 +184,15 @@ class RouteTransform(Part):
                 self._record_moves(graph, array, ways, target)
 
     def landing(self, number: int, boxes: Boxes, real: bool) -> Array:
-        """Return where this rank's box arrives in the working array of a stage."""
+        """Return the view of this rank's box in the working array of a stage."""
         return self._view(number, boxes[self._rank].shape, real)
 
     def whole_landing(self, number: int, real: bool) -> Array:
-        """Return all of the working array of a stage."""
+        """Return the whole working array of a stage."""
         return self._view(number, self.landing_shape(number, self._rank, real), real)
 
     def landing_shape(self, number: int, rank: int, real: bool) -> tuple[int, ...]:
-        """Return the shape of all of the working array of a stage on some rank."""
+        """Return the shape of the whole working array of a stage on some rank."""
         *shape, row = self._stored(number, rank)
         return (*shape, 2 * row if real else row)
 
@@ -356,8 +354,8 @@ class RouteTransform(Part):
 class _Way:
     """An exchange from one layout to the next, or back. Collective.
 
-    `pieces` are the parts of what this rank has, with the views that they are stored in; `columns`
-    are the ranges of x that arrive. The boxes are those before and after.
+    `pieces` are the parts of this rank's array, with the views that they are stored to; `columns`
+    are the received ranges of x. `boxes` are the boxes before and after.
     """
 
     def __init__(
@@ -506,7 +504,7 @@ def _groups(pieces: Pieces, axes: Sequence[int]) -> list[Pieces]:
 
 
 def _by_field(part: Array, views: list[Array]) -> list[tuple[Array, list[Array]]]:
-    """Return parts and views such that all views have the same stride between fields."""
+    """Return parts and views, split so that all views have the same stride between fields."""
     if len({view.strides[0] for view in views}) == 1:
         return [(part, views)]
     return [

@@ -1,9 +1,9 @@
-"""The slab engine: it takes fields from physical to spectral space and back, in passes.
+"""The slab engine: it transforms fields between physical and spectral space, in passes.
 
-A rank holds some planes of physical space: all x and y of some z. In spectral space it holds some
+A rank has some planes of physical space: all x and y of some z. In spectral space it has some
 columns: all z of some ky. So it can transform its planes along x and y, and its columns along z.
-Between the two, the ranks exchange what they hold. On a process grid (pencils) a rank has some kx
-of the columns, and some rows of the planes: a pass over planes has an exchange between y and x
+Between the two, the ranks exchange their data. On a process grid (pencils) a rank has some kx of
+the columns, and some rows of the planes: a pass over planes has an exchange between y and x
 (`pencil_planes.py`).
 
 pass
@@ -82,19 +82,19 @@ from slipstream.schedule import StepGraph
 # Chunks of planes in which fields are sent, if their blocks are large: the first travel while the
 # last are computed.
 PLANE_CHUNKS = 4
-# In how many chunks fields are sent whose blocks, and what a rank sends of one field, have at least
-# so many bytes: each part is worth its messages.
+# The number of chunks of fields whose blocks, and data sent by a rank per field, have at least
+# these bytes: so each chunk is worth its messages.
 CHUNKS_FROM = {
     "cpu": ((1 << 20, 0, PLANE_CHUNKS),),
     "gpu": ((1 << 20, 1 << 26, PLANE_CHUNKS), (1 << 18, 1 << 24, 2)),
 }
 
-# What of all fields lies side by side in a message: see `SlabEngine`.
+# What is side by side for all fields in a message: see `SlabEngine`.
 Beside: TypeAlias = Literal["", "rows", "planes"]
 
 
 class Signs(NamedTuple):
-    """Between walls, 1 for each even field that a pass transforms, and -1 for each odd one."""
+    """Between walls, 1 for each even field of a pass, and -1 for each odd one."""
 
     leaving: Sequence[int] = ()  # to physical space
     arriving: Sequence[int] = ()  # from there
@@ -142,10 +142,10 @@ def record_to_points(
 def record_through(
     graph: StepGraph, passes: Passes, product_of: ProductOf | None, inputs: int, outputs: int
 ) -> None:
-    """Record the pass over planes of a solver: to physical space, multiply, come back. Collective.
+    """Record a solver's pass over planes: to physical space, product, and back. Collective.
 
-    `record_columns` comes before and after. `inputs` fields go to physical space and `outputs`
-    fields come back. Without a product the values do not change.
+    `record_columns` comes before and after. `inputs` fields are transformed to physical space and
+    `outputs` fields are transformed back. Without a product the values do not change.
     """
     chunks = passes.plane_chunks
     for tile, exchanges, closing in _leaving_planes(graph, passes, outputs, chunks):
@@ -156,10 +156,10 @@ def record_through(
 def _leaving_planes(
     graph: StepGraph, passes: Passes, fields: int, chunks: int
 ) -> Iterator[tuple[Any, Sequence[SlabExchange], StepGraph | None]]:
-    """Yield the tiles of a pass over planes that sends its fields in chunks, each with two things.
+    """Yield the tiles of a pass over planes that sends its fields in chunks.
 
-    These are the exchanges of its chunk, and, for the last tile of a chunk, the graph in which it
-    closes them.
+    Each comes with the exchanges of its chunk, and, for the last tile of a chunk, with the graph in
+    which it closes them.
     """
     for chunk, (first, last) in enumerate(split(passes.geometry.planes, chunks)):
         exchanges = [
@@ -189,9 +189,9 @@ def record_columns(
 
     Each tile finishes the forward transform of `forward` fields, into the spectral fields `target`
     or in place. It then applies `updates` to its modes. Finally it starts the backward transform of
-    the spectral fields `source`, which leave in `chunks` chunks of planes. Spectral fields have the
-    shape (fields, kz, ky of this rank, row). Of `arrived` fields the forward transform is done.
-    Between walls, `signs` are those of the fields.
+    the spectral fields `source`, which are sent in `chunks` chunks of planes. Spectral fields have
+    the shape (fields, kz, ky of this rank, row). The forward transform of `arrived` fields is done
+    already. Between walls, `signs` are the signs of the fields.
     """
     if updates and passes.updating is not passes:
         if forward:
@@ -222,15 +222,15 @@ def record_columns(
             tile.record_out(0 if stays else forward)
         if leaving and (leaving[0].targets.closes_early or not passes.geometry.apart):
             leaving[0].targets.record_close(graph, "transpose")
-    # The first chunks of all ranges leave before the later ones. Passes transform them while the
-    # later ones travel. A rank that has the columns of one range lets others have theirs first.
+    # The first chunks of all ranges are sent before the later ones. Passes transform them while the
+    # later ones are exchanged. A rank with the columns of one range sends to other ranks first.
     for chunk, of_chunk in enumerate(zip(*exchanges, strict=True)):
         for one in of_chunk if chunk or passes.geometry.apart else ():
             one.targets.record_close(graph, "transpose")
 
 
 class Passes(Protocol):
-    """Gives the tiles and exchanges of passes, and so hides whether fields are on the device."""
+    """The tiles and exchanges of passes, for fields on the device or on the host."""
 
     # The planes of this rank, and the ranges of kx: each has separate columns.
     geometry: PlaneGeometry
@@ -241,7 +241,7 @@ class Passes(Protocol):
 
     @property
     def plane_chunks(self) -> int:
-        """The number of chunks of planes in which products come back."""
+        """The number of chunks of planes in which products are sent."""
 
     @property
     def input_chunks(self) -> int:
@@ -256,14 +256,14 @@ class Passes(Protocol):
     ) -> Iterator[ColumnTile]:
         """Yield the tiles of a pass over the columns of a range of kx.
 
-        The caller records each tile before it takes the next one. An exchange may bring some
-        `arriving` fields, and another takes `leaving` ones.
+        The caller records each tile before it takes the next one. An exchange may deliver
+        `arriving` fields, and another takes `leaving` fields.
         """
 
     def plane_tiles(
         self, graph: StepGraph, first: int, last: int, arriving: bool = False
     ) -> Iterator[Any]:
-        """Yield the tiles of a pass over planes of this rank, `arriving` or not: `PlaneTile`s."""
+        """Yield the `PlaneTile`s of a pass over planes of this rank, `arriving` or not."""
 
     def exchange(
         self, kx: int, fields: range, forward: bool, chunk: int = 0, chunks: int = 1
@@ -277,28 +277,26 @@ class SlabEngine:
     It transforms at most `fields` fields together, in `batches` of planes. By default the points
     of one batch exist at a time, in working memory.
 
-    Without `store`, exchanges send whole working arrays. With `store`, passes write blocks where
-    the exchange needs them: into the memory of other ranks if `store` is true and the transport
-    supports it, else into a buffer, packed. If not `works`, it has the arrays and exchanges for
-    the passes of others.
+    Without `store`, exchanges send whole working arrays. With `store`, passes write blocks for the
+    exchange: into the memory of other ranks if `store` is true and the transport supports it, else
+    into a buffer, packed. If not `works`, the engine has the arrays and exchanges for other passes.
 
-    Small blocks of all fields of a step's exchange travel in one message to each rank, and nobody
-    packs it: what lies `beside` each other in it, field by field, are "rows", or "planes" of a
-    block. The layout then depends on the number of fields, so that passes cannot work in place:
-    they read the array in which an exchange arrives and write the one from which it leaves. The
-    passes of this engine take rows, those of others planes, which they copy in long runs. Pencils
-    whose planes and columns need no exchange have such rows too, in place: the pass along y takes
-    all fields of a row together.
+    Small blocks of all fields of a step's exchange are one message to each rank, without packing:
+    "rows", or "planes" of a block, are side by side in it for all fields. The layout then depends
+    on the number of fields, so passes cannot work in place: they read the array that an exchange
+    writes, and write the array that an exchange reads. The passes of this engine use rows, other
+    passes planes, which they copy in long runs. Pencils whose planes and columns need no exchange
+    have such rows too, in place: the pass along y takes all fields of a row together.
 
-    The attribute `beside` is what lies beside each other, "" if fields are apart.
+    The attribute `beside` is "rows" or "planes", or "" if fields are separate.
 
     Attributes
     ----------
     columns : list of array, shape (fields, nz, ky of this rank, row)
-        Where forward transforms leave their modes, by range of kx: all nz of them, unnormalised.
-        Modes that truncation discards are undefined.
+        The results of forward transforms by range of kx: all nz modes, unnormalised. Modes that
+        truncation discards are undefined.
     planes : list of array, shape (fields, planes_size)
-        Packed planes, by range of kx. They share the memory of the columns on one rank, and where
+        Packed planes, by range of kx. They share the memory of the columns on one rank, and if
         other ranks store everything that this rank receives.
     """
 
@@ -316,7 +314,7 @@ class SlabEngine:
         works: bool = True,
         beside: Beside = "",
     ) -> None:
-        # What exchanges between the passes along y and x.
+        # The exchanges between the passes along y and x.
         self.across: Transport | None = None
         lanes = device.lanes
         if isinstance(transport, GridTransports):
@@ -382,13 +380,13 @@ class SlabEngine:
         if self.beside:
             sizes = [max(sizes)] * 2
         columns = empty((fields, sizes[1]), dtype)
-        # If every block is stored at its receiver, one array is enough: no two steps run at a time.
+        # If every block is stored at its receiver, one array is enough: steps run one at a time.
         stores = self._store and transport and not transport.pack_buffer_bytes(columns.nbytes)
         planes = columns if stores or not transport else empty((fields, sizes[0]), dtype)
         return planes, columns
 
     def _parts(self) -> tuple[list[Array], list[Array]]:
-        """Return the planes and the columns of each range, one after the other in their memory."""
+        """Return the planes and the columns of each range, contiguous in their memory."""
         (packed, stored), planes, columns = self._memory, [], []
         low = start = 0
         for one in self.geometry.ranges:
@@ -432,15 +430,15 @@ class SlabEngine:
         return self._side_by_side(fields, leaves, nz * ky, row).reshape(columns.shape)
 
     def _side_by_side(self, fields: int, leaves: bool, count: int, size: int) -> Array:
-        """Return parts of fields that lie side by side: (fields, count, size)."""
+        """Return parts of fields that are side by side: (fields, count, size)."""
         memory = self._memory[0 if leaves else 1]
-        # What nobody exchanges is in its place, however many fields there are.
+        # Without an exchange everything is in place, for any number of fields.
         beside = fields if self._transport else len(memory)
         of_all = memory.reshape(-1)[: count * beside * size].reshape(count, beside, size)
         return of_all[:, :fields].swapaxes(0, 1)
 
     def exchange_memory(self) -> tuple[Array, Array]:
-        """Return the memory that exchanges leave, and arrive in, as bytes."""
+        """Return the memory that exchanges read and write, as bytes."""
         source, target = (one.reshape(-1).view(np.uint8) for one in self._memory)
         return source, target
 
@@ -473,7 +471,7 @@ class SlabEngine:
     def column_tiles(
         self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0
     ) -> Iterator[ColumnTile]:
-        """Yield batches of columns, each in the lane that works on it."""
+        """Yield batches of columns, each in its lane."""
         device, passes = self.devices[0], self._column_passes[kx]
         most = len(self.columns[kx])
         columns, left = (
@@ -490,7 +488,7 @@ class SlabEngine:
     def plane_tiles(
         self, graph: StepGraph, first: int, last: int, arriving: bool = False
     ) -> Iterator[PlaneTile]:
-        """Yield these planes as one tile, whose batches are dealt out to lanes."""
+        """Yield these planes as one tile, with batches distributed to lanes."""
         if first < last:
             work = graph.on(self.devices[0], self.lane_after_exchange if arriving else None)
             packed = [
@@ -510,8 +508,8 @@ class SlabEngine:
         """Return the exchange of some fields of a range of kx, made once. Collective.
 
         It goes from planes to columns if `forward`, else back, and is number `chunk` of `chunks`
-        chunks of planes. It sends `whole` arrays, or blocks from where other passes have written
-        them: by default what the passes of this engine leave, which may need tables.
+        chunks of planes. It sends `whole` arrays, or blocks that passes have stored: by default the
+        passes of this engine, which may need tables.
         """
         has_tables = whole is None and self._store is not None
         whole = self._takes_whole if whole is None else whole
@@ -558,7 +556,7 @@ class SlabEngine:
     def _exchange_of_all(
         self, key: tuple[Any, ...], plan: ExchangePlan, fields: int
     ) -> SlabExchange:
-        """Return the exchange of whole arrays in which fields lie beside each other."""
+        """Return the exchange of whole arrays with fields side by side."""
         plan = plan.of_fields(fields)
         source, target = (
             memory.reshape(-1)[:size]
@@ -570,7 +568,7 @@ class SlabEngine:
 
 
 def chunks_of_step(geometry: PlaneGeometry, dtype: np.dtype, device: Device) -> int:
-    """Return in how many chunks of planes a step sends fields on a device to other ranks."""
+    """Return the number of chunks of planes in which a step sends fields on a device."""
     size = geometry.block_size * dtype.itemsize
     sent = size * (geometry.ranges[0].geometry.ranks - 1)
     for least, least_sent, chunks in CHUNKS_FROM[device.processor]:
@@ -580,10 +578,10 @@ def chunks_of_step(geometry: PlaneGeometry, dtype: np.dtype, device: Device) -> 
 
 
 def lane_after_exchange(device: Device) -> str | None:
-    """Return the lane of the work that follows an exchange, or None for the lanes in turn.
+    """Return the lane for work after an exchange, or None for the lanes in turn.
 
-    A GPU has a separate lane for it: there, chunks that have arrived are transformed while others
-    are still being stored. On a CPU each lane is a thread, and there is no spare thread.
+    A GPU has a separate lane, where received chunks are transformed while others are still being
+    stored. On a CPU each lane is a thread, and there is no spare thread.
     """
     return "after exchange" if device.kind != "cpu" else None
 
@@ -592,8 +590,8 @@ class PlaneTile:
     """A tile of a pass over planes: the planes of this rank from `low` to `high`, in place.
 
     In the packed fields, one array for each range of kx, they begin at plane `first`; `packed` has
-    for each range a function that returns the first fields of the array, given how many arrive, or
-    leave. The methods record operations in the graph `work`.
+    for each range a function that returns the first fields of the array, given the number of
+    received or sent fields. The methods record operations in the graph `work`.
     """
 
     def __init__(
@@ -617,11 +615,11 @@ class PlaneTile:
         exchanges: Sequence[SlabExchange],
         closing: StepGraph | None,
     ) -> None:
-        """Record the way to physical space, the product there, and the way back.
+        """Record the transform to physical space, the product there, and the transform back.
 
-        `inputs` fields go to physical space and `outputs` fields come back. The last tile of a
-        chunk gets the graph `closing`: it closes the exchange of each range of kx there, as soon as
-        it has written the planes of that range.
+        `inputs` fields are transformed to physical space and `outputs` fields back. The last tile
+        of a chunk gets the graph `closing`: there it closes the exchange of each range of kx, as
+        soon as it has written the planes of that range.
         """
         if product is not None and self.low > self._first:
             rows = (self.low - self._first) * self._transforms.geometry.plane_points[0]
@@ -636,12 +634,12 @@ class PlaneTile:
         exchanges: Sequence[SlabExchange],
         closing: StepGraph | None,
     ) -> None:
-        """Record the way of `fields` fields from physical space; see `record_through`."""
+        """Record the transform of `fields` fields from physical space; see `record_through`."""
         targets = self._leaving(fields, exchanges, closing)
         self._transforms.record_forward(self.work, targets, points, *self._range)
 
     def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
-        """Record the way of `fields` fields to physical space."""
+        """Record the transform of `fields` fields to physical space."""
         sources = self._arriving(fields)
         self._transforms.record_backward(self.work, sources, points, *self._range, scale)
 
@@ -667,9 +665,9 @@ class PlaneTile:
 class ColumnTile:
     """A tile of a pass over columns: the ky of this rank from `low` to `high`, in place.
 
-    `columns` has the shape (fields, nz, ky of the tile, row). It holds the modes that come back
-    from physical space, and `leaving`, often the same array, the modes that go there. The tile has
-    the `kx` of this rank. The methods record operations in the graph `work`.
+    `columns` has the shape (fields, nz, ky of the tile, row). It has the modes from physical space,
+    and `leaving`, often the same array, the modes to go there. The tile has the `kx` of this rank.
+    The methods record operations in the graph `work`.
     """
 
     signs = NO_SIGNS
@@ -693,14 +691,14 @@ class ColumnTile:
         return array[:, :, self.low : self.high, self._kx]
 
     def kx_among(self, kept: int) -> tuple[int, int]:
-        """Return the tile's first kx among the `kept` ones of this rank, and how many it has."""
+        """Return the tile's first kx among the `kept` ones of this rank, and their number."""
         first, last, _ = self._kx.indices(kept)
         return first, last - first
 
     def record_forward(self, fields: int, target: Any = None) -> None:
         """Record the end of the forward transform of `fields` fields.
 
-        Their modes stay in the columns, or go to the spectral array `target`.
+        Their modes stay in the columns, or are stored in the spectral array `target`.
         """
         part = None if target is None else self.part(target)
         arrived = self.columns[:fields]
@@ -737,7 +735,7 @@ class ColumnTile:
     # Tiles in place need no copies between host and device.
 
     def record_in(self, arrays: Sequence[Array]) -> None:
-        """Record copies from the host, for those arrays that are parts of fields there."""
+        """Record copies from the host, of the arrays that are parts of fields there."""
 
     def record_out(self, columns: int) -> None:
         """Record copies to the host: of the first `columns` fields, and of `TileUpdate.kept`."""
@@ -748,7 +746,7 @@ class TileUpdate:
     """An operation that advances the modes of a tile.
 
     `reads` and `writes` are the arrays that it accesses: parts of fields, products and constants.
-    `kept` are the written arrays that later passes read; the others need not leave the device.
+    `kept` are the written arrays that later passes read; the others can stay on the device.
     For `moves` see `StepGraph.add`.
     """
 
@@ -763,9 +761,9 @@ class TileUpdate:
 class SlabExchange:
     """An exchange of some fields of a range of kx, and of one chunk of their planes.
 
-    Without `tables`, passes leave the blocks in the working array `source`, and `targets` sends
-    them from there. With `tables`, passes write every row where the exchange needs it: `tables`
-    gives its place, counted from the source, and `blocks` has the first plane and the memory of
+    Without `tables`, passes store the blocks in the working array `source`, and `targets` sends
+    them from there. With `tables`, passes store every row at its place for the exchange: `tables`
+    has the places, as offsets from the source, and `blocks` has the first plane and the memory of
     each field's block for each receiver.
     """
 
@@ -775,5 +773,5 @@ class SlabExchange:
     blocks: Sequence[tuple[int, Array]] = ()
 
     def places(self, low: int, high: int) -> list[Array]:
-        """Return the memory in which planes of this rank from `low` to `high` belong."""
+        """Return the memory for planes of this rank from `low` to `high`."""
         return [block[low - z :][: high - low] for z, block in self.blocks]

@@ -1,21 +1,22 @@
-"""Geometry of the slab transform: who holds which planes, columns and modes, and where.
+"""Geometry of the slab transform: the planes, columns and modes of each rank, and their layout.
 
 Arrays are indexed [z, y, x]. In physical space each rank has a slab of z planes. After the
 transforms in x and y, a rank has some planes of all kept (ky, kx); one exchange later all z of
 some ky, where the transform in z completes the work. Spectral space stays divided along ky: there
 is no exchange back to the original layout.
 
-Two working arrays meet in that exchange, each laid out as its packed side, so nothing is packed:
+That exchange connects two working arrays. Each has the packed layout of its side, so nothing is
+packed:
 
 planes
-    [receiver][z][ky of receiver][kx], a block per rank that gets the block;
+    [receiver][z][ky of receiver][kx], a block for each receiving rank;
 columns
     [z][ky of this rank][kx], which is also [sender][z of sender][ky][kx].
 
 On one rank both have the same layout, and one array is both.
 
 An array of two axes (`SlabGeometry.of_rows`) is divided in the same way. Its rows are the planes,
-and its modes along x take the place of ky, in rows of one element: there is no transform in y.
+and its modes along x replace ky, in rows of one element: there is no transform in y.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from slipstream.decomposition import Box, factorisations, grid_boxes, slabs, spl
 from slipstream.exchange import ExchangePlan
 from slipstream.fft.truncation import Modes
 
-# Stands in tables of rows for a row that is not kept, see `row_tables.hpp`.
+# Marks a row that is not kept in tables of rows, see `row_tables.hpp`.
 NOT_KEPT = -(2**62)
 
 
@@ -40,7 +41,7 @@ class PackedBlocks:
     """Some planes of one rank, as blocks [z][its part of an axis][row], one block per rank.
 
     Rank r has `part_counts[r]` of the axis, from `part_starts[r]` on. `planes` is the number of
-    planes that are packed by default, and `row` how many elements lie together.
+    planes that are packed by default, and `row` the number of contiguous elements.
     """
 
     planes: int
@@ -59,7 +60,7 @@ class PackedBlocks:
         return PackedBlocks(planes, row, list(ends))
 
     def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
-        """Return where the block for each rank starts among packed planes, and its size per plane.
+        """Return the start of each rank's block among packed planes, and its size per plane.
 
         The arrays hold `planes` planes, by default all of this rank.
         """
@@ -71,10 +72,10 @@ class PackedBlocks:
     def packed_runs(
         self, planes: int | None = None, apart: int | None = None
     ) -> list[tuple[int, int, int]]:
-        """Return where blocks of equal size follow each other: the first's start, size and count.
+        """Return runs of contiguous blocks of equal size: start, size and count.
 
-        Sizes are those per plane, as in `packed_blocks`. Of thousands of ranks there are two or
-        three runs; the block for rank `apart` is in none.
+        Sizes are per plane, as in `packed_blocks`. Thousands of ranks make two or three runs; the
+        block for rank `apart` is in none.
         """
         runs: list[tuple[int, int, int]] = []
         joins = False
@@ -105,7 +106,8 @@ class PackedBlocks:
         offset = np.full(int(counts.sum()), NOT_KEPT, dtype=np.int64)
         pitch = np.zeros_like(offset)
         if self.planes:
-            # The parts of all ranks, one rank after the other: their owners, and numbers there.
+            # The parts of all ranks, one rank after the other: their owners, and their numbers
+            # there.
             owner = np.repeat(np.arange(ranks), counts)
             number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
             place = self.part_starts[owner] + number
@@ -118,15 +120,15 @@ class PlaneGeometry:
     """The planes of one rank, and the ranges of kx in which they are exchanged.
 
     Ranks may have no planes, or no modes; those after the first `workers` ranks have none. Rows of
-    modes are stored with `row` elements, a multiple of `row_alignment`: what lies beyond the kept
-    modes is undefined. The attributes `plane_points` and `x_modes` are the points (y, x) of a plane
-    and the modes of its rows, in working rows of `x_row` elements; `flat` is whether there is no
-    transform along y. `planes` is the number of z planes of this rank. With `apart`, ranges belong
-    to different ranks.
+    modes are stored with `row` elements, a multiple of `row_alignment`: elements beyond the kept
+    modes are undefined. The attributes `plane_points` and `x_modes` are the points (y, x) of a
+    plane and the modes of its rows, in working rows of `x_row` elements; `flat` is whether there is
+    no transform along y. `planes` is the number of z planes of this rank. With `apart`, ranges
+    belong to different ranks.
     """
 
     apart = False
-    # How many ranks divide space along z and along y, if both.
+    # The numbers of ranks along z and along y, for pencils.
     grid: tuple[int, int] | None = None
     # The modes of this rank.
     spectral_box: Box
@@ -183,15 +185,15 @@ class PlaneGeometry:
 
     @cached_property
     def most_ky(self) -> int:
-        """The largest number of ky that a rank has of a range."""
+        """The largest number of ky of a range on a rank."""
         return max(int(one.geometry.part_counts.max()) for one in self.ranges)
 
 
 class SlabGeometry(PlaneGeometry, PackedBlocks):
     """Boxes, exchange plan and row tables of one rank, for one range of kx.
 
-    `ky` are the first of each rank's ky, and the one after its last; by default all ranks have as
-    many.
+    `ky` are the first ky of each rank, and the end of the last rank's; by default ranks have equal
+    numbers.
     """
 
     def __init__(
@@ -213,7 +215,7 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
             else tuple(whole(sizes).with_range(1, low, high) for low, high in ky)
             for sizes in (mixed, self.spectral_shape)
         )
-        # Parts are of ky: the first of each rank, and how many it has.
+        # Parts are ranges of ky: the first of each rank, and their number.
         parts = list(ky or split(mixed[1], self.workers))
         parts += [(0, 0)] * (ranks - len(parts))
         PackedBlocks.__init__(self, self.planes, self.row, parts)
@@ -265,8 +267,8 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
     def column_blocks(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return tables of the columns layout whose blocks start at given elements, by rank.
 
-        Point z of the ky-th column is at ``offset[z] + ky * pitch[z]``; a block is what one rank
-        has of z.
+        Point z of the ky-th column is at ``offset[z] + ky * pitch[z]``; a block has the z of one
+        rank.
         """
         nz, ky, row = self.columns_shape
         offset = np.zeros(nz, dtype=np.int64)
@@ -276,7 +278,7 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
         return offset, np.full(nz, row, dtype=np.int64)
 
     def mode_rows(self, z: int, y: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return tables of modes [kz, ky, kx] that lie `z` and `y` elements apart along these axes.
+        """Return tables of modes [kz, ky, kx] with strides of `z` and `y` elements.
 
         Mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
         """
@@ -298,11 +300,11 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
 
 
 class PencilGeometry(PlaneGeometry):
-    """Boxes and plans of one rank of a process grid: so many parts along z, and along y.
+    """Boxes and plans of one rank of a process grid, with parts along z and along y.
 
     At the points the parts along y divide the rows of planes, and for modes they divide kx. Ranks
-    with the same kx exchange planes and columns, as slabs of a narrower array do: `ranges` has this
-    array alone, with numbers of ranks among these. Before that, ranks with the same planes exchange
+    with the same kx exchange planes and columns, like slabs of a narrower array: `ranges` has this
+    array alone, with ranks numbered among these. Before that, ranks with the same planes exchange
     rows by the plans of `across`. In between each has whole columns along y of its kx.
 
     The attributes `columns_along_y`, of each range of kx, and `rows` are the packed layouts on both
@@ -337,7 +339,7 @@ class PencilGeometry(PlaneGeometry):
         self.row, self.columns_shape = slabs_of_kx.row, slabs_of_kx.columns_shape
         self.stored_shape = slabs_of_kx.stored_shape
         self.planes, rows = self.physical_box.shape[:2]
-        # Of any rank, so that all choose the same chunks.
+        # The same for all ranks, so that all choose the same chunks.
         self._widest_row = -(-self.widest_kx // row_alignment) * row_alignment
         self.plane_points = rows, shape[2]
         self._divide_planes()
@@ -351,7 +353,7 @@ class PencilGeometry(PlaneGeometry):
 
     @classmethod
     def of_slabs(cls, slabs: PlaneGeometry) -> PencilGeometry:
-        """Return slabs as pencils of which each has all rows of its planes."""
+        """Return slabs as pencils with all rows of their planes."""
         if isinstance(slabs, cls):
             return slabs
         result, numbers = cls.__new__(cls), (slabs.rank, slabs.ranks)
@@ -379,7 +381,7 @@ class PencilGeometry(PlaneGeometry):
         return min(self.shape[1], 2 * -(-self.shape[1] // (2 * self.over)))
 
     def across(self, planes: int) -> ExchangePlan:
-        """Return the exchange of planes of a field among ranks with the same, from kx to rows."""
+        """Return the exchange of a field among ranks with the same planes, from kx to rows."""
         sizes, over = (planes, self.shape[1], self.modes[2].count), self.over
         of_kx = grid_boxes(sizes, (1, 1, over))
         of_rows = grid_boxes(sizes, (1, over, 1), units=(1, 2, 1))
@@ -393,9 +395,10 @@ class PencilGeometry(PlaneGeometry):
 def pencil_grid(
     shape: tuple[int, int, int], modes: tuple[Modes, Modes, Modes], ranks: int
 ) -> tuple[int, int] | None:
-    """Return the parts along z and y of the most even process grid; None if none has work for all.
+    """Return the parts along z and y of the most even process grid.
 
-    Of equal ones that with the fewest ranks in one exchange is taken.
+    None if no grid has work for all ranks. Among equal grids it is the one with the fewest ranks in
+    one exchange.
     """
     (nz, ny, _), (_, ky, kx) = shape, (m.count for m in modes)
     pairs = -(-ny // 2)
@@ -416,20 +419,20 @@ def pencil_grid(
 
 
 def most_over_y(shape: tuple[int, int, int], modes: tuple[Modes, Modes, Modes]) -> int:
-    """Return how many parts along y, which divide kx of modes, have something each."""
+    """Return the largest number of nonempty parts along y, which divide kx of modes."""
     return min(-(-shape[1] // 2), modes[2].count)
 
 
 class RowGeometry(PlaneGeometry, PackedBlocks):
     """Rows of points of a rank of a process grid, all x of some y and z, as `planes` of `rows`.
 
-    Their modes arrive in blocks by kx: see `PencilGeometry`.
+    Their modes are received in blocks by kx: see `PencilGeometry`.
     """
 
     def __init__(self, pencils: PencilGeometry, planes: int, rows: int) -> None:
         super().__init__(pencils.shape, pencils.modes, pencils.rank, pencils.ranks)
         kx = split(self.x_modes.count, pencils.over)
-        # Where the modes of the runs of blocks begin among all of a row.
+        # The starts of the modes of runs of blocks in a row.
         self.places: list[int] | None = None
         if pencils.over == 1:
             stops = itertools.accumulate(one.geometry.modes[2].count for one in pencils.ranges)
@@ -448,8 +451,8 @@ class RowGeometry(PlaneGeometry, PackedBlocks):
 
     @property
     def ranges(self) -> list[KxRange]:
-        """A range of all kx, of which only these blocks are asked for."""
-        # Not kept: a geometry that has itself would be left to the garbage collector.
+        """A range of all kx, with only the attributes for these blocks."""
+        # Not cached: a reference to itself would leave the geometry to the garbage collector.
         return [KxRange(cast(Any, self), slice(None), slice(None))]
 
     plane_rows = PackedBlocks.packed_rows
@@ -475,7 +478,7 @@ def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, h
 def planes_beside(
     packed: Any, fields: int, run: tuple[int, int, int], held: int, low: int, high: int
 ) -> Any:
-    """Return planes of a run of blocks in which fields lie beside each other, plane by plane.
+    """Return planes of a run of blocks with fields side by side, plane by plane.
 
     Blocks are [z][field][elements], and the result is (fields, blocks, planes, elements); for
     parameters see `planes_of_run`.
@@ -489,8 +492,8 @@ def planes_beside(
 class KxRange:
     """A range of the kept modes of x, with a separate exchange.
 
-    Along x, its geometry has the modes of this range only. These are `among_all` modes of a plane,
-    and `among_kept`, the modes that a rank with its columns has.
+    Along x, its geometry has the modes of this range only. `among_all` is their slice of the modes
+    of a plane, `among_kept` their slice of the kept modes of a rank with its columns.
     """
 
     geometry: SlabGeometry
@@ -507,9 +510,10 @@ def chunk_geometry(
     workers: int | None = None,
     chunks: int = 1,
 ) -> PlaneGeometry:
-    """Return slabs whose kept modes of x are divided into `chunks` ranges, or so many of each sign.
+    """Return slabs whose kept modes of x are divided into `chunks` ranges.
 
-    No range contains a gap: if truncation leaves one between the signs, they are divided apart.
+    No range contains a gap: if truncation leaves one between the signs, each sign has `chunks`
+    ranges.
     """
     bounds = [
         low + min(stop * row_alignment, high - low)
@@ -532,7 +536,7 @@ def pencil_geometry(
     boxes: Sequence[Box],
     workers: int | None = None,
 ) -> PlaneGeometry | None:
-    """Return planes whose modes go to boxes of any ky and of some ranges of kx, one for each rank.
+    """Return planes whose modes go to one box for each rank, of any ky and some ranges of kx.
 
     None if ranges of kx overlap, or if boxes divide kz.
     """
@@ -557,7 +561,7 @@ def pencil_geometry(
 
 
 def _without_gap(x: Modes) -> list[tuple[int, int]]:
-    """Return the kept modes of x as ranges between which others are not kept."""
+    """Return the kept modes of x as contiguous ranges."""
     return [(0, x.low), (x.low, x.count)] if x.high and x.gap else [(0, x.count)]
 
 

@@ -1,7 +1,7 @@
-"""How many tiles slabs on the host are cut into, and the memory of devices that these take.
+"""The number of tiles of slabs on the host, and their memory on devices.
 
-Few large tiles are best, as far as they fit: `SlabTiles` finds the fewest. What tiles do is in
-`streamed_slabs.py`.
+Few large tiles are best: `SlabTiles` finds the smallest number that fits. `streamed_slabs.py` has
+the passes over tiles.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from slipstream.outofcore.memory_budget import NO_LIMIT, fewest_tiles, tile_coun
 from slipstream.outofcore.streaming_options import Streaming
 from slipstream.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, TileSlots, aligned
 
-# Bytes side by side that copy engines move at the speed of the bus.
+# The contiguous bytes that copy engines move at the speed of the bus.
 _RUN = 48 << 10
-# Tiles of planes that a pass has, if they have at least so many bytes.
+# The number of tiles of planes in a pass, if each has at least this many bytes.
 _PLANE_TILES, _PLANE_TILE = 32, 16 << 20
 
 
 @dataclass(frozen=True)
 class TileShape:
-    """How much a tile of each pass has at most.
+    """The largest tile of each pass.
 
     Attributes
     ----------
     planes : int
         Planes of a pass over planes.
     ky, row : int
-        ky of a pass over columns, and how many elements of the rows of their modes.
+        ky of a pass over columns, and elements of the rows of their modes.
     kx, rows : int or None
-        Where tiles have less than their planes: modes along x of the pass along y, and rows of
-        points of the pass along x. None where y and x are transformed in the same tile.
+        If tiles are smaller than planes: modes along x of the pass along y, and rows of points of
+        the pass along x. None if y and x are transformed in the same tile.
     """
 
     planes: int
@@ -61,27 +61,27 @@ class TileShape:
 
     @property
     def has_whole_planes(self) -> bool:
-        """Whether all of its planes are in a tile, for transforms along y and x."""
+        """Whether tiles have whole planes, for transforms along y and x."""
         return self.rows is None
 
 
 @dataclass(frozen=True)
 class TileNeeds:
-    """The numbers that decide how much memory the tiles of a step take."""
+    """The numbers that determine the memory of the tiles of a step."""
 
     geometry: PlaneGeometry
     dtype: np.dtype
-    inputs: int  # fields that go to physical space
-    products: int  # fields that come back
+    inputs: int  # fields that are transformed to physical space
+    products: int  # fields that are transformed back
     spectral: int  # other complex fields that the update of a range of ky accesses
     reals: int  # real ones
     constants: int  # bytes of other arrays, on every device
     between: int = 0  # fields that are transformed together between steps
-    # The points of a transform are in a user's arrays, and may be complex.
+    # Whether the points are in a user's arrays, as for a transform, and whether they are real.
     given: bool = False
     real: bool = True
-    exchanges_on_device: bool = False  # as it does whole planes only
-    stored: int = 0  # inputs whose points leave for the host
+    exchanges_on_device: bool = False  # which requires whole planes
+    stored: int = 0  # inputs whose points are stored on the host
 
     @property
     def fields(self) -> int:
@@ -90,12 +90,12 @@ class TileNeeds:
 
     @cached_property
     def pencils(self) -> PencilGeometry:
-        """The geometry by which y and x are transformed in tiles of their own."""
+        """The geometry for separate tiles of the transforms along y and along x."""
         return PencilGeometry.of_slabs(self.geometry)
 
     @property
     def divides_planes(self) -> bool:
-        """Whether there can be tiles with less than a plane."""
+        """Whether tiles can be smaller than a plane."""
         return not self.geometry.flat and not self.exchanges_on_device
 
     @property
@@ -141,7 +141,7 @@ class TileNeeds:
             yield packed
             return
         ny, (_, ky, kx) = self.geometry.shape[1], self.geometry.spectral_shape
-        # A library transforms columns along y in a place of their own.
+        # A library transforms columns along y in separate memory.
         sides = ky, ny, *([] if self._line_along_y(device).tiled else [ny])
         yield sum(aligned(self.fields * planes * one * shape.kx * size) for one in sides)
         rows = self.fields * planes * shape.rows
@@ -151,14 +151,14 @@ class TileNeeds:
         return LineTransform(device, "y", self.geometry.shape[1], self.dtype)
 
     def bytes_beside(self, shape: TileShape, device: Device, streaming: Streaming) -> int:
-        """Return the bytes of a device outside the slots, without a library's scratch."""
+        """Return the bytes on a device outside the slots, without a library's scratch."""
         of_lane = self.batches(device, shape).bytes
-        if self.geometry.modes[0].walls:  # columns are transformed in memory of their own
+        if self.geometry.modes[0].walls:  # columns are transformed in separate memory
             of_lane += self.column_bytes(shape)
         return self.constants + len(streaming.lanes) * of_lane
 
     def batches(self, device: Device, shape: TileShape) -> PlaneBatches:
-        """Return the batches of a tile's planes, or rows, which is in one lane of a device."""
+        """Return the batches of a tile's planes, or rows; a tile is in one lane of a device."""
         geometry: PlaneGeometry = self.geometry
         planes = shape.planes
         if shape.rows is not None:
@@ -170,14 +170,14 @@ class TileNeeds:
         return PlaneBatches.of_step(*what, planes, lanes=1)
 
     def rows_of_tile(self, device: Device, shape: TileShape) -> RowGeometry:
-        """Return the rows of points of a tile as planes of the fewest that go together."""
+        """Return the rows of points of a tile as planes of the smallest unit of rows."""
         unit = row_unit(device, self.pencils.plane_points[0])
         return RowGeometry(self.pencils, shape.planes * (shape.rows or 0) // unit, unit)
 
 
 def row_unit(device: Device, rows: int) -> int:
-    """Return how many rows of points a device transforms together, of so many in a plane."""
-    # Each lane of a CPU's vectors has a row. Kernels of GPUs transform them in pairs.
+    """Return the number of rows of points that a device transforms together."""
+    # Each SIMD lane of a CPU has a row. Kernels of GPUs transform rows in pairs.
     if device.kind == "cpu":
         return 1
     return 2 if rows % 2 == 0 else max(1, rows)
@@ -186,8 +186,8 @@ def row_unit(device: Device, rows: int) -> int:
 class SlabWorker:
     """The transforms of tiles in one lane of a device, one after the other; a `Worker`.
 
-    Planes are sent in `chunks` chunks. Where tiles have less than a plane, `line` transforms along
-    y, and `planes` rows of points.
+    Planes are sent in `chunks` chunks. If tiles are smaller than a plane, `line` transforms along
+    y, and `planes` transforms rows of points.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class SlabWorker:
         ]
 
     def _tables_along_y(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the tables of a tile that goes along y: of points, and of modes by range of kx."""
+        """Yield the tables of a tile along y: of points, and of modes by range of kx."""
         g, shape = self._needs.pencils, self.shape
         size = shape.planes, shape.kx or 0
         yield g.columns_along_y[0].alike(*size).packed_rows()
@@ -238,7 +238,7 @@ class SlabWorker:
 
     def plan(self, slot: Slot[SlabWorker]) -> None:
         g, needs, shape = self._needs.geometry, self._needs, self.shape
-        # Of planes, or of units of rows.
+        # The sizes of tiles of planes, or of units of rows.
         sizes = {one for length in self._chunks for one in _sizes(length, shape.planes)}
         if self.line is not None:
             sizes = {self.planes.geometry.planes}
@@ -279,14 +279,14 @@ class SlabWorker:
 
 
 def _sizes(count: int, most: int) -> set[int]:
-    """Return the different sizes of tiles into which `count` planes, or ky, are cut."""
+    """Return the distinct sizes of tiles of `count` planes, or ky."""
     return {min(most, count - low) for low in range(0, count, most)}
 
 
 class SlabTiles:
-    """The tiles of passes: how many there can be, and the memory of `devices` that they take."""
+    """The tiles of passes: their number, and their memory on `devices`."""
 
-    # What messages say.
+    # The texts of messages.
     key, what = "run.memory:", "step"
 
     def __init__(
@@ -301,7 +301,7 @@ class SlabTiles:
         self.geometry, self.needs, self._product = needs.geometry, needs, product
 
     def check(self, comm: Comm, limit: int) -> None:
-        """Refuse a limit into which no tiles fit, without allocating any field. Collective."""
+        """Refuse a limit that is too small for any tiles; allocates no field. Collective."""
         limit = -largest(comm, -limit)
         if largest(comm, self._least_bytes()) > limit:
             self._refuse(comm, limit)
@@ -319,7 +319,7 @@ class SlabTiles:
         def least() -> int:
             if self.streaming.tiles or all(one.kind == "cpu" for one in self.devices):
                 return self._least_bytes()
-            # The smallest tiles are made, to find out what a library takes for them.
+            # Make the smallest tiles, to measure a library's memory.
             return self._made(count, NO_LIMIT).bytes
 
         raise self._too_little(limit, largest(comm, on_every_rank(comm, least)))
@@ -346,7 +346,7 @@ class SlabTiles:
         raise self._too_little(limit, self._least_bytes())
 
     def staying_tiles(self, count: int, left: int) -> int:
-        """Return how many of `count` tiles keep columns on the device if `left` bytes are free."""
+        """Return how many of `count` tiles keep columns on the device, with `left` bytes free."""
         shape = self.shape(count)
         if not self.streaming.resident or shape.row < self._row:
             return 0
@@ -356,7 +356,7 @@ class SlabTiles:
         return self._bytes(self._counts()[-1])
 
     def _bytes(self, count: int) -> int:
-        """Return the bytes that `count` tiles take, without a library's work area."""
+        """Return the bytes of `count` tiles, without a library's work area."""
         slots = self.streaming.slots * self._slot_bytes(count)
         return slots + max(self._beside(count, one) for one in self.devices)
 
@@ -364,14 +364,14 @@ class SlabTiles:
         return max(self.needs.slot_bytes(self.shape(count), one) for one in self.devices)
 
     def _beside(self, count: int, device: Device) -> int:
-        """Return the bytes of a device that `count` tiles take outside the slots."""
+        """Return the bytes of `count` tiles on a device outside the slots."""
         return self.needs.bytes_beside(self.shape(count), device, self.streaming)
 
     def _counts(self) -> list[int]:
-        """Return numbers of tiles to try, larger ones when smaller ones do not fit."""
+        """Yield numbers of tiles to try, in increasing order."""
         g, needs = self.geometry, self.needs
         size = needs.fields * g.field_size * needs.dtype.itemsize
-        # What lies side by side are the ky of a tile.
+        # The contiguous elements are the ky of a tile.
         run = self.home.run_bytes if isinstance(self.home, FileHome) else _RUN
         in_long_runs = self._ky * self._row * needs.dtype.itemsize // run
         asked = self.streaming.tiles
@@ -379,14 +379,14 @@ class SlabTiles:
 
     @property
     def _with_whole_rows(self) -> int:
-        """The most tiles that have whole planes, or whole rows of modes."""
+        """The largest number of tiles with whole planes, or whole rows of modes."""
         g = self.geometry
         along = g.workers if g.grid is None else g.grid[0]
         return max(1, -(-g.shape[0] // along), g.most_ky)
 
     @property
     def _most(self) -> int:
-        """The most tiles into which a pass can be cut."""
+        """The largest number of tiles of a pass."""
         if not self.needs.divides_planes:
             return self._with_whole_rows
         g = self.needs.pencils
@@ -394,14 +394,14 @@ class SlabTiles:
         return max(self._with_whole_rows, planes * -(-g.most_rows // 2), g.most_ky * g.widest_kx)
 
     def shape(self, count: int) -> TileShape:
-        """Return how much tiles have at most, if a pass is cut into so many."""
+        """Return the largest tiles of passes with `count` tiles."""
         planes, ky = self.geometry.planes, self._ky
         of_planes, of_ky = max(1, -(-planes // count)), max(1, -(-ky // count))
         row, is_pencil = self._row, isinstance(self.geometry, PencilGeometry)
         if not self.needs.divides_planes or (count <= self._with_whole_rows and not is_pencil):
             return TileShape(max(1, -(-planes // self._of_planes(count))), of_ky, row)
         g = self.needs.pencils
-        # Parts of a plane, and of a ky, if there are more tiles than these.
+        # Parts of a plane, and of a ky, if there are more tiles than planes or ky.
         parts, of_row = -(-count // max(1, planes)), -(-count // max(1, ky))
         rows = g.plane_points[0]
         pairs = 2 * max(1, -(-rows // (2 * parts)))
@@ -415,10 +415,10 @@ class SlabTiles:
         )
 
     def _of_planes(self, count: int) -> int:
-        """Return into how many tiles of whole planes a pass is cut that has `count` of columns.
+        """Return the number of tiles of whole planes, given `count` tiles of columns.
 
-        Planes lie together, so that more and smaller tiles cross as fast, and a pass waits for less
-        at its beginning and its end.
+        Planes are contiguous, so smaller tiles are copied as fast, and a pass waits less at its
+        beginning and end.
         """
         if self.streaming.tiles or self.needs.exchanges_on_device:
             return count
@@ -427,16 +427,16 @@ class SlabTiles:
 
     @property
     def _row(self) -> int:
-        """How many elements the longest rows of modes have."""
+        """The length of the longest rows of modes, in elements."""
         return max(one.geometry.row for one in self.geometry.ranges)
 
     @property
     def _ky(self) -> int:
-        """How many ky this rank has, of the range of which it has the most."""
+        """The number of ky of this rank, in the range with the most."""
         return max(one.geometry.columns_shape[1] for one in self.geometry.ranges)
 
     def chunks(self, count: int) -> int:
-        """Return in how many chunks planes are sent, if there are `count` tiles."""
+        """Return the number of chunks in which planes are sent, with `count` tiles."""
         if self.geometry.ranks == 1:
             return 1
         sent = self.streaming.tiles_per_exchange

@@ -5,17 +5,17 @@ z. Backward, it does the reverse. `SlabOptions` are the choices that tuning make
 sets up the engine for them. These files have the rest, from the whole to the details:
 
 slab_engine.py
-    What passes, ranges, tiles and exchanges are, how they overlap, and the engine itself.
+    Passes, ranges, tiles and exchanges, their overlap, and the engine itself.
 slab_layout.py
-    Which planes, columns and modes a rank holds, and where they lie in memory.
+    The planes, columns and modes of a rank, and their layout in memory.
 plane_transforms.py, column_transforms.py
     The transforms along x and y, and along z.
 streamed_slabs.py, streamed_transform.py
     The same passes for fields on the host, tile by tile, and the transforms that consist of them.
 
-A transport may be able to store into the memory of other ranks. The transforms then store their
-results there themselves; otherwise they leave packed blocks, ready to be sent. A rank's own block
-never travels: the transforms store it in its place immediately.
+If a transport can store into the memory of other ranks, the transforms store their results there;
+otherwise they store packed blocks, ready to be sent. A rank's own block is never sent: the
+transforms store it in its final place.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from slipstream.schedule import StepGraph
 
 @dataclass(frozen=True)
 class SlabOptions:
-    """The choices that tuning makes. They change the speed and not the result.
+    """The tuned choices, which change the speed but not the result.
 
     `kx_chunks` and `plane_chunks` are numbers of chunks. With `store`, transforms store into the
     memory of other ranks if the transport supports it. With `tiled`, strided transforms use the
-    kernels of Slipstream where the device has them. With `whole`, one rank leaves a forward
-    transform that keeps all modes to a single plan of the library.
+    kernels of Slipstream if the device has them. With `whole`, one rank computes a forward
+    transform that keeps all modes with a single plan of the library.
     """
 
     kx_chunks: int = 1
@@ -78,7 +78,7 @@ class SlabTransform(Part):
         z, y, x = arguments.modes
         fields, complex_dtype = arguments.fields, arguments.complex_dtype
         width = nx // 2 + 1 if arguments.real else nx
-        # On a CPU columns are transformed where a user's array has them, without gaps.
+        # On a CPU columns are transformed in a user's array, without gaps.
         has_gaps = device.kind != "cpu" or device.tiled_transforms()
         alignment = row_alignment(device, complex_dtype) if has_gaps else 1
         geometry = chunk_geometry(
@@ -115,7 +115,7 @@ class SlabTransform(Part):
     def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
         """Record (fields, planes, ny, nx) -> (fields, kz, ky of this rank, kx).
 
-        The source keeps its values, unless the two arrays share memory. The spectral array may be
+        The source is not changed, unless the two arrays share memory. The spectral array may be
         a strided view whose kx is contiguous.
         """
         if self._whole and physical.flags.c_contiguous and spectral.flags.c_contiguous:
@@ -145,9 +145,9 @@ class SlabTransform(Part):
         record_to_points(graph, self._engine, physical, fields, chunks, scale)
 
     def _holds_columns(self, physical: Array, spectral: Array) -> bool:
-        """Return whether columns may be transformed along z where their modes belong.
+        """Return whether columns may be transformed along z in the array of their modes.
 
-        On a CPU this keeps a third of the memory that a transform moves out of its caches.
+        On a CPU this saves a third of a transform's memory traffic.
         """
         return (
             self._device.kind == "cpu"

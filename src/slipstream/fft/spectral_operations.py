@@ -61,7 +61,7 @@ def derivative(
     if not isinstance(axis, int | np.integer) or axis not in {
         n for x in a.axes for n in (x, x - count)
     }:
-        raise InputError(f"axis {axis!r}; accepted: one of those transformed, {a.axes}")
+        raise InputError(f"axis {axis!r}; accepted: one of the transformed axes, {a.axes}")
     axis = int(axis) % count
     order, place = whole_number("order", order, 0), a.axes.index(axis)
     kind, modes = a.kinds[place], a.modes[axis]
@@ -70,7 +70,7 @@ def derivative(
         if order % 2:
             raise InputError(
                 f"order {order} along axis {axis}, whose transform is {kind}; accepted: even "
-                "orders, as others make sines of cosines"
+                "orders, since odd ones turn cosines into sines"
             )
         return _scaled(fft, u_hat, (-1) ** (order // 2) * np.asarray(k, float) ** order)
     factor = (1j * k) ** order
@@ -122,8 +122,8 @@ def backward_adjoint(fft: DistributedFFT, u: Array) -> npt.NDArray[Any]:
 def _weights(fft: DistributedFFT) -> tuple[np.ndarray, np.ndarray]:
     """Return weights v of points and w of modes such that ``F^H = v B (1 / w)``.
 
-    F and B are the sums of the transforms, without their factors. For real points, most of the
-    stored modes stand for two; sums of cosines count values at an edge once, and all others twice.
+    F and B are the transforms without normalisation. For real points, most stored modes stand for
+    two; cosine sums count values at an edge once, and all others twice.
     """
     a = fft.arguments
     weights = [np.ones((1,) * len(a.shape)) for _ in range(2)]

@@ -1,10 +1,11 @@
-"""Tiles smaller than a plane, of fields on the host: the pass along y, and that along x.
+"""Tiles smaller than a plane, of fields on the host: the passes along y and along x.
 
-Where whole planes do not fit on a device, or belong to several ranks, a pass over planes goes in
-three: tiles of some kx go along y, from packed planes to rows of modes on the host; tiles of rows
-go along x to physical space, multiply, and come back; and tiles of some kx return along y. Pieces
-of a few planes go through one after the other. With pencils ranks exchange them in between, as in
-core (`pencil_planes.py`); a slab has all rows of its planes, and exchanges nothing.
+If whole planes do not fit on a device, or belong to several ranks, a pass over planes has three
+steps: tiles of some kx are transformed along y, from packed planes to rows of modes on the host;
+tiles of rows are transformed along x to physical space, multiplied, and transformed back; and tiles
+of some kx are transformed back along y. Pieces of a few planes follow each other. With pencils
+ranks exchange them in between, as in core (`pencil_planes.py`); a slab has all rows of its planes,
+and exchanges nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def planes_of_piece(geometry: PencilGeometry, planes: int, itemsize: int) -> int:
-    """Return how many planes go through together, in tiles of so many: all ranks agree."""
+    """Return the number of planes of a piece, from the planes of a tile; the same on all ranks."""
     block = geometry.most_rows * geometry.widest_kx * itemsize
     least = -(-LEAST_BLOCK // max(1, block)) if geometry.over > 1 else 1
     return min(max(planes, least), max(1, geometry.planes))
@@ -78,7 +79,7 @@ class PackedPart:
             self._slot.record_in(self._graph, of_tile, own)
 
     def record_out(self, fields: int, targets: PackTargets) -> None:
-        """Record copies to where an exchange takes them."""
+        """Record copies to the memory of an exchange."""
         g, low = self._g, self.low
         resident = self._host.resident[self._kx]
         if not targets.stores:
@@ -110,7 +111,7 @@ class PackedPart:
                     record_store(self._graph, self._slot, self._host.by_device, target, value)
 
     def _planes_of_rank(self, rank: int, fields: int) -> Array:
-        """Return what one rank gets: (fields, planes, ky, columns)."""
+        """Return the part for one rank: (fields, planes, ky, columns)."""
         blocks, planes = self._blocks, self.high - self.low
         start, size = blocks.packed_blocks()[rank]
         packed = self.array[:fields, start : start + planes * size]
@@ -144,7 +145,7 @@ class PackedPart:
 def field_by_field(one: Array, other: Array) -> Iterator[tuple[Array, Array]]:
     """Yield two views (fields, blocks, planes, rows, row), by field if copies need it.
 
-    Operations that copy take up to four axes that cannot be merged.
+    Copies take up to four axes that cannot be merged.
     """
     if one.shape[2] == 1:
         yield one[:, :, 0], other[:, :, 0]
@@ -153,7 +154,7 @@ def field_by_field(one: Array, other: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def tile_blocks(packed: Array, blocks: PackedBlocks, run: BlockRun, planes: int) -> Array:
-    """Return in a tile what a run has on the host: (fields, blocks, planes, elements)."""
+    """Return the part of a tile for a run of blocks: (fields, blocks, planes, elements)."""
     start, size = blocks.packed_blocks()[run.rank]
     found = planes_of_run(packed, (start, size, run.count), blocks.planes, 0, planes)
     result: Array = found.reshape(len(packed), run.count, planes, size)
@@ -167,7 +168,7 @@ def record_store(
     target: Array,
     values: Array,
 ) -> None:
-    """Record that values of a tile go to a block of an exchange, on the host or on the device."""
+    """Record a copy of values of a tile to a block of an exchange, on the host or the device."""
     if by_device:
         slot.work(graph).add_copy(target, values, label="keep")
     else:
@@ -175,10 +176,7 @@ def record_store(
 
 
 class DividedPlanes:
-    """Planes of this rank from `low` to `high`, which go through devices in smaller tiles.
-
-    As `PlaneTile`.
-    """
+    """Planes of this rank from `low` to `high`, in smaller tiles; as `PlaneTile`."""
 
     def __init__(self, graph: StepGraph, passes: StreamedPasses, low: int, high: int) -> None:
         self._graph, self._passes, self.low, self.high = graph, passes, low, high
@@ -235,7 +233,7 @@ class DividedPlanes:
     def _at_home(
         self, points: Array | PointOperation, fields: int, piece: Piece, fills: bool
     ) -> Any:
-        """Return the points of a piece on the host, which an operation of these fills, or uses."""
+        """Return the points of a piece on the host, which their operation fills, or uses."""
         if not callable(points):
             return points
         staging = self._staging(fields, piece)
@@ -245,7 +243,7 @@ class DividedPlanes:
         self._graph.on(home).add(
             operation,
             reads=[] if fills else [own],
-            # Operations may overwrite their points, and what they access is up to them.
+            # Operations may overwrite their points, and access other arrays.
             writes=[own, *accessed],
             label="load" if fills else "store",
             category="pack",
@@ -256,7 +254,7 @@ class DividedPlanes:
         return self._passes.staged_points(fields, piece)
 
     def _record_to_rows(self, fields: int, piece: Piece) -> None:
-        """Record packed planes -> columns along y -> rows of modes on the ranks of their points."""
+        """Record packed planes -> columns along y -> rows of modes at the ranks of their points."""
         exchange = self._exchange(fields, piece, forward=False)
         for tile in self._line_tiles(piece):
             tile.record_in(fields)
@@ -286,11 +284,11 @@ class DividedPlanes:
         return self._passes.pieces.exchange(fields, piece, forward)
 
     def _record_close(self, exchange: PieceExchange) -> None:
-        # Messages have lanes of their own.
+        # Messages have separate lanes.
         exchange.targets.record_close(self._graph.on(self._host.home), "transpose")
 
     def _line_tiles(self, piece: Piece) -> Iterator[LineTile]:
-        """Yield the tiles of a piece that go along y, each in the slot whose turn it is."""
+        """Yield the tiles of a piece along y, each in the next slot."""
         shape, columns = self._host.shape, self._passes.pieces.geometry.columns_along_y
         for low in range(piece.low, piece.high, shape.planes):
             high = min(low + shape.planes, piece.high)
@@ -301,7 +299,7 @@ class DividedPlanes:
                     yield LineTile(self._graph, self._passes, piece, low, high, number, part)
 
     def _row_tiles(self, piece: Piece) -> Iterator[RowTile]:
-        """Yield the tiles of a piece that go along x, each in the slot whose turn it is."""
+        """Yield the tiles of a piece along x, each in the next slot."""
         shape, all_rows = self._host.shape, self._passes.pieces.geometry.plane_points[0]
         step = shape.rows or all_rows
         for low in range(piece.low, piece.high, shape.planes):
@@ -344,7 +342,7 @@ class LineTile:
         self._modes.record_in(fields)
 
     def record_out(self, fields: int, targets: PackTargets) -> None:
-        """Record copies of modes to where an exchange takes them."""
+        """Record copies of modes to the memory of an exchange."""
         self._modes.record_out(fields, targets)
 
     def record_transform(self, fields: int, forward: bool) -> None:
@@ -369,12 +367,12 @@ class LineTile:
         )
 
     def record_points_out(self, fields: int, exchange: PieceExchange) -> None:
-        """Record copies of columns along y to where they are exchanged."""
+        """Record copies of columns along y to the memory of an exchange."""
         for in_slot, on_host in self._pairs(fields, exchange):
             self._slot.record_out(self._graph, on_host, in_slot)
 
     def record_points_in(self, fields: int, exchange: PieceExchange) -> None:
-        """Record copies of columns along y that have been exchanged."""
+        """Record copies of exchanged columns along y."""
         for in_slot, on_host in self._pairs(fields, exchange):
             self._slot.record_in(self._graph, in_slot, on_host)
 
@@ -411,12 +409,12 @@ class RowTile:
         needs = passes.fields.needs
         size = self._held.planes * self._held.plane_points[0] * self._held.x_row
         self._modes = slot.place((needs.fields, size), needs.dtype)
-        # Units of rows, which a pass takes as planes.
+        # Units of rows, which are planes for a pass.
         self._units = (high - low) * (rows.stop - rows.start) // self._held.plane_points[0]
         self._all_rows = passes.pieces.geometry.plane_points[0]
 
     def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
-        """Record the way to physical space, the product there, and the way back."""
+        """Record the transform to physical space, the product there, and the transform back."""
         stored: Any = None
         if product is not None:
             place = self._low * self._all_rows + self._rows.start
@@ -431,14 +429,14 @@ class RowTile:
             self._slot.record_out(self._graph, *stored[::-1])
 
     def record_from_points(self, points: Any, fields: int) -> None:
-        """Record copies of points from the host, and the way to modes."""
+        """Record copies of points from the host, and their transform to modes."""
         place, on_host = self._points(points)
         self._slot.record_in(self._graph, *crossing(place, on_host, self._fields.padded))
         own, work = self._in_units(place), self._slot.work(self._graph)
         self._slot.worker.planes.record_forward(work, [self._packed(fields)], own, 0, self._units)
 
     def record_to_points(self, points: Any, fields: int, scale: float) -> None:
-        """Record the way to points, times a constant, and their copies to the host."""
+        """Record the transform to points, times a constant, and copies to the host."""
         place, on_host = self._points(points)
         own, work = self._in_units(place), self._slot.work(self._graph)
         self._slot.worker.planes.record_backward(
@@ -447,12 +445,12 @@ class RowTile:
         self._slot.record_out(self._graph, *crossing(on_host, place, self._fields.padded))
 
     def record_in(self, fields: int, exchange: PieceExchange) -> None:
-        """Record copies of rows of modes from where they have arrived."""
+        """Record copies of received rows of modes."""
         for in_slot, on_host in self._pairs(fields, exchange):
             self._slot.record_in(self._graph, in_slot, on_host)
 
     def record_out(self, fields: int, exchange: PieceExchange) -> None:
-        """Record copies of rows of modes to where they are exchanged."""
+        """Record copies of rows of modes to the memory of an exchange."""
         for in_slot, on_host in self._pairs(fields, exchange):
             self._slot.record_out(self._graph, on_host, in_slot)
 
@@ -461,7 +459,7 @@ class RowTile:
         return replace(worker.planes.packed(0, self._modes[:fields]), tables=worker.shares)
 
     def _points(self, points: Any) -> tuple[Array, Array]:
-        """Return the places of the tile's points, in the slot and on the host."""
+        """Return the tile's points, in the slot and on the host."""
         on_host, host = points[:, self._low : self._high, self._rows], self._fields
         return placed_points(self._slot, on_host.shape, on_host.dtype, host.padded), on_host
 

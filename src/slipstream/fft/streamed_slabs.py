@@ -1,13 +1,13 @@
 """Fields that stay on the host: the passes of the slab engine, tile by tile through devices.
 
 A transform (`streamed_transform.py`) loads planes, transforms them along x and y, and stores them
-where the exchange needs them; then it does the same with columns along z. A solver's step crosses
-the bus twice in a substage. The pass over columns loads the products of a range of ky, finishes
-their transform, advances the modes, and begins the transform towards physical space. The pass over
-planes loads some planes, goes to physical space, multiplies, and comes back. The limit is then the
-memory of the host, and not that of a device. GHOST's batches (Rosenberg et al., Atmosphere 11, 178
-(2020)) and the pencils of Ravikumar, Appelhans and Yeung (SC 2019) work like this, with the update
-on the host; that is the alternative here.
+for the exchange; then it does the same with columns along z. A solver's step crosses the bus twice
+in a substage. The pass over columns loads the products of a range of ky, finishes their transform,
+advances the modes, and begins the transform towards physical space. The pass over planes loads some
+planes, transforms to physical space, multiplies, and transforms back. So the memory of the host is
+the limit, not that of a device. GHOST's batches (Rosenberg et al., Atmosphere 11, 178 (2020)) and
+the pencils of Ravikumar, Appelhans and Yeung (SC 2019) work like this, with the update on the host,
+which is an option here.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from slipstream.schedule import StepGraph
 
 
 class ResidentColumns:
-    """Columns that stay on a device: the first ky of this rank, as far as its memory allows.
+    """Columns that stay on a device: as many of the first ky of this rank as fit.
 
-    Both passes of this rank use the part of these columns that lies in its own planes. This part
-    stays on the device between the passes, tile by tile of ky. The other part belongs to planes of
-    other ranks, and is copied as usual. So the less a grid exceeds the device, the less crosses the
-    bus. Tiles have `ky` ky each. The constructor tries to keep `count` of them, and keeps fewer if
-    the device has no room. The attribute `tiles` is the number kept, and `ky` the number of ky in
-    all of these tiles.
+    Both passes of this rank use the part of these columns in its own planes. This part stays on the
+    device between the passes, in tiles of ky. The other part belongs to planes of other ranks, and
+    is copied as usual. So the less a grid exceeds the device, the less traffic there is on the bus.
+    Tiles have `ky` ky each. The constructor tries to keep `count` of them, and keeps fewer if the
+    device has no room. The attribute `tiles` is the number kept, and `ky` the number of ky in all
+    of these tiles.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class ResidentColumns:
         while count and self._columns is None:
             try:
                 self._columns = device.empty((count, fields, nz, ky, row), dtype)
-            except InputError:  # the device has less room than it reported
+            except InputError:  # the device has less free memory than it reported
                 count //= 2
         self.tiles, self.ky = count, min(count * ky, all_ky)
 
     def columns(self, low: int) -> Array | None:
-        """Return the columns of the tile that begins at a ky of this rank; None if they leave."""
+        """Return the columns of the tile that begins at a ky of this rank; None if not resident."""
         return self._columns[low // self._step] if low < self.ky else None
 
     def elsewhere(self, low: int) -> list[slice]:
-        """Return which z of a tile are copied from and to the host: other ranks' z, or all."""
+        """Return the z of a tile that are copied from and to the host: other ranks' z, or all."""
         if low >= self.ky:
             return [slice(None)]
         nz = self._columns.shape[2]
@@ -130,9 +130,9 @@ class HostFields:
     """Fields on the host, and the largest `shape` of a tile.
 
     They are in the working arrays of `engine`, and `resident` are the columns of each range of kx
-    that stay on a device. If `by_device`, tiles leave for `DeviceTargets`. Points have `padded`
-    rows whose padding crosses the bus too. The only rank may have columns `apart`, in place of
-    the engine's.
+    that stay on a device. If `by_device`, tiles go to `DeviceTargets`. Points may have `padded`
+    rows, whose padding is copied too. A single rank may have columns `apart`, in place of the
+    engine's.
     """
 
     needs: TileNeeds
@@ -148,13 +148,13 @@ class HostFields:
 
     @property
     def leaves_whole(self) -> bool:
-        """Whether all blocks leave from the arrays of the engine, and own blocks with them."""
+        """Whether all blocks, including the rank's own, are sent from the arrays of the engine."""
         return bool(self.engine.beside)
 
     def columns_of(self, kx: int, fields: int, leaves: bool, low: int, high: int) -> Any:
-        """Return the place of some ky of this rank, (fields, nz, ky, row); None if they stay.
+        """Return some ky of this rank on the host, (fields, nz, ky, row); None if resident.
 
-        It is where an exchange brings them, or takes them if it `leaves`.
+        An exchange writes there, or reads there if it `leaves`.
         """
         if self.apart:
             columns = self.apart[kx].columns(low, high)
@@ -165,16 +165,16 @@ class HostFields:
     def planes_of_run(
         self, kx: int, fields: int, leaves: bool, run: tuple[int, int, int], low: int, high: int
     ) -> Array:
-        """Return planes of a run of blocks, (fields, blocks, planes, elements); as `columns_of`."""
+        """Return planes of a run, (fields, blocks, planes, elements); see `columns_of`."""
         planes = self.engine.planes_of_run(kx, self.first + fields, leaves, run, low, high)
         return planes[self.first :]
 
     def own_planes(
         self, kx: int, fields: int, leaves: bool, low: int, high: int
     ) -> Iterator[tuple[slice, Array]]:
-        """Yield what this rank has of its planes, and leaves the device, by ranges of ky.
+        """Yield this rank's own part of its planes that is not resident, by ranges of ky.
 
-        Arrays have the shape (fields, planes, ky, row); they are where `columns_of` has them.
+        Arrays have the shape (fields, planes, ky, row), in the memory of `columns_of`.
         """
         if self.apart:
             for ky, part in self.apart[kx].parts:
@@ -190,9 +190,10 @@ class HostFields:
     def at_home(
         self, points: PointOperation, low: int, device: Device, fills: bool
     ) -> PointOperation:
-        """Return an operation on points of a tile on a device, whose first plane is `low`, at home.
+        """Return an operation on points of a tile on a device, from one on points on the host.
 
-        `points` makes that of points on the host, and either `fills` them or uses them.
+        The first plane of the tile is `low`. `points` makes the operation on the host, which either
+        `fills` points or uses them.
         """
         staging: list[Array] = []
 
@@ -208,7 +209,7 @@ class HostFields:
                 if fills:
                     operation(self.home.default_stream)
                     device.copy(batch, own)(stream)
-                    stream.synchronize()  # the next batch is filled in the same place
+                    stream.synchronize()  # the next batch uses the same memory
                 else:
                     device.copy(own, batch)(stream)
                     stream.synchronize()
@@ -220,11 +221,10 @@ class HostFields:
 
 
 class OwnColumns:
-    """The columns of the only rank that leave the device, in memory or in files.
+    """The columns of a single rank that are not resident, in memory or in files.
 
-    Those that stay there have no place here. In memory all lie together; in files every tile is
-    in one piece, since drives read and write long pieces faster: `parts` has ranges of ky, and
-    arrays (fields, nz, ky, row).
+    In memory all are in one array; in files every tile is contiguous, since drives read and write
+    long pieces faster: `parts` has ranges of ky, and arrays (fields, nz, ky, row).
     """
 
     def __init__(
@@ -239,26 +239,26 @@ class OwnColumns:
             self.parts.append((slice(first, last), array))
 
     def of_field(self, number: int) -> OwnColumns:
-        """Return those of one field."""
+        """Return the columns of one field."""
         result = copy.copy(self)
         result.parts = [(ky, part[number : number + 1]) for ky, part in self.parts]
         return result
 
     def columns(self, low: int, high: int) -> Any:
-        """Return the place of a tile: (fields, nz, ky, row); None if it stays on the device."""
+        """Return the columns of a tile: (fields, nz, ky, row); None if it stays on the device."""
         for ky, part in self.parts:
             if ky.start <= low < ky.stop:
                 return part[:, :, low - ky.start : high - ky.start]
         return None
 
     def targets(self, fields: range) -> OwnTargets:
-        """Return where the blocks of some fields belong."""
+        """Return the targets of the blocks of some fields."""
         parts = [(ky, part[fields.start : fields.stop]) for ky, part in self.parts]
         return OwnTargets(self._geometry.plan, parts)
 
 
 class OwnTargets(PackTargets):
-    """Where the only rank's tiles leave for: its own columns, by ranges of ky."""
+    """The targets of a single rank's tiles: its own columns, by ranges of ky."""
 
     stores = True
 
@@ -278,9 +278,9 @@ class OwnTargets(PackTargets):
 
 
 class StreamedColumnTile(ColumnTile):
-    """Columns of some ky in a slot, or in memory that stays there; fields are on the host.
+    """Columns of some ky in a slot, or in resident memory; fields are on the host.
 
-    Of each ky it has the elements `part` of the rows of modes.
+    The tile has the elements `part` of the rows of modes.
     """
 
     def __init__(
@@ -316,15 +316,15 @@ class StreamedColumnTile(ColumnTile):
             high,
             kept,
         )
-        # Parts of fields in the slot: by field; their sources on the host, by the part's id; the
-        # ids of parts that have their values.
+        # Parts of fields in the slot, by field; their sources on the host, by the part's id; and
+        # the ids of parts that are loaded.
         self._parts: dict[tuple[Any, ...], Array] = {}
         self._sources: dict[int, Array] = {}
         self._filled: set[int] = set()
         self._kept: list[Array] = []
 
     def part(self, array: Array) -> Array:
-        """Return the place in the slot for the tile's part of a spectral field on the host."""
+        """Return the memory in the slot for the tile's part of a spectral field on the host."""
         key = address_of(array), array.shape
         if key not in self._parts:
             source = super().part(array)
@@ -394,7 +394,7 @@ class StreamedColumnTile(ColumnTile):
             self._slot.record_out(self._graph, self._sources[id(array)], array)
 
     def _on_host(self, fields: int, leaves: bool) -> Any:
-        """Return the place of the columns on the host, or None; see `HostFields.columns_of`."""
+        """Return the columns on the host, or None; see `HostFields.columns_of`."""
         columns = self._host.columns_of(self._number, fields, leaves, self.low, self.high)
         return None if columns is None else columns[..., self._row]
 
@@ -439,7 +439,7 @@ class StreamedPlaneTile(PlaneTile):
         self._record_out(outputs, exchanges, closing)
 
     def _stored(self, product: PointProduct | None) -> tuple[Any, Any]:
-        """Return where the points that a product stores are on the host, and in the slot."""
+        """Return the points that a product stores, on the host and in the slot."""
         if product is None or not product.stored:
             return None, None
         points = product.points[:, self.low : self.high]
@@ -472,7 +472,7 @@ class StreamedPlaneTile(PlaneTile):
         self._slot.record_out(self._graph, *crossing(target, place, self._host.padded))
 
     def _points(self, points: Array) -> tuple[Array, Array]:
-        """Return the places of the tile's points, in the slot and on the host."""
+        """Return the tile's points, in the slot and on the host."""
         on_host = points[:, self.low : self.high]
         return placed_points(self._slot, on_host.shape, on_host.dtype, self._host.padded), on_host
 
@@ -493,14 +493,14 @@ class StreamedPlaneTile(PlaneTile):
 class StreamedPasses:
     """The passes of fields on the host, tile by tile. Collective.
 
-    Tiles come from, and go to, the arrays of `engine`. At most `limit` bytes may be allocated on
-    each device; `others` bytes of them are for other things than passes. The passes allocate
-    `device_bytes`, a generous estimate for small tables included. A pass cuts the columns of this
-    rank into `tiles` tiles, and its planes into at least as many.
+    Tiles are loaded from, and stored in, the arrays of `engine`. At most `limit` bytes may be
+    allocated on each device, of which `others` are not for passes. The passes allocate
+    `device_bytes`, which includes a generous estimate for small tables. A pass cuts the columns of
+    this rank into `tiles` tiles, and its planes into at least as many.
     """
 
     goes_ahead, input_chunks = True, 1
-    # Whether the engine of a single rank without working memory gets the columns that it needs.
+    # Whether to allocate the columns of a single rank's engine that has no working memory.
     _adds_columns = True
 
     def __init__(
@@ -533,7 +533,7 @@ class StreamedPasses:
         return self.residents[0]
 
     def _keep(self, left: int) -> list[ResidentColumns]:
-        """Return the columns for which there is memory left, of each range of kx."""
+        """Return the columns of each range of kx that fit into the remaining memory."""
         needs, shape = self._tiles.needs, self._tiles.shape(self.tiles)
         size, count = needs.column_bytes(shape), self._tiles.staying_tiles(self.tiles, left)
         most, dtype = shape.ky, needs.dtype
@@ -545,7 +545,7 @@ class StreamedPasses:
         return kept
 
     def own_columns(self, fields: int, resident: Sequence[ResidentColumns]) -> list[OwnColumns]:
-        """Return columns of the only rank, without those that are resident; of each range of kx."""
+        """Return the columns of a single rank that are not resident, by range of kx."""
         needs, ky, home = self.fields.needs, self.fields.shape.ky, self.fields.home
         return [
             OwnColumns(home, fields, one.geometry, needs.dtype, ky, stay.ky)
@@ -560,13 +560,13 @@ class StreamedPasses:
 
     @property
     def plane_chunks(self) -> int:
-        """How many chunks of planes are sent one by one."""
+        """The number of chunks of planes that are sent separately."""
         return self._tiles.chunks(self.tiles)
 
     def column_tiles(
         self, graph: StepGraph, kx: int = 0, arriving: int = 0, leaving: int = 0
     ) -> Iterator[StreamedColumnTile]:
-        """Yield tiles of columns, each in the slot whose turn it is."""
+        """Yield tiles of columns, each in the next slot."""
         _, ky, row = self.geometry.ranges[kx].geometry.columns_shape
         shape = self.fields.shape
         for low, first in itertools.product(range(0, ky, shape.ky), range(0, row, shape.row)):
@@ -577,7 +577,7 @@ class StreamedPasses:
     def plane_tiles(
         self, graph: StepGraph, first: int, last: int, arriving: bool = False
     ) -> Iterator[StreamedPlaneTile | DividedPlanes]:
-        """Yield tiles of planes, each in the slot whose turn it is, or what divides all of them."""
+        """Yield tiles of planes, each in the next slot, or one object that divides all planes."""
         most = self.fields.shape.planes
         if not self.fields.shape.has_whole_planes:
             if first < last:
@@ -587,11 +587,11 @@ class StreamedPasses:
             yield StreamedPlaneTile(graph, self.next_slot(), self, low, min(low + most, last))
 
     def next_slot(self) -> Slot[SlabWorker]:
-        """Return the slot whose turn it is, with room for a tile."""
+        """Return the next slot, with memory for a tile."""
         return self._slots.next_slot()
 
     def staged_points(self, fields: int, piece: Piece) -> StagedPoints:
-        """Return room on the host for the points of a piece."""
+        """Return memory on the host for the points of a piece."""
         if piece.slot not in self._staging:
             rows, nx = self.pieces.geometry.plane_points
             real = np.zeros(0, self.fields.needs.dtype).real.dtype

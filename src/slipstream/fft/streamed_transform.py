@@ -1,8 +1,8 @@
 """Transforms of arrays that stay on the host: slabs, tile by tile through devices.
 
 The passes are those of the slab engine (`streamed_slabs.py`). Arrays that are not divided into
-slabs are first redistributed on the host, and so are the results. What does not fit on a device is
-thus no limit: the host's memory is.
+slabs are first redistributed on the host, and so are the results. So the memory of the host is the
+limit, not that of a device.
 
 The algorithm is that of Ravikumar, Appelhans and Yeung (SC 2019), whose pencils are tiles here;
 with streams instead of the pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (2020)).
@@ -52,7 +52,7 @@ from slipstream.schedule import StepGraph
 
 
 class TransformTiles(SlabTiles):
-    """The tiles of a transform: how many there can be, and the memory that they take."""
+    """The tiles of a transform: their number, and their memory."""
 
     key, what, _usual_chunks = "memory", "transform", 1
 
@@ -94,7 +94,7 @@ class TransformPasses(StreamedPasses):
         resident: Sequence[ResidentColumns],
         apart: Sequence[OwnColumns],
     ) -> TransformPasses:
-        """Return the passes of the field at a place of an engine's arrays, or of columns apart."""
+        """Return the passes of a field in an engine's arrays, or in separate columns."""
         result = copy.copy(self)
         result._host, result._place = engine, place
         result.fields = replace(
@@ -118,10 +118,10 @@ class TransformPasses(StreamedPasses):
 
 
 class StreamedPlan(Plan):
-    """The parts of a transform on one rank, whose arrays are on the host. Collective.
+    """The parts of a transform of arrays on the host, on one rank. Collective.
 
-    At most `limit` bytes are allocated on each device: `InputError` names the smallest limit that
-    would do.
+    At most `limit` bytes are allocated on each device: `InputError` names the smallest sufficient
+    limit.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class StreamedPlan(Plan):
         self.devices, self._device, self.streaming = list(devices), home, streaming
         self.residency = "disk" if isinstance(home, FileHome) else "host"
         self.workers, rank = a.workers or a.ranks, 0 if comm is None else comm.rank
-        # The rank that does all, or None.
+        # The rank that has all data, or None.
         alone = _only(a.input_boxes)
         if alone is None or alone != _only(a.output_boxes):
             alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
@@ -184,12 +184,12 @@ class StreamedPlan(Plan):
 
     @property
     def goes_both_ways(self) -> bool:
-        """Whether copies in and out can go at once: not if all has to be in before any is out."""
+        """Whether copies in and out can overlap: not if all copies in precede those out."""
         return not self.slabs.all_stays or self.arguments.fields > 1
 
     @property
     def tiles(self) -> int:
-        """Into how many tiles a pass cuts a field."""
+        """The number of tiles of a field in a pass."""
         return self.slabs.passes.tiles
 
     @property
@@ -198,7 +198,7 @@ class StreamedPlan(Plan):
         return self.slabs.passes.device_bytes
 
     def describe_parts(self) -> list[str]:
-        """Return a line for each part, and one for the devices, for people."""
+        """Return a line for each part, and one for the devices, for users."""
         where = "on the device" if self.slabs.all_stays else "on the host"
         streaming = self.streaming
         return [
@@ -216,7 +216,7 @@ class StreamedPlan(Plan):
 
 
 def _only(boxes: Boxes) -> int | None:
-    """Return the only rank that has anything."""
+    """Return the only rank with a nonempty box, or None."""
     filled = [rank for rank, box in enumerate(boxes) if box.size]
     return filled[0] if len(filled) == 1 else None
 
@@ -227,7 +227,7 @@ def _differ(boxes: Boxes, others: Boxes) -> bool:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Who has what of an array while it is transformed.
+    """The boxes of ranks while an array is transformed.
 
     `points` and `modes` are boxes of the array. If it is `swapped`, planes are normal to y.
     """
@@ -238,12 +238,12 @@ class _Layout:
     swapped: bool = False
 
     def exchanged(self, a: Arguments) -> list[bool]:
-        """Return whether points, and modes, are elsewhere than in the user's arrays."""
+        """Return whether points, and modes, are not in the layout of the user's arrays."""
         return [_differ(a.input_boxes, self.points), _differ(a.output_boxes, self.modes)]
 
 
 def _layout_of(a: Arguments, rank: int, alone: int | None, workers: int) -> _Layout:
-    """Return the layout that takes the fewest exchanges; if rank `alone` does all, that without."""
+    """Return the layout with the fewest exchanges; without any if rank `alone` has all data."""
     if alone is not None:
         boxes = [
             tuple(whole(shape if one == alone else (0,) * len(shape)) for one in range(a.ranks))
@@ -252,14 +252,14 @@ def _layout_of(a: Arguments, rank: int, alone: int | None, workers: int) -> _Lay
         place = (0, 1, 1) if rank == alone else (1, 2, 1)
         return _Layout(_slab_geometry(a, *place), boxes[0], boxes[1])
     ways = [_layout_along(a, rank, workers, axis) for axis in range(min(2, len(a.shape) - 1))]
-    # Of two, as on a device, that which begins with the points as they are.
+    # Among equal layouts, as on a device, the one that keeps the points in place.
     return min(ways, key=lambda way: (sum(way.exchanged(a)), way.exchanged(a)))
 
 
 def _layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
     """Return the layout with planes normal to z or y, and columns along it.
 
-    Columns are slabs, or as the user has the modes.
+    Columns are slabs, or in the user's layout of the modes.
     """
     points, modes = (
         slabs(shape, along, workers, a.ranks)
@@ -291,7 +291,7 @@ def _slab_geometry(
 
 
 def _sizes(a: Arguments, axis: int) -> tuple[tuple[int, int, int], tuple[Modes, Modes, Modes]]:
-    """Return the points and modes of three axes, that of the planes' normals first."""
+    """Return the points and modes of three axes, first the axis normal to planes."""
     (z, y, x), (of_z, of_y, of_x) = a.shape, a.modes
     return ((y, z, x), (of_y, of_z, of_x)) if axis else ((z, y, x), (of_z, of_y, of_x))
 
@@ -341,7 +341,7 @@ class StreamedSlabs(Part):
         stays = transport is None and len(devices) == 1
         tiles = TransformTiles(needs, devices, home, streaming, by_device, stays)
         tiles.check(comm, limit)
-        # What tiles exchange, or what arrives; one rank may not need memory of its own.
+        # Memory that tiles exchange, or receive in; a single rank may need none.
         self._engine = SlabEngine(
             home,
             geometry,
@@ -377,7 +377,7 @@ class StreamedSlabs(Part):
                 self._engine.exchange(kx, part, forward, chunk, passes.plane_chunks, whole=False)
 
     def exchange_memory(self) -> tuple[Array, Array] | None:
-        """Return the memory to exchange from and to on the host, as bytes."""
+        """Return the memory of the exchange on the host, as bytes."""
         return self._engine.exchange_memory() if self._transport else None
 
     def describe(self) -> str:
@@ -408,11 +408,11 @@ class StreamedSlabs(Part):
             leaving += g.planes * g.spectral_shape[1] * one.spectral_shape[2]
         if g.shape[0] == 1 and not self._transport:
             return self._fields * points, self._fields * modes * item
-        if self.by_device or not self._transport:  # from a device goes what arrives there
+        if self.by_device or not self._transport:  # a device sends what it has received
             leaving = columns
         between = 0
         if not self.passes.fields.shape.has_whole_planes:
-            # Rows of modes leave after one transform of a plane, and come back for the other.
+            # Rows of modes leave after one transform of a plane, and return for the other.
             between = g.planes * g.shape[1] * g.x_modes.count
         inward = points + (columns + between) * item
         return self._fields * inward, self._fields * (leaving + between + modes) * item
@@ -478,9 +478,10 @@ class StreamedSlabs(Part):
     def _of_fields(
         self, physical: Array, spectral: Array, modes: Array, forward: bool
     ) -> tuple[list[TransformPasses], bool, bool]:
-        """Return the passes of each field, and two facts.
+        """Return the passes of each field, and two flags.
 
-        These are whether fields of both arrays share memory, and whether nothing is done along z.
+        The flags are whether fields of both arrays share memory, and whether there is no work along
+        z.
         """
         fields, in_place = self._fields, np.may_share_memory(physical, spectral)
         padded, shares = has_padding(physical, spectral), fields > 1 and in_place
@@ -499,13 +500,13 @@ class StreamedSlabs(Part):
         return made, shares, skips
 
     def _holds_columns(self, physical: Array, spectral: Array, modes: Array, forward: bool) -> bool:
-        """Return whether the only rank has its columns in the memory of the modes."""
+        """Return whether a single rank has its columns in the memory of the modes."""
         g = self._geometry
         columns = self._fields, *g.ranges[0].geometry.columns_shape
         if self._transport or modes.shape != columns or not modes.flags.c_contiguous:
             return False
-        # Going back in place, planes of points follow those of modes through the memory of both:
-        # where they are longer, they would run into modes that have not been read yet.
+        # Backward in place, planes of points overwrite planes of modes: if they are longer, they
+        # would overwrite modes that have not been read yet.
         in_place = np.may_share_memory(physical, spectral)
         follows = in_place and physical.strides[1] <= spectral.strides[1]
         return forward or g.shape[0] == 1 or follows

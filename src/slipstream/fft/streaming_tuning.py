@@ -1,6 +1,6 @@
-"""How arrays on the host stream, measured for the whole transform and remembered.
+"""Tuning of streams of arrays on the host, measured for the whole transform and remembered.
 
-What may be chosen are the options of `Streaming` that the user has left alone.
+The choices are the options of `Streaming` that the user has not set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from slipstream.fft.fft_tuning import pair_of, transform_key
 from slipstream.fft.streamed_transform import StreamedPlan
 from slipstream.outofcore.streaming_options import DEFAULT, Streaming
 
-# What is tried for options that the user has left at their defaults.
+# The values to try for options that the user has not set.
 _TRIED: dict[str, tuple[Any, ...]] = {
     "streams": (0, 2, 4),
     "tiles": (None, 4, 16, 64),
@@ -39,7 +39,7 @@ def streamed_plan(
 
     if a.tune == "off":
         return plan(a.streaming)
-    # A limit that is what was free differs from run to run, and is not remembered.
+    # A limit from the free memory differs between runs, and is not part of the key.
     memory = "what is free" if a.memory is None else f"{limit} bytes"
     given = a.streaming.of_transform()
     key = (
@@ -69,13 +69,13 @@ def streamed_plan(
     streaming = chosen(again=False)
     try:
         return plan(streaming)
-    except InputError:  # on all ranks alike
-        # What was fastest may need more than is free today.
+    except InputError:  # the same on all ranks
+        # The fastest plan may need more memory than is free now.
         return plan(chosen(again=True) if streaming != a.streaming else streaming)
 
 
 def _from_record(record: dict[str, Any]) -> Streaming | None:
-    """Return remembered options; None if they are not those of this version."""
+    """Return remembered options; None if they are from another version."""
     try:
         return Streaming(**{name: record[name] for name in DEFAULT.of_transform()})
     except (TypeError, KeyError, InputError):

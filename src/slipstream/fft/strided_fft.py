@@ -1,11 +1,10 @@
 """Kernels for GPUs that transform, truncate and re-order in one trip through memory.
 
-A transform along a strided axis, with its padding or truncation and in the order that the
-exchange wants, is one kernel (`strided_fft.hpp`), and so are real rows by themselves
-(`real_fft.hpp`), or with a product and the way back (`fused_product.hpp`). A Runge-Kutta substage
-thus passes over memory five times: backward z, backward y, x and product, forward y, forward z,
-each with only the modes that are kept. Lengths that the kernels do not support are left to a
-library.
+A transform along a strided axis, with its padding or truncation and in the order of the exchange,
+is one kernel (`strided_fft.hpp`). So is a transform of real rows (`real_fft.hpp`), or one with a
+product and the transform back (`fused_product.hpp`). A Runge-Kutta substage thus passes over memory
+five times: backward z, backward y, x and product, forward y, forward z, each with the kept modes
+only. A library transforms lengths that the kernels do not support.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class StridedTransform:
     ) -> Operation:
         """Return the transform between modes and points.
 
-        Points are (fields, outer, n, columns), the third axis being transformed; the modes' fields
+        Points are (fields, outer, n, columns), transformed along the third axis; the modes' fields
         are addressed by the leading stride, their rows by the tables. Plane 0 of the points is
         plane `first` of the modes. With `stored`, an array (fields, ...), its tables and their
-        first plane, the points are there, and of `points` only the shape counts.
+        first plane, the points are there, and only the shape of `points` matters.
         """
         fields, outer, _, columns = points.shape
         strides = [stride // points.itemsize for stride in points.strides[:3]]
@@ -90,13 +89,13 @@ class StridedTransform:
         point_base, point_tables, point_first = points
         mode_field = mode_base.strides[0] // mode_base.itemsize
         tables = [mode_tables] if point_tables is None else [mode_tables, point_tables]
-        # Two columns are one access where every row of both sides begins at an even number.
+        # Two columns are one access if every row of both sides begins at an even element.
         are_even = all(one.are_even for one in tables)
         are_even = are_even and not any(one % 2 for one in (mode_field, *strides))
         are_even = are_even and not any(address_of(one) % 16 for one in (mode_base, point_base))
         limit, sign = self._device.shared_memory_limit, -1 if forward else 1
         tile = gpu_fft_launch.strided_fft(self._n, self._real_dtype, sign, limit, are_even)
-        assert tile is not None  # as the constructor has found
+        assert tile is not None  # checked in the constructor
         radices = cast("tuple[int, ...]", tile.constants["RADICES"])
         constants = {
             **tile.constants,
@@ -147,7 +146,7 @@ class VectorTransform:
         source, target = (point_side, mode_side) if forward else (mode_side, point_side)
         fields, outer, n, columns = points.shape
         if source[1][0] == target[1][0] == columns:
-            # Fields side by side are more columns.
+            # Fields side by side count as more columns.
             fields, columns = 1, fields * columns
         shape = fields, outer, n, columns
         return vector_fft.bind_lines(self._device, source, target, shape, forward)
@@ -178,9 +177,13 @@ class RealRows:
         """Return the transform between points and kept modes.
 
         Points are (fields, outer, rows, n), real; modes (fields, outer, rows, kept), complex.
-        Further modes are zero, and not accessed. Rows are contiguous.
+        Further modes are zero, and not accessed. Rows are contiguous; points to which modes go
+        backward may lie in chunks of rows instead, (fields, outer, rows, chunks, points of each).
         """
         tile, kernel = self._kernels[forward]
+        if points.ndim == 5:
+            constants = {**tile.constants, "CHUNK": points.shape[-1]}
+            kernel = self._device.kernel(tile.header, tile.name, **constants)
         fields, outer, rows, kept = modes.shape
         strides = [s // array.itemsize for array in (points, modes) for s in array.strides[:3]]
         return kernel.bind(

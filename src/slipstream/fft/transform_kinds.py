@@ -1,7 +1,7 @@
 """Kinds of transform along an axis: Fourier, or a cosine or sine transform of types I to IV.
 
 Cosine and sine transforms are those of `scipy.fft`, without a factor. Each is a Fourier transform
-of the points, continued to a full period evenly or oddly at either end.
+of the points, extended evenly or oddly at either end to a full period.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def half_waves(kind: str, n: int) -> np.ndarray:
 
 
 def places(kind: str, n: int) -> np.ndarray:
-    """Return where the points of an axis lie, as fractions of its length."""
+    """Return the places of the points of an axis, as fractions of its length."""
     index = np.arange(n)
     if kind == "dct1":
         return index / (n - 1)

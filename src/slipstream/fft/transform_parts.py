@@ -1,9 +1,9 @@
-"""The parts of a transform: what all parts have in common, and the two that serve every layout.
+"""The parts of a transform: their base class, and the two for every layout.
 
-A part records one way, and the way back, between two local arrays [field, ...axes]. `Part` is the
-interface. `Redistribution` exchanges an array between two layouts; `AxisTransform` transforms one
-local axis. A route of slabs takes `SlabTransform` (`slab_transform.py`) instead, and on GPUs other
-routes take `RouteTransform` (`route_transform.py`): both need fewer passes through memory.
+A part records both directions between two local arrays [field, ...axes]. `Part` is the interface.
+`Redistribution` exchanges an array between two layouts; `AxisTransform` transforms one local axis.
+A route of slabs takes `SlabTransform` (`slab_transform.py`) instead, and on GPUs other routes take
+`RouteTransform` (`route_transform.py`): both need fewer passes through memory.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from slipstream.exchange import ExchangePlan, Transport, pack_targets, part_of
 from slipstream.fft.truncation import Modes
 from slipstream.schedule import StepGraph
 
-# Bytes of an array from which it is worth waking several threads.
+# The size of an array in bytes from which several threads pay off.
 _DIVIDED = 256 << 10
 
 
 class Part:
-    """What the plan asks of every part of a transform. `Part()` itself does nothing.
+    """The interface of the parts of a transform. `Part()` itself does nothing.
 
-    Where one rank alone has the array and transforms it, the other ranks take `Part()`.
+    If one rank has the array and transforms it, the other ranks use `Part()`.
 
     Attributes
     ----------
     exchanges : int
-        How many times a transform redistributes the array in this part.
+        Number of redistributions of the array in this part.
     wire_elements, real_wire_elements : int
-        How many elements of all fields leave this rank in one transform: elements of the result's
-        type, and real ones.
+        Number of elements of all fields that leave this rank in one transform: elements of the
+        result's type, and real elements.
     buffer_bytes : int
-        Memory that the part allocates for itself; source and target are not counted.
+        Memory that the part allocates, without source and target.
     """
 
     exchanges = wire_elements = real_wire_elements = buffer_bytes = 0
 
     def describe(self) -> str:
-        """Return one line that says what the part does, for people."""
+        """Return a description of the part in one line, for users."""
         return "another rank transforms"
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record the way from physical to spectral space."""
+        """Record the transform from physical to spectral space."""
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
-        """Record the way back, times a constant."""
+        """Record the transform back, times a constant."""
 
 
 def in_lanes(
@@ -61,10 +61,10 @@ def in_lanes(
 ) -> Iterator[tuple[str, tuple[Array, Array]]]:
     """Divide an operation along one axis among the lanes.
 
-    Yields the name of each lane, with its piece of the source and of the target.
+    Yields the name of each lane, with its parts of the source and of the target.
     """
     others = [other for other in range(source.ndim) if other != axis]
-    # The slowest axis that has an index for every lane, or the longest one.
+    # The slowest axis with an index for every lane, or the longest one.
     several = graph.lane_of_batch(0) != graph.lane_of_batch(1) and source.nbytes >= _DIVIDED
     lanes = graph.device.lanes if several else 1
     along = next((one for one in others if source.shape[one] >= lanes), None)
@@ -80,8 +80,8 @@ def in_lanes(
 class Redistribution(Part):
     """Moves an array from one layout, a box per rank, to another. Collective.
 
-    Blocks are packed in memory of its own, or in `memory`: flat bytes to send from and to receive
-    in. Blocks go straight to that of other ranks where the transport can store.
+    Blocks are packed in its own memory, or in `memory`: flat bytes to send from and to receive in.
+    If the transport can store, blocks are stored directly in the memory of other ranks.
     """
 
     exchanges = 1
@@ -178,7 +178,7 @@ def _add_copies(
 def _stored_in_order(
     device: Device, shape: tuple[int, ...], dtype: DTypeLike, order: Sequence[int]
 ) -> Array:
-    """Return an uninitialised array whose axes lie in memory in another order."""
+    """Return an uninitialised array whose axes are in another order in memory."""
     back = [list(order).index(axis) for axis in range(len(shape))]
     return device.empty(tuple(shape[axis] for axis in order), dtype).transpose(back)
 
@@ -187,7 +187,7 @@ class AxisTransform(Part):
     """The transform along one local axis, with truncation.
 
     `before` is the shape of the local array in physical space, and `real` whether the transform
-    along this axis is.
+    along this axis is real.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class AxisTransform(Part):
         return f"{kind}transform along axis {self._axis - 1}"
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record points -> modes; the source is kept."""
+        """Record points -> modes; the source is not changed."""
         everything, aside = self._all, self._points
         if everything is None or (everything.shape == target.shape and aside is None):
             self._transform(graph, source, target, True)
@@ -233,7 +233,7 @@ class AxisTransform(Part):
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
-        """Record modes -> points, times a constant; the source is kept."""
+        """Record modes -> points, times a constant; the source is not changed."""
         everything = self._all
         if everything is not None:
             for kept, among_all in self._sides(source, everything):
@@ -257,7 +257,7 @@ class AxisTransform(Part):
             return
         if not target.size:  # shapes of arrays without elements may differ
             return
-        # Copy engines would move every element by itself.
+        # Copy engines would move every element separately.
         copy = self._device.array_module.copyto
         graph.add(
             lambda stream: copy(target, source),
@@ -280,7 +280,7 @@ class AxisTransform(Part):
         return array[(slice(None),) * self._axis + (slice(low, high),)]
 
     def _sides(self, kept: Array, everything: Array) -> list[tuple[Array, Array]]:
-        """Return where modes of each sign lie: among the kept modes, and among all modes."""
+        """Return the places of the modes of each sign: among the kept modes, and among all."""
         low, count, width = self._modes.low, self._modes.count, self._width
         sides = [(0, low, 0, low), (low, count, width - self._modes.high, width)]
         pairs = [(self._along(kept, a, b), self._along(everything, c, d)) for a, b, c, d in sides]

@@ -1,7 +1,7 @@
 """Which wavenumbers of an axis exist in a spectral array.
 
-Modes are numbered as `numpy.fft` does: 0, 1, ..., then the negative ones. A truncation keeps
-the lowest of either sign; the modes between are neither stored, transformed nor sent.
+Modes are numbered as in `numpy.fft`: 0, 1, ..., then the negative ones. A truncation keeps the
+lowest of either sign; the modes in between are not stored, transformed or sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from slipstream.argument_checks import is_finite
 from slipstream.errors import InputError
 
-# Most points per mode: more is taken for a mistake.
+# The most points per mode: more is considered a mistake.
 _MOST_PADDING = 16
 
 
@@ -33,8 +33,8 @@ class Modes:
         Number of modes kept at either end of the range; ``high`` is 0 for the half-complex axis
         of a real transform, and between walls.
     walls : bool
-        Whether the axis ends at walls: modes are then those of sines or cosines, whose period is
-        twice the length.
+        Whether the axis ends at walls: its modes are sines or cosines, whose period is twice the
+        length.
     """
 
     size: int
@@ -77,7 +77,7 @@ class Modes:
 def truncated(size: int, largest: int, half: bool = False) -> Modes:
     """Keep the wavenumbers ``|k| <= largest``; the Nyquist mode is never kept.
 
-    A Nyquist mode has no partner of the other sign, so no derivative either.
+    A Nyquist mode has no partner of the opposite sign, and so no derivative.
     """
     largest = min(largest, (size - 1) // 2)
     return Modes(size, largest + 1, 0 if half else largest)
@@ -86,12 +86,12 @@ def truncated(size: int, largest: int, half: bool = False) -> Modes:
 def padded_sizes(
     sizes: Sequence[int], axes: Sequence[int], padding: float | str | Sequence[float] | None
 ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
-    """Return the number of points and the padding factor of every axis, where some are padded.
+    """Return the number of points and the padding factor of every axis.
 
     Raises
     ------
     InputError
-        If the padding is not among those accepted, see `DistributedFFT`.
+        If the padding is invalid, see `DistributedFFT`.
     """
     if padding is None:
         return tuple(sizes), None
@@ -123,16 +123,16 @@ def truncate(
     shape : sequence of int
         Physical shape; the last axis is half-complex if `real`.
     truncation : None, "2/3", "nyquist" or sequence of int
-        Keep all modes; those free of aliasing in a quadratic product (3 k < n: Orszag, J. Atmos.
-        Sci. 28, 1074 (1971)); all but the Nyquist modes; or the given largest wavenumber of
-        each axis.
+        Keep all modes; the modes free of aliasing in a quadratic product (3 k < n: Orszag, J.
+        Atmos. Sci. 28, 1074 (1971)); all but the Nyquist modes; or modes up to a given wavenumber
+        along each axis.
     real : bool
         Whether the physical field is real.
 
     Raises
     ------
     InputError
-        If the truncation is unknown.
+        If the truncation is unknown, or larger than the wavenumbers that there are.
     """
     halves = [real and axis == len(shape) - 1 for axis in range(len(shape))]
     if truncation is None:
@@ -151,5 +151,11 @@ def truncate(
         raise InputError(
             f"truncation {truncation!r} is unknown; accepted: None, '2/3', 'nyquist' or the "
             f"largest wavenumber of each of the {len(shape)} axes"
+        )
+    most = [(n - 1) // 2 for n in shape]
+    if not isinstance(truncation, str) and any(k > n for k, n in zip(largest, most, strict=True)):
+        raise InputError(
+            f"truncation {truncation!r}: there are no such wavenumbers; accepted: at most"
+            f" {tuple(most)}, without Nyquist modes"
         )
     return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))

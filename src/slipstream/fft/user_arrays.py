@@ -1,9 +1,9 @@
-"""The arrays that users give to a plan and get from it: allocated, checked, and taken in place.
+"""The arrays that users pass to a plan and get from it: allocated, checked, and used in place.
 
-Recording a transform between two arrays takes longer than a copy, and keeps them alive. So arrays
-are used in place from the second time on; what comes only once is copied. An array comes again if
-it lies where one did before, and what owned that memory then is still alive: another array at the
-address of one that is gone is not the same.
+Recording a transform between two arrays takes longer than a copy, and keeps the arrays alive. So
+arrays are used in place from the second call on; arrays that are passed only once are copied. An
+array is recognised by its address, if the owner of that memory is still alive: a new array at the
+address of a freed one is another array.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from slipstream.fft.padded_rows import padded_row
 from slipstream.schedule import CommittedStep
 from slipstream.schedule.dependencies import ByteRegion
 
-# DLPack's device types: of host memory, pinned by a vendor or not, and of GPUs by kind of device,
-# managed or not.
+# DLPack's device types: of host memory, pinned or not, and of GPUs by kind of device, managed or
+# not.
 _DLPACK_HOST, _DLPACK_GPU = (1, 3, 11), {"cuda": (2, 13), "hip": (10,)}
-# How many arrays that came lately are recognised when they come again, how many pairs of them have
-# a step, and after how many calls another pair may take the place of one that did not come.
+# The number of recent arrays that are recognised, the number of pairs with a step, and the number
+# of calls after which another pair may replace an unused one.
 _RECOGNISED, _REMEMBERED, _IDLE = 8, 4, 64
 
 
 def array_key(array: Array) -> Hashable:
-    """Return what tells arrays apart: address, layout, and whether they may be written."""
+    """Return the identity of an array: address, layout, and whether it is writable."""
     place: Any = (
         array.__array_interface__["data"] if isinstance(array, np.ndarray) else array.data.ptr
     )
@@ -70,8 +70,8 @@ class UserArrays:
         self._seen: deque[tuple[Hashable, weakref.ref[Any]]] = deque(maxlen=_RECOGNISED)
 
     def empty(self, side: str) -> npt.NDArray[Any]:
-        """Return an uninitialised array that is used in place from the first time on."""
-        array: Any = self._home.empty(*self._kinds[side])  # NumPy's or CuPy's, which has no types
+        """Return an uninitialised array that is used in place from the first call on."""
+        array: Any = self._home.empty(*self._kinds[side])  # NumPy or CuPy, which has no types
         self.note(array)
         result: npt.NDArray[Any] = array
         return result
@@ -82,7 +82,7 @@ class UserArrays:
         half = self._arguments.half_axis
         if half is not None and not self._pads_rows:
             raise InputError(
-                f"the transform along axis {half} makes half as many modes, which cannot be in one "
+                f"the transform along axis {half} halves the number of modes, which cannot share "
                 "memory with the points; accepted: plans where this is the last axis"
             )
         row = padded_row(physical[-1]) if self._pads_rows else physical[-1]
@@ -96,13 +96,13 @@ class UserArrays:
         return first, second
 
     def note(self, array: Array) -> None:
-        """Remember an array that will come again."""
+        """Remember an array that will be passed again."""
         self._seen.append((array_key(array), weakref.ref(self._owner(array))))
 
     def _ours(self, array: Any, name: str) -> Any:
-        """Return another library's array, through DLPack, as one of ours in the same memory.
+        """Return a NumPy or CuPy array in the memory of another library's array, through DLPack.
 
-        NumPy's and CuPy's arrays, and those on devices that the plan does not use, are unchanged.
+        NumPy's and CuPy's arrays, and arrays on devices that the plan does not use, are unchanged.
         """
         ours = np.ndarray, self._device.array_module.ndarray
         if isinstance(array, ours) or not hasattr(array, "__dlpack__"):
@@ -115,8 +115,8 @@ class UserArrays:
                 return self._device.array_module.from_dlpack(array)
         except Exception as error:
             raise InputError(
-                f"{name} of type {type(array).__name__} cannot be had by DLPack: {error}; accepted:"
-                " strided arrays of this plan's type, detached from gradients"
+                f"{name} of type {type(array).__name__} is not available by DLPack: {error};"
+                " accepted: strided arrays of this plan's type, detached from gradients"
             ) from error
         return array
 
@@ -128,7 +128,7 @@ class UserArrays:
             try:
                 array = np.asarray(array).astype(dtype, casting="same_kind")
             except (TypeError, ValueError) as error:
-                raise InputError(f"{name} is a list without such numbers; {takes}") from error
+                raise InputError(f"{name} is a list, but not of such numbers; {takes}") from error
         if not isinstance(array, (np.ndarray, self._device.array_module.ndarray)):
             modules = " or ".join(dict.fromkeys(("numpy", self._device.array_module.__name__)))
             raise InputError(f"{name} is of type {type(array).__name__}; {takes}, from {modules}")
@@ -145,13 +145,13 @@ class UserArrays:
         if name != "out":
             return result
         if not getattr(array.flags, "writeable", True):
-            raise InputError("out cannot be written; accepted: an array that can")
-        # In the order of their strides, what an axis covers must not reach its neighbour's.
+            raise InputError("out is read-only; accepted: a writable array")
+        # In the order of their strides, the extent of an axis must not exceed the next stride.
         reach = array.itemsize
         steps = [(abs(step), n) for step, n in zip(array.strides, array.shape, strict=True)]
         for step, n in sorted(steps) if array.size else ():
             if n > 1 and step < reach:
-                raise InputError("out has elements in the same place; accepted: each in its own")
+                raise InputError("out has overlapping elements; accepted: an array without overlap")
             reach += (n - 1) * step
         return result
 
@@ -161,7 +161,7 @@ class UserArrays:
             return False
         fits = array.size and address_of(array) % 16 == 0 and min(array.strides) > 0
         if self._home.kind != "cpu":
-            # A library may choose another way for other strides, and so give other bits.
+            # A library may choose another algorithm for other strides, and so return other bits.
             fits = fits and array.flags.c_contiguous
         else:
             fits = fits and array.strides[-1] == array.itemsize and array.flags.writeable
@@ -176,7 +176,7 @@ class UserArrays:
     def apart(self, points: Array, modes: Array) -> bool:
         """Return whether one may be written while the other is read.
 
-        So it is if they share no memory, if they are the same, or lie as `in_place` has them.
+        This holds if they share no memory, are the same array, or have the layout of `in_place`.
         """
         start = address_of(points)
         known = self._pads_rows or self._arguments.half_axis is None
@@ -193,7 +193,7 @@ class UserArrays:
         return not ByteRegion(start, points).overlaps(ByteRegion(address_of(modes), modes))
 
     def own(self, side: str) -> Array:
-        """Return the plan's own array of a side."""
+        """Return the plan's own array on a side."""
         if side not in self._own:
             with self._meter:
                 self._own[side] = self.empty(side)
@@ -204,7 +204,7 @@ class UserArrays:
         return sum(array.nbytes for array in self._own.values())
 
     def clear(self) -> None:
-        """Let go of the plan's own arrays."""
+        """Release the plan's own arrays."""
         self._own.clear()
 
     def copy(self, target: Array, source: Array, stream: Stream) -> None:
@@ -213,19 +213,19 @@ class UserArrays:
             stream.synchronize()
             target[...] = self._device.to_host(source)
             return
-        if isinstance(source, np.ndarray):  # from which a GPU takes only what is in order
+        if isinstance(source, np.ndarray):  # a GPU copies only contiguous arrays from there
             source = np.ascontiguousarray(source)
         stream.submit(self._device.copy(target, source))
 
     def stream(self, given: Any) -> Stream:
-        """Return a stream of CuPy's as one of ours."""
+        """Return a stream of CuPy as a `Stream`."""
         if self._device.kind == "cpu" or not hasattr(given, "ptr"):
             accepted = "a stream of this device" + ", or of CuPy" * (self._device.kind != "cpu")
             raise InputError(f"stream {given!r}; accepted: {accepted}")
         return self._device.stream_of(given)
 
     def _owner(self, array: Array) -> Array:
-        """Return the array that others are views of."""
+        """Return the base array of a view."""
         kinds = np.ndarray, self._device.array_module.ndarray
         while isinstance(array.base, kinds):
             array = array.base
@@ -235,17 +235,17 @@ class UserArrays:
 @dataclass
 class _Recorded:
     step: CommittedStep
-    # Kept, so that no other array can have their place while the step is here.
+    # Kept alive, so that no other array can get their address while the step exists.
     arrays: tuple[Array, Array]
-    # The call of the plan in which it was used last.
+    # The number of the plan's call that used it last.
     used: float
 
 
 class RecordedSteps:
-    """The steps of one direction, by the arrays that they are between.
+    """The steps of one direction, by pairs of arrays.
 
-    Those in use are not given up for new ones: of more arrays than it remembers, which come in
-    turn, a plan would else record the step of each at every call.
+    Steps in use are not replaced by new ones: otherwise, with more arrays in turn than are
+    remembered, a plan would record a step in every call.
     """
 
     def __init__(self) -> None:
@@ -263,12 +263,12 @@ class RecordedSteps:
         return found.step
 
     def has_room(self) -> bool:
-        """Return whether another step may be recorded."""
+        """Return whether there is room for another step."""
         used = [one.used for one in self._steps.values() if one.used < math.inf]
         return len(used) < _REMEMBERED or min(used) < self._calls - _IDLE
 
     def add(self, source: Array, target: Array, step: CommittedStep, always: bool) -> None:
-        """Remember a step, in place of the one that has not been used for longest, or always."""
+        """Remember a step, or `always`; it may replace the least recently used one."""
         used = {key: one.used for key, one in self._steps.items() if one.used < math.inf}
         if len(used) >= _REMEMBERED and not always:
             del self._steps[min(used, key=used.__getitem__)]
@@ -277,5 +277,5 @@ class RecordedSteps:
         self._steps[key] = _Recorded(step, (source, target), last)
 
     def clear(self) -> None:
-        """Forget all steps, and let go of their arrays."""
+        """Forget all steps, and release their arrays."""
         self._steps.clear()

@@ -63,6 +63,11 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
     device = noting_device(machine, ranks)
     described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))
     problem = described.problem
+    if problem.model.follows:
+        raise InputError(
+            f"equation.model: parameters of {case.equation.model} follow the state, which forecasts"
+            " leave out; accepted: a model without, such as smagorinsky"
+        )
     (nx, ny, nz), grid = case.grid.points_xyz, problem.geometry.grid
     if grid is None and ranks > nz:
         raise InputError(

@@ -237,9 +237,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         if axis not in AXES:
             raise InputError(f"axis is {axis!r}; accepted: x, y, z")
         along, lead, box = AXES.index(axis), len(self._lead), self._box
-        from slipstream.output.regions import nearest_point  # not by who only steps
-
-        index = nearest_point(self._layout, axis, position, "plane")
+        index = self._layout.nearest(axis, position, "plane")
         values = self._read()
         shape = [n for a, n in enumerate(self._layout.shape) if a != along]
         result = np.zeros(self._with_components(shape), np.result_type(values.dtype, np.float64))

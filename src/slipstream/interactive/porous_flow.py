@@ -100,7 +100,7 @@ class PorousFlow(InteractiveSimulation):
     offset : int, optional
         Of raw values: bytes before the first one (default: 0).
     voxel_size : float
-        Edge of a voxel in metres, such as 2e-6, at most 0.01; with 1, lengths stay in voxels.
+        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
     crop : sequence of 3 (sequence of 2 int), optional
         Part to use: first voxel, and last voxel plus one, along z, y and x.
     mirror : bool, str or sequence of str
@@ -137,7 +137,7 @@ class PorousFlow(InteractiveSimulation):
         How ranks exchange data; "auto" chooses by devices and nodes. One of "auto", "peer", "nccl",
         "mpi-p2p", "mpi", "mpi-hierarchical", "mpi-device-p2p" or "mpi-device".
     max_steps : int
-        Number of time steps after which `run` ends in any case.
+        Number of time steps after which `run` ends in any case; even.
     storage : Storage or mapping, optional
         How populations are stored, as of `slipstream.lattice.permeability`: a `Storage`, or some of
         the keys of ``[numerics]``.

@@ -649,7 +649,7 @@ class Turbulence(Flow):
     hypoviscosity : float
         Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
     hypoviscosity_power : int
-        That power.
+        Power of the hypoviscosity.
     shear : float
         Rate S of a mean flow S y along x, which the velocity does not contain.
     length : float, str or sequence of 3 (float or str)

@@ -359,11 +359,11 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
             PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}, or a folder of slices"
         )
     else:
-        raise ImageError(PATH, f": {path} does not exist")
+        raise _missing(path)
     found = FORMATS[suffix]
     check_options(what, options, found.options)
     if not is_there:
-        raise ImageError(PATH, f": {path} does not exist")
+        raise _missing(path)
     if found.is_folder and not path.is_dir():
         raise ImageError(PATH, f": {path} is no folder")
     if not (found.is_folder or path.is_file()):
@@ -371,6 +371,11 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
         raise ImageError(PATH, f": {path} is no file, but a device or the like")
     with readable(PATH, f": {path}"):
         return found.read(path, **options)
+
+
+def _missing(path: Path) -> ImageError:
+    where = "" if path.is_absolute() else f" in the working directory, {os.getcwd()}"
+    return ImageError(PATH, f": {path} does not exist{where}")
 
 
 def check_options(what: str, options: Iterable[str], accepted: Sequence[str]) -> None:

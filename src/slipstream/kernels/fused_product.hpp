@@ -93,11 +93,11 @@ struct Points {
   // The points of two rows of the inputs that are stored.
   INLINE void store_inputs(Real* points, Index field, const ProductPair& pair, int b) const {
     UNROLL for (int r = 0; r < R; ++r) {
-      Real* at = points + pair.row * N + mode_at<>(Here::origin(b) + r * Here::stride);
+      Real* at = points + pair.row * row_of_points(N) + place_in_row(mode_at<>(Here::origin(b) + r * Here::stride));
       UNROLL for (int i = 0; i < STORES; ++i) {
         const Complex both = in[stored_inputs[i]][r];
         at[i * field] = both.re;
-        if (pair.has_second) at[i * field + N] = both.im;
+        if (pair.has_second) at[i * field + row_of_points(N)] = both.im;
       }
     }
   }

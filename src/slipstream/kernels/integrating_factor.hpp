@@ -25,6 +25,31 @@ INLINE Real power_less_one(Real a) {
   return result;
 }
 
+// Return exp(x) - 1, to an error of about a rounding. A CPU computes it in all SIMD lanes of a loop; a library's
+// function would keep the whole loop from being one of vectors.
+INLINE double exp_less_one(double x) {
+#ifdef SLIPSTREAM_GPU
+  return expm1(x);
+#else
+  constexpr double terms[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
+                              1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2};
+  x = x < -700 ? -700 : x > 700 ? 700 : x;
+  // x = whole ln 2 + rest; the last bits of `rounded` are the whole number.
+  constexpr double to_integers = 6755399441055744.0;  // 1.5 * 2^52
+  const double rounded = fma(x, 1.4426950408889634, to_integers), whole = rounded - to_integers;
+  const double rest = fma(whole, -2.3190468138462996e-17, fma(whole, -0.6931471805599453, x));
+  double sum = terms[0];
+  UNROLL for (int i = 1; i < 12; ++i) sum = fma(sum, rest, terms[i]);
+  sum = fma(sum * rest, rest, rest);
+  Index bits;
+  __builtin_memcpy(&bits, &rounded, sizeof bits);
+  bits = (bits + 1023) << 52;
+  double power;
+  __builtin_memcpy(&power, &bits, sizeof power);
+  return fma(power, sum, power - 1);
+#endif
+}
+
 struct Modes {
   Index nz, nx, first_x, all_x, first_y, all_y, decay_field, decay_plane;
 };

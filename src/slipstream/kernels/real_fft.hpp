@@ -4,9 +4,10 @@
 // on how planes are divided into batches. Modes that are not kept are neither stored nor loaded.
 //
 // Constants: those of paired_real_fft.hpp; SIGN (-1 forward, +1 backward);
-// MODE_TABLES (forward only), whether tables say where modes are stored.
+// MODE_TABLES (forward only), whether tables say where modes are stored; CHUNK (backward only), see point_chunks.hpp.
 #pragma once
 #include "paired_real_fft.hpp"
+#include "point_chunks.hpp"
 #include "row_tables.hpp"
 #ifndef MODE_TABLES
 #define MODE_TABLES 0
@@ -87,7 +88,7 @@ INLINE void store_points(const PointPair& points, const Complex* row, int i,
   load<Here>(v, row, origin);
   backward_butterfly<Here>(v, origin / R, roots);
   UNROLL for (int r = 0; r < R; ++r) {
-    const int k = i + r * (N / R);
+    const int k = place_in_row(i + r * (N / R));
     points.a[k] = scale * v[r].re;
     if (points.has_b) points.b[k] = scale * v[r].im;
   }

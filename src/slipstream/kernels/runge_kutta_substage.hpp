@@ -16,6 +16,12 @@
 
 #ifdef NODE_END  // the constants of a substage are defined
 
+#ifdef GAUSS
+#define FOR_MODES(column, columns, variable) FOR_COLUMNS_IN_TURN(column, columns)
+#else
+#define FOR_MODES(column, columns, variable) FOR_COLUMNS_SUM(column, columns, variable)
+#endif
+
 #ifdef PROPAGATED
 // Return the product of the propagator of a number, or 1 if that is negative, and a mode.
 INLINE void propagate(const Complex* RESTRICT propagators, int number, Index here, Index field,
@@ -55,32 +61,44 @@ INLINE Real span_less_one(const Real (&factor)[COUNT][DECAYS], int which) {
 }
 
 #ifdef GAUSS
+// A CPU sets the factors of so many columns together, in SIMD lanes, of which all else here takes none.
+#ifdef SLIPSTREAM_GPU
+#define FACTORS_AHEAD 1
+#else
+#define FACTORS_AHEAD 32
+#endif
+
 // Integrating factors less one from each node to the next, of modes whose wavenumber changes. Their rates are
 // integrated by a rule of Gauss and Legendre, which is exact where they are polynomials of k.
-template <int COUNT>
-INLINE void sheared_factors(Real upright, Real kx, Real kz, Frame frame, Real duration,
-                            const double* RESTRICT parameters, Real (&factor)[COUNT][DECAYS]) {
-  constexpr double places[] = GAUSS_PLACES, weights[] = GAUSS_WEIGHTS;
-  UNROLL for (int n = 0; n < COUNT; ++n) {
-    Real lost[DECAYS];
-    UNROLL for (int d = 0; d < DECAYS; ++d) lost[d] = 0;
-    UNROLL for (int g = 0; g < GAUSS; ++g) {
-      Real rate[STATE];
-      const Real ky = along_y(upright, kx, frame, (n + places[g]) / COUNT);
-      decay_rates(kx, ky, kz, parameters, rate);
-      UNROLL for (int d = 0; d < DECAYS; ++d) {
-        bool is_first = true;
-        UNROLL for (int i = 0; i < STATE; ++i) {
-          if (DECAY_OF[i] == d && is_first) {
-            lost[d] += Real(weights[g] / COUNT) * rate[i];
-            is_first = false;
+struct ShearedFactors {
+  Real factor[NODE_END][DECAYS][FACTORS_AHEAD];
+
+  // Set those of some columns, whose numbers along x begin at `kx`.
+  INLINE void set(const Real* RESTRICT kx, Index columns, Real upright, Real kz, Frame frame, Real duration,
+                  const double* RESTRICT parameters) {
+    constexpr double places[] = GAUSS_PLACES, weights[] = GAUSS_WEIGHTS;
+    UNROLL for (int n = 0; n < NODE_END; ++n) {
+      for (Index c = 0; c < columns; ++c) {
+        Real lost[DECAYS];
+        UNROLL for (int d = 0; d < DECAYS; ++d) lost[d] = 0;
+        UNROLL for (int g = 0; g < GAUSS; ++g) {
+          Real rate[STATE];
+          decay_rates(kx[c], along_y(upright, kx[c], frame, (n + places[g]) / NODE_END), kz, parameters, rate);
+          UNROLL for (int d = 0; d < DECAYS; ++d) {
+            bool is_first = true;
+            UNROLL for (int i = 0; i < STATE; ++i) {
+              if (DECAY_OF[i] == d && is_first) {
+                lost[d] += Real(weights[g] / NODE_END) * rate[i];
+                is_first = false;
+              }
+            }
           }
         }
+        UNROLL for (int d = 0; d < DECAYS; ++d) factor[n][d][c] = Real(exp_less_one(-double(lost[d]) * duration));
       }
     }
-    UNROLL for (int d = 0; d < DECAYS; ++d) factor[n][d] = Real(expm1(-double(lost[d]) * duration));
   }
-}
+};
 #endif
 #endif
 
@@ -139,7 +157,15 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
         products + (z < low ? z : z + gap) * product_plane + y * product_row;
     const Index at = z * plane + y * row_size;
     Real excess = 0;  // not-a-number once a value has been too large
-    FOR_COLUMNS_SUM(c, nx, excess) {
+#ifdef GAUSS
+    ShearedFactors ahead;
+#endif
+    FOR_MODES(c, nx, excess) {
+#ifdef GAUSS
+      if (c % FACTORS_AHEAD == 0)
+        ahead.set(wavenumbers + first_x + c, nx - c < FACTORS_AHEAD ? nx - c : FACTORS_AHEAD, upright, kz, frame,
+                  step[0], parameters);
+#endif
       const Real kx = wavenumbers[first_x + c], ky = along_y(upright, kx, frame, double(NODE) / NODE_END);
       const Real ky_next = along_y(upright, kx, frame, double(NODE_NEXT) / NODE_END);
       Complex product[PRODUCTS], now[STATE], rate[STATE], next[STATE];
@@ -225,7 +251,8 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       }
 #else
 #ifdef GAUSS
-      sheared_factors(upright, kx, kz, frame, step[0], parameters, factor);
+      UNROLL for (int n = 0; n < NODE_END; ++n)
+        UNROLL for (int d = 0; d < DECAYS; ++d) factor[n][d] = ahead.factor[n][d][c % FACTORS_AHEAD];
 #else
       UNROLL for (int d = 0; d < DECAYS; ++d)
         factor[0][d] = INTEGRATING_FACTOR ? factor_less_one(decay, d, z, y, c, modes) : Real(0);

@@ -14,3 +14,19 @@ KERNEL digest_of_rows(const Real* RESTRICT values, Index* RESTRICT sums, Index f
     add_to_digest(sums, row, sum);
   }
 }
+
+// Add `rows` numbers of each of `count` particles, a row for each number at a distance of `pitch`; those of particle
+// `identity` have the places from start + rows * identity on.
+KERNEL digest_of_particles(const Real* RESTRICT values, const Index* RESTRICT identity, Index* RESTRICT sums,
+                           Index pitch, Index count, Index rows, Index start) {
+  constexpr Index together = 256;
+  FOR_ROWS(row, (count + together - 1) / together) {
+    const Index first = row * together, rest = count - first;
+    Bits sum = 0;
+    FOR_COLUMNS_SUM(p, rest < together ? rest : together, sum) {
+      const Index place = start + rows * identity[first + p];
+      for (Index i = 0; i < rows; ++i) sum += mixed(digested(values[i * pitch + first + p]), place + i);
+    }
+    add_to_digest(sums, row, sum);
+  }
+}

@@ -1,8 +1,9 @@
 // Points of some inputs of a product, which are stored on their way: stored[i][row][x] of input STORED[i].
 //
-// Constants, both or none: STORES, how many inputs; STORED, their numbers in braces.
+// Constants, both or none: STORES, how many inputs; STORED, their numbers in braces. Three may lie in chunks:
+// see point_chunks.hpp.
 #pragma once
-#include "portability.hpp"
+#include "point_chunks.hpp"
 #ifndef STORES
 #define STORES 0
 #endif

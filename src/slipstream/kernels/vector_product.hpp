@@ -60,9 +60,9 @@ KERNEL product_of_rows(const Real* source, Real* target, Index* maxima, const do
 #if STORES
     for (int i = 0; i < STORES; ++i)
       for (Index lane = 0; lane < lane_count && first + lane < all.rows; ++lane) {
-        Real* to = stored + i * stored_field + (first + lane) * all.n;
+        Real* to = stored + i * stored_field + (first + lane) * row_of_points(int(all.n));
         const Real* from = p + stored_inputs[i] * lanes + lane;
-        for (Index x = 0; x < all.n; ++x) to[x] = from[x * lane_count];
+        for (int x = 0; x < all.n; ++x) to[place_in_row(x)] = from[Index(x) * lane_count];
       }
 #endif
     Index largest = 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,14 +85,14 @@ def narrow_fact(subdomain: Subdomain) -> Fact:
     return Fact(subdomain.narrow, voxels=NARROW, doubtful=doubtful)
 
 
-def ranks_fact(loads: Sequence[RankLoad], rank: int) -> Fact:
-    """Return how many ranks there are, and how evenly they share the work."""
+def ranks_fact(loads: Sequence[RankLoad]) -> Fact:
+    """Return how many ranks there are, how evenly they share the work, and most on one device."""
     sites = [load.sites for load in loads]
     return Fact(
         len(loads),
         imbalance=max(sites) * len(sites) / sum(sites),
         neighbours=max(load.neighbours for load in loads),
-        to_a_device=sum(load.device == loads[rank].device for load in loads),
+        to_a_device=max(Counter(load.device for load in loads).values()),
     )
 
 

@@ -270,7 +270,7 @@ class LatticeSimulation(Simulation):
             **({"faces": Fact(faces)} if faces else {}),
             "storage": self._storage_fact(),
             **found,
-            "ranks": ranks_fact(self._loads, self.rank),
+            "ranks": ranks_fact(self._loads),
             "schedule": Fact(self.schedule),
         }
 
@@ -410,6 +410,12 @@ class LatticeSimulation(Simulation):
                 f"initial.restart: {folder} has image.walls = {theirs}, this case {mine}; both must"
                 " be the same"
             )
+        if self.resumed is not None and earlier.image.voxel_size != case.image.voxel_size:
+            size = repr(earlier.image.voxel_size)
+            raise InputError(
+                f"image.voxel_size: rows and snapshots in {folder} are of voxels of {size};"
+                f" accepted: {size}, or a new run from its state: --set initial.restart={folder}"
+            )
         check_same_image(checkpoint, folder, self.subdomain, self.sites)
         *over, last = read_axes(checkpoint, axes_of(earlier.flow.axis))
         self.step, self.time = checkpoint.step, float(checkpoint.step)
@@ -547,13 +553,14 @@ class LatticeSimulation(Simulation):
         )
 
     def indicators(self) -> dict[str, Fact]:
-        """Return the last look's permeability, how steady the flow is, and when all flows will be.
+        """Return the last known permeability, how steady the flow is, and when all flows will be.
 
         The end is a step; `left` is how many more there are at the present pace, whatever the case
         allows.
         """
-        looks, voxel_size = self.steadiness.looks, self.case.image.voxel_size
-        found = {"permeability": permeability_fact(looks[-1], voxel_size)} if looks else {}
+        steadiness, voxel_size = self.steadiness, self.case.image.voxel_size
+        known = [value for _, value in steadiness.history[-1:]] or steadiness.looks[-1:]
+        found = {"permeability": permeability_fact(known[0], voxel_size)} if known else {}
         done, axes = len(self._over), len(self._axes)
         left = self.steadiness.steps_left
         if done + 1 < axes:

@@ -177,7 +177,7 @@ def permeability(
     offset : int, optional
         Of raw values: bytes before the first one (default: 0).
     voxel_size : float
-        Edge of a voxel in metres, such as 2e-6, at most 0.01; with 1, lengths stay in voxels.
+        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
     crop : sequence of 3 (sequence of 2 int), optional
         Part to use: first voxel, and last voxel plus one, along z, y and x.
     mirror : bool, str or sequence of str
@@ -212,7 +212,7 @@ def permeability(
     walls : str
         Axes whose faces are walls, such as "xy"; the others are periodic.
     max_steps : int
-        Number of steps after which to stop in any case.
+        Number of steps along each axis after which to stop in any case; even.
     callback : callable, optional
         Called on all ranks at each of these checks with a `slipstream.lattice.FlowProgress`: axis,
         step, permeability, residual, mach, seconds. It returns True to stop the flow along this
@@ -261,8 +261,10 @@ def permeability(
     if not isinstance(keep_fields, bool | np.bool_):
         raise InputError(f"keep_fields is {shown(keep_fields)}; accepted: True or False")
     most = whole_number("max_steps", max_steps, 1)
-    # Steps come in pairs, and those of each axis are limited below.
-    arguments["max_steps"] = (3 if axis == "all" else 1) * (most + most % 2)
+    if most % 2:
+        raise InputError(f"max_steps is {most}; accepted: even numbers, as steps come in pairs")
+    # Those of each axis are limited below.
+    arguments["max_steps"] = (3 if axis == "all" else 1) * most
     if image is None:
         raise InputError("image is of type NoneType; accepted: a path, or a NumPy array")
     case, given = case_of_arguments(image, arguments, "permeability")

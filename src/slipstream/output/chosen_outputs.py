@@ -78,6 +78,7 @@ class ChosenOutputs:
         # Whose sums are in a state of the folder in which the run goes on.
         self._not_restored: list[ChosenAverages] = []
         self._due = {one: OutputTimes(self._occasions(one)) for one in self._all}
+        self._warn_of_times_after(case.time.end)
         if case.fixed_step is not None:
             self.check_hits(simulation.time, case.time.end, case.fixed_step)
         self.with_diagnostics = [
@@ -159,6 +160,13 @@ class ChosenOutputs:
         for one, due in self._due.items():
             key = "interval" if getattr(one.settings, "times", None) is None else "times"
             due.occasions.check_hits(f"{one.where}.{key}", start, end, step_size)
+
+    def _warn_of_times_after(self, end: float) -> None:
+        for one in self._all:
+            late = [f"{t:g}" for t in getattr(one.settings, "times", None) or () if t > end]
+            if late:
+                text = f"{one.where}.times: not written, as time.end is {end:g}: {', '.join(late)}"
+                self._simulation.warn([text])
 
     def check_columns(self, names: Mapping[str, Any]) -> None:
         """Refuse columns that the diagnostics have already."""

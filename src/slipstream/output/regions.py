@@ -84,7 +84,7 @@ class Region:
         for axis, stride in zip(AXES, reversed(tuple(stride_xyz)), strict=True):
             points = range(len(layout.coordinates[axis]))
             if axis in positions:
-                index = nearest_point(layout, axis, positions[axis], key)
+                index = layout.nearest(axis, positions[axis], key)
                 ranges.append(range(index, index + 1))
                 continue
             ends = None if box is None else getattr(box, axis)
@@ -136,31 +136,15 @@ class Region:
         return Box(tuple(start), tuple(stop)), tuple(slices)
 
 
-def nearest_point(layout: Layout, axis: str, position: float, key: str) -> int:
-    """Return the index of the point that is nearest to a coordinate, or refuse one outside."""
-    low, high = _ends(layout, axis)
-    if not low <= position <= high:
-        raise InputError(
-            f"{key}: position {position:g} along {axis} is outside; accepted: {low:g} to {high:g}"
-        )
-    return int(np.argmin(np.abs(layout.coordinates[axis] - position)))
-
-
 def check_places(layout: Layout, places: np.ndarray, key: str) -> None:
     """Refuse places (x, y, z) that are outside."""
     for axis, values in zip("xyz", places.T, strict=True):
-        low, high = _ends(layout, axis)
+        low, high = layout.ends(axis)
         wrong = values[(values < low) | (values > high)]
         if wrong.size:
             raise InputError(
                 f"{key}: {axis} = {wrong[0]:g} is outside; accepted: {low:g} to {high:g}"
             )
-
-
-def _ends(layout: Layout, axis: str) -> tuple[float, float]:
-    line, spacing = layout.coordinates[axis], layout.spacing(axis)
-    shift = spacing / 2 if layout.are_cells or axis == layout.walls else 0.0
-    return float(line[0]) - shift, float(line[-1]) + spacing - shift
 
 
 def _within(layout: Layout, axis: str, ends: Sequence[float], key: str) -> range:
@@ -169,7 +153,7 @@ def _within(layout: Layout, axis: str, ends: Sequence[float], key: str) -> range
     slack = 1e-9 * layout.spacing(axis)
     first, last = np.searchsorted(line, [ends[0] - slack, ends[1] + slack])
     if first == last:
-        low, high = _ends(layout, axis)
+        low, high = layout.ends(axis)
         raise InputError(
             f"{key}: there is no point from {ends[0]:g} to {ends[1]:g}; accepted: ranges within"
             f" {low:g} to {high:g}, with a point in them"

@@ -6,15 +6,14 @@ without such symmetries may choose it nevertheless.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.array_types import Comm
-from slipstream.errors import InputError
 from slipstream.field import Field
+from slipstream.simulation.point_values import ends_of, nearest_point, spacing_of
 from slipstream.simulation.solver_values import PlaneChoice
 
 
@@ -83,13 +82,9 @@ def gather_plane(
 
 def index_at(position: float, places: np.ndarray, axis: str) -> int:
     """Return the number of the plane nearest to a position; refuse one outside of the box."""
-    spacing = float(places[1] - places[0]) if len(places) > 1 else math.inf
-    low, high = float(places[0]) - spacing, float(places[-1]) + spacing
-    if not low <= position <= high:
-        raise InputError(
-            f"--plane: {axis} = {position:g} is outside; accepted: {places[0]:g} to {high:g}"
-        )
-    return int(np.argmin(np.abs(places - position)))
+    # Coordinates that begin in the middle of a cell are those of voxels, or between walls.
+    are_middles = bool(places[0] > spacing_of(places) / 4)
+    return nearest_point(places, ends_of(places, are_middles), position, axis, "--plane")
 
 
 def normal_axis(shape: Sequence[int], dims: Sequence[str], normal: str = "") -> int:

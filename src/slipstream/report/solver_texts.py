@@ -217,7 +217,7 @@ def _columns(fact: Fact, case: Any) -> str:
 
 
 def _precision(fact: Fact, case: Any) -> str:
-    wire = case.numerics.wire
+    wire = fact.get("wire")
     return f"{fact.value}, {wire} between ranks" if wire != "none" else f"{fact.value}"
 
 

@@ -52,15 +52,25 @@ class PartVerdict:
     others: tuple[str, ...] = ()
 
     @property
+    def steps(self) -> str:
+        """Return the first and last step for people."""
+        return str(self.end) if self.start == self.end else f"{self.start} to {self.end}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """Return what else there is to say, which is too long for a table."""
+        return [f"steps {self.steps}: {one}" for one in (self.problem, *self.others) if one]
+
+    @property
     def text(self) -> str:
         """Return the verdict in words."""
         if self.problem:
-            return f"cannot be repeated: {self.problem}"
+            return "cannot be repeated"
         if self.deviates is not None:
             low, high = self.deviates
             where = f"at step {high}" if low == high else f"between steps {low} and {high}"
             by = f" by {self.difference:.2g}" if self.difference else ""
-            return "; ".join([f"DEVIATES {where}{by}", *self.others])
+            return f"DEVIATES {where}{by}"
         if self.doubt:
             end = ", until small differences had grown" if self.is_lost else ""
             return (
@@ -78,7 +88,6 @@ def verification_table(verdicts: Sequence[PartVerdict]) -> Table:
     table.add_column("result", overflow="fold")
     for one in verdicts:
         style = "bold red" if one.deviates else "yellow" if one.problem or one.doubt else "green"
-        steps = str(one.end) if one.start == one.end else f"{one.start} to {one.end}"
-        cells = printable(one.origin), steps, str(one.digests)
+        cells = printable(one.origin), one.steps, str(one.digests)
         table.add_row(*map(Text, cells), Text(printable(one.text), style=style))
     return table

@@ -51,7 +51,7 @@ from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_pla
 from slipstream.running.step_record import StepRecord
 from slipstream.running.time_loop import check_finite
 from slipstream.running.write_queue import WriteQueue
-from slipstream.simulation.earlier_segments import EarlierSegments
+from slipstream.simulation.earlier_segments import EarlierSegments, solve_the_same
 from slipstream.simulation.simulation_base import Simulation
 
 # The warning starts here: quotas of file systems are about as large, and copying takes hours.
@@ -173,7 +173,7 @@ class OutputWriter:
         self._due["checkpoint"].occasions.take(time, simulation.step)
         self._due["checkpoint"].last = time
         self.last_state = simulation.step
-        if rows and earlier.solves_the_same(self._case):
+        if rows and solve_the_same(earlier.case, self._case):
             simulation.recall(rows[-1])
         self.chosen.find(self._folder / OUTPUTS_NAME, self._kept.below(OUTPUTS_NAME))
         self._steps.find(self._kept)

@@ -131,6 +131,15 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """Whether a state has its recorded digest: its step, and that of the digest before."""
+
+    before: int
+    step: int
+    is_same: bool
+
+
+@dataclass(frozen=True)
 class Recomputation:
     """How a state that a run has had is computed again.
 
@@ -208,6 +217,21 @@ class Recomputation:
             simulation.advance(self.time - simulation.time)
         simulation.complete_steps()
         simulation.synchronize()
+
+    def compared(
+        self, simulation: Simulation, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Iterator[Comparison | None]:
+        """Take the steps as `walk` does; give what each recorded digest says of the state there.
+
+        None where there is no digest, or it is not wanted. Collective.
+        """
+        recorded, before = self.digests, self.origin.step
+        for _ in self.walk(simulation):
+            step, found = simulation.step, None
+            if step in recorded and is_wanted():
+                found = Comparison(before, step, simulation.digest() == recorded[step])
+                before = step
+            yield found
 
 
 def recomputation(
@@ -406,16 +430,13 @@ def compare_digests(
 
     What is returned is for people, and empty if all digests on the way are those of the run.
     """
-    recorded, text, before = plan.digests, "", plan.origin.step
-    for _ in plan.walk(simulation):
-        known = recorded.get(simulation.step)
-        if known is not None and not text:
-            if simulation.digest() != known:
-                text = f"{plan.origin.text()}: is not as the run had it, by its digest"
-                if simulation.step > plan.origin.step:
-                    text = f"the digest deviates from that of the run between steps {before} and"
-                    text += f" {simulation.step}"
-            before = simulation.step
+    text = ""
+    for found in plan.compared(simulation):
+        if found is not None and not found.is_same and not text:
+            text = f"{plan.origin.text()}: is not as the run had it, by its digest"
+            if found.step > plan.origin.step:
+                text = f"the digest deviates from that of the run between steps {found.before} and"
+                text += f" {found.step}"
         after_step()
     return text
 

@@ -32,7 +32,7 @@ from slipstream.io.folder_lock import check_lock
 from slipstream.io.folder_seals import KeptOutput
 from slipstream.io.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
-from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord
+from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, Segment
 from slipstream.running.run_case import (
     STATE_KEY,
     AtItsEnd,
@@ -41,7 +41,12 @@ from slipstream.running.run_case import (
     run_case,
 )
 from slipstream.running.time_loop import is_reached
-from slipstream.simulation.earlier_segments import EarlierSegments, table_differences, text_of
+from slipstream.simulation.earlier_segments import (
+    EarlierSegments,
+    solve_the_same,
+    table_differences,
+    text_of,
+)
 from slipstream.simulation.solver_registry import make_simulation
 
 _OTHER_FOLDER = "wait for it, stop it, or choose another with --out", "wait for it, or stop it"
@@ -352,10 +357,21 @@ class _Reading:
         if state is None or not self._is_whole():
             return
         most = self.case.time.max_steps
-        if is_reached(self.case.time.end, state.time, self.case) or (
-            most is not None and state.step - self._began()[0] >= most
+        is_steady = self._is_finished_at(state.step)
+        if (
+            is_steady
+            or is_reached(self.case.time.end, state.time, self.case)
+            or (most is not None and state.step - self._began()[0] >= most)
         ):
-            raise AtItsEnd(how_to_lengthen(self.case, self._folder.path, state.step, state.time))
+            why = "the flow is steady" if is_steady else ""
+            place = self._folder.path, state.step, state.time
+            raise AtItsEnd(how_to_lengthen(self.case, *place, why))
+
+    def _is_finished_at(self, step: int) -> bool:
+        """Return whether the run has ended by itself at a step, and is asked for nothing else."""
+        last = self._record.segments[-1] if self._record.segments else Segment()
+        is_there = last.ended_by == "finished" and last.to_step == step
+        return is_there and solve_the_same(self._before, self.case)
 
 
 @contextlib.contextmanager
@@ -364,7 +380,10 @@ def _in_terms_of_runs() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        error.args = (error.text().removeprefix(STATE_KEY).replace(*_OTHER_FOLDER),)
+        text = error.text().removeprefix(STATE_KEY).replace(*_OTHER_FOLDER)
+        if text.startswith("image.path: ") and " does not exist" in text:
+            text += "; where it is now: --set image.path=..."
+        error.args = (text,)
         raise
 
 

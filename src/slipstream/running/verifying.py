@@ -155,28 +155,24 @@ def _verdict(
     simulation.prepare()
     doubt = _doubt(simulation, part)
     rows = _Rows(series, simulation) if doubt else None
-    digests, before, compared = part.plan.digests, None, 0
+    compared = 0
     with Interruption(simulation.comm) as interruption:
-        for _ in part.plan.walk(simulation):
+        walk = part.plan.compared(simulation, lambda: rows is None or not rows.is_needed)
+        for digest in walk:
             if interruption.requested()[0]:
                 raise on_all_ranks(KeyboardInterrupt(f"at step {simulation.step}"))
-            step = simulation.step
-            known = digests.get(step)
-            if known is not None and (rows is None or not rows.is_needed):
-                compared += 1
-                if simulation.digest() != known:
-                    if rows is None:
-                        low = step if before is None else before
-                        return replace(
-                            verdict,
-                            digests=compared,
-                            deviates=(low, step),
-                            others=_other_software(part.segments),
-                        )
-                    rows.is_needed = True
-                before = step
+            compared += digest is not None
+            if digest is not None and not digest.is_same:
+                if rows is None:
+                    return replace(
+                        verdict,
+                        digests=compared,
+                        deviates=(digest.before, digest.step),
+                        others=_other_software(part.segments),
+                    )
+                rows.is_needed = True
             if rows is not None and rows.deviates():
-                low, high = rows.last, step
+                low, high = rows.last, simulation.step
                 return replace(
                     verdict, doubt=doubt, digests=compared, deviates=(low, high), **rows.found()
                 )

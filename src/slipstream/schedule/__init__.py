@@ -1,4 +1,4 @@
-"""Step graphs: a time step is recorded once; a policy decides what runs when.
+"""Step graphs: a time step is recorded once; a policy decides when nodes run.
 
 Record operations and transfers in a `StepGraph`, `commit` it with a policy, then `run`.
 """

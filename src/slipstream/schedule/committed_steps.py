@@ -1,18 +1,18 @@
-"""Committed steps: a recorded graph with an order, ready to run again and again.
+"""Committed steps: a recorded graph with an order, ready to run any number of times.
 
-Policies differ only in when nodes run; every one gives the same bits.
+Policies differ only in when nodes run; all give the same bits.
 
 ``serial``
-    Bulk-synchronous: nodes run in the order of recording, nothing is computed while data travel
+    Bulk-synchronous: nodes run in the order of recording, nothing is computed during exchanges
     between ranks, and a GPU finishes each node before the next. The only things that run
     concurrently are different devices and, on a CPU, the threads that share a loop over batches;
     all other work has a single lane.
 ``overlap``
-    Nodes that feed a transfer come first, and transfers are in flight while everything that does
-    not depend on them runs. Where a graph has no transfers, a GPU replays it as one CUDA graph
-    (`CapturedStep`), and a CPU runs its lanes side by side, whatever they are for.
+    Nodes that feed a transfer come first, and transfers are in flight while independent nodes run.
+    If a graph has no transfers, a GPU replays it as one CUDA graph (`CapturedStep`), and a CPU runs
+    all its lanes in parallel.
 
-Waiting for other ranks has an end, ``SLIPSTREAM_TIMEOUT``: where one has died, the rest stop too.
+    Waits for other ranks end after ``SLIPSTREAM_TIMEOUT``: if one has died, the rest stop too.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from slipstream.schedule.timeouts import Patience
 
 POLICIES = ("serial", "overlap")
 
-# About what it takes to wake the threads of a CPU and to wait for them, if they sleep and others
-# use the cores; and how many runs of a step tell whether its work takes less. The first is often
+# The approximate time to wake the threads of a CPU and to wait for them, if they sleep and others
+# use the cores; and the number of runs of a step in which its work is timed. The first run is often
 # slow, as memory is touched for the first time.
 _SECONDS_TO_WAKE = 1e-4
 _TIMED_RUNS = 10
@@ -71,18 +71,18 @@ class CommittedStep:
         self.timeline = Timeline(self._several_devices)
 
     def run(self, profile: bool = False, stream: Stream | None = None) -> None:
-        """Run the step, after all that a stream, by default the device's, has been given so far.
+        """Run the step after all earlier work of a stream, by default the device's.
 
-        Work on a GPU may still be under way when this returns; it is ordered before all that the
-        stream does next. A profiled run records when every node ran, which costs microseconds for
-        each. A failure, or a wait for other ranks of more than ``SLIPSTREAM_TIMEOUT`` seconds,
-        raises a `RunError` that names the node, on all ranks. Then what exchanges by the same
-        transport cannot be run any more.
+        Work on a GPU may still be running when this returns; it is ordered before later work of the
+        stream. A profiled run records the times of every node, which costs microseconds for each. A
+        failure, or a wait for other ranks of more than ``SLIPSTREAM_TIMEOUT`` seconds, raises a
+        `RunError` that names the node, on all ranks. After that, steps with exchanges of the same
+        transport cannot be run.
         """
         try:
             self._run(profile, stream)
         except InputError:
-            raise  # before anything has run, of all ranks
+            raise  # before any node has run, on all ranks
         except BaseException as failure:
             for node in self.nodes:
                 if node.transfer:
@@ -93,25 +93,25 @@ class CommittedStep:
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Wait until all that the last run submitted has finished.
+        """Wait until all work of the last run has finished.
 
-        Where the host orders the exchanges that is so when `run` returns. Where the device does,
+        If the host orders the exchanges, it has finished when `run` returns. If the device does,
         this waits for all work of the last run's stream.
         """
 
     def _follow(self, main: Stream, stream: Stream | None) -> Event:
-        """Let the step start after what a stream has been given; return that one's event."""
+        """Let the step start after the work of a stream; return an event of that stream."""
         start = (stream or self.device.default_stream).record()
         if self._several_devices:  # the others cannot wait for this event
             self._patience.wait(start.done, "what came before the step")
-            start.synchronize()  # raises what failed
+            start.synchronize()  # raises errors
         main.wait(start)
         return start
 
     def _run_alone(self, node: Node, profile: bool, stream: Stream, inline: bool = False) -> None:
         """Run a node alone and wait for its end.
 
-        An `inline` stream has ended the node by the time that it returns from submitting it.
+        An `inline` stream has finished the node when it returns from submitting it.
         """
         began = time.perf_counter()
         try:
@@ -137,20 +137,20 @@ class SerialStep(CommittedStep):
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
         self._patience.limit = timeout()
-        # A CPU's own stream never has anything under way.
+        # A CPU's own stream never has pending work.
         inline = stream is None and self.device.kind == "cpu"
         stream = stream or self.device.default_stream
         if not inline:
             self._patience.wait(stream.record().done, "what came before the step")
-            stream.synchronize()  # raises what failed
+            stream.synchronize()  # raises errors
         for node in self.nodes:
             self._run_alone(node, profile, stream, inline)
 
 
 class PhasedStep(CommittedStep):
-    """Devices, and lanes that work on batches, side by side from one exchange to the next.
+    """Devices, and lanes of batches, run in parallel from one exchange to the next.
 
-    An exchange has the ranks to itself.
+    Nothing else runs during an exchange.
     """
 
     def __init__(self, graph: StepGraph) -> None:
@@ -180,30 +180,30 @@ class PhasedStep(CommittedStep):
 
 
 class ProgrammedStep(CommittedStep):
-    """A step whose lanes run side by side on a CPU, each by a compiled program.
+    """A step whose lanes run in parallel on a CPU, each as a compiled program.
 
     So no thread issues nodes one by one, and no thread waits for the interpreter. The calling
-    thread wakes the others and then runs a lane itself. If the step takes less time than it takes
-    to wake them, it runs all of it. The first runs are timed to find that out.
+    thread wakes the others and then runs a lane itself. If the step takes less time than waking
+    them, it runs all lanes. The first runs are timed to decide this.
     """
 
     def __init__(self, graph: StepGraph, policy: str) -> None:
         super().__init__(graph)
-        # A lane that waits for a drive takes no core: others work meanwhile.
+        # A lane that waits for a drive needs no core: others work meanwhile.
         waits = policy == "overlap" and any(node.category == "io" for node in graph.nodes)
         self._lanes = Lanes(graph, bulk=not waits)
         in_order = self._lanes.in_order()[::-1]  # a lane that the calling thread runs comes last
         self._streams = [stream for stream, _ in in_order[:-1]] + [self.device.calling_stream()]
         self._programs = self.device.lane_programs([nodes for _, nodes in in_order] or [[]])
         self._runs_to_time = 0 if self.device.inline else _TIMED_RUNS
-        self._shortest: dict[int, float] = {}  # time of each node in these runs
+        self._shortest: dict[int, float] = {}  # the time of each node in these runs
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
         self._patience.limit = timeout()
-        if stream is not None:  # a CPU's own stream never has anything under way
+        if stream is not None:  # a CPU's own stream never has pending work
             start = stream.record()
             self._patience.wait(start.done, "what came before the step")
-            start.synchronize()  # raises what failed
+            start.synchronize()  # raises errors
         timed = profile or self._runs_to_time > 0
         with self._lanes.drained(self._streams):
             self._programs.run(self._streams, timed)
@@ -216,7 +216,7 @@ class ProgrammedStep(CommittedStep):
                 self._choose_threads(intervals)
 
     def _choose_threads(self, intervals: dict[int, tuple[float, float]]) -> None:
-        """Leave all nodes, one after the other, to the calling thread if that takes less time."""
+        """Let the calling thread run all nodes in turn, if that takes less time."""
         for index, (start, stop) in intervals.items():
             self._shortest[index] = min(stop - start, self._shortest.get(index, math.inf))
         seconds = sum(self._shortest.values())
@@ -228,7 +228,7 @@ class ProgrammedStep(CommittedStep):
 
 
 class CapturedStep(CommittedStep):
-    """All nodes as one graph of the GPU's, replayed by one call."""
+    """All nodes as one graph of the GPU, replayed by one call."""
 
     def __init__(self, graph: StepGraph) -> None:
         super().__init__(graph)
@@ -247,7 +247,7 @@ class CapturedStep(CommittedStep):
         if profile:
             self._run_profiled(stream)
         else:
-            # Replays wait for each other on the device, also those of different streams.
+            # Replays wait for each other on the device, even on different streams.
             stream.submit(self._replay)
         self._latest = stream
 
@@ -257,11 +257,11 @@ class CapturedStep(CommittedStep):
     def _await(self, event: Event) -> None:
         self._patience.limit = timeout()
         self._patience.wait(event.done, "the step")
-        event.synchronize()  # raises what failed
+        event.synchronize()  # raises errors
 
     def _run_profiled(self, stream: Stream) -> None:
         main = self._lanes.main
-        self.synchronize()  # nodes on their own do not wait for a replay elsewhere
+        self.synchronize()  # single nodes do not wait for a replay elsewhere
         main.wait(stream.record())
         self._enqueue(profile=True)
         self._await(main.record())
@@ -270,11 +270,11 @@ class CapturedStep(CommittedStep):
 
 
 class OverlappedStep(CommittedStep):
-    """Nodes are issued as soon as what they depend on allows it, most urgent first.
+    """Nodes are issued as soon as their dependencies allow it, most urgent first.
 
     Operations wait for each other on the device, by streams and events. Transfers need the host:
-    one is started once the operations before it are done, and polled; whatever depends on it is
-    issued when it has arrived, in whichever order that happens. What waits for another device is
+    one is started once the operations before it are done, and polled; nodes that depend on it are
+    issued when it is complete, in any order of completion. Nodes that wait for another device are
     issued when that is done.
     """
 

@@ -1,8 +1,9 @@
-"""Which accesses touch the same memory: the source of all dependencies between nodes.
+"""Accesses to the same memory: the source of all dependencies between nodes.
 
-Nodes declare the arrays that they read and write; views count as what they cover. Two accesses
-conflict if they share a byte and one of them writes. Bounds are compared first, and an exact test
-decides between interleaved views, so that nodes on different pieces of one array stay independent.
+Nodes declare the arrays that they read and write; a view counts as the memory that it covers. Two
+accesses conflict if they share a byte and one of them writes. Bounds are compared first, and an
+exact test decides between interleaved views, so that nodes on different pieces of one array stay
+independent.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ import numpy as np
 from slipstream.array_types import Array
 from slipstream.device import address_of
 
-# Beyond this effort the exact test gives up, and the views are taken to overlap.
-_MAXIMUM_WORK: Any = 10_000  # NumPy's type stubs know two of the values only
+# Beyond this effort the exact test stops, and the views are assumed to overlap.
+_MAXIMUM_WORK: Any = 10_000  # NumPy's type stubs have two of the values only
 
 
 class ByteRegion:
-    """The memory that a view covers. Never dereferenced, so it may lie on a GPU.
+    """The memory that a view covers. Never dereferenced, so it may be on a GPU.
 
     It extends from address `low` to below `high`. `overlapping` has the numbers of all known
     regions that share memory with it, itself included; `covered` those of the regions inside it.
-    They are numbers because references would keep the arrays of all regions in memory. `accesses`
-    has the nodes that accessed it, and whether they wrote, as far as later nodes need them.
+    They are numbers because references would keep the arrays of all regions alive. `accesses` has
+    the nodes that accessed the region, and whether they wrote, as far as later nodes need them.
     """
 
     def __init__(self, address: int, array: Array) -> None:
         self.address, self.itemsize = address, array.itemsize
         self.shape, self.strides = array.shape, array.strides
         self.contiguous = array.flags.c_contiguous
-        # No other array of the host may get its memory while the step is recorded.
+        # Keep it: no other host array may get its memory while the step is recorded.
         self._kept = array if isinstance(array, np.ndarray) else None
         if not array.size:
             self.low = self.high = 0
@@ -69,7 +70,7 @@ class ByteRegion:
 
     @functools.cached_property
     def _view(self) -> np.ndarray:
-        """The region as a NumPy array of opaque elements, which nothing may read."""
+        """The region as a NumPy array of opaque elements, which must not be read."""
         memory = SimpleNamespace()
         memory.__array_interface__ = {
             "version": 3,
@@ -81,13 +82,13 @@ class ByteRegion:
         return np.asarray(memory)
 
     def _is_beside(self, other: ByteRegion) -> bool:
-        """Return whether two views with equal strides, as of one array, are certainly apart.
+        """Return whether two views with equal strides, as of one array, are certainly disjoint.
 
-        The distance of their origins is a number of indices along each axis, and a rest. Where the
-        inner axes cannot reach as far as one step of the outer ones, no other combination of
-        indices gives the same address; the views then overlap only if the distance is within the
-        first one along every axis. This settles pieces of an array, the common case, in a
-        fraction of the time of the exact test.
+        The distance of their origins is a number of indices along each axis, and a remainder. If
+        the extent of the inner axes is less than one step of the outer ones, no other combination
+        of indices gives the same address; then the views overlap only if the distance is within the
+        first view along every axis. This decides pieces of an array, the common case, in a fraction
+        of the time of the exact test.
         """
         first, second = (self, other) if self.low <= other.low else (other, self)
         strides = first.strides
@@ -116,23 +117,23 @@ class ByteRegion:
 
 
 class AccessHistory:
-    """Remembers who accessed what, and names the nodes that a new access has to wait for.
+    """Remembers accesses, and returns the nodes that a new access has to wait for.
 
-    The views of a step recur, substage after substage: geometry is compared once per pair of views.
+    The views of a step recur in every substage: geometry is compared once per pair of views.
     """
 
     def __init__(self) -> None:
         self._regions: list[ByteRegion] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
-        # To find the few that are near among thousands: by the order of magnitude of their length,
-        # sorted by address, with their numbers.
+        # An index to find the few near ones among thousands: by the order of magnitude of their
+        # length, sorted by address, with their numbers.
         self._sorted: dict[int, list[tuple[int, int]]] = {}
 
     def record(self, node: int, reads: Sequence[Array], writes: Sequence[Array]) -> set[int] | None:
         """Add accesses of `node` and return the earlier nodes that it depends on.
 
-        The node may have accesses already. None if later nodes come before these, which are not
-        added then.
+        The node may have accesses already. Returns None, and adds nothing, if it would depend on
+        later nodes.
         """
         new = [(self._region(a), False) for a in reads] + [(self._region(a), True) for a in writes]
         dependencies = {
@@ -147,8 +148,8 @@ class AccessHistory:
             return None
         for region, writing in new:
             if writing:
-                # What lies wholly under a new write need not be remembered: later nodes that
-                # conflict with it conflict with this write too, and this write waits for it.
+                # Accesses completely under a new write can be dropped: later nodes that conflict
+                # with them conflict with this write too, and this write waits for them.
                 for other in region.covered:
                     self._regions[other].accesses.clear()
         for region, writing in new:

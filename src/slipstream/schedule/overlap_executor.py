@@ -1,4 +1,4 @@
-"""How an overlapped step runs: which nodes may begin, and what the others wait for."""
+"""The execution of an overlapped step: the nodes that may begin, and what others wait for."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from slipstream.schedule.timeouts import Patience
 
 
 class OverlapExecutor:
-    """Runs an overlapped step: knows what has been issued, what is in flight, and what is done.
+    """Runs an overlapped step: tracks issued nodes, transfers in flight, and finished nodes.
 
-    A node that waits is looked at again when what it waits for has been issued, has arrived, or is
-    over. Nothing announces that an operation is over: it is asked at every turn, if a node waits
-    for it.
+    A waiting node is checked again when the node that it waits for has been issued, has arrived, or
+    is finished. Operations do not announce their end: they are polled in every turn, if a node
+    waits for them.
     """
 
     def __init__(self, nodes: list[Node], lanes: Lanes, patience: Patience) -> None:
@@ -29,9 +29,9 @@ class OverlapExecutor:
         order = urgency_order(nodes)
         for place, node in enumerate(order):
             self._places[node.index] = place
-        # What each node waits for; the last recorded is looked at first.
+        # The dependencies of each node; the last recorded is checked first.
         self._dependencies = [node.dependencies for node in nodes]
-        # Nodes that begin one after the other, and how many of each queue have begun.
+        # Queues of nodes that begin one after the other, and the number of started nodes of each.
         self._queue_of = [_queue(node) for node in nodes]
         self._queues: dict[Any, list[int]] = {}
         for node in order:
@@ -39,34 +39,34 @@ class OverlapExecutor:
                 self._queues.setdefault(queue, []).append(node.index)
 
     def begin(self, start: Event) -> None:
-        """Begin a run after what came before the step."""
+        """Begin a run after the work before the step."""
         self._start: Event | None = start
         self._looked_at = sorted((place, index) for index, place in enumerate(self._places))
-        # Nodes that wait for another to begin or to arrive, and nodes that wait for another to be
-        # over; None stands for work before the step.
+        # Nodes that wait for another to begin or to arrive, and nodes that wait for another to
+        # finish; None stands for work before the step.
         self._waiting: dict[int, list[int]] = {}
         self._polled: dict[int | None, list[int]] = {}
         self._left = [list(indices) for indices in self._dependencies]
         self._turns = dict.fromkeys(self._queues, 0)
         self._begun: set[int] = set()
-        # Transfers that have arrived, and operations known to be over.
+        # Completed transfers, and operations known to be finished.
         self._done: set[int] = set()
         self._flying: dict[int, Transfer] = {}
         self._flights: dict[int, list[float]] = {}
 
     def finished(self) -> bool:
-        """Return whether everything has been issued, and all transfers have arrived."""
+        """Return whether all nodes have been issued, and all transfers are complete."""
         return len(self._begun) == len(self._nodes) and not self._flying
 
     def interval(self, node: Node) -> tuple[float, float]:
-        """Return when a node ran, in a profiled run that has ended."""
+        """Return the start and end of a node, in a finished profiled run."""
         if node.transfer:
             start, stop = self._flights[node.index]
             return start, stop
         return self._lanes.spans[node.index].interval()
 
     def advance(self) -> bool:
-        """Start and issue all that can be, then poll; return whether anything happened."""
+        """Start and issue all ready nodes, then poll; return whether anything happened."""
         before = len(self._begun)
         if self._polled:
             for ended in [index for index in self._polled if self._is_over(index)]:
@@ -78,7 +78,7 @@ class OverlapExecutor:
         return self._poll() or len(self._begun) > before
 
     def obstacle(self) -> str:
-        """Return what the first node that waits is waiting for, for people."""
+        """Return a description of what the first waiting node waits for."""
         by_urgency = sorted(self._nodes, key=lambda node: self._places[node.index])
         waiting = (node for node in by_urgency if node.index not in self._begun)
         node = next(waiting, None) or self._nodes[next(iter(self._flying))]
@@ -89,14 +89,14 @@ class OverlapExecutor:
         return f"node {node.label!r}, which follows {what},"
 
     def _look_at(self, indices: Iterable[int]) -> None:
-        """Let nodes be looked at, perhaps again."""
+        """Schedule nodes to be checked, perhaps again."""
         for index in indices:
             heapq.heappush(self._looked_at, (self._places[index], index))
 
     def _ready(self, node: Node) -> bool:
-        """Return whether a node may be issued, or started; if not, see when to look again."""
+        """Return whether a node may be issued, or started; if not, note when to check again."""
         left = self._left[node.index]
-        # Each tile of a pass waits for all of the pass before: most are known to be over.
+        # Each tile of a pass waits for all of the previous pass: most are known to be finished.
         while left:
             index = left[-1]
             if index not in self._done:
@@ -104,7 +104,7 @@ class OverlapExecutor:
                 if earlier.transfer or index not in self._begun:
                     self._waiting.setdefault(index, []).append(node.index)
                     return False
-                # A transfer's data must be there; a device cannot wait for another one's events.
+                # A transfer's data must be ready; a device cannot wait for another one's events.
                 host_waits = node.transfer or earlier.device != node.device
                 if host_waits and not self._is_over(index):
                     self._polled.setdefault(index, []).append(node.index)
@@ -113,12 +113,12 @@ class OverlapExecutor:
         if node.transfer and not self._is_over(None):
             self._polled.setdefault(None, []).append(node.index)
             return False
-        # If it is not this node's turn, its predecessor brings it up again.
+        # If it is not this node's turn, its predecessor schedules it again.
         queue = self._queue_of[node.index]
         return queue is None or self._queues[queue][self._turns[queue]] == node.index
 
     def _is_over(self, index: int | None) -> bool:
-        """Return whether an issued operation is over; None stands for what came before the step."""
+        """Return whether an issued operation is finished; None stands for work before the step."""
         if index is None:
             if self._start is not None and self._start.done():
                 self._start.synchronize()  # raises what failed
@@ -147,10 +147,10 @@ class OverlapExecutor:
             self._turns[queue] = turn = self._turns[queue] + 1
             self._look_at(self._queues[queue][turn : turn + 1])
         if not node.transfer:
-            self._poll()  # on a single core the operation is over, and may have taken long
+            self._poll()  # on a single core the operation is finished, and may have taken long
 
     def _poll(self) -> bool:
-        """Return whether a transfer has arrived."""
+        """Return whether a transfer has completed."""
         landed = []
         for index, transfer in self._flying.items():
             try:
@@ -172,9 +172,9 @@ class OverlapExecutor:
 
 
 def _queue(node: Node) -> Any:
-    """Return the queue whose nodes begin in order, as on other ranks; None for all others.
+    """Return the queue of a node that must begin in order, as on other ranks; else None.
 
-    Messages that devices order are matched with those of other ranks by their order.
+    Messages that devices order are matched with other ranks' messages by their order.
     """
     if node.transfer:
         return "transfers" if node.transfer.ordered else None
@@ -182,11 +182,11 @@ def _queue(node: Node) -> Any:
 
 
 def urgency_order(nodes: list[Node]) -> list[Node]:
-    """Return the nodes such that what feeds the next transfer comes first.
+    """Return the nodes in an order in which nodes that feed the next transfer come first.
 
-    For each transfer in the order of recording: all that it depends on and that is not yet
-    placed, then the transfer; at the end what no transfer needs. Dependencies are respected, and so
-    is the order within queues, which thus is the same on all ranks.
+    For each transfer in the order of recording: first its dependencies that are not yet placed,
+    then the transfer; at the end the nodes that no transfer needs. The order respects dependencies
+    and queues, whose order is thus the same on all ranks.
     """
     placed: dict[int, None] = {}
     earlier: dict[int, list[int]] = {}

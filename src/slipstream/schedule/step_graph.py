@@ -16,7 +16,7 @@ from slipstream.array_types import Array
 from slipstream.device import Device, Operation
 from slipstream.schedule.dependencies import AccessHistory
 
-# The lane of ordinary operations; work on batches is dealt out to `lane_of_batch`.
+# The lane of ordinary operations; work on batches is in `lane_of_batch`.
 MAIN_LANE = "compute"
 
 CATEGORIES = ("fft", "pack", "communication", "copy", "compute", "io")
@@ -35,7 +35,7 @@ class Transfer(Protocol):
         """Return whether all has been sent and received. Makes progress."""
 
     def give_up(self, failure: BaseException) -> None:
-        """Note that a step with this transfer has failed, and inform the other ranks."""
+        """Note that a step with this transfer has failed, and notify the other ranks."""
 
 
 @dataclass
@@ -51,10 +51,10 @@ class Node:
     operation: Operation | None
     transfer: Transfer | None
     # The nodes that must be complete before this one starts, in order. Each tile of a pass waits
-    # for all of the pass before: as objects of Python these would take as much as some fields.
+    # for all of the previous pass: as Python objects they would take as much memory as some fields.
     dependencies: Sequence[int] = ()
-    # What it accesses, where steps are only counted (`Device.notes`); and how many bytes it reads
-    # and writes in its device's memory, if that was said since these are not all of it.
+    # Its arrays, if steps are only counted (`Device.notes`); and the bytes that it reads and writes
+    # in its device's memory, if they differ from the sizes of the arrays.
     reads: Sequence[Array] = ()
     writes: Sequence[Array] = ()
     moves: tuple[float, float] | None = None
@@ -67,7 +67,7 @@ class StepGraph:
         self.device = device
         self.nodes: list[Node] = []
         self._history = AccessHistory()
-        # What all nodes of a view have.
+        # The device and lane of all nodes of a view.
         self._lane: str | None = None
 
     def on(self, device: Device, lane: str | None = None) -> StepGraph:
@@ -94,7 +94,7 @@ class StepGraph:
         `reads` and `writes` are all arrays, or views, that it accesses. Operations of one lane run
         one after the other, in the order of recording. Copies to and from a GPU have separate
         lanes. If `device` is not the graph's, the host makes it wait for other devices. `moves` is
-        the number of bytes read and written, if that is not the size of the accessed arrays.
+        the number of bytes read and written, if that differs from the size of the accessed arrays.
         """
         if category not in CATEGORIES:
             raise ValueError(f"category {category!r} is unknown; accepted: {CATEGORIES}")
@@ -108,9 +108,9 @@ class StepGraph:
         self.nodes.append(node)
 
     def extend(self, index: int, reads: Sequence[Array], writes: Sequence[Array]) -> bool:
-        """Let a node, whose operation will do so, access more; return whether it may.
+        """Add accesses to a node, whose operation must make them; return whether it may.
 
-        It may not if nodes behind it come before that.
+        It may not if it would then depend on later nodes.
         """
         found = self._history.record(index, reads, writes)
         if found is None:
@@ -156,7 +156,7 @@ class StepGraph:
         )
 
     def lane_of_batch(self, number: int, device: Device | None = None) -> tuple[int, str]:
-        """Return index and name of the lane that works on a batch, by the batch's number."""
+        """Return index and name of the lane of a batch, from the batch's number."""
         if self._lane:
             return 0, self._lane
         lane = number % (device or self.device).lanes

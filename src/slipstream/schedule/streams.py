@@ -1,4 +1,4 @@
-"""Streams of a committed step, one per lane, and the events by which they wait for each other."""
+"""Streams of a committed step, one per lane, and the events between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slipstream.device import Device, Event, HostCall, LaneNode, Operation, Span
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.schedule.step_graph import MAIN_LANE, Node, StepGraph
 
-# A device, and the name of a lane of it.
+# A device, and the name of one of its lanes.
 _Lane = tuple[Device, str]
 
 
@@ -21,8 +21,9 @@ class Lanes:
     waits for them before it issues the nodes that depend on them. With `bulk`, a device has one
     lane for all nodes except the batches that the threads of a CPU share.
 
-    Others fork from, and join, the lane `main`. Each node has a stream in `stream_of`, though
-    transfers run on none, and in a profiled run each operation a span in `spans`, by index.
+    The other lanes fork from, and join, the lane `main`. By index, each node has a stream in
+    `stream_of` (transfers do not use it), and in a profiled run each operation has a span in
+    `spans`.
     """
 
     def __init__(self, graph: StepGraph, bulk: bool = False) -> None:
@@ -33,7 +34,7 @@ class Lanes:
         self._nodes, self._home = graph.nodes, (graph.device, MAIN_LANE)
         self._lane_of = [lane_of(node) for node in graph.nodes]
         used = [self._lane_of[node.index] for node in graph.nodes if not node.transfer]
-        # What others wait for, perhaps on other ranks, must not queue behind large kernels.
+        # Work that others wait for, perhaps on other ranks, must not queue behind large kernels.
         self._streams: dict[_Lane, Stream] = {
             (device, lane): device.stream(urgent=not lane.startswith(MAIN_LANE))
             for device, lane in dict.fromkeys([self._home, *used])
@@ -47,7 +48,7 @@ class Lanes:
         }
         # The operations for which each node waits in every other lane.
         self._awaited: list[dict[_Lane, list[int]]] = [{} for _ in graph.nodes]
-        # The operations after which an event is recorded, since something waits for it.
+        # The operations followed by an event, for nodes that wait for it.
         self._marked: set[int] = set()
         for node in graph.nodes:
             for index in node.dependencies:
@@ -64,7 +65,7 @@ class Lanes:
         self.spans: dict[int, Span] = {}
 
     def in_order(self) -> list[tuple[Stream, list[LaneNode]]]:
-        """Return what each lane's stream does if nodes are issued in the order of recording.
+        """Return the work of each lane's stream if nodes are issued in the order of recording.
 
         An inline stream gets the operations of all lanes.
         """
@@ -83,17 +84,17 @@ class Lanes:
         return list(result.items())
 
     def in_one(self) -> list[LaneNode]:
-        """Return what a single stream does that has the nodes of all lanes."""
+        """Return the work of a single stream with the nodes of all lanes."""
         return [LaneNode(node.index, self._plain_operation(node)) for node in self._nodes]
 
     def _plain_operation(self, node: Node) -> Operation:
-        # A call of compiled code cannot fail: no need for its name.
+        # A call of compiled code cannot fail: it needs no name.
         if isinstance(node.operation, HostCall):
             return node.operation
         return self._operations[node.index]
 
     def begin(self, profile: bool) -> None:
-        """Let all lanes start after the main lane's present end."""
+        """Let all lanes start after the current end of the main lane."""
         for kept in (self._events, self._order, self._waited, self.spans):
             kept.clear()
         self._profile = profile
@@ -110,7 +111,7 @@ class Lanes:
                 self.main.wait(stream.record())
 
     def drain(self, streams: Iterable[Stream] | None = None) -> None:
-        """Wait until all lanes, or some streams, are done; raise what failed, and forget it."""
+        """Wait until all lanes, or some streams, are done; raise errors, and clear them."""
         failures = []
         for stream in self._streams.values() if streams is None else streams:
             try:
@@ -122,10 +123,10 @@ class Lanes:
 
     @contextlib.contextmanager
     def drained(self, streams: Iterable[Stream] | None = None) -> Iterator[None]:
-        """Leave with all lanes, or some streams, done: who catches a failure may use the arrays.
+        """Wait on exit until all lanes, or some streams, are done, so that arrays are free.
 
-        Transfers in flight at a failure are not waited for, as the other side may have failed too:
-        a step with transfers must not be run again then.
+        After a failure this does not wait for transfers in flight, since the other side may have
+        failed too: then a step with transfers must not be run again.
         """
         try:
             yield
@@ -139,7 +140,7 @@ class Lanes:
             raise RunError(f"the step failed: {text}") from failure
 
     def issue(self, node: Node) -> None:
-        """Submit an operation behind the events that it has to wait for."""
+        """Submit an operation after the events that it has to wait for."""
         number, order = node.index, self._order
         own, stream = self._lane_of[number], self.stream_of[number]
         for lane, indices in self._awaited[number].items():
@@ -161,7 +162,7 @@ class Lanes:
             self._events[number] = stream.record()
 
     def done(self, index: int) -> bool:
-        """Return whether an issued operation is done; raise what it raised."""
+        """Return whether an issued operation is done; raise its error."""
         event = self._events[index]
         if event.done():
             event.synchronize()
@@ -178,6 +179,6 @@ def run_named(node: Node, operation: Operation, stream: Stream) -> None:
 
 
 def named_error(node: Node, failure: Exception) -> RunError:
-    """Return the error that says which node failed."""
+    """Return an error that names the failed node."""
     text = str(failure) or type(failure).__name__
     return RunError(f"node {node.label!r} ({node.category}) failed: {text}")

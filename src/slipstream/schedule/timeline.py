@@ -1,4 +1,4 @@
-"""What ran when: process timers by category, and timelines in which overlap can be seen."""
+"""Timelines of nodes, which show overlap, and their totals by category."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Timeline:
 
     @classmethod
     def merged(cls, timelines: Sequence[Timeline], forget: bool = False) -> Timeline:
-        """Return what ran when in several steps, in order; `forget` clears their timelines."""
+        """Return the joint timeline of several steps, in order; `forget` clears their timelines."""
         result = cls()
         result.entries = sorted(
             (entry for one in timelines for entry in one.entries), key=lambda entry: entry.start
@@ -70,14 +70,14 @@ class Timeline:
         return max((entry.stop for entry in self.entries), default=start) - start
 
     def totals(self) -> dict[str, float]:
-        """Return the busy seconds of each category; what overlaps counts in each."""
+        """Return the busy seconds of each category; overlapping work counts in each."""
         result: dict[str, float] = {}
         for entry in self.entries:
             result[entry.category] = result.get(entry.category, 0.0) + entry.stop - entry.start
         return result
 
     def exposed(self, *categories: str) -> float:
-        """Return the seconds in which only some categories ran: what overlap did not hide.
+        """Return the seconds in which only `categories` ran, not hidden by overlap.
 
         By default that is "communication".
         """

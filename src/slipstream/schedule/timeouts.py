@@ -1,4 +1,4 @@
-"""How steps wait for other ranks: in short polls, and not for ever."""
+"""Waits for other ranks: in short polls, and with a limit."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from functools import partial
 from slipstream.collective import WaitedTooLong, longer_pause
 from slipstream.device import Device
 
-# Most exchanges are over within this many seconds. Until then a rank that waits does not sleep:
-# waking up would take longer than the exchange.
+# Most exchanges end within this many seconds. Until then a waiting rank does not sleep: waking up
+# would take longer than the exchange.
 _BRISK = 2e-4
-# After this many the others are late, and whoever else wants the core gets it.
+# After this many seconds the others are late, and the core is free for other work.
 _LONG = 2e-2
 
 
 class Patience:
-    """How long, and how, the runs of one step wait.
+    """The waiting times and pauses of the runs of one step.
 
-    Each run sets the `limit` in seconds, which the environment may change. Of the devices whose
-    operations run, the longest pause between polls is kept.
+    Each run sets the `limit` in seconds, which the environment may change. The pause between polls
+    is the longest of the devices in use.
     """
 
     def __init__(self, *devices: Device) -> None:
-        # Where operations run in the caller, nobody else wants the core while this thread polls.
+        # If operations run in the caller, nothing else needs the core while this thread polls.
         self._inline = all(device.inline for device in devices)
         pause = max(device.pause for device in devices)
-        # Also lets the threads of other lanes have the interpreter, which a busy loop would keep
-        # from them for milliseconds. time.sleep(0) would sleep for as long as a pause.
+        # Also gives the interpreter to the threads of other lanes, which a busy loop would block
+        # for milliseconds. time.sleep(0) would sleep for as long as a pause.
         self._pause = partial(time.sleep, pause) if pause else os.sched_yield
         self.limit = math.inf
         self._moved = time.perf_counter()
@@ -45,18 +45,18 @@ class Patience:
             self._sleep(waited, waited < _BRISK)
 
     def moved(self) -> None:
-        """Note that something was done: more may be soon."""
+        """Note progress: more may follow soon."""
         self._moved = time.perf_counter()
 
     def check(self, since: float, what: str) -> None:
-        """Raise `WaitedTooLong` if something has been waited for too long."""
+        """Raise `WaitedTooLong` if the wait since `since` is too long."""
         if time.perf_counter() - since > self.limit:
             raise WaitedTooLong(what, self.limit)
 
     def rest(self, obstacle: Callable[[], str] = str) -> None:
-        """Leave the core to kernels until the next poll, unless nothing was done for too long.
+        """Leave the core to kernels until the next poll; raise without progress for too long.
 
-        `obstacle` says who waits.
+        `obstacle` returns a description of the wait.
         """
         idle = time.perf_counter() - self._moved
         if idle > self.limit:

@@ -49,8 +49,39 @@ class Layout:
 
     def spacing(self, axis: str) -> float:
         """Return the distance of points along an axis; 1 if there is one point only."""
-        line = self.coordinates[axis]
-        return float(line[1] - line[0]) if len(line) > 1 else 1.0
+        return spacing_of(self.coordinates[axis])
+
+    def ends(self, axis: str) -> tuple[float, float]:
+        """Return where the box begins and ends along an axis."""
+        return ends_of(self.coordinates[axis], self.are_cells or axis == self.walls)
+
+    def nearest(self, axis: str, position: float, key: str) -> int:
+        """Return the index of the point nearest to a coordinate, or refuse one outside."""
+        return nearest_point(self.coordinates[axis], self.ends(axis), position, axis, key)
+
+
+def spacing_of(line: np.ndarray) -> float:
+    """Return the distance of points along an axis; 1 if there is one point only."""
+    return float(line[1] - line[0]) if len(line) > 1 else 1.0
+
+
+def ends_of(line: np.ndarray, are_middles: bool) -> tuple[float, float]:
+    """Return where an axis begins and ends, half a spacing beyond points in middles of cells."""
+    spacing = spacing_of(line)
+    shift = spacing / 2 if are_middles else 0.0
+    return float(line[0]) - shift, float(line[-1]) + spacing - shift
+
+
+def nearest_point(
+    line: np.ndarray, ends: tuple[float, float], position: float, axis: str, key: str
+) -> int:
+    """Return the index of the point of an axis nearest to a coordinate, or refuse one outside."""
+    low, high = ends
+    if len(line) > 1 and not low <= position <= high:
+        raise InputError(
+            f"{key}: position {position:g} along {axis} is outside; accepted: {low:g} to {high:g}"
+        )
+    return int(np.argmin(np.abs(line - position)))
 
 
 class PointValues(ABC):

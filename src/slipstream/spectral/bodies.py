@@ -1,22 +1,22 @@
 """Solid bodies in the box, by volume penalisation.
 
-In a body fields follow du/dt = -(mask/eta) (u - u_body) beside their equations (Angot, Bruneau and
-Fabrie, Numer. Math. 81, 497, 1999). A step is split (Lie): first one of the equations, then one of
-the penalisation, solved exactly at each point,
+In a body, fields follow du/dt = -(mask/eta) (u - u_body) in addition to their equations (Angot,
+Bruneau and Fabrie, Numer. Math. 81, 497, 1999). A step is split (Lie): first a step of the
+equations, then one of the penalisation, solved exactly at each point,
 
     u <- u_body + (u - u_body) exp(-mask step / eta),
 
 with bodies where they are at the end of the step; then modes are taken, dealiased, and the pressure
-projects the velocity. So eta does not limit the step. What is left of the order of the splitting is
-at the surface: between two steps the flow diffuses into the body, by less than it does in the time
-eta where the step is below that.
+projects the velocity. So eta does not limit the step. The splitting error is at the surface:
+between two steps the flow diffuses into the body. If the step is shorter than eta, this is less
+than the diffusion during eta.
 
 The mask is (1 - tanh(2 d / width)) / 2, with d the distance from the surface, negative inside. With
 width = 2.648 sqrt(viscosity eta) the flow outside is that of a sharp surface to second order in the
 width (Hester, Vasil and Burns, J. Comput. Phys. 430, 110043, 2021), and so eta follows from it.
 
-What a body takes from the fields, point by point, is summed: the force and the torque on it. The
-mean of the velocity changes by their sum and nothing else, to round-off.
+The force and the torque on a body are sums over points of the momentum that it takes. To round-off,
+the mean velocity changes by their sum and nothing else.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ from slipstream.spectral.given_functions import GivenFunction, is_name
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts, velocity_of
 
-# Widths over sqrt(diffusivity eta) with which the surface is in its place: of a hyperbolic tangent,
-# and of an error function (Hester, Vasil and Burns).
+# Ratios of width to sqrt(diffusivity eta) that put the surface in its place: for a hyperbolic
+# tangent, and for an error function (Hester, Vasil and Burns).
 _OPTIMAL, _OPTIMAL_ERF = 2.64822828, 3.11346786
-# As in bodies.hpp: numbers of the box; of each body before those of its fields. Further away than
-# so many widths there is no mask in double precision.
+# As in bodies.hpp: numbers of the box; of each body before those of its fields. Beyond this many
+# widths the mask is 0 in double precision.
 _HEADER, _PARTS, _REACHES = 8, 28, 9.0
 _FAR = 1e300
 _KINDS = {"sphere": 0, "cylinder": 1, "box": 2, "image": 3, "formula": 3}
-# Curves of forces in a picture.
+# The most curves of forces in a picture.
 _MOST_DRAWN = 6
-# Points of a formula that are evaluated together.
+# The number of points at which a formula is evaluated together.
 _POINTS_AT_A_TIME = 1 << 22
 
 
 def key_of(bodies: Sequence[Body], number: int) -> str:
-    """Return the key of a table of bodies in a case, as people count them."""
+    """Return the key of a table of bodies in a case, counted from 1."""
     return "bodies" if len(bodies) == 1 else f"bodies[{number + 1}]"
 
 
 def _set_by(body: Body, problem: SpectralProblem, key: str) -> set[int]:
-    """Return the components that a body sets: the velocity, and scalars that it has values of."""
+    """Return the components that a body sets: the velocity, and scalars for which it has values."""
     velocity = velocity_of(problem.model)
     parts = {part.name: part for part in field_parts(problem.model)}
     found = set(range(velocity.start, velocity.stop))
@@ -87,7 +87,7 @@ def _set_by(body: Body, problem: SpectralProblem, key: str) -> set[int]:
 
 
 def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
-    """Return the components that go to the points, and those of them that bodies set."""
+    """Return the components that are transformed to points, and which of them bodies set."""
     taken = set[int]().union(
         *(_set_by(one, problem, key_of(bodies, n)) for n, one in enumerate(bodies))
     )
@@ -99,7 +99,7 @@ def _center(body: Body, lengths: np.ndarray) -> np.ndarray:
 
 
 def _through(body: Body, lengths: np.ndarray) -> np.ndarray:
-    """Return along which axes a body has no ends."""
+    """Return for each axis whether the body extends through the whole box."""
     if body.shape == "cylinder":
         return np.array([axis == body.axis and body.length is None for axis in AXES])
     if body.size is not None:
@@ -123,11 +123,11 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
         key = key_of(bodies, number)
         through = _through(body, lengths)
         turning = np.array(body.rotation) != 0
-        # Where a body has no ends, only turning about that axis leaves it without.
+        # Only rotation about its axis keeps a body that extends through the box periodic.
         if any(through[a] and turning[b] for a in range(3) for b in range(3) if a != b):
             raise InputError(
-                f"{key}.rotation: {list(body.rotation)} would turn a body that goes through the"
-                " whole box; accepted: rotation about the axis that it is along"
+                f"{key}.rotation: {list(body.rotation)} would turn a body that extends through the"
+                " whole box; accepted: rotation about its own axis"
             )
         if case.grid.walls and (
             body.velocity[2] or not 0 <= _center(body, lengths)[2] <= lengths[2]
@@ -201,7 +201,7 @@ def _decay(problem: SpectralProblem, component: int) -> Any:
 
 
 def _etas(body: Body, problem: SpectralProblem, key: str) -> dict[int, float]:
-    """Return the times in which the components that a body sets become those of the body."""
+    """Return the relaxation time eta of each component that a body sets."""
     found = {}
     for component in sorted(_set_by(body, problem, key)):
         eta = body.eta
@@ -210,8 +210,8 @@ def _etas(body: Body, problem: SpectralProblem, key: str) -> dict[int, float]:
             if diffusivity is None:
                 name = problem.model.components[component]
                 raise InputError(
-                    f"{key}.eta: it is missing, and does not follow from a diffusivity of {name},"
-                    " which has none; accepted: a time, such as a few time steps"
+                    f"{key}.eta: missing, and {name} has no diffusivity from which it follows;"
+                    " accepted: a time, such as a few time steps"
                 )
             factor = _OPTIMAL_ERF if body.shape == "image" else _OPTIMAL
             eta = (_width(body, problem) / factor) ** 2 / diffusivity
@@ -222,7 +222,7 @@ def _etas(body: Body, problem: SpectralProblem, key: str) -> dict[int, float]:
 class Bodies:
     """The bodies of a simulation, on this rank. Methods are collective.
 
-    `forces` may have a mean flow that is kept.
+    `forces` may include one that holds the mean flow.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class Bodies:
                 self._take_formula(number, body)
 
     def restate(self, forces: Sequence[Forcing]) -> None:
-        """Take over other parameters of the same bodies, and another mean flow."""
+        """Change the parameters of the same bodies, and the mean flow that is held."""
         problem, device = self._flow.problem, self._flow.device
         held = [one.velocity for one in forces if one.kind == "mean-flow"]
         self.holds = bool(held)
@@ -287,7 +287,7 @@ class Bodies:
         if tuple(image.shape) != tuple(shape):
             raise InputError(
                 f"{key}.path: {body.path} has {list(image.shape[::-1])} voxels along x, y and z;"
-                f" accepted: as many as grid.points, {list(shape[::-1])}"
+                f" accepted: the numbers of grid.points, {list(shape[::-1])}"
             )
         solid = image.read(self._box).astype(flow.problem.real_dtype)
         if not sum_over_ranks(self._comm, np.array([float(solid.sum())]))[0]:
@@ -296,7 +296,7 @@ class Bodies:
         target = flow.stage[:1]
         even = [1] if flow.problem.signs else []
         values_to_modes(flow, device.array(solid)[None], target, even)
-        # An error function of the width, as a Gaussian makes it of a step.
+        # A Gaussian filter turns the step at the surface into an error function of the width.
         deviation = _width(body, flow.problem) / math.sqrt(2 * math.pi)
         z, y, x = (device.array_module.exp(-0.5 * (deviation * k) ** 2) for k in flow.wave_axes)
         modes = flow.modes_of(target)[0]
@@ -321,7 +321,7 @@ class Bodies:
         self._evaluate(number, 0.0)
 
     def _evaluate(self, number: int, time: float) -> None:
-        """Set a mask to that of a formula's distances at a time."""
+        """Set a mask from a formula for the distance, at a time."""
         flow, body, function = self._flow, self._bodies[number], self._functions[number]
         device, (planes, rows, nx) = flow.device, self._box.shape
         if not self._rows:
@@ -359,7 +359,7 @@ class Bodies:
         }
 
     def record(self, graph: StepGraph) -> None:
-        """Record what bodies do at the end of a step. Collective."""
+        """Record the action of bodies at the end of a step. Collective."""
         flow, fields = self._flow, len(self._fields)
         state = flow.read_state()[self._fields.start : self._fields.stop]
         own = flow.problem.signs[self._fields.start : self._fields.stop]
@@ -478,7 +478,7 @@ class Bodies:
         self._warn_of_layers(step)
 
     def new_warnings(self) -> list[str]:
-        """Return what bodies have found, once."""
+        """Return the warnings of bodies, each once."""
         found, self.warnings = self.warnings, []
         return found
 
@@ -489,7 +489,7 @@ class Bodies:
         least = min(etas[first] for etas in self._etas)
         if viscosity and step > 2 * least and not self._warned:
             self._warned = True
-            # Of a random walk that is stopped at a surface every so often.
+            # The mean overshoot of a random walk that is stopped at a surface at regular times.
             recedes = 0.5826 * math.sqrt(2 * viscosity * step)
             self.warnings.append(
                 f"bodies: the time step {step:.3g} is longer than eta, {least:.3g}: between steps"
@@ -498,7 +498,7 @@ class Bodies:
             )
 
     def _numbers_of(self, number: int, body: Body, time: float, lengths: np.ndarray) -> np.ndarray:
-        """Return what the kernel reads of a body at a time."""
+        """Return the numbers of a body at a time that the kernel reads."""
         own = np.zeros(_PARTS + 2 * len(self._fields))
         center = _center(body, lengths)
         stays = _KINDS[body.shape] == 3
@@ -522,7 +522,7 @@ class Bodies:
         if any(body.rotation) and body.shape != "sphere":
             half = np.where(through, _FAR, np.linalg.norm(half[~through]))
         own[25:28] = _FAR if stays else half + _REACHES * width
-        # Of the velocity the kernel finds what it is to be.
+        # The kernel computes the target velocity itself.
         unknowns = self._flow.problem.model.unknowns
         for component, eta in self._etas[number].items():
             place = _PARTS + 2 * (component - self._fields.start)
@@ -533,11 +533,11 @@ class Bodies:
     # -- results -----------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """Note that the state is another one, on which no body has acted."""
+        """Forget the last step, since the state has been replaced."""
         self._is_old, self._own = True, None
 
     def kept(self) -> tuple[float, np.ndarray] | None:
-        """Return the last step, and what it took from this rank's fields; none before one."""
+        """Return the last step, and what bodies took from this rank's fields in it; else None."""
         if self._is_old:
             return None
         if self._own is None:
@@ -555,13 +555,13 @@ class Bodies:
         return self._step, self._own
 
     def restore(self, kept: tuple[float, np.ndarray] | None) -> None:
-        """Go on with what the bodies of a simulation of the same case have kept."""
+        """Restore what `kept` returned, perhaps in another simulation of the same case."""
         self._is_old = kept is None
         if kept is not None:
             self._step, self._own = kept
 
     def measured(self) -> tuple[dict[str, float], float, float]:
-        """Return columns of the last step, its power of bodies, and that of a mean flow."""
+        """Return columns of the last step, the power of bodies, and that of the mean-flow force."""
         kept = self.kept()
         names = [name for body in self._bodies for name in self._names(body)]
         own = np.zeros(len(self._bodies) * self._parts + 4) if kept is None else kept[1]
@@ -605,12 +605,12 @@ class Bodies:
         return [float(one) for one in (*force, *row[-3:], *scalars)]
 
     def fields(self) -> list[str]:
-        """Return the names of fields that bodies set: their own budgets would not close."""
+        """Return the names of fields that bodies set: budgets of single fields would not close."""
         unknowns = self._flow.problem.model.unknowns
         return list(dict.fromkeys(unknowns[one].field for one in self._taken))
 
     def drawn_forces(self) -> list[str]:
-        """Return the columns of forces that are drawn: along axes with points, of few bodies."""
+        """Return the columns of forces to draw: of the first bodies, along axes with points."""
         points = self._flow.problem.geometry.shape[::-1]
         axes = [axis for axis, n in zip(AXES, points, strict=True) if n > 1]
         return [f"{body.name}_force_{axis}" for body in self._bodies for axis in axes][:_MOST_DRAWN]
@@ -630,7 +630,7 @@ class Bodies:
                     f"torque on {body.name} around {axis}, about its center; mean of the last step"
                 )
             for name in self._names(body)[6:]:
-                found[name] = f"what {body.name} takes of {_scalar_of(name, body)} per time"
+                found[name] = f"amount of {_scalar_of(name, body)} that {body.name} takes per time"
         for axis in AXES if self.holds else ():
             found[f"mean_force_{axis}"] = (
                 f"force per mass that keeps the mean flow along {axis}; mean of the last step"

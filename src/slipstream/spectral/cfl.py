@@ -1,8 +1,8 @@
 """The Courant-Friedrichs-Lewy condition: how large a time step may be.
 
 The first substage of a step measures max(|u|/dx + |v|/dy + |w|/dz) at the points, since it has the
-velocity there anyway, and the last one finds out whether the state is still finite. What is linear
-and not integrated exactly limits the step too.
+velocity there anyway, and the last one checks that the state is finite. Linear terms that are not
+integrated exactly limit the step too.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
-# What a GPU has found is read as a whole up to this size: to make a maximum there takes longer.
+# Up to this size a GPU's results are read as a whole: a maximum on the GPU would take longer.
 _BYTES_TO_READ = 1 << 16
-# The largest Courant number above which a fixed step is warned of.
+# The highest threshold of the Courant number above which a fixed step gets a warning.
 LARGEST = 1.0
-# By the number of substages, the largest frequency times the step at which waves do not grow. All
-# methods here take linear terms to the order of that number: the factor of a step is the beginning
-# of the series of exp(i y), which with two substages is larger than 1 for any y.
+# The largest frequency times the step at which waves do not grow, by the number of substages. For
+# linear terms all methods here have the order of that number: the factor of a step is the series of
+# exp(i y) up to that order, whose magnitude exceeds 1 for any y with two substages.
 _LARGEST_PHASES = {2: 0.0, 3: math.sqrt(3), 4: math.sqrt(8)}
 
 
 def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOperator) -> None:
-    """Refuse an adaptive step that nothing bounds."""
+    """Refuse an adaptive step without any bound."""
     has_rate = linear.explicit_rate > 0  # which is refused if it is not finite
     bounded = problem.model.speeds or has_rate
     if time.step is None and time.max_step is None and (problem.forced or not bounded):
@@ -42,12 +42,12 @@ def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOpera
 
 
 def largest_rate(flow: SpectralStep, linear: LinearOperator, comm: Comm) -> float:
-    """Return ``max(|u|/dx + |v|/dy + |w|/dz) + w``, which times a step is its Courant number.
+    """Return the Courant number over the step, ``max(|u|/dx + |v|/dy + |w|/dz) + rate``.
 
-    Collective. Here w is the largest frequency of the model's waves, 0 if it has none, and the
-    largest rate of decay if that is not integrated exactly. The velocity is that at the beginning
-    of the step before, whose first substage has measured it at no cost. Not-a-number if it was not
-    finite, or the state is not now.
+    Collective. The rate is the largest frequency of the model's waves, 0 without waves, or the
+    largest decay rate if decay is not integrated exactly. The velocity is that at the beginning of
+    the last step, whose first substage has measured it at no cost. The result is not-a-number if
+    that velocity, or the state now, is not finite.
     """
     rate = greatest(comm, courant_rate(flow)) + linear.explicit_rate
     return rate if math.isfinite(rate) else math.nan
@@ -65,11 +65,11 @@ def step_size(rate: float, time: SpectralTime) -> float:
 
 
 def stable_courant(problem: SpectralProblem) -> float:
-    """Return the Courant number up to which waves that are carried do not grow, undamped.
+    """Return the Courant number up to which undamped advected waves do not grow.
 
-    A velocity u carries a wave of wavenumber k with the frequency k u: the Courant number times
-    the largest k dx that is kept. It is 0 for methods of two substages, with which such waves grow,
-    slowly, for any step.
+    A velocity u carries a wave of wavenumber k with the frequency k u: the Courant number times the
+    largest kept k dx. The result is 0 for methods of two substages, with which such waves grow
+    slowly for any step.
     """
     geometry = problem.geometry
     phases = [
@@ -81,12 +81,12 @@ def stable_courant(problem: SpectralProblem) -> float:
 
 
 def warned_courant(problem: SpectralProblem) -> float:
-    """Return the Courant number above which a fixed step is warned of."""
+    """Return the Courant number above which a fixed step gets a warning."""
     return min(LARGEST, stable_courant(problem) or LARGEST)
 
 
 def too_large(courant: float, most: float, time: SpectralTime, now: float) -> list[str]:
-    """Return the warning of a fixed step with a Courant number above `most` at a time, if any."""
+    """Return the warning of a fixed step whose Courant number exceeds `most`; None below it."""
     if not (time.step is not None and courant > most):
         return []
     return [
@@ -99,8 +99,8 @@ def too_large(courant: float, most: float, time: SpectralTime, now: float) -> li
 def courant_rate(flow: SpectralStep) -> float:
     """Return max(|u|/dx + |v|/dy + |w|/dz) at the start of the last step, over this rank's points.
 
-    All velocities of the model count together; not-a-number if they contain one, or a mode of this
-    rank has become one since.
+    The velocities of the model are added. The result is not-a-number if one of them, or a mode of
+    this rank since then, is not finite.
     """
     found: list[int] = []
 

@@ -39,7 +39,7 @@ class Derived:
     text: str  # descriptive name
     make: Callable[[Fields], Quantity]
     needs: tuple[str, ...]  # fields
-    rank: int = 0  # 1 for a vector, 2 for a tensor, whose components have names of their own
+    rank: int = 0  # 1 for a vector, 2 for a tensor, whose components have their own names
     is_component: bool = False
 
 
@@ -59,7 +59,7 @@ def fields_of(model: Lowered) -> dict[str, Quantity]:
 
 
 def vector_potential(field: Quantity) -> Quantity:
-    """Return the vector potential of a field, without divergence and mean."""
+    """Return the vector potential of a field: solenoidal, with zero mean."""
     return -inverse_laplacian(curl(field))
 
 
@@ -79,8 +79,8 @@ def q_criterion(velocity: Quantity) -> Quantity:
 def r_invariant(velocity: Quantity) -> Quantity:
     """Return minus the determinant of d_i u_j: the third invariant, for solenoidal flow.
 
-    In the plane of both, 27 R^2 + 4 Q^3 = 0 parts swirling motion from straining (Chong, Perry and
-    Cantwell, 1990).
+    In the plane of Q and R, 27 R^2 + 4 Q^3 = 0 divides swirling from straining motion (Chong, Perry
+    and Cantwell, 1990).
     """
     return _minus_determinant(grad(velocity))
 
@@ -91,7 +91,7 @@ def _minus_determinant(tensor: Quantity) -> Quantity:
 
 
 def enstrophy_production(velocity: Quantity) -> Quantity:
-    """Return w_i S_ij w_j, by which vortices are stretched; w is the vorticity, S the strain."""
+    """Return w_i S_ij w_j, the rate of vortex stretching; w is the vorticity, S the strain."""
     own = curl(velocity)
     return dot(dot(own, strain(velocity)), own)
 
@@ -99,9 +99,8 @@ def enstrophy_production(velocity: Quantity) -> Quantity:
 def pressure(model: Lowered, velocity: Quantity) -> Quantity:
     """Return the pressure that keeps the velocity free of divergence, over the density.
 
-    Its Laplacian is the divergence of the right-hand side as written, so rotation, buoyancy and
-    magnetic tension count, and the turning of wavevectors by shear; the forces of a case have no
-    gradient part.
+    Its Laplacian is the divergence of the right-hand side as written, so rotation, buoyancy,
+    magnetic tension and mean shear contribute. The forces of a case do not: they are solenoidal.
     """
     place = [value.field for value in model.unknowns].index(velocity.text)
     rate = Quantity(list(model.rates[place : place + 3]), f"rate of {velocity.text}")

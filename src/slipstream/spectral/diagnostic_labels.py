@@ -23,16 +23,16 @@ _LABELS = {
     "the largest of all exchanges",
     "energy_spectrum": "energy spectrum, sums to the energy (non-dimensional)",
 }
-# Of fields with a budget of their own.
+# Labels of fields with their own budgets.
 _OWN_BUDGET = {
     "dissipation": "rate at which linear terms that damp take energy of {} away",
     "driving": "rate at which linear terms that amplify add energy to {}",
     "injection": "power of forces on {}",
     "residual": "residual of the budget of {}, as budget_residual is that of the energy",
 }
-# How the columns and the spectrum of a scalar end.
+# The endings of the columns and the spectrum of a scalar.
 OF_SCALARS = ("energy", "spectrum", "production", *_OWN_BUDGET)
-# By whether the flow is in a plane.
+# Labels of scales, by whether the flow is two-dimensional.
 _SCALES = {
     False: {
         "rms_velocity": "root mean square u' of a velocity component, without the mean",
@@ -64,7 +64,7 @@ _SCALES = {
         "and more resolves",
     },
 }
-# Energies of more fields than these are not told apart in pictures.
+# Pictures of more fields than these show their energies as one.
 _MOST_PARTS = 4
 _KINDS = {"velocity": "kinetic"}
 
@@ -117,7 +117,7 @@ def labels_of(
 
 
 def _sum_of_squares(fields: list[FieldParts]) -> str:
-    """Return what the energy is a mean of, so that nobody takes it for the velocity's alone."""
+    """Return the sum of squares in the energy, so that nobody takes it for the velocity's alone."""
     names = [field.name for field in fields]
     shown = names if len(names) < 6 else [*names[:4], "...", names[-1]]
     return f"({' + '.join(name if name == '...' else f'{name}^2' for name in shown)})/2"
@@ -134,19 +134,19 @@ def pictures_of(
     passive: Sequence[str] = (),
     forces: Sequence[str] = (),
 ) -> PictureChoice:
-    """Return what is drawn of a run: curls, the density of a complex field, or a scalar.
+    """Return the pictures of a run: curls, the density of a complex field, or a scalar.
 
-    Curves against time are energies, dissipation and injection, or the means that a model without
-    vectors has, and the `forces` on bodies. Where `plane_vectors` follow from scalars, spectra are
-    those of these vectors, as the energy of such scalars is not that of the flow. `flat` is the
-    axis that a plane flow does not depend on, if it is one; spectra end at the `cutoff`. The energy
-    is that of all fields that are not `passive`.
+    Curves against time are energies, dissipation and injection, or the means of a model without
+    vectors, and the `forces` on bodies. Where `plane_vectors` follow from scalars, the spectra are
+    those of the vectors, since the energy of the scalars is not that of the flow. `flat` is the
+    axis that a plane flow does not depend on, None for other flows; spectra end at the `cutoff`.
+    `passive` fields do not count in the energy.
     """
     vectors = [field for field in fields if field.is_vector]
-    # The two parts of a wave function are not told apart: its phase turns one into the other.
+    # The two parts of a wave function are drawn as one: its phase turns one into the other.
     parts = fields if 1 < len(fields) <= _MOST_PARTS and not densities else []
     active = [field for field in fields if field.name not in passive]
-    if len(active) == 1:  # whose energy is that of all
+    if len(active) == 1:  # the energy of the only field is that of all
         parts = [field for field in parts if field not in active]
     energies = ("energy", *(f"{field.name}_energy" for field in parts))
     has_energy = bool(vectors) or not means
@@ -162,7 +162,7 @@ def pictures_of(
         planes=_planes(fields, densities, flat, len(plane_vectors)),
         spectra=(*own_spectra, *cospectra),
         cutoff=cutoff,
-        # A wave function has no inertial range of a fluid's.
+        # A wave function has no inertial range.
         may_have_inertial_range=bool(vectors or plane_vectors) and not densities,
         # Long names suit files; an axis needs few words.
         short_labels={
@@ -203,9 +203,9 @@ def pictures_of(
 
 
 def drawn_curls(fields: list[FieldParts]) -> dict[str, FieldParts]:
-    """Return what the curls that are written and drawn are called, and of which vectors they are.
+    """Return the names of the curls that are written and drawn, with their vectors.
 
-    That is the vorticity of the first vector, and the current density of a magnetic field.
+    They are the vorticity of the first vector, and the current density of a magnetic field.
     """
     vectors = [field for field in fields if field.is_vector]
     magnetic = [field for field in vectors[1:] if field.is_magnetic]
@@ -216,9 +216,9 @@ def drawn_curls(fields: list[FieldParts]) -> dict[str, FieldParts]:
 def _planes(
     fields: list[FieldParts], densities: list[str], flat: str, scalars: int
 ) -> tuple[PlaneChoice, ...]:
-    """Return the planes that are drawn: of plane flows the one component that curls have.
+    """Return the planes to draw; curls of plane flows have one component.
 
-    Without vectors it is the first density or scalar, or as many `scalars` as vectors follow from.
+    Without vectors it is the first density or scalar, or those `scalars` from which vectors follow.
     """
     curls = drawn_curls(fields)
     if not curls:
@@ -231,7 +231,7 @@ def _planes(
             field=f"{name}_{flat or 'magnitude'}",
             file=f"{name.removesuffix('_density')}.png",
             remark=remarks.get(name, "plane of largest mean square"),
-            # A few intense filaments would otherwise leave everything else black.
+            # Otherwise a few intense filaments would leave everything else black.
             brightest=0.998,
         )
         for name in curls

@@ -19,15 +19,15 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, vectors_of
 from slipstream.spectral.turbulence_scales import VectorSums, large_scales, small_scales
 
-# Of a balance: the time, the energy, what is lost by damping, and that less what is gained.
+# A balance: the time, the energy, the loss by damping, and the loss minus the gain.
 Balance = tuple[float, float, float, float]
 
 
 class EnergyBudget:
     """Turns sums over modes into diagnostics, and remembers energies for their budgets.
 
-    The scales of small eddies need the `viscosity` of the first vector; None leaves them out. The
-    fields of `set_by_bodies` have no residual of their own: what bodies add to each is not known.
+    The scales of small eddies need the `viscosity` of the first vector; None omits them. Fields in
+    `set_by_bodies` have no residual, since the energy that bodies add to each is not known.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class EnergyBudget:
         self._set_by_bodies = set_by_bodies
         # Means by which the energy as a whole grows.
         self._gained = [name for name, field in model.gains.items() if not field]
-        # By what the names of a budget begin with, nothing for that of the energy.
+        # By the prefix of a budget's names, "" for the energy.
         self._earlier: dict[str, tuple[Balance | None, float]] = {}
 
     def recall(self, row: Mapping[str, float]) -> None:
-        """Take over the diagnostics before the next ones, as another budget has returned them."""
+        """Take earlier diagnostics, perhaps of another budget, as those before the next ones."""
         self._earlier = {}
         whole = ["bodies_power", *self._gained]
         for prefix, names in {"": whole, **budgets_of(self._model)}.items():
-            energy = row.get(f"{prefix}energy", row["energy"])  # that of an only field
+            energy = row.get(f"{prefix}energy", row["energy"])  # of the only field
             dissipation = row[f"{prefix}dissipation"]
             gains = [f"{prefix}driving", f"{prefix}injection", *names]
             gain = sum(row.get(name, 0.0) for name in gains)
@@ -72,15 +72,15 @@ class EnergyBudget:
         motion: VectorSums | None = None,
         bodies: float | None = None,
     ) -> dict[str, float]:
-        """Return the diagnostics at a time, from what `component_sums` and `vector_sums` return.
+        """Return the diagnostics at a time, from the results of `component_sums` and `vector_sums`.
 
-        `means` are those that the model defines, `powers` those of forces by field, `bodies` that
-        of bodies, if there are any, and `motion` the sums of the velocity, of which scales of
-        turbulence are returned.
+        `means` are those that the model defines, `powers` the powers of forces by field, `bodies`
+        the power of bodies, if there are any, and `motion` the sums of the velocity, from which
+        scales of turbulence follow.
 
-        A residual compares the change of energy since the call before with what was lost and
-        gained in between, by the trapezoidal rule; not-a-number at first. Two calls at one time
-        give the same.
+        A residual compares the change of energy since the last call with the losses and gains in
+        between, by the trapezoidal rule; the first is not-a-number. A second call at the same time
+        returns the same.
         """
         model = self._model
         losses = sum(means[name] for name in model.losses)
@@ -130,7 +130,7 @@ class EnergyBudget:
         means: Mapping[str, float],
         powers: Mapping[str, float] | None,
     ) -> dict[str, float]:
-        """Return the budget of a field that has one of its own."""
+        """Return the budget of a field that has its own."""
         prefix = f"{field.name}_"
         names = budgets_of(self._model).get(prefix)
         if names is None:
@@ -152,17 +152,17 @@ class EnergyBudget:
     def _balance(
         self, prefix: str, time: float, energy: float, dissipation: float, gain: float
     ) -> float:
-        """Return the residual since the earlier call, and remember this one for the next."""
+        """Return the residual since the last call, and remember this balance for the next."""
         loss = dissipation - gain
         previous, residual = self._earlier.get(prefix, (None, math.nan))
         if previous is not None and time > previous[0]:
             earlier, energy_before, dissipation_before, loss_before = previous
-            if math.isnan(loss_before):  # that of a force whose power was not known yet
+            if math.isnan(loss_before):  # of a force whose power was not known yet
                 loss_before = loss
             mean = (dissipation + dissipation_before) / 2
             change = (energy - energy_before) / (time - earlier) + (loss + loss_before) / 2
             residual = change / mean if mean > 0 else change
-        # Not changed in place: a copy of this budget has the same one.
+        # Not changed in place: copies of this budget share it.
         self._earlier = {**self._earlier, prefix: ((time, energy, dissipation, loss), residual)}
         return residual
 
@@ -171,7 +171,7 @@ _RESIDUALS = "budget_residual", "residual"
 
 
 def budgets_of(model: Lowered) -> dict[str, list[str]]:
-    """Return the fields with budgets of their own, as beginnings of names, and their gains."""
+    """Return the prefixes of the fields with their own budgets, and the gains of each."""
     found: dict[str, list[str]] = {f"{name}_": [] for name in model.passive}
     for mean, field in model.gains.items():
         if field:
@@ -180,7 +180,7 @@ def budgets_of(model: Lowered) -> dict[str, list[str]]:
 
 
 def _active(powers: Mapping[str, float], model: Lowered) -> float:
-    """Return the power of forces, without that on passive fields."""
+    """Return the power of forces on fields that are not passive."""
     return sum(power for name, power in powers.items() if name not in model.passive)
 
 
@@ -194,7 +194,7 @@ def budget_kernels(flow: SpectralStep) -> tuple[Kernel, Kernel]:
 
 
 def component_sums(flow: SpectralStep) -> np.ndarray:
-    """Return this rank's share of mean squares, and of the rates that damp and drive them.
+    """Return this rank's share of mean squares, and of their rates of damping and driving.
 
     The shape is (3, components).
     """
@@ -204,9 +204,9 @@ def component_sums(flow: SpectralStep) -> np.ndarray:
 
 
 def vector_sums(flow: SpectralStep, vector: Array, across: int | None = None) -> np.ndarray:
-    """Return this rank's share of `VectorSums`, of a vector or of its part in a plane.
+    """Return this rank's share of `VectorSums`, of a vector or its part in a plane.
 
-    It is stored as the fields of a step; `across` is the axis that the plane is normal to (0 is x).
+    The vector is stored like the fields of a step; `across` is the normal of the plane (0 is x).
     """
     arrays = vector, flow.tables.wavenumbers
     kernel, size = budget_kernels(flow)[1], len(VectorSums._fields)

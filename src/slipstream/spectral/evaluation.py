@@ -5,8 +5,8 @@ are taken at the points; the derivative of a product goes through a forward tran
 dealiasing discards the same modes as in a time step. Within another product, the derivative of a
 product is expanded by the chain rule.
 
-An expression becomes a plan (`evaluation_plan`): which sums of fields go to the points, and what is
-computed there. Values come chunk by chunk, and are passed to a consumer: an array, a sum, a file.
+An expression becomes a plan (`evaluation_plan`): the sums of fields to transform, and the functions
+to compute at the points. Values are passed chunk by chunk to a consumer: an array, a sum, a file.
 Fields to transform are made in the memory of the stage; where that does not suffice, and for
 forward transforms, more is allocated and freed again. The state is not changed.
 """
@@ -53,10 +53,11 @@ from slipstream.spectral.spectrum import sums_in_shells
 if TYPE_CHECKING:
     from slipstream.spectral.spectral_simulation import SpectralSimulation
 
-# Points, and modes, that are handled together, which bounds temporary arrays.
+# The numbers of points and of modes handled together, which bound temporary arrays.
 _AT_A_TIME = 1 << 22
 
-# ``take(values, planes, plane)`` gets arrays, or numbers, of `planes` planes from `plane` on.
+# ``take(values, planes, plane)`` gets the values of `planes` planes from `plane` on, as arrays or
+# numbers.
 _TakeEach = Callable[[Sequence[Any], int, int], None]
 
 
@@ -86,7 +87,7 @@ class Evaluation:
     Raises
     ------
     InputError
-        If the expression has a name that the model lacks, or makes no sense.
+        If the expression is invalid, or has a name that the model lacks.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Evaluation:
         flow.evaluations.add(self)
 
     def restate(self) -> None:
-        """Take the expression as it is with the model of the step, which may have changed."""
+        """Evaluate the expression anew with the model of the step, which may have changed."""
         flow = self.flow
         self.quantity = quantity_of(self._expression, flow.problem, self._where)
         self.shape = (3,) * self.quantity.rank
@@ -106,7 +107,7 @@ class Evaluation:
         self.dtype = np.dtype(problem.complex_dtype if self.is_complex else problem.real_dtype)
         self._names = problem.model.components
         self._functions: dict[Any, PointFunction] = {}
-        # The real parts of all components, and then the imaginary parts, if there are any.
+        # The real parts of all components, then their imaginary parts if they are complex.
         pairs = [form.real_and_imaginary() for form in self.quantity.forms]
         parts = list(zip(*pairs, strict=True))
         self._parts: list[Form] = [form for part in parts[: 1 + self.is_complex] for form in part]
@@ -117,8 +118,8 @@ class Evaluation:
             for points in form.terms:
                 if sympy.sympify(points).has(sympy.DiracDelta, sympy.Derivative):
                     raise InputError(
-                        f"{self._where}: {self.quantity.text} differentiates what has a kink or a "
-                        "jump; expected smooth functions"
+                        f"{self._where}: {self.quantity.text} differentiates a kink or "
+                        "a jump; accepted: smooth functions"
                     )
 
     # -- values ------------------------------------------------------------------------------
@@ -154,12 +155,12 @@ class Evaluation:
             for some planes of this rank, beginning with its plane number `plane`. It may change
             them. Chunks come in any order, on a CPU possibly from several threads.
         time : float
-            What t stands for.
+            The value of t.
         exact : bool
-            Whether products, and thus the values, are in double precision whatever the precision
-            of the state.
+            Whether products, and thus the values, are in double precision for any precision of the
+            state.
         components : slice
-            Which components; all by default.
+            The components; all by default.
         """
         real = np.dtype(np.float64) if exact else self.flow.problem.real_dtype
         module, count = self.flow.device.array_module, len(self.quantity.forms)
@@ -178,7 +179,7 @@ class Evaluation:
 
     @cached_property
     def _groups(self) -> list[slice]:
-        """Components that are evaluated together, so that few fields are kept at points."""
+        """Groups of components to evaluate together, so that few fields are kept at points."""
         limit, count = len(self.flow.working), len(self.quantity.forms)
         whole = slice(0, count)
         own = self._parts
@@ -203,7 +204,7 @@ class Evaluation:
         return self.flow.modes_of(self._stored(self._parts, time))
 
     def stored_modes(self, components: slice, time: float = 0.0) -> Array:
-        """Return those of some components of a real quantity, as a step stores fields."""
+        """Return the modes of some components of a real quantity, stored like a step's fields."""
         return self._stored(self._parts[components], time)
 
     def _stored(self, forms: Sequence[Form], time: float) -> Array:
@@ -218,8 +219,8 @@ class Evaluation:
     def reduce(self, how: str, comm: Comm = None, time: float = 0.0) -> Any:
         """Return the mean, the maximum, the minimum or the root mean square over the box.
 
-        Values are in double precision and are added up plane by plane in the order of z, so the sum
-        does not depend on how planes are divided among ranks.
+        Values are in double precision and are summed plane by plane in the order of z, so the sum
+        does not depend on the division of planes among ranks.
 
         Parameters
         ----------
@@ -269,7 +270,7 @@ class Evaluation:
             ends = np.max(sign * planes[:, mine], axis=1, initial=-np.inf)
             result = np.array([sign * greatest(comm, float(one)) for one in ends])
         else:
-            # Ranks that have nothing of a plane add 0.
+            # Ranks without points of a plane add 0.
             result = np.sum(sum_over_ranks(comm, planes), axis=1)
         if how in ("mean", "rms"):
             result = result / (nz * ny * nx)
@@ -299,7 +300,7 @@ class Evaluation:
         if self.quantity.kind != other.quantity.kind:
             raise InputError(
                 f"{self._where}: {self.quantity.text} is {self.quantity.kind}, "
-                f"{other.quantity.text} is {other.quantity.kind}; expected two of a kind"
+                f"{other.quantity.text} is {other.quantity.kind}; accepted: two of the same kind"
             )
         total = np.zeros(self.flow.wavenumbers.shell_count)
         pairs = [(whole_sum(mine), whole_sum(theirs)) for mine, theirs in self._pairs(other)]
@@ -323,7 +324,8 @@ class Evaluation:
         result = self._stored([form], time)
         return self.flow.modes_of(result)
 
-    # -- how ---------------------------------------------------------------------------------
+    # -- transforms
+    # ---------------------------------------------------------------------------------
 
     @property
     def _box(self) -> tuple[int, ...]:
@@ -345,7 +347,7 @@ class Evaluation:
     ) -> None:
         """Evaluate forms at points: ``take(values, planes, plane)`` gets arrays or numbers."""
         points, limit = self._function_of(key, forms), len(self.flow.working)
-        # Sums of products are added up at the points, if fewer fields are kept there that way.
+        # Products are summed at the points, if fewer fields are kept there that way.
         is_long = len(points.inputs) - limit > len(forms)
         *others, last = points.split(limit) if is_long else [points]
         total = self.flow.device.zeros((len(forms), *self._box) if others else (0,), real)
@@ -365,7 +367,7 @@ class Evaluation:
     def _pass(self, points: PointFunction, take: _TakeEach, time: float, real: np.dtype) -> None:
         flow = self.flow
         device, inputs, limit = flow.device, points.inputs, len(flow.working)
-        # Sums that contain products are added up beforehand, in memory of their own.
+        # Sums that contain products are computed first, in separate memory.
         added = [place for place, one in enumerate(inputs) if one.keys() - set(self._names)]
         stored = device.zeros(
             (len(added), *flow.problem.geometry.stored_shape), flow.problem.complex_dtype
@@ -385,7 +387,7 @@ class Evaluation:
             device.synchronize()
             return flow.working[: high - low]
 
-        # All fields but the last are kept at the points.
+        # The values of all fields but the last are kept.
         waiting = max(0, len(inputs) - limit)
         held = device.empty((waiting, *self._box), flow.problem.real_dtype)
         for low in range(0, waiting, limit):
@@ -480,14 +482,14 @@ class Evaluation:
             for target, factor in zip(targets, factors, strict=True):
                 if factor != 0:
                     _add_multiple(flow, target, factor, spectral[0])
-            device.synchronize()  # before the next one uses its memory
+            device.synchronize()  # before the next sum uses its memory
         self._add_linear(targets, sums)
         device.synchronize()
 
     def _products_of(self, sums: Sequence[Sum]) -> dict[tuple[sympy.Expr, ...], sympy.Expr]:
-        """Return what to transform forward, by the factors with which it adds to each sum.
+        """Return the products to transform forward, by their factors in each sum.
 
-        Products with the same factors go together.
+        Products with the same factors are transformed as one.
         """
         found: dict[tuple[sympy.Expr, ...], sympy.Expr] = {}
         for base in dict.fromkeys(base for one in sums for base in one):
@@ -521,23 +523,24 @@ def _add_multiple(flow: SpectralStep, target: Array, factor: sympy.Expr, source:
 def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
     """Return the mean over the box that a model defines by a name. Collective.
 
-    Its parts need few fields each, which are made in memory of the stage.
+    Each part needs few fields, which are made in the memory of the stage.
     """
     total, problem, state = 0.0, flow.problem, flow.read_state()
-    names, numbers = problem.model.components, problem.values
+    names, fixed = problem.model.components, problem.fixed
+    followed = [problem.parameters[name] for name in problem.model.follows]
     for part, function in problem.means[name]:
         spectral = flow.working[: len(part.inputs)]
         spectral[...] = 0
         for target, expression in zip(spectral, part.inputs, strict=True):
             for value in values_in(expression):
-                factor = expression.coeff(value).subs(numbers) * value.multiplier
+                factor = expression.coeff(value).subs(fixed) * value.multiplier
                 source = state[names.index(value.undifferentiated)]
                 _add_multiple(flow, target, factor, source)
 
         def sums(points: Any, module: Any, function: Callable[..., Any] = function) -> Any:
             values = list(points)
-            # A constant is a number here, and counts at every point too.
-            return module.stack([(function(*values) + 0 * values[0]).sum()])
+            # A constant is a number here, which counts at every point.
+            return module.stack([(function(*values, *followed) + 0 * values[0]).sum()])
 
         signs = problem.signs_of(part.inputs)
         total += float(sum_over_points(flow, spectral, sums, (1,), comm, signs)[0])
@@ -626,5 +629,5 @@ def cospectrum(
     comm: Comm = None,
     time: float = 0.0,
 ) -> np.ndarray:
-    """Return the co-spectrum of two expressions of a kind; see `Evaluation.cospectrum`."""
+    """Return the co-spectrum of two expressions of the same kind; see `Evaluation.cospectrum`."""
     return Evaluation(flow, first).cospectrum(Evaluation(flow, second), comm, time)

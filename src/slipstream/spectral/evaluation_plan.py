@@ -1,8 +1,8 @@
-"""How an expression is evaluated: what goes to the points or back, and what is computed there.
+"""How an expression is evaluated: which sums are transformed, and what is computed at points.
 
 A `Sum` adds up fields in spectral space, each with its multiplier, before a backward transform. A
-`PointFunction` computes expressions at the points from few such sums. Nothing here knows of arrays
-or of a state: `evaluation` carries plans out.
+`PointFunction` computes expressions at the points from few such sums. Plans have neither arrays nor
+a state: `evaluation` executes them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from slipstream.equations.fourier_forms import (
     values_in,
 )
 
-# With more values, finding the fewest sums of them takes too long.
+# The most values for which the smallest number of sums is found: the search takes too long for
+# more.
 _MOST_VALUES = 40
 
 # The terms of a sum in spectral space: components of the state, and values at points that go
@@ -57,9 +58,9 @@ class PointFunction:
     expressions: list[sympy.Expr]
 
     def split(self, limit: int) -> list[PointFunction]:
-        """Return functions that add up to this one, each with at most so many inputs.
+        """Return functions that sum to this one, each with at most `limit` inputs.
 
-        Where a term needs more by itself, this one is left whole.
+        If a single term needs more, this function is returned whole.
         """
         groups = grouped_terms(self.expressions, limit)
         if any(len(values) > limit for values, _ in groups):
@@ -95,7 +96,7 @@ def needs_of(form: Form) -> set[Any]:
 
 
 def whole_sum(form: Form) -> Sum:
-    """Return a form as a sum in spectral space; those without multipliers share a transform."""
+    """Return a form as a sum in spectral space; terms without multipliers share a transform."""
     at_points, rest = sympy.Integer(0), {}
     for points, factor in form.terms.items():
         if isinstance(points, Value) or has_waves(factor):
@@ -111,7 +112,7 @@ def whole_sum(form: Form) -> Sum:
 def point_function(forms: Sequence[Form], mixes: bool = True) -> PointFunction:
     """Return the function that computes the values of forms at the points.
 
-    Unless it `mixes` fields, those of different parity, each is transformed by itself.
+    Unless it `mixes` fields of different parity, each field is transformed separately.
     """
     expressions: list[sympy.Expr] = []
     sums: dict[Value, Sum] = {}

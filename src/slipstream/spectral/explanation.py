@@ -1,4 +1,4 @@
-"""What `slipstream explain` prints: what equations are made into, and what that costs."""
+"""The output of `slipstream explain`: the compiled form of equations, and its cost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from slipstream.case import SpectralCase
 from slipstream.equations import Lowered, models
 from slipstream.equations.fourier_forms import WAVENUMBERS, filters_in
 from slipstream.printable_text import printable
+from slipstream.spectral.followed_parameters import bytes_of_averages
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
 def explanation_of_model(name: str) -> Group:
-    """Return the table of a model without a case, and the parameters that it takes."""
+    """Return the table of a model without a case, and its parameters."""
     given, lines = {}, []
     for key, (kind, default) in models.parameters_of(models.find(name)).items():
         is_whole = getattr(kind, "__origin__", kind) is int
@@ -41,6 +42,7 @@ def explanation_of_case(case: SpectralCase) -> Group:
     model, substages = problem.model, problem.method.substages
     points = float(np.prod(problem.geometry.shape))
     memory = simulation.placement.fields_bytes
+    memory += bytes_of_averages(problem, simulation.placement)
     lines = [
         f"{problem.method.name}: {substages} substages of {model.transforms} real transforms",
         "a substage: one pass over planes (transforms in y and x, products), one over columns "
@@ -52,9 +54,9 @@ def explanation_of_case(case: SpectralCase) -> Group:
 
 
 def _table(name: str, model: Lowered) -> Table:
-    # Names are those of a file, perhaps somebody else's.
+    # Names come from a file, perhaps one by somebody else.
     count, least = model.transforms, model.least_transforms
-    bound = f", at least {least} in any notation" if least < count else ", the fewest there can be"
+    bound = f", at least {least} in any notation" if least < count else ", the fewest possible"
     title = Text(printable(f"{name}: {count} real transforms a substage{bound}"), "italic")
     table = Table(title=title, box=box.HORIZONTALS, show_header=False, title_justify="left")
     table.add_column(style="dim", no_wrap=True)
@@ -68,7 +70,7 @@ def _table(name: str, model: Lowered) -> Table:
 
 
 def explained(model: Lowered) -> Iterator[tuple[str, str, str]]:
-    """Yield the lines of a table: the part that each belongs to, a name, and an expression."""
+    """Yield the lines of a table: the part of the model, a name, and an expression."""
     for symbol, expression in zip(model.symbols, model.inputs, strict=True):
         yield "to physical space", str(symbol), _text(expression)
     for number, product in enumerate(model.products):
@@ -96,6 +98,11 @@ def explained(model: Lowered) -> Iterator[tuple[str, str, str]]:
             f"{_text(model.shear)}*y along x",
             f"ky changes by -{_text(model.shear)}*kx t",
         )
+    averages = model.averages
+    for name, function in model.follows.items():
+        yield "at each step", name, _text(function)
+    if averages is not None:
+        yield "averages", ", ".join(averages.pairs), f"{averages.transforms} real transforms a step"
     for first in model.vectors:
         yield "projection", model.components[first].field, "without its gradient part"
 
@@ -116,7 +123,7 @@ def _rate(model: Lowered, own: int) -> str:
 
 
 def _of_square(rate: sympy.Expr) -> sympy.Expr:
-    """Write a polynomial of k^2 as such."""
+    """Return a polynomial of k^2, written in k^2."""
     kx, ky, kz = WAVENUMBERS
     square = sympy.Symbol("k^2")
     along = rate.subs({ky: 0, kz: 0})

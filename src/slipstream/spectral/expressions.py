@@ -34,7 +34,7 @@ from slipstream.spectral.derived_quantities import DERIVED, derived_of, fields_o
 from slipstream.spectral.formula_parser import FUNCTIONS, INFINITE, Refused, syntax_of, value_of
 from slipstream.spectral.spectral_problem import REMEMBERED, SpectralProblem
 
-# Operators, and their numbers of arguments.
+# Operators, by their accepted numbers of arguments.
 _OPERATORS: dict[str, tuple[Callable[..., Quantity], tuple[int, ...]]] = {
     "grad": (equations.grad, (1,)),
     "div": (equations.div, (1,)),
@@ -55,11 +55,11 @@ _FUNCTIONS = {name: getattr(sympy, name) for name in FUNCTIONS}
 _CONSTANTS: dict[str, Quantity] = {
     name: getattr(equations, name) for name in ("x", "y", "z", "t", "x_hat", "y_hat", "z_hat")
 }
-# Most terms after products of sums, and derivatives of products, are expanded.
+# The most terms that products of sums, and derivatives of products, may expand to.
 _MOST_TERMS, _MOST_ORDERS, _LARGEST_POWER = 2000, 4, 12
 # The highest order of derivatives: that of the highest hyperviscosity.
 _HIGHEST_ORDER = 16
-# The order of derivatives in an operator.
+# The order of the derivative that an operator takes.
 _ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
 
 Part: TypeAlias = Quantity | sympy.Expr
@@ -88,7 +88,7 @@ def quantity_of(
     Raises
     ------
     InputError
-        If it cannot be parsed, has a name that the model lacks, or makes no sense.
+        If it is invalid, or has a name that the model lacks.
     """
     if isinstance(expression, str):
         parsed = _parsed(expression, problem.model, tuple(problem.parameters), where)
@@ -96,14 +96,14 @@ def quantity_of(
     numbers = Quantity | int | float | sympy.Expr
     if isinstance(expression, bool) or not isinstance(expression, numbers):
         raise InputError(
-            f"{where}: {shown(expression)} is of type {type(expression).__name__}; expected a text "
+            f"{where}: {shown(expression)} is of type {type(expression).__name__}; accepted: text "
             "or a quantity, such as curl(velocity)"
         )
     return _finite(_adapted(as_quantity(expression), problem, where), where)
 
 
 def _finite(quantity: Quantity, where: str) -> Quantity:
-    """Return a quantity, unless it divides by what is zero at all points."""
+    """Return a quantity; refuse one that divides by zero at all points."""
     for form in quantity.forms:
         for points, factor in form.terms.items():
             if (sympy.sympify(points) + factor).has(*INFINITE):
@@ -122,14 +122,14 @@ def accepted_names(problem: SpectralProblem) -> dict[str, str]:
 
 
 def names_of_language(model: Lowered) -> set[str]:
-    """Return the names that have a meaning whatever the fields of a model are called."""
+    """Return the names that the language defines for every model."""
     own = {"pi", "abs", "function", "pressure", *FUNCTIONS, *_OPERATORS, *_CONSTANTS}
     # A field hides a derived quantity of its name.
     return own | derived_of(model).keys() | DERIVED.keys()
 
 
 def listed_names(model: Lowered) -> str:
-    """Return the names of fields and derived quantities for messages, which would be long."""
+    """Return the names of fields and derived quantities, shortened for messages."""
     derived = derived_of(model)
     whole = [name for name, one in derived.items() if not one.is_component]
     parts = [name for name, one in derived.items() if one.is_component]
@@ -145,15 +145,15 @@ def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) 
         raise InputError(f"{where}: {shown(text)} {reason}") from None
     except InputError as error:
         raise InputError(f"{where}: {shown(text)}: {error}") from None
-    except Exception:  # SymPy raises many kinds for arguments that it does not accept
+    except Exception:  # SymPy raises many kinds of errors for invalid arguments
         raise InputError(
-            f"{where}: {shown(text)} is no expression; expected such as "
-            "dot(velocity, curl(velocity))"
+            f"{where}: {shown(text)} is not an expression; accepted: one "
+            "such as dot(velocity, curl(velocity))"
         ) from None
 
 
 class _Reader:
-    """Turns a syntax tree into a quantity, or a number where it has neither fields nor axes."""
+    """Turns a syntax tree into a quantity, or into a number if it has neither fields nor axes."""
 
     def __init__(self, model: Lowered, parameters: tuple[str, ...]) -> None:
         self._fields, self._derived = fields_of(model), derived_of(model)
@@ -208,7 +208,7 @@ class _Reader:
         )
 
     def _chain(self, node: ast.expr, kinds: tuple[type, ...]) -> Part:
-        """Return a sum or a product; a long one nests to the left, too deeply for recursion."""
+        """Return a sum or a product, without recursion: long ones nest deeply to the left."""
         parts: list[tuple[type, Part]] = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, kinds):
             parts.append((type(node.op), self.read(node.right)))
@@ -227,7 +227,7 @@ class _Reader:
 
     def _power(self, base: Part, exponent: Part) -> Part:
         if isinstance(exponent, Quantity) or not exponent.is_number:
-            raise Refused("has an exponent that is no number")
+            raise Refused("has an exponent that is not a number")
         if not isinstance(base, Quantity):
             return base**exponent
         if exponent.is_Integer and 1 <= exponent <= _LARGEST_POWER:
@@ -277,13 +277,13 @@ def _places(node: ast.expr) -> Any:
     nodes = node.elts if isinstance(node, ast.Tuple) else [node]
     places = tuple(one.value for one in nodes if isinstance(one, ast.Constant))
     if len(places) < len(nodes) or not all(type(one) is int for one in places):
-        raise Refused("has an index that is no whole number; expected such as [0] or [0, 2]")
+        raise Refused("has an index that is not a whole number; accepted: such as [0] or [0, 2]")
     return places if isinstance(node, ast.Tuple) else places[0]
 
 
 def _power_of_laplacian(power: Part) -> sympy.Expr:
     if isinstance(power, Quantity) or not power.is_Rational or not 0 < abs(power) <= 8:
-        raise Refused("has a power of the Laplacian that is no number from -8 to 8 other than 0")
+        raise Refused("has a power of the Laplacian beyond -8 to 8, or 0")
     return power
 
 
@@ -316,7 +316,7 @@ def _terms(form: Form) -> int:
 
 
 def _bounded(part: Part) -> Part:
-    """Return a quantity, unless it has expanded to too many terms."""
+    """Return a quantity; refuse one with too many terms."""
     if isinstance(part, Quantity) and sum(map(_terms, part.forms)) > _MOST_TERMS:
         raise Refused(f"has more than {_MOST_TERMS} terms once multiplied out")
     return part
@@ -352,11 +352,11 @@ def _check_orders(form: Form) -> None:
             raise Refused(f"multiplies a derivative of a product of an order beyond {_MOST_ORDERS}")
 
 
-# -- quantities of a user's own ------------------------------------------------------------------
+# -- quantities made in Python --------------------------------------------------------------------
 
 
 def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quantity:
-    """Return a quantity with its fields replaced by those of a model with the same names."""
+    """Return a quantity with its fields replaced by the model's fields of the same names."""
     known = {(value.field, value.component): value for value in problem.model.unknowns}
 
     def own(value: Value) -> sympy.Expr:

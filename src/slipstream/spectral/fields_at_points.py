@@ -1,7 +1,7 @@
-"""The ways between modes and points outside of a step: fields that are set, read, or summed.
+"""Transforms between modes and points outside of a step: to set, read, or sum fields.
 
-Each chunk of planes is set on the device and transformed, or summed when the backward transform has
-made it, so that no field of points is ever in memory as a whole.
+Each chunk of planes is set on the device and transformed, or summed as soon as the backward
+transform has produced it, so no field of points is ever in memory as a whole.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from slipstream.spectral.spectral_operators import keep_sphere, remove_gradients
 from slipstream.spectral.spectral_problem import SpectralProblem
 from slipstream.spectral.spectrum import variances
 
-# Sums of a chunk take this many points together, which bounds their temporary arrays.
+# The number of points that are summed together, which bounds temporary arrays.
 _POINTS_AT_A_TIME = 1 << 22
-# Powers of a field that `PointSums` adds up; points that one row of threads adds up; and the
-# most parts of the points of a chunk that have counts of their own.
+# The number of powers that `PointSums` sums; the points that one row of threads sums; and the most
+# parts of a chunk with separate counts.
 POWERS, _SEGMENT, _COPIES = 7, 4096, 64
 
 
 def set_formulas(
     flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]], key: str, comm: Comm
 ) -> list[str]:
-    """Set the components of the state that have a formula, the rest to 0; return warnings.
+    """Set the components of the state to formulas, those without to 0; return warnings.
 
-    Collective, as all that is here.
+    Collective, like all functions here.
     """
     components = flow.problem.model.components
     functions = [formulas.get(str(value)) for value in components]
@@ -57,7 +57,7 @@ def set_points(
 ) -> None:
     """Set spectral fields to functions of x, y, z and a module; None is 0. Collective.
 
-    Between walls, here and below, `signs` has 1 for each even field, and -1 for each odd one.
+    Between walls `signs`, here and below, is 1 for each even field and -1 for each odd one.
     """
     device, axes = flow.device, flow.problem.point_lines
     box = flow.problem.geometry.physical_box
@@ -81,13 +81,13 @@ def set_points(
 
 
 def to_modes(flow: SpectralStep, load: PointOperation, target: Any, signs: Sequence[int]) -> None:
-    """Set spectral fields to the transforms of points, which `load` makes chunk by chunk."""
+    """Set spectral fields to the transforms of points that `load` makes chunk by chunk."""
     commit(flow.record_forward(load, target, signs), "serial").run()
     normalise(flow, target)
 
 
 def normalise(flow: SpectralStep, target: Any) -> None:
-    """Divide spectral fields by the number of points, as forward transforms do not."""
+    """Divide spectral fields by the number of points: forward transforms do not normalise."""
     scale = target.dtype.type(1.0 / math.prod(flow.problem.geometry.shape))
     flow.device.run(lambda stream: flow.device.array_module.multiply(target, scale, out=target))
 
@@ -102,14 +102,14 @@ def values_to_modes(
         return flow.device.copy(points, part), [part]
 
     to_modes(flow, load, target, signs)
-    # The values are the caller's, who may free them.
+    # The caller owns the values, and may free them.
     flow.device.synchronize()
 
 
 def to_points(
     flow: SpectralStep, spectral: Any, store: PointOperation, signs: Sequence[int]
 ) -> None:
-    """Take spectral fields to the points, each chunk of which goes to `store`."""
+    """Transform spectral fields to points, and pass each chunk to `store`."""
     commit(flow.record_backward(spectral, store, signs), "serial").run()
     flow.device.synchronize()
 
@@ -117,16 +117,16 @@ def to_points(
 def finite_variances(
     flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm
 ) -> np.ndarray:
-    """Return the variances of components, which stand for those of the state from `first` on.
+    """Return the variances of fields; refuse values that are not finite. Collective.
 
-    Values that are not finite are refused. Collective.
+    The fields are new values of the components of the state from `first` on.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         found = variances(flow, flow.modes_of(fields), comm)
     for value, square in zip(flow.problem.model.unknowns[first:], found, strict=False):
         if not np.isfinite(square):
             raise InputError(
-                f"{key}: {value} is not a finite number at all points, or beyond the range of "
+                f"{key}: {value} is not a finite number at all points, or exceeds the range of "
                 f"{flow.problem.real_dtype}"
             )
     return found
@@ -140,10 +140,11 @@ def fit(
     comm: Comm,
     before: np.ndarray | None = None,
 ) -> list[str]:
-    """Remove from components what the state cannot represent; return warnings of what is lost.
+    """Remove from fields what the state cannot represent; return warnings of the loss.
 
-    They stand for those of the state from `first` on; `before` are their variances, if known.
-    Values that are not finite, or would be lost entirely, are refused. Collective.
+    They are new values of the components of the state from `first` on; `before` are their
+    variances, if known. Values that are not finite, or would be lost entirely, are refused.
+    Collective.
     """
     problem, warnings = flow.problem, []
     unknowns = problem.model.unknowns[first : first + len(fields)]
@@ -175,9 +176,9 @@ def set_values(
 ) -> list[str]:
     """Set components of the state, from `first` on, to values at the points.
 
-    Collective. The values [component, z of this rank, y, x] are on the host or the device; returns
-    warnings of what is lost of them. Refused values leave the state unchanged. A `writer` of these
-    components of the stage saves recording the way.
+    Collective. The values [component, z of this rank, y, x] are on the host or the device. Returns
+    warnings of losses. Refused values leave the state unchanged. A `writer` of these components of
+    the stage saves the recording of the transform.
     """
     target = flow.stage[first : first + len(values)]
     signs = flow.problem.signs[first : first + len(values)]
@@ -192,15 +193,15 @@ def set_values(
 class PointWriter:
     """Sets some spectral fields to the transforms of values at this rank's points. Collective.
 
-    The way is recorded once, as that of `PointReader`. Values come to the device chunk by chunk,
-    and are added up there.
+    The transform is recorded once, as in `PointReader`. Values are copied to the device chunk by
+    chunk, and summed there.
     """
 
     def __init__(self, flow: SpectralStep, target: Array, signs: Sequence[int]) -> None:
         self._sources: list[Array] = []
         self._chunks: dict[int, Array] = {}
         self._target = target
-        # The recorded step has no reference to what holds it.
+        # The recorded step has no reference to its owner.
         sources, chunks, device, kernel = self._sources, self._chunks, flow.device, sum_kernel(flow)
 
         def load(points: Any, plane: int) -> tuple[Operation, list[Any]]:
@@ -220,11 +221,11 @@ class PointWriter:
 
     def write(self, flow: SpectralStep, values: Array) -> np.ndarray:
         """Set the fields; return sums of each component's values and of their squares."""
-        flow.is_ahead = False  # as what the last step left ahead is overwritten
+        flow.is_ahead = False  # the planes, which the last step left ready, are overwritten
         self._sources[:] = [values]
         self._step.run()
         normalise(flow, self._target)
-        # The values are the caller's, who may free them.
+        # The caller owns the values, and may free them.
         flow.device.synchronize()
         self._sources.clear()
         total = np.zeros((len(values), 2))
@@ -235,18 +236,19 @@ class PointWriter:
 
 
 def sum_kernel(flow: SpectralStep) -> Kernel:
-    """Return the kernel that adds up values at points."""
+    """Return the kernel that sums values at points."""
     return flow.device.kernel("value_sums.hpp", "sums_of_values", REAL=flow.real)
 
 
 class PointReader:
-    """Reads some spectral fields at this rank's points, as often as wanted. Collective.
+    """Reads some spectral fields at this rank's points, any number of times. Collective.
 
-    The way to the points is recorded once, which takes longer than going it on small grids.
+    The transform is recorded once: on small grids recording takes longer than running.
     """
 
     def __init__(self, flow: SpectralStep, fields: Array, signs: Sequence[int] = ()) -> None:
-        # The recorded step has no reference to what holds it: dropped simulations end at once.
+        # The recorded step has no reference to its owner: dropped simulations are freed
+        # immediately.
         self._targets: list[Array] = []
         targets, device = self._targets, flow.device
         written = device.zeros((1,), np.float64)
@@ -262,7 +264,7 @@ class PointReader:
 
     def read(self, flow: SpectralStep, target: Array) -> None:
         """Write the fields as they are now into an array of the host or the device."""
-        flow.is_ahead = False  # as what the last step left ahead is overwritten
+        flow.is_ahead = False  # the planes, which the last step left ready, are overwritten
         self._targets[:] = [target]
         self._step.run()
         flow.device.synchronize()
@@ -299,26 +301,27 @@ class Binning:
 class PointSums:
     """Sums over the box of powers of fields, and their counts by bins. Its methods are collective.
 
-    The way to the points is recorded once, which takes longer than going it on small grids.
-    Segments of chunks are added up in their order, so the sums are the same in every run.
+    The transform is recorded once. Segments of chunks are summed in order, so the sums are the same
+    in every run.
 
     Parameters
     ----------
     flow : SpectralStep
-        Of which they are; kernels run on its device.
+        The step that holds the fields; kernels run on its device.
     spectral : array
-        Spectral fields, in memory that stays.
+        Spectral fields, in memory that is not freed or moved.
     signs : sequence of int
-        Theirs between walls.
+        Signs of the fields between walls.
     bins : int
-        How many bins each field has; 0 for powers alone.
+        Number of bins of each field; 0 for powers alone.
     """
 
     def __init__(
         self, flow: SpectralStep, spectral: Any, signs: Sequence[int] = (), bins: int = 0
     ) -> None:
         device, count = flow.device, len(spectral)
-        # The recorded step has no reference to what holds it: dropped simulations end at once.
+        # The recorded step has no reference to its owner: dropped simulations are freed
+        # immediately.
         powers: dict[int, Any] = {}  # by the first plane
         tables: dict[int, Any] = {}
         self._powers, self._tables = powers, tables
@@ -358,7 +361,7 @@ class PointSums:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return sums of powers of (field - shift) * scale by field, and counts by field and bin.
 
-        Powers are the first to the sixth of the magnitude, and then the third with its sign.
+        Powers are the first to the sixth of the magnitude, then the signed third.
         """
         device, count = flow.device, self._edges.shape[1]
         edges = np.zeros(self._edges.shape)
@@ -366,7 +369,7 @@ class PointSums:
         if binning is not None:
             edges[2], edges[3] = binning.lows, binning.per_bin
         device.run(device.copy(self._edges, device.array(edges)))
-        flow.is_ahead = False  # as what the last step left ahead is overwritten
+        flow.is_ahead = False  # the planes, which the last step left ready, are overwritten
         self._step.run()
         device.synchronize()
         total = np.zeros((count, POWERS))
@@ -387,15 +390,15 @@ def bind_bins(
     sets: int = 1,
     scales: Any = None,
 ) -> tuple[Any, Operation]:
-    """Return a table, and the operation that adds to it counts by bins and sums of other values.
+    """Return a table, and the operation that adds counts by bin, and sums of other values, to it.
 
-    The table [copy, set, 1 + others, bin] has whole numbers, so it is the same in whatever order
-    they are added. `edges` are first edges and bins to a unit, [2, set and variable].
+    The table [copy, set, 1 + others, bin] has whole numbers, so the order of additions does not
+    matter. `edges` are the first edges and the numbers of bins per unit, [2, set and variable].
     """
     device, size = flow.device, math.prod(values.shape[1:])
     variables, (first, *rest) = len(bins), bins
     others, all_bins = len(values) // sets - variables, math.prod(bins)
-    # Adding up the copies takes less time than counting.
+    # Summing the copies takes less time than counting.
     copies = max(1, min(_COPIES, size // max(_SEGMENT, all_bins)))
     length = -(-size // copies)
     table = device.zeros((copies, sets, 1 + others, all_bins), np.int64)
@@ -409,7 +412,7 @@ def bind_bins(
 
 
 def point_kernel(flow: SpectralStep, name: str, dtype: Any = None) -> Kernel:
-    """Return a kernel of statistics of values at points, by default of the state's type."""
+    """Return a kernel of statistics at points, by default for the dtype of the state."""
     real = flow.real if dtype is None else real_name(dtype)
     return flow.device.kernel("point_statistics.hpp", name, REAL=real)
 
@@ -422,11 +425,11 @@ def sum_over_points(
     comm: Comm,
     signs: Sequence[int],
 ) -> np.ndarray:
-    """Return sums over the box that a function makes plane by plane. Collective.
+    """Return sums over the box, from a function of some planes. Collective.
 
-    ``function(fields, module)`` gets some planes of each field, in double precision, and returns
-    an array of sums of the given shape. Chunks are added up in their order, so that the sum is the
-    same in every run.
+    ``function(fields, module)`` gets some planes of each field, in double precision, and returns an
+    array of sums of the given shape. Chunks are summed in order, so the sum is the same in every
+    run.
     """
     device, module = flow.device, flow.device.array_module
     chunks: dict[int, list[Any]] = {}
@@ -453,15 +456,15 @@ def sum_over_points(
 def _lost_modes(
     flow: SpectralStep, own: np.ndarray, kept: np.ndarray, first: int, key: str, comm: Comm
 ) -> list[str]:
-    """Return warnings of what dealiasing leaves out of values at the points, of these sums."""
+    """Return warnings of the share of values, with these sums, that dealiasing discards."""
     warnings, points = [], math.prod(flow.problem.geometry.shape)
     sums, squares = sum_over_ranks(comm, own).T / points
     unknowns = flow.problem.model.unknowns[first:]
     for value, mean, square, rest in zip(unknowns, sums, squares, kept, strict=False):
         whole = square - mean**2
-        # Less than rounding of the mean leaves is nothing.
+        # A loss below the rounding of the mean is none.
         share = (whole - rest) / whole if whole > 1e-12 * square else 0.0
-        what = f"{key}: {value} has modes that numerics.dealiasing leaves out"
+        what = f"{key}: {value} has modes that numerics.dealiasing discards"
         warnings += judge_loss(share, what, "use more points")
     return warnings
 
@@ -472,7 +475,7 @@ def coefficients_of(problem: SpectralProblem) -> list[sympy.Expr]:
 
 
 def check_coefficients(problem: SpectralProblem) -> list[str]:
-    """Refuse coefficients that do not fit the box; return warnings of what the grid loses."""
+    """Refuse coefficients that are not periodic in the box; return warnings of unresolved parts."""
     warnings: list[str] = []
     for expression in coefficients_of(problem):
         check_periodic(expression, problem.periods, "equation.model")
@@ -481,7 +484,7 @@ def check_coefficients(problem: SpectralProblem) -> list[str]:
 
 
 def set_coefficients(flow: SpectralStep) -> None:
-    """Set the components that do not change: functions of the points that multiply fields."""
+    """Set the constant components: the functions of the points that multiply fields."""
     functions = coefficients_of(flow.problem)
     if functions:
         first = len(flow.problem.model.unknowns)

@@ -1,4 +1,4 @@
-"""What a state says: means over the box, spectra, their labels and pictures, and how fine it is."""
+"""Diagnostics of a state: means over the box, spectra, labels, pictures, and resolution."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import box_means, energy_spectrum
 from slipstream.spectral.turbulence_scales import LARGE, SMALL, VectorSums, kolmogorov_length
 
-# What is not always needed is imported where it is used.
+# Modules that few runs need are imported where they are used.
 if TYPE_CHECKING:
     from slipstream.spectral.evaluation import Evaluation
     from slipstream.spectral.runge_kutta_step import SpectralStep
     from slipstream.spectral.spectral_simulation import SpectralSimulation
 
-# The scales that a run ends with, and what they are called there.
+# The scales among the results of a run, with their names there.
 _SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
-# What to do where the smallest eddies are not resolved.
+# The remedy where the smallest eddies are not resolved.
 _FINER = "use more grid.points, or a larger equation.viscosity"
-# What a copy goes on with.
+# The state of diagnostics that a copy needs.
 _REMEMBERED = "_budget", "_scales", "_least_resolved", "_largest_wire_error"
 
 
 class FlowDiagnostics:
-    """Measures the state of a simulation, and remembers what later measurements need.
+    """Measures the state of a simulation, and remembers earlier measurements.
 
-    The budgets of energies compare a state with the one measured before.
+    Energy budgets compare a state with the last one that was measured.
     """
 
     def __init__(self, simulation: SpectralSimulation) -> None:
-        # The simulation owns this, and ends as soon as nobody else uses it.
+        # A weak reference: the simulation owns this object.
         self._simulation: SpectralSimulation = weakref.proxy(simulation)
         self._comm = simulation.comm
         self._check_scalar_names()
@@ -66,17 +66,17 @@ class FlowDiagnostics:
     def _fields(self) -> list[FieldParts]:
         return self._simulation.parts
 
-    # -- what is remembered ------------------------------------------------------------------
+    # -- earlier measurements----------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin anew: nothing has been measured."""
+        """Begin anew, without earlier measurements."""
         self._scales: dict[str, float] = {}
         self._least_resolved = math.inf, 0.0
         self._largest_wire_error = 0.0
         self.forget_energies()
 
     def forget_energies(self) -> None:
-        """Begin new budgets: earlier energies say nothing about what follows."""
+        """Begin new budgets, since the state or the equations have changed."""
         bodies = self._simulation.bodies
         self._budget = EnergyBudget(
             self._fields,
@@ -89,15 +89,15 @@ class FlowDiagnostics:
         )
 
     def recall(self, diagnostics: Mapping[str, float]) -> None:
-        """Take over the last diagnostics of the same run, for the budget of the next ones."""
+        """Take the last diagnostics of the same run, for the budget of the next ones."""
         self._budget.recall(diagnostics)
 
     def kept(self) -> dict[str, Any]:
-        """Return what a copy goes on with."""
+        """Return the state of the diagnostics, for `restore`."""
         return {name: copy.copy(getattr(self, name)) for name in _REMEMBERED}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on with what the diagnostics of a simulation of the same case have kept."""
+        """Restore what `kept` returned, perhaps in another simulation of the same case."""
         for name, value in kept.items():
             setattr(self, name, value)
 
@@ -131,7 +131,7 @@ class FlowDiagnostics:
         gains = powers, motion, of_bodies
         found = self._budget.update(self._simulation.time, squares, vectors, means, *gains)
         if self._problem.mirror is not None:
-            # Mirror images have opposite helicities, so modes say nothing about one of them alone.
+            # Between walls a flow and its mirror image have opposite helicities.
             found = {name: one for name, one in found.items() if not name.endswith("helicity")}
         names = (*LARGE, *SMALL[bool(self.flat_axis)])
         self._scales = {name: found[name] for name in names if name in found}
@@ -161,15 +161,17 @@ class FlowDiagnostics:
 
     def _means(self) -> dict[str, float]:
         """Return the means over the box that the model defines. Collective."""
+        followed = {name: self._problem.parameters[name] for name in self._problem.model.follows}
         if not self._problem.model.means:
-            return {}
+            return followed
         from slipstream.spectral.evaluation import mean_over_box
 
         names = self._problem.model.means
-        return {name: mean_over_box(self._flow, name, self._comm) for name in names}
+        means = {name: mean_over_box(self._flow, name, self._comm) for name in names}
+        return means | followed
 
     def forecast(self) -> list[str]:
-        """Return the warning that what is injected will end in eddies that the grid has not."""
+        """Return the warning that the injection leads to eddies that the grid does not resolve."""
         injection, key, viscosity = *self._injected(), self._problem.viscosity
         if not injection or not viscosity or self.flat_axis:
             return []
@@ -182,7 +184,7 @@ class FlowDiagnostics:
         ]
 
     def _injected(self) -> tuple[float, str]:
-        """Return the power of forces of the first vector that is given, and the key of one."""
+        """Return the given power of forces on the first vector, and the key of one of them."""
         total, key, tables = 0.0, "", self._simulation.case.forcing
         fields = forced_fields(tables, self._fields, self._problem.model)
         vector = next((field for field in self._fields if field.is_vector), None)
@@ -198,7 +200,7 @@ class FlowDiagnostics:
         return self._injected()[0] or None if is_given and all(is_given) else None
 
     def _note_resolution(self, kmax_eta: float) -> None:
-        """Remember how well the smallest eddies are resolved; 0 is for none. Warn once."""
+        """Remember the resolution of the smallest eddies, 0 if there are none. Warn once."""
         time = self._simulation.time
         if 0 < kmax_eta < self._least_resolved[0]:
             if kmax_eta < 1 <= self._least_resolved[0]:
@@ -218,7 +220,7 @@ class FlowDiagnostics:
         return {"kmax_eta": Fact(self._scales.get("kmax_eta", 0.0))}
 
     def findings(self) -> dict[str, Fact]:
-        """Return the last scales, and what was not resolved or lost between ranks."""
+        """Return the last scales, the resolution, and the error of exchanges."""
         found = {}
         for name, title in _SHOWN_SCALES.items():
             if self._scales.get(name):
@@ -233,7 +235,7 @@ class FlowDiagnostics:
     def _powers(self, squares: np.ndarray) -> dict[str, float] | None:
         """Return the powers of forces by field, "" for the model's own; None without any.
 
-        What linear forces do is taken from what `squares` has of linear terms.
+        The powers of linear forces are moved out of the driving rates in `squares`.
         """
         if not self._is_forced:
             return None
@@ -256,13 +258,14 @@ class FlowDiagnostics:
 
     @property
     def _is_forced(self) -> bool:
-        """Whether anything drives the flow, if only with an amplitude of 0."""
+        """Whether the flow has any force, even one of amplitude 0."""
         forced = bool(self._problem.forced) or any(self._problem.uniform)
         return bool(self._simulation.case.forcing) or forced
 
     def labels(self) -> dict[str, str]:
         """Return the long names of diagnostics and spectra."""
         means = {name: f"mean of {name}" for name in self._problem.model.means}
+        means |= {name: f"{name}, as it follows the state" for name in self._problem.model.follows}
         pairs = {
             name: f"co-spectrum of {first} and {second}, sums to the mean of their product"
             for name, (first, second, _) in self._pairs.items()
@@ -274,7 +277,7 @@ class FlowDiagnostics:
         return found if bodies is None else found | bodies.labels()
 
     def pictures(self) -> PictureChoice:
-        """Return what is drawn at the end."""
+        """Return the pictures to draw at the end."""
         model = self._problem.model
         densities = [f"{name}_density" for name, _ in model.complexes]
         means = list(model.means)
@@ -289,15 +292,15 @@ class FlowDiagnostics:
 
     @property
     def flat_axis(self) -> str:
-        """The axis that a flow in a plane does not depend on, or nothing."""
+        """The axis that a plane flow does not depend on, "" for other flows."""
         points = self._simulation.case.grid.points_xyz
         flat = [axis for axis, n in zip(AXES, points, strict=True) if n == 1]
         return flat[0] if len(flat) == 1 else ""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy, and those of several fields.
+        """Return the energy spectrum, which sums to the energy, and spectra of several fields.
 
-        Also those of the vectors that follow from scalars in a plane.
+        Vectors that follow from scalars in a plane have spectra too.
         """
         ranges = {"energy_spectrum": (0, self._problem.model.active)}
         if len(self._fields) > 1:
@@ -329,7 +332,7 @@ class FlowDiagnostics:
 
     @cached_property
     def _cospectra(self) -> dict[str, tuple[Evaluation, Evaluation]]:
-        """The pairs of which co-spectra are asked for, by name."""
+        """The pairs of the requested co-spectra, by name."""
         if not self._pairs:
             return {}
         from slipstream.spectral.evaluation import Evaluation
@@ -352,7 +355,7 @@ class FlowDiagnostics:
         }
 
     def _check_scalar_names(self) -> None:
-        """Refuse scalars whose name, columns or spectra are those of something else."""
+        """Refuse scalars whose name, columns or spectra are taken."""
         scalars = self._simulation.case.scalars
         if not scalars:
             return
@@ -363,6 +366,7 @@ class FlowDiagnostics:
         gains = {mean: name for mean, name in model.gains.items() if name not in own}
         flow = replace(model, passive=(), gains=gains)
         columns = {*labels_of(others, flow, True, True, bool(self.flat_axis)), "time", "step"}
+        columns |= {*model.follows}
         columns |= {name for name in model.means if name not in model.gains or name in gains}
         columns |= {f"{one.name}_{ending}" for one in others for ending in ("energy", "spectrum")}
         taken = {*columns, *self._problem.parameters, *names_of_language(model)}
@@ -376,7 +380,7 @@ class FlowDiagnostics:
                 )
 
     def _check_cospectra(self) -> None:
-        """Refuse co-spectra of what there is not, or of two that are no pair."""
+        """Refuse co-spectra of unknown fields, or of two of different kinds."""
         if not self._pairs:
             return
         from slipstream.spectral.expressions import quantity_of

@@ -1,8 +1,8 @@
-"""Patterns of force: what is added to the rates of components, separated into space and time.
+"""Patterns of force: additions to the rates of components, separated into space and time.
 
-Where a force that is written as a function of x and t is a sum of terms ``g(t) f(x)``, each f is
-transformed once, and each substage multiplies it by g at its own time. What cannot be separated,
-such as a pulse that travels, is evaluated anew for every substage.
+If a force, as a function of x and t, is a sum of terms ``g(t) f(x)``, each f is transformed once,
+and each substage multiplies it by g at its time. A force that cannot be separated, such as a
+travelling pulse, is evaluated anew for every substage.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from slipstream.spectral.spectral_problem import FieldParts
 
 @dataclass(frozen=True)
 class ForcePattern:
-    """A force on some components of the state, which are all those of a field."""
+    """A force on all components of a field of the state."""
 
     components: tuple[int, ...]
-    # For each component a function of the coordinates, and of the time if it belongs to a node;
-    # none for a pattern that something else sets.
+    # A function of the coordinates for each component, also of the time if `node` is set. Empty for
+    # a pattern whose modes are set otherwise.
     shapes: tuple[sympy.Expr, ...] | None
     # A function of the time.
     factor: sympy.Expr = sympy.Integer(1)
@@ -40,7 +40,7 @@ class ForcePattern:
     is_solenoidal: bool = False
     # The number of the case's table of forcing, from 0; -1 for a source of the equations.
     table: int = -1
-    # In place of shapes, a function that a Python program gives.
+    # A function from a Python program, in place of shapes.
     given: GivenFunction | None = None
 
     @property
@@ -50,7 +50,7 @@ class ForcePattern:
 
     @cached_property
     def functions(self) -> list[Callable[..., Any]]:
-        """The shapes as functions, see `evaluator`: made once, since some are called every step."""
+        """The shapes as functions (see `evaluator`), cached since some are called in every step."""
         if self.given is not None:
             return [self.given.component(number) for number in range(len(self.components))]
         return [evaluator(shape) for shape in self.shapes or ()]
@@ -63,7 +63,7 @@ def sources_of(
     lengths: tuple[float, float, float],
     method: RungeKutta,
 ) -> list[ForcePattern]:
-    """Return what the equations themselves add to rates, whatever the fields are."""
+    """Return the sources of the equations, which do not depend on the fields."""
     expressions = [source.subs(values) for source in model.sources]
     for expression in expressions:
         if expression != 0:
@@ -105,7 +105,7 @@ def patterns_of(
     return patterns
 
 
-# Powers beyond this, and what would have more terms, are not multiplied out.
+# The highest power, and the most terms, that are multiplied out.
 _LARGEST_POWER, _MOST_TERMS = 16, 400
 
 
@@ -135,7 +135,7 @@ def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Ex
 
 
 def _can_be_expanded(expression: sympy.Expr) -> bool:
-    """Return whether an expression, and what its waves are of, are multiplied out soon."""
+    """Return whether an expression, and the arguments of its waves, have few terms expanded."""
     powers = expression.atoms(sympy.Pow)
     if any(power.exp.is_Integer and power.exp > _LARGEST_POWER for power in powers):
         return False
@@ -145,7 +145,7 @@ def _can_be_expanded(expression: sympy.Expr) -> bool:
 
 
 def _terms(expression: sympy.Expr) -> int:
-    """Return at most how many terms an expression has when it is multiplied out."""
+    """Return an upper bound of the number of terms of an expression when multiplied out."""
     if expression.is_Add:
         return sum(map(_terms, expression.args))
     if expression.is_Mul:
@@ -169,7 +169,7 @@ def _is_of_both(expression: sympy.Expr) -> bool:
 def _by_addition(expression: sympy.Expr) -> sympy.Expr:
     """Return sin(a + b) or cos(a + b), b of time alone, by the addition theorem.
 
-    Multiple angles stay: expanded to powers they would cancel each other's digits.
+    Multiple angles are not expanded to powers, which would cancel and lose digits.
     """
     of_time, of_space = sympy.expand(expression.args[0]).as_independent(*COORDINATES, as_Add=True)
     a, b = of_space, of_time

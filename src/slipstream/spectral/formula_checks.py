@@ -1,8 +1,7 @@
-"""Checks of formulas: that they are finite and periodic, and that a grid can hold them.
+"""Checks that formulas are finite and periodic, and that a grid resolves them.
 
-A function is sampled along a few lines parallel to each axis, much finer than the grid, which
-shows what the grid would alias to other waves or leave out. Ranks find the same, since they sample
-the same points.
+A function is sampled along a few lines parallel to each axis, much finer than the grid. This shows
+which waves the grid would alias or drop. All ranks sample the same points, and find the same.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from slipstream.spectral.formula_parser import evaluator
 from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.spectral_problem import SpectralProblem
 
-# What loses this share of its energy is refused, and what loses this much is warned of.
+# The shares of energy lost that are refused, and that get a warning.
 REFUSED, WARNED = 0.99, 1e-6
-# Places in the box, as fractions of its lengths, that no symmetry distinguishes; and a time.
+# Places in the box, as fractions of its lengths, where no symmetry applies; and a time.
 _PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
 A_TIME = 0.37
-# Grids of more along an axis fit into no memory, and are refused where it is looked at.
+# Grids of more points along an axis fit into no memory, and are refused when it is checked.
 _MOST_POINTS = 1 << 16
 
 
@@ -43,11 +42,11 @@ def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], 
         )
         scale = max(np.abs(inside - low).max(), np.abs(high - low).max())
         if np.abs(along(places + length) - inside).max() <= 1e-6 * scale:
-            continue  # it goes on with the same values beyond the box
+            continue  # the values continue unchanged beyond the box
         if np.abs(high - low).max() > 1e-2 * scale:
             raise InputError(f"{key}: {expression} is not periodic {where}")
         if expression.has(sympy.Abs, sympy.sign):
-            continue  # a kink is meant
+            continue  # kinks are intended
         near = 1e-6 * length
         first, last, others = along(near) - low, high - along(length - near), along(places + near)
         steepest = max(np.abs(slope).max() for slope in (first, last, others - inside))
@@ -56,7 +55,7 @@ def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], 
 
 
 def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -> list[str]:
-    """Return warnings of what the grid loses of a function; refuse one that it loses entirely."""
+    """Return warnings of unresolved parts of a function; refuse one that is lost entirely."""
     warnings = []
     for axis, name in enumerate(AXES):
         modes, length = problem.geometry.modes[2 - axis], problem.periods[2 - axis]
@@ -69,7 +68,7 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
             )
             continue
         along, size = _lines(expression, problem.periods, axis), modes.period
-        # An odd number of places, which no wave that the grid aliases to nothing fits too.
+        # An odd number of places, so that no wave vanishes both here and on the grid.
         count = max(4096, 16 * size) + 1
         fine, coarse = (along(length * np.arange(n) / n) for n in (count, size))
         if not (np.isfinite(fine).all() and np.isfinite(coarse).all()):
@@ -78,7 +77,7 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
         there, seen = (_modes_of_lines(values / scale) for values in (fine, coarse))
         kept = slice(modes.low)
         whole, missing = _sum_of_squares(there), _sum_of_squares(there[:, modes.low :])
-        # What the grid sees that is not there: waves that it takes for others.
+        # Waves that the grid takes for others.
         aliased = _sum_of_squares(there[:, kept] - seen[:, kept])
         largest = max(whole, _sum_of_squares(seen[:, kept]))
         share = min(1.0, max(missing / (whole or 1.0), aliased / (largest or 1.0)))
@@ -91,7 +90,7 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
 def check_mirrored(
     expression: sympy.Expr, problem: SpectralProblem, component: int, key: str
 ) -> None:
-    """Refuse a function that has not the parity of the component that it is for, between walls."""
+    """Refuse a function without the parity of its component, between walls."""
     if problem.mirror is None:
         return
     axis, sign = problem.mirror.axis, problem.signs[component]
@@ -104,8 +103,8 @@ def check_mirrored(
         raise InputError(
             f"{key}: {expression} for {problem.model.components[component]}, which is {kind} across"
             f" the walls at {name} = 0 and {name} = {problem.lengths[2 - axis]:.6g}; accepted:"
-            f" {such} of multiples of pi*{name}/{problem.lengths[2 - axis]:.6g}, and what is {kind}"
-            " like them"
+            f" {such} of multiples of pi*{name}/{problem.lengths[2 - axis]:.6g}, and other {kind}"
+            " functions"
         )
 
 
@@ -120,7 +119,7 @@ def _sum_of_squares(modes: np.ndarray) -> float:
 
 
 def judge_loss(share: float, what: str, remedy: str) -> list[str]:
-    """Return the warning of a share of energy that is lost, if any; refuse nearly all."""
+    """Return the warning of a lost share of energy, if any; refuse a loss of nearly all."""
     if share < WARNED:
         return []
     text = f"{what}: {100 * share:.3g} % of its energy is lost; {remedy}"

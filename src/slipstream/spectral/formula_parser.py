@@ -1,8 +1,8 @@
-"""Formulas of x, y and z, as people write them in a case: ``"sin(x) * cos(2*y)"``.
+"""Formulas of x, y and z in a case, such as ``"sin(x) * cos(2*y)"``.
 
-Only arithmetic, numbers, and known names and functions are accepted, so that a case file can do
-nothing but compute. What a formula may ask for is bounded before any of it is evaluated: its
-length, its number of parts, how deep they are nested, and the size of numbers and powers.
+Only arithmetic, numbers, and known names and functions are accepted, so a case file can do nothing
+but compute. Before evaluation a formula is checked against bounds of its length, its number of
+parts, their nesting, and the size of numbers and powers.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
 _NO_NUMBERS = (sympy.I, *INFINITE)
 _SUMS, _PRODUCTS = (ast.Add, ast.Sub), (ast.Mult, ast.Div)
 _SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
-# A sum of sixty waves has 900 parts. SymPy takes longer than in proportion.
+# A sum of sixty waves has 900 parts. SymPy's time grows faster than their number.
 MOST_LETTERS, MOST_PARTS, MOST_NESTED = 8000, 1000, 20
 LARGEST_NUMBER, LARGEST_EXPONENT = 1e300, 1000
-# Bits of an exact number, of which digits alone would take memory without bound.
+# The most bits of an exact number; without a bound its digits could fill the memory.
 _MOST_BITS = 1000
 _MOST_EXACT_BITS = 53
 
@@ -55,8 +55,8 @@ def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
         return _expression_of(text, names)
     except Refused as reason:
         raise InputError(f"{where}: {shown(text)} {reason}; {accepted}") from None
-    except Exception:  # SymPy raises many kinds where a function gets what it cannot take
-        raise InputError(f"{where}: {shown(text)} is no formula; {accepted}") from None
+    except Exception:  # SymPy raises many kinds of errors for invalid arguments
+        raise InputError(f"{where}: {shown(text)} is not a formula; {accepted}") from None
 
 
 def parsed_components(
@@ -65,7 +65,7 @@ def parsed_components(
     """Return the formulas of a field's components, one or a sequence; refuse another number."""
     texts = [formulas] if isinstance(formulas, str | int | float) else list(formulas)
     if len(texts) != field.size:
-        raise InputError(f"{key}: {len(texts)} formulas for {field.name!r}; expected {field.size}")
+        raise InputError(f"{key}: {len(texts)} formulas for {field.name!r}; accepted: {field.size}")
     return [parsed(str(text), f"{key}.{field.name}", has_time) for text in texts]
 
 
@@ -73,14 +73,14 @@ def syntax_of(text: str) -> ast.expr:
     """Return the syntax tree of a formula of bounded size, without evaluating any of it."""
     if len(text) > MOST_LETTERS:
         raise Refused(f"has {len(text)} letters, beyond {MOST_LETTERS}")
-    # Of letters that look like digits or names, and of comments, nothing is to be guessed.
+    # Refuse letters that only look like digits or names, and comments.
     odd = next((letter for letter in text if not letter.isascii() or letter in "#\\"), "")
     if odd:
         raise Refused(f"has {odd!r}")
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise Refused("is no formula") from None
+        raise Refused("is not a formula") from None
     _check_size(tree)
     return tree
 
@@ -105,7 +105,7 @@ def _check_size(tree: ast.AST) -> None:
         if depth > MOST_NESTED:
             raise Refused(f"is nested more than {MOST_NESTED} deep")
         if isinstance(node, ast.BinOp):
-            # A long sum is a chain to the left, which is no deeper than one of two terms.
+            # A long sum is a chain to the left, which counts as one level.
             kinds = _SUMS if isinstance(node.op, _SUMS) else _PRODUCTS
             is_chain = isinstance(node.left, ast.BinOp) and (
                 isinstance(node.op, kinds) and isinstance(node.left.op, kinds)
@@ -117,7 +117,7 @@ def _check_size(tree: ast.AST) -> None:
 
 
 def value_of(node: ast.expr, names: dict[str, sympy.Expr]) -> sympy.Expr:
-    """Return what a part of a formula is, every step of which is bounded."""
+    """Return the value of a part of a formula; every operation is bounded."""
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             number = sympy.Integer(value) if isinstance(value, int) else sympy.Float(value)
@@ -127,7 +127,7 @@ def value_of(node: ast.expr, names: dict[str, sympy.Expr]) -> sympy.Expr:
         case ast.Name(id=name) if name in names:
             return names[name]
         case ast.Name(id=name) if name in _CALLED:
-            raise Refused("is no formula")
+            raise Refused("is not a formula")
         case ast.Name(id=name):
             raise Refused(f"has {shown(name)}")
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _SIGNS:
@@ -141,12 +141,12 @@ def value_of(node: ast.expr, names: dict[str, sympy.Expr]) -> sympy.Expr:
         case ast.Call(func=ast.Name(id=name)) if name not in _CALLED and name not in names:
             raise Refused(f"has {shown(name)}")
         case ast.Call(func=ast.Name()):
-            raise Refused("is no formula")
+            raise Refused("is not a formula")
     raise Refused(f"has {type(getattr(node, 'op', node)).__name__!r}")
 
 
 def _chain(node: ast.expr, kinds: tuple[type, ...], names: dict[str, sympy.Expr]) -> sympy.Expr:
-    """Return a sum or a product, made at once: made step by step, long ones would take long."""
+    """Return a sum or a product, built in one call: term by term, long ones would be slow."""
     parts = []
     while isinstance(node, ast.BinOp) and type(node.op) in kinds:
         part = value_of(node.right, names)
@@ -161,22 +161,22 @@ def _chain(node: ast.expr, kinds: tuple[type, ...], names: dict[str, sympy.Expr]
 
 
 def _power(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:
-    """Return a power, unless its exact value would be too large, or its exponent is."""
+    """Return a power; refuse one whose exact value or exponent is too large."""
     if exponent.is_number:
         size = abs(float(exponent)) if exponent.is_real else 0.0
         if size > LARGEST_EXPONENT:
             raise Refused(f"has an exponent beyond {LARGEST_EXPONENT}")
-        # What is a factor is raised at once: (2*x)**9 becomes 512*x**9.
+        # SymPy raises number factors immediately: (2*x)**9 becomes 512*x**9.
         _check_exact((one.as_base_exp()[0] for one in sympy.Mul.make_args(base)), size)
     return _checked(base**exponent)
 
 
 def _of_function(name: str, argument: sympy.Expr) -> sympy.Expr:
     if name == "Abs" and not argument.is_number:
-        # SymPy would multiply out what it does not know to be real.
+        # SymPy would multiply out arguments that it does not know to be real.
         return sympy.Abs(argument, evaluate=False)
     if name in _UNDEFINED and not argument.is_number:
-        # Asked for its sign, as by a root of it, SymPy would multiply out the argument.
+        # To find its sign, as for a root, SymPy would multiply out the argument.
         return _UNDEFINED[name](argument)
     if name == "exp" and argument.has(sympy.log):
         # exp(9*log(2)) becomes 2**9.
@@ -186,7 +186,7 @@ def _of_function(name: str, argument: sympy.Expr) -> sympy.Expr:
 
 
 def _check_exact(numbers: Iterable[sympy.Expr], exponent: float) -> None:
-    """Refuse powers of exact numbers that have too many digits together."""
+    """Refuse powers of exact numbers with too many digits in total."""
     exact = (one for one in numbers if one.is_Rational)
     bits = sum(max(one.p.bit_length(), one.q.bit_length()) - 1 for one in exact)
     if exponent * bits > _MOST_BITS:
@@ -194,12 +194,12 @@ def _check_exact(numbers: Iterable[sympy.Expr], exponent: float) -> None:
 
 
 def _checked(value: sympy.Expr) -> sympy.Expr:
-    """Return a value unless it, or its leading factor or term, is no finite number of doubles."""
-    # Looking into all of it at every step would take too long.
+    """Return a value; refuse one whose leading factor or term is beyond finite doubles."""
+    # Checking all parts at every operation would take too long.
     if value in INFINITE or (value.args and value.args[0] in INFINITE):
         raise Refused(f"is {shown(value)}, no real number")
     if value.is_number:
-        # Each part of it has been found to be in range, so that this is little work.
+        # Each part has been checked, so this is little work.
         _check_number(value if value.is_Number else abs(value.evalf(3)))
         return _rounded(value)
     if (value.is_Mul or value.is_Add) and value.args[0].is_Number:
@@ -212,7 +212,7 @@ def _checked(value: sympy.Expr) -> sympy.Expr:
 
 
 def _rounded(number: sympy.Expr) -> sympy.Expr:
-    """Return a number without whole numbers of so many digits that NumPy's functions take none."""
+    """Return a number with integers that are too long for NumPy's functions as floats."""
     exact = (max(one.p.bit_length(), one.q.bit_length()) for one in number.atoms(sympy.Rational))
     if max(exact, default=0) <= _MOST_EXACT_BITS:
         return number
@@ -230,7 +230,7 @@ def _check_number(number: sympy.Expr) -> None:
 def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
     """Return an expression of `COORDINATES`, and perhaps `TIME`, as a function.
 
-    It takes x, y, z and a module, and the time as `time`.
+    The function takes x, y, z and a module, and the time as `time`.
     """
 
     @functools.cache

@@ -1,4 +1,4 @@
-"""Forces that a Python program gives as functions, by the names that they get in cases."""
+"""Forces that a Python program gives as functions, and their names in cases."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _GIVEN: dict[str, Callable[..., Any]] = {}
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function in cases, by which only this process finds it."""
+    """Return the name of a function in cases, which is valid in this process only."""
     for name, known in _GIVEN.items():
         if known is function:
             return name
     label = getattr(function, "__qualname__", type(function).__name__)
-    # In a notebook a function is often defined again: what is remembered is of the earlier one.
+    # Notebooks often define a function again: cached results belong to the earlier one.
     same = sum(name.partition("#")[0] == f"{PREFIX}{label}" for name in _GIVEN)
     name = f"{PREFIX}{label}" + (f"#{same + 1}" if same else "")
     _GIVEN[name] = function
@@ -34,7 +34,7 @@ def is_name(formula: Any) -> bool:
 
 
 class GivenFunction:
-    """A function of x, y, z, and perhaps t, that gives the components of a field."""
+    """A function of x, y, z, and perhaps t, that returns the components of a field."""
 
     def __init__(self, name: str, key: str, size: int, zero: Sequence[int] = ()) -> None:
         if name not in _GIVEN:
@@ -52,12 +52,12 @@ class GivenFunction:
             inspect.signature(self._function).bind(*[None] * count)
         except TypeError:
             return False
-        except ValueError:  # of some that Python is made of
+        except ValueError:  # some built-in functions have no signature
             return count == 3
         return True
 
     def component(self, number: int) -> Callable[..., Any]:
-        """Return the function of a component, as `evaluator` does that of a formula."""
+        """Return the function of a component, as `evaluator` does for a formula."""
 
         def values(x: Any, y: Any, z: Any, module: Any, time: float = 0.0) -> Any:
             found = self._function(x, y, z, *([time] * self.has_time))

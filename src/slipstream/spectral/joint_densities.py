@@ -1,4 +1,4 @@
-"""Densities of one expression or two over chosen bins, and conditional means of others."""
+"""Probability densities of one or two expressions, and conditional means of others."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _MOST = 9
 
 
 class JointDensity:
-    """The density of points over the values of expressions, evaluated on a state at any time.
+    """The probability density of expressions, and conditional means, on a state at any time.
 
     Parameters
     ----------
     simulation : SpectralSimulation
-        Of whose state it is.
+        The simulation that holds the state.
     of, means : sequence
-        One or two real scalars; and scalars whose means at points of the same values are wanted.
+        One or two real scalars; and real scalars to average conditionally on them.
     bins : sequence of int
-        How many bins there are of each.
+        Number of bins of each variable.
     where : str
-        What messages begin with.
+        Where the density is asked for, for messages: a key or an argument.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class JointDensity:
             low, high = (float(np.ravel(one)[place]) for one in ends)
             if not math.isfinite(high - low):
                 raise InputError(
-                    f"{self._where}: {self.texts[place]} has values that are no number; accepted: a"
-                    " range"
+                    f"{self._where}: {self.texts[place]} has values that are not finite;"
+                    " give a range"
                 )
             # The largest value is in the last bin.
             span = high - low
@@ -109,15 +109,15 @@ class JointDensity:
         }
 
     def read(self, ranges: Sequence[Sequence[float]]) -> list[np.ndarray]:
-        """Return the density, and then each mean, of the present state. Collective.
+        """Return the density, then each conditional mean, of the present state. Collective.
 
-        The integral of the density over the bins is the share of points in them. Where there are
-        no points a mean is not-a-number.
+        The density integrates over the bins to the share of points in them. In bins without points
+        a mean is not-a-number.
         """
         simulation, flow = self._simulation, self._simulation.flow
         device, module = flow.device, flow.device.array_module
         count, others = len(self.names), len(self.means)
-        # A bin more on either side takes what lies beyond.
+        # One more bin on either side takes the values beyond.
         bins = [n + 2 for n in self._bins]
         widths = np.array(
             [(high - low) / n for n, (low, high) in zip(self._bins, ranges, strict=True)]
@@ -131,7 +131,7 @@ class JointDensity:
             scales = np.zeros(max(1, others))
             for place in range(others):
                 most = float(module.abs(values[count + place]).max())
-                # What is no number gives no mean, in any bin.
+                # Values that are not finite make all means not-a-number.
                 bits = 62 - size.bit_length()
                 scales[place] = scale_to_bits(most, bits) if math.isfinite(most) else math.nan
             known = device.array(np.nan_to_num(scales))
@@ -158,7 +158,7 @@ class JointDensity:
             return [density, *(np.where(points > 0, one / points, np.nan) for one in means)]
 
     def long_names(self) -> dict[str, str]:
-        """Return what is found, by name: the density, and the means."""
+        """Return the descriptions of the density and the means, by name."""
         texts = self.texts
         variables = " and ".join(texts[: len(self.names)])
         found = {"density": f"probability density of {variables}"}

@@ -1,13 +1,13 @@
-"""Which modes are kept: dealiasing, and the wavenumbers of those that a rank holds.
+"""Dealiasing, and the wavenumbers of the kept modes of a rank.
 
-A product of two fields has wavenumbers up to twice those of its factors, and those beyond the grid
-alias to others. With 2/3 of the modes along each axis (Orszag, J. Atmos. Sci. 28, 1074 (1971)), or
-in a sphere, which has the same resolution in all directions, all modes that aliases reach are
-discarded. Three factors need half of the modes. Phase shifts (Rogallo, NASA TM 81315 (1981); Canuto
-et al., Spectral Methods in Fluid Dynamics, 3.2) keep a sphere of radius sqrt(2)/3 of the points:
-every other substage is computed on a grid that is shifted by half a spacing, where single aliases
-have the opposite sign and cancel, if both kinds of substages have the same weight in a step.
-Multiple aliases lie outside of the sphere.
+A product of two fields has wavenumbers up to twice those of its factors, and wavenumbers beyond the
+grid alias to lower ones. With 2/3 of the modes along each axis (Orszag, J. Atmos. Sci. 28, 1074
+(1971)), or in a sphere, which has the same resolution in all directions, all modes that aliases
+reach are discarded. Three factors need half of the modes. Phase shifts (Rogallo, NASA TM 81315
+(1981); Canuto et al., Spectral Methods in Fluid Dynamics, 3.2) keep a sphere of radius sqrt(2)/3 of
+the points: every other substage is computed on a grid that is shifted by half a spacing, where
+single aliases have the opposite sign and cancel, if both kinds of substages have the same weight in
+a step. Multiple aliases lie outside of the sphere.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 class Dealiasing:
     """A way to dealias."""
 
-    # The bound of an axis's wavenumbers as a fraction of its points, which itself is not kept.
+    # The bound of an axis's wavenumbers as a fraction of its points; the bound itself is not kept.
     fraction: float
-    # How many fields may be multiplied without aliases.
+    # The number of fields that can be multiplied without aliases.
     factors: int = 2
     # Whether only a sphere (of the wavenumbers as fractions of points) is kept.
     is_spherical: bool = False
@@ -47,18 +47,18 @@ class Dealiasing:
         self, shape: tuple[int, ...], lengths: tuple[float, float, float]
     ) -> list[float]:
         """Return one over the square of the sphere's largest wavenumber along x, y and z."""
-        # Less by what float32 rounds: a mode exactly on the sphere is never kept.
+        # Reduced by the rounding of float32: a mode exactly on the sphere is never kept.
         part = 2 * math.pi * self.fraction * (1 - 1e-6)
         sizes = zip(reversed(shape), reversed(lengths), strict=True)
         return [(length / (part * n)) ** 2 for n, length in sizes]
 
     def check(self, name: str, method: RungeKutta) -> None:
-        """Refuse shifts with integrators whose substages do not balance."""
+        """Refuse phase shifts with integrators whose substages do not balance."""
         even, odd = sum(method.weights[::2]), sum(method.weights[1::2])
         if self.is_shifted and not math.isclose(even, odd):
             raise InputError(
                 f"numerics.dealiasing: {name!r} needs substages of the same weight on both grids, "
-                f"which {method.name!r} has not; accepted with it: time.integrator heun, rk4"
+                f"unlike {method.name!r}; accepted with it: time.integrator heun, rk4"
             )
 
 
@@ -74,7 +74,7 @@ DEALIASING = {
 def kept_modes(
     points_xyz: tuple[int, int, int], dealiasing: str, walls: str | None = None
 ) -> tuple[Modes, ...]:
-    """Return the modes along z, y and x that a grid has, and this dealiasing keeps."""
+    """Return the modes along z, y and x of a grid that this dealiasing keeps."""
     shape = tuple(reversed(points_xyz))
     z, y, x = truncate(shape, DEALIASING[dealiasing].truncation(shape), real=True)
     if walls == "z":
@@ -84,7 +84,7 @@ def kept_modes(
 
 
 def alias_warnings(name: str, degree: float) -> list[str]:
-    """Return the warning that products of so many fields alias, if they do and nobody asked."""
+    """Return the warning that products of `degree` fields alias, unless the user chose that."""
     if name == "none" or DEALIASING[name].factors >= degree:
         return []
     enough = ", ".join(repr(one) for one, way in DEALIASING.items() if way.factors >= degree)
@@ -101,7 +101,7 @@ class Wavenumbers:
 
     Between walls at a distance L they are pi m / L.
 
-    In a frame that a shear has tilted, `tilt` times kx is to be taken away from those along y.
+    In a frame tilted by shear, subtract `tilt` times kx from the wavenumbers along y.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Wavenumbers:
         lengths: tuple[float, float, float],
         is_sheared: bool = False,
     ) -> None:
-        # A frame is tilted at most by half of what makes it fit the box again.
+        # The tilt is at most half of the tilt at which the frame fits the box again.
         self.most_tilt = lengths[2] / lengths[1] / 2 if is_sheared else 0.0
         self.tilt = 0.0
         box = geometry.spectral_box
@@ -121,13 +121,15 @@ class Wavenumbers:
         self.all_axes, self.has_walls = axes, geometry.modes[0].walls
         self.z, self.y, self.x = (axis[part] for axis, part in zip(axes, parts, strict=True))
         flat = [axis for axis, m in enumerate(reversed(geometry.modes)) if m.size == 1]
-        # The axis normal to a plane flow (0 is x): the only one of a single point, if there is one.
+        # The axis normal to a plane flow (0 is x): the only axis of one point; None for other
+        # flows.
         self.normal = flat[0] if len(flat) == 1 else None
-        # Width of the shells of spectra.
+        # The width of the shells of spectra.
         self.unit = smallest_wavenumber(lengths, geometry.modes)
-        # The largest wavenumber that is kept along every axis of more than one mode.
+        # The largest wavenumber that is kept along every axis with more than one mode.
         reach = [float(axis.max()) for axis in axes]
-        reach[1] /= math.hypot(1, self.most_tilt)  # the distance of a tilted row of modes
+        # the largest magnitude along a tilted row of modes
+        reach[1] /= math.hypot(1, self.most_tilt)
         bounded = zip(reach, axes, strict=True)
         self.largest = min((one for one, axis in bounded if axis.size > 1), default=0.0)
 
@@ -143,16 +145,16 @@ class Wavenumbers:
 
     @cached_property
     def multiplicity(self) -> np.ndarray:
-        """How many modes of a complex transform each kx stands for: 1 for kx = 0, else 2."""
+        """The number of modes of a complex transform for each kx: 1 for kx = 0, else 2."""
         return np.where(self.x == 0, 1.0, 2.0)
 
     @cached_property
     def multiplicity_z(self) -> np.ndarray:
-        """The same of each kz: 2 between walls, where -kz is not stored."""
+        """The same for each kz: 2 between walls, where -kz is not stored."""
         return np.where(self.z == 0, 1.0, 2.0 if self.has_walls else 1.0)
 
     def near(self, last: float, of_all_ranks: bool = False) -> list[np.ndarray]:
-        """Return indices of modes along z, y and x, which reach as far as shells up to one do."""
+        """Return indices along z, y and x that include all modes of shells up to `last`."""
         axes = self.all_axes if of_all_ranks else (self.z, self.y, self.x)
         reach = (last + 0.5) * self.unit
         return [np.flatnonzero(np.abs(axis) <= reach) for axis in axes]
@@ -164,7 +166,7 @@ class Wavenumbers:
 
     @property
     def furthest(self) -> list[np.ndarray]:
-        """The wavenumbers along z, y and x of all ranks, along y as far as tilted frames reach."""
+        """The wavenumbers along z, y and x of all ranks; along y the range of tilted frames."""
         z, y, x = self.all_axes
         return [z, np.abs(y) + self.most_tilt * np.max(x, initial=0.0), x]
 
@@ -175,18 +177,18 @@ def unit_wavenumbers(lengths: Sequence[float]) -> list[float]:
 
 
 def smallest_wavenumber(lengths: Sequence[float], modes: Sequence[Modes]) -> float:
-    """Return the smallest wavenumber but 0 along some axes; one of a single point has none."""
+    """Return the smallest positive wavenumber along some axes; axes of one point have none."""
     sizes = zip(periods(lengths, modes), modes, strict=True)
     extended = [length for length, m in sizes if m.size > 1]
     return 2 * math.pi / max(extended or lengths)
 
 
 def periods(lengths: Sequence[float], modes: Sequence[Modes]) -> tuple[float, ...]:
-    """Return after which lengths fields repeat: twice that of the box between walls."""
+    """Return the periods of fields: between walls twice the length of the box."""
     return tuple(L * m.period / m.size for L, m in zip(lengths, modes, strict=True))
 
 
 def shells_of(axes: Sequence[np.ndarray], unit: float) -> int:
-    """Return the number of shells of a width that all wavevectors of these components fill."""
+    """Return the number of shells of width `unit` that wavevectors of these components fill."""
     square = sum(float(np.max(axis**2, initial=0.0)) for axis in axes)
     return int(np.rint(math.sqrt(square) / unit)) + 1

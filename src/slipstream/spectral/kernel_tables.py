@@ -1,4 +1,4 @@
-"""Small tables that the kernels of a step read besides fields, on one device."""
+"""Small tables that the kernels of a step read in addition to fields, on one device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 
 class KernelTables:
-    """What the kernels of a step read besides fields, on one of its devices."""
+    """The tables that the kernels of a step read, on one of its devices."""
 
     def __init__(
         self, problem: SpectralProblem, device: Device, waves: Wavenumbers, patterns: int
@@ -24,8 +24,8 @@ class KernelTables:
         geometry = problem.geometry
         self.device = device
         rows = max(1, geometry.planes * geometry.plane_points[0])
-        # What a step finds out: rates of crossing grid cells, by row of points, as ordered bits;
-        # and not-a-number for each ky of which a mode is no longer finite at its end.
+        # Results of a step: rates of crossing grid cells, by row of points, as ordered bits; and
+        # not-a-number for each ky with a mode that is not finite at its end.
         self.found = device.zeros((rows + geometry.columns_shape[1],), np.int64)
         self.marks = self.found[rows:]
         self.product = product_of_model(
@@ -33,7 +33,7 @@ class KernelTables:
             device.array(_product_numbers(problem), np.float64),
             self.found[:rows],
         )
-        # Only the first substage measures the velocity, from which the time step follows.
+        # Only the first substage measures the velocity, for the time step.
         self.unmeasured = replace(self.product, maxima=device.zeros((rows,), np.int64))
         self.parameters = device.array(_mode_numbers(problem), np.float64)
         # Factors that shift the grid by half a spacing.
@@ -57,7 +57,7 @@ class KernelTables:
         self.device.run(self.device.fill(self.wavenumbers[-1:], tilt))
 
     def restate(self, problem: SpectralProblem) -> None:
-        """Take the parameters of another problem of the same model; kernels find them here."""
+        """Take the parameters of another problem of the same model, for kernels to read."""
         device = self.device
         device.synchronize()
         device.run(device.copy(self.product.parameters, np.array(_product_numbers(problem))))
@@ -65,27 +65,27 @@ class KernelTables:
         device.synchronize()
 
     def forget(self) -> Operation:
-        """Return the operation that forgets what the step before has found out."""
+        """Return the operation that clears the results of the last step."""
         found = self.found
         return lambda stream: found.fill(0)
 
 
 def _product_numbers(problem: SpectralProblem) -> list[float]:
-    """Return what the kernel of a product reads: points per length, and the parameters."""
-    # Along an axis of one point nothing varies, so nothing can move.
+    """Return the numbers that product kernels read: points per length, and the parameters."""
+    # Along an axis of one point fields are uniform: no velocity along it matters.
     sizes = zip(problem.geometry.shape, problem.lengths, strict=True)
     per_spacing = [n / L if n > 1 else 0.0 for n, L in sizes]
-    if problem.is_sheared:  # what moves along y crosses x too in a frame that is tilted most
+    if problem.is_sheared:  # in a tilted frame motion along y crosses x too; take the largest tilt
         per_spacing[1] += problem.geometry.shape[2] / problem.lengths[1] / 2
     return [*per_spacing[::-1], *problem.numbers]
 
 
 def _mode_numbers(problem: SpectralProblem) -> list[float]:
-    """Return what kernels of modes read: the parameters, and the sphere that is kept."""
+    """Return the numbers that kernels of modes read: the parameters, and the kept sphere."""
     return [*problem.numbers, *problem.over_radii]
 
 
 def product_of_model(model: Lowered, parameters: Any = None, maxima: Any = None) -> PointProduct:
-    """Return what a model computes at the points; without arrays, what it is compiled from."""
+    """Return a model's product at the points; without arrays, only to compile it."""
     header = kernels.write(code_generation.product_header(model))
     return PointProduct(header, len(model.inputs), len(model.products), parameters, maxima)

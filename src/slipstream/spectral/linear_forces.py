@@ -1,4 +1,4 @@
-"""Forces that are a rate times the field: linear terms, which a step integrates exactly."""
+"""Linear forces, a rate times the field: terms that a step integrates exactly."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def amplified(
 ) -> Lowered:
     """Return a model whose fields grow at the rates of some tables of forcing.
 
-    Each is given by its number, its field and its shells, of the width `unit`; None is for all but
-    the mean.
+    Each table is given by its number, its field and its shells of width `unit`; None stands for all
+    modes but the mean.
     """
     decay = list(model.decay)
     for table, field, shells in forces:

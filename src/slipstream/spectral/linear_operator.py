@@ -18,13 +18,13 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 
 class LinearOperator:
-    """The linear terms of a problem's model: waves, and growth where there is some."""
+    """The linear terms of a problem's model: waves, and growth if they have any."""
 
     def __init__(self, problem: SpectralProblem) -> None:
         self._problem = problem
 
     def matrix(self, k: tuple[float, ...]) -> np.ndarray:
-        """Return the matrix whose product with a mode is its rate of change without decay."""
+        """Return the matrix that gives the rate of change of a mode, without decay."""
         return np.array(self._matrix_of(*k), complex)
 
     @cached_property
@@ -38,9 +38,9 @@ class LinearOperator:
 
     @cached_property
     def wave_rate(self) -> float:
-        """The largest frequency, or rate of growth."""
+        """The largest frequency or growth rate."""
         own = max((float(np.abs(rates).max()) for rates in self._rates), default=0.0)
-        # Wavevectors turn at the rate of the shear.
+        # Shear changes wavevectors at its rate.
         return own + abs(self._problem.shear)
 
     @cached_property
@@ -65,9 +65,9 @@ class LinearOperator:
         return negative or any(float(rates.real.max()) > 1e-12 for rates in self._rates)
 
     def _wavevectors(self) -> Iterator[tuple[float, ...]]:
-        """Yield wavevectors along axes, edges and diagonals of what is kept, and the smallest.
+        """Yield wavevectors along axes, edges and diagonals of the kept modes, and the smallest.
 
-        Between them lie the frequencies of the usual waves.
+        Their frequencies bound those of the usual waves.
         """
         waves = Wavenumbers(self._problem.geometry, self._problem.lengths)
         tried = []
@@ -78,7 +78,7 @@ class LinearOperator:
 
     @cached_property
     def _rates(self) -> list[np.ndarray]:
-        """Rates of growth (complex) at some wavevectors."""
+        """Complex growth rates at these wavevectors."""
         problem = self._problem
         if not any(problem.model.linear):
             return []
@@ -92,7 +92,7 @@ class LinearOperator:
 
 
 def projector(k: tuple[float, ...], size: int, vectors: Iterable[int]) -> np.ndarray:
-    """Return the matrix that makes those vectors of a state solenoidal that begin at `vectors`."""
+    """Return the matrix that projects the vectors beginning at `vectors` on solenoidal ones."""
     result = np.eye(size)
     for first in vectors:
         part = slice(first, first + 3)

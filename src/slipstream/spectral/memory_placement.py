@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from slipstream.fft.streamed_slabs import StreamedPasses
 
 
-# Bytes of fields at the points that are written together.
+# The most bytes of fields at points that are written together.
 _TOGETHER = 1 << 30
-# Points along an axis.
+# The number of points along an axis.
 _LONG = 1 << 16
 
 
 def fields_written_together(problem: SpectralProblem) -> int:
-    """Return how many fields have their values at this rank's points at the same time.
+    """Return the number of fields whose values at this rank's points are in memory together.
 
-    Small ones have them together, which takes less time.
+    Small fields are transformed together, which takes less time.
     """
     field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
     return max(1, _TOGETHER // max(1, field))
@@ -57,27 +57,27 @@ def fields_written_together(problem: SpectralProblem) -> int:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where fields are: on a device, or on the host, from which they stream through devices."""
+    """Where fields are: on a device, or on the host, streaming through devices."""
 
     problem: SpectralProblem
     comm: Comm
     device: Device
-    home: Device  # of the fields
-    transport: str  # between the homes of all ranks
+    home: Device  # the memory of the fields
+    transport: str  # connects the homes of all ranks
     rank: RankPlace
-    tiles: SlabTiles | None = None  # that stream through devices, if the fields are on the host
-    limit: int = 0  # bytes that may be taken of each of these
-    is_chosen: bool = False  # by the memory there is, since the case says "auto"
-    on_disk: bool = False  # whether the home of the fields is files
+    tiles: SlabTiles | None = None  # the devices that fields on the host stream through
+    limit: int = 0  # the bytes available on each of them
+    is_chosen: bool = False  # whether the free memory decided, for "auto" in the case
+    on_disk: bool = False  # whether the fields are in files
 
     @property
     def streaming(self) -> Streaming | None:
-        """How fields on the host stream."""
+        """The settings of streaming, for fields on the host."""
         return self.tiles.streaming if self.tiles else None
 
     @property
     def devices(self) -> list[Device]:
-        """The devices through which a step goes."""
+        """The devices that a step uses."""
         return self.tiles.devices if self.tiles else [self.device]
 
     @property
@@ -87,24 +87,24 @@ class Placement:
 
     @property
     def lanes(self) -> int:
-        """How many lanes of a device work on a step side by side."""
+        """The number of lanes of a device that work on a step in parallel."""
         return 1 if self.streaming else self.device.lanes
 
     def make_transport(self) -> Transport | GridTransports | None:
-        """Make what the homes of all ranks exchange by. Collective."""
+        """Make the transport between the homes of all ranks. Collective."""
         grid, wire = self.problem.geometry.grid, self.problem.wire
         if grid is None:
             return make_transport(self.transport, self.comm, self.home, wire)
         return make_grid_transports(self.transport, self.comm, self.home, grid, wire)
 
     def transport_of_all(self, own: Transport | GridTransports | None) -> Transport | None:
-        """Return what all ranks exchange by, given what a step does. Collective."""
+        """Return the transport name that all ranks use, given this rank's. Collective."""
         if isinstance(own, GridTransports):
             return make_transport(self.transport, self.comm, self.home, self.problem.wire)
         return own
 
     def passes(self) -> Callable[[Transport | GridTransports | None], StreamedPasses] | None:
-        """Return a function that makes the passes of a step, as `SpectralStep` takes it."""
+        """Return a function for `SpectralStep` that makes the passes of a step."""
         tiles = self.tiles
         if tiles is None:
             return None
@@ -116,7 +116,7 @@ class Placement:
     def fields_bytes(self) -> int:
         """The bytes that `SpectralStep` allocates where the fields are.
 
-        If these are on the host, columns that stay on a device take none there.
+        On the host, columns that stay on a device take none.
         """
         tiles = self.tiles
         if tiles is None or self.home in tiles.devices:
@@ -125,7 +125,7 @@ class Placement:
 
     @cached_property
     def taken(self) -> dict[str, int]:
-        """The bytes that a step of fields on the host takes there, and on each of its devices."""
+        """The bytes of a step of fields on the host: there, and on each of its devices."""
         assert self.streaming is not None
         streaming = self.streaming
 
@@ -144,8 +144,9 @@ class Placement:
     def in_core_bytes(self) -> int:
         """The bytes that `SpectralStep` allocates where the fields are, without tiles.
 
-        Of a grid with a very long axis they are those of the fields, if there is no memory even for
-        the state: what is noted has tables along the axes, which would take too much themselves.
+        For a grid with a very long axis, if even the state exceeds the memory, these are the bytes
+        of the fields alone: a noted step has tables along the axes, which would take too much
+        memory.
         """
         problem, geometry = self.problem, self.problem.geometry
         item = problem.complex_dtype.itemsize
@@ -160,7 +161,7 @@ class Placement:
                 self.transport, home, self.problem.wire, self.problem.geometry.grid
             )
             step = SpectralStep(self.problem, home, transport)
-            # The arrays of a narrow wire are made with the exchanges.
+            # Exchanges allocate the arrays of a reduced-precision wire.
             return step, self.problem.wire and step.record_step()
 
         taken = noted_memory(make, self.rank)
@@ -169,8 +170,8 @@ class Placement:
     def need(self) -> int:
         """Return the bytes that this rank needs where its fields are.
 
-        Fields that are written have their values at the points on the host: some of them together.
-        That is not part of a step, so that no record has it.
+        They include the values at points, on the host, of the fields that are written together. A
+        recorded step does not include these.
         """
         problem = self.problem
         field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
@@ -182,7 +183,7 @@ class Placement:
         return ranks_per_device(self.comm, self.home) * self.need()
 
     def facts(self) -> dict[str, Fact]:
-        """Return where fields are, the memory they take, and what crosses the bus. Collective."""
+        """Return where fields are, their memory, and the traffic over the bus. Collective."""
         need, free = [self.memory()], [self.home.memory_free()]
         if self.tiles is None:
             found = {"residency": Fact("device")} if self.is_chosen else {}
@@ -190,7 +191,7 @@ class Placement:
             return {"device": Fact([self.device.name]), **found, "memory per device": memory}
         streaming = self.tiles.streaming
         all_ky = self.problem.geometry.columns_shape[1]
-        # Planes in parts cross the bus more often, and no columns stay then.
+        # Planes in parts cross the bus more often, and then no columns stay on the device.
         count, _ = self.tiles.planned(self.limit)
         is_whole = (
             self.tiles.shape(count).has_whole_planes or self.problem.geometry.grid is not None
@@ -205,7 +206,7 @@ class Placement:
         }
 
     def _together(self) -> dict[str, Any]:
-        """Return the bytes of a step at home and on its device, and in core; where files are."""
+        """Return the bytes of a step at home and on its device, in core, and in files."""
         if self.home in self.devices:
             return {}
         found = {"total": sum(self.taken.values()), "in_core": self.in_core_bytes}
@@ -214,7 +215,7 @@ class Placement:
         return found | {"folders": self.home.folders, "is_direct": self.home.is_direct}
 
     def columns(self, passes: Passes) -> dict[str, Fact]:
-        """Return which columns stay on the device, now that its memory is known."""
+        """Return the columns that stay on the device, now that its memory is known."""
         if self.streaming is None:
             return {}
         streamed = cast("StreamedPasses", passes)
@@ -223,12 +224,12 @@ class Placement:
         return {"columns": Fact(stay, of=all_ky, bus=bus, tiles=streamed.tiles)}
 
     def _crossings(self, resident: int = 0, tiles: int | None = None) -> tuple[float, float]:
-        """Return the bytes in and out over the bus in a step, if columns of so many ky stay."""
+        """Return the bytes in and out over the bus in a step, if `resident` ky stay."""
         update = self.streaming.update if self.streaming else "device"
         return crossings(self.problem, update, resident, tiles)
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
-        """Run a step, and if the fields are on the host wait until they are up to date."""
+        """Run a step; if the fields are on the host, wait until they are up to date."""
         if self.tiles is None:
             step.run(profile)
         else:
@@ -246,7 +247,7 @@ def place(
 ) -> Placement:
     """Decide where the fields of a simulation are, or raise `InputError`. Collective.
 
-    On devices that note, `rank` is one of many; else it is that of `comm`.
+    On noting devices, `rank` is one of any number of ranks; else it is the rank in `comm`.
     """
     rank = rank or RankPlace.of(comm)
 
@@ -265,7 +266,7 @@ def place(
             device = TileHost(device)
     limit = memory_limit([device], run.memory, comm)
     if run.residency == "auto":
-        # Whether ranks can use the transport of a case is asked where the fields will be.
+        # The transport is checked where the fields will be.
         usual = transport(device) if run.transport == "auto" else run.transport
         there = Placement(problem, comm, device, device, usual, rank, is_chosen=True)
         if fits_on_all(comm, there.need(), limit):
@@ -304,11 +305,11 @@ def passes_from(
     at_home = tiles.streaming.update == "host"
 
     def make(transport: Transport | GridTransports | None) -> StreamedPasses:
-        # One rank exchanges nothing: its passes have the columns that leave the device.
+        # One rank exchanges nothing: its passes store the columns that leave the device.
         fields = problem.transformed if transport or at_home else 0
         dtype, home = problem.complex_dtype, tiles.home
-        # Where ranks see each other's memory, tiles go straight to their receivers; where the user
-        # asks for chunks, fields travel one by one.
+        # If ranks share memory, tiles go directly to their receivers; if the user asks for chunks,
+        # fields travel one by one.
         along = transport.along if isinstance(transport, GridTransports) else transport
         travels = along is not None and along.pack_buffer_bytes(1) > 0
         beside: Beside = "planes" if travels and not tiles.streaming.tiles_per_exchange else ""
@@ -316,7 +317,7 @@ def passes_from(
             home, problem.geometry, fields, dtype, transport, works=at_home, beside=beside
         )
         for memory in () if at_home else engine.exchange_memory():
-            if files_of(memory) is None:  # new files are zero, and need not be written
+            if files_of(memory) is None:  # new files are zero already
                 home.run(home.fill(memory, 0))
         return StreamedPasses(engine, tiles, comm, limit, others)
 
@@ -324,12 +325,12 @@ def passes_from(
 
 
 def row_bytes(run: SpectralRun, device: Device) -> int:
-    """Return at whose multiples rows of modes begin: those of fields on disk, at sectors."""
+    """Return the alignment of rows of modes in bytes: fields on disk align to sectors."""
     return max(device.row_bytes, SECTOR) if run.residency == "disk" else device.row_bytes
 
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
-    """Return what a step needs of tiles if modes are advanced on the device, or on the host."""
+    """Return the needs of a step from tiles, by whether the device or the host advances modes."""
     from slipstream.fft.slab_tiles import TileNeeds
 
     g, inputs = problem.geometry, len(problem.model.inputs)
@@ -338,7 +339,7 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
     used, reals, substages = [], 0, problem.method.substages
     for substage in range(substages):
         read, written = problem.accesses(substage)
-        # In the end, what the next step begins with is there too.
+        # At the end the inputs of the next step are there too.
         names = read | written | ({"inputs"} if problem.has_inputs else set())
         used.append(sum(counts.get(name, problem.size) for name in names))
         reals = max(reals, len(problem.decays) * ("decay" in read))
@@ -365,9 +366,9 @@ def crossings(
 ) -> tuple[float, float]:
     """Return the bytes of a rank that cross the bus in a step, in and out.
 
-    They are those of the nodes of a step that follows another. Modes are advanced on the device or
-    the host, as `update` says; columns of `resident` ky stay on the device. That is a multiple of
-    what each of so many tiles has; without `tiles`, of some that are found for it.
+    They are the bytes of the nodes of a step that follows another. `update` says whether the device
+    or the host advances modes; columns of `resident` ky stay on the device. This is a multiple of
+    the columns of one of `tiles` tiles; None chooses their number.
     """
     from slipstream.simulation.step_walk import traffic_of_step
 

@@ -1,24 +1,14 @@
 """Particles that a flow carries: tracers, and heavy ones with Stokes drag and gravity.
 
 A step interpolates the velocity of its start at each particle. Polynomials of Lagrange take it
-from the points that the first product of the step has anyway, and stores. For cubic splines the
-modes of the velocity are divided by a function of each wavenumber, which makes them, exactly, those
-of the coefficients of B-splines; these go to the points before the step. Ranks exchange a halo, and
-one kernel interpolates and moves the particles. These are nodes of the recorded step, beside those
-of the flow.
-
-The velocity of the fluid along a path is taken as linear in time, through its values at this step
-and the one before, and the equations of a particle are solved exactly with it: for tracers that is
-the second-order method of Adams and Bashforth, for steps of any size. Drag may be as stiff as it
-likes. The first step is one of Euler.
+from the points that the first product of the step has anyway, and stores; what splines take is
+transformed before the step (`interpolation.py`). One kernel interpolates and moves the particles.
+These are nodes of the recorded step, beside those of the flow.
 
 A rank has the particles between its points. They may leave these for as long as the halo suffices;
-then all that are outside go to the ranks that have their places. Each particle is computed alone,
-so their order in memory changes no bit. Positions are in double precision and not taken back into
-the periodic box.
-
-Cubic splines at the kept modes: Yeung and Pope, J. Comput. Phys. 79, 373 (1988). Exact integration
-of drag: Ireland et al., Int. J. Multiphase Flow 54, 31 (2013).
+then all that are outside go to the ranks that have their places (`particle_ranks.py`). Each
+particle is computed alone, so their order in memory changes no bit. Positions are in double
+precision and not taken back into the periodic box.
 """
 
 from __future__ import annotations
@@ -33,36 +23,23 @@ import numpy as np
 from slipstream.array_types import Array, Comm
 from slipstream.case.particle_tables import ParticleSet, array_of
 from slipstream.collective import on_every_rank, sum_over_ranks
-from slipstream.decomposition import Box, PaddedBox, split
-from slipstream.device import Device, Operation, RowLaunch
-from slipstream.errors import InputError, RunError
+from slipstream.decomposition import split
+from slipstream.device.state_digest import add_particles
+from slipstream.errors import InputError
 from slipstream.exchange import Transport
-from slipstream.fft.slab_engine import (
-    ColumnTile,
-    ColumnUpdate,
-    SlabEngine,
-    TileUpdate,
-    record_columns,
-    record_to_points,
-)
-from slipstream.fft.slab_layout import PlaneGeometry
 from slipstream.field import Field
 from slipstream.io.checkpoint import PARTICLES, Checkpoint
-from slipstream.schedule import CommittedStep, StepGraph, commit
+from slipstream.schedule import StepGraph
 from slipstream.spectral.evaluation import Evaluation
 from slipstream.spectral.expressions import quantity_of
+from slipstream.spectral.interpolation import HALO, TOGETHER, Interpolant, halo_widths
+from slipstream.spectral.particle_ranks import ParticleRanks
+from slipstream.spectral.particle_state import ParticleState, first_places
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem, velocity_of
 
-# Points of the halo: particles may be two less outside of a rank's points.
-_HALO = 4
-# As in particles.hpp.
-_PER_ROW = 256
-# Steps after which particles are put into the order of blocks of cells, for the cache, and how many
-# cells a block has along each axis.
-_SORT_INTERVAL, _BLOCK = 32, 4
-# Particles whose first places are drawn together.
-_DRAWN_TOGETHER = 1 << 16
+# Steps after which particles are put into the order of blocks of cells, for the cache.
+_SORT_INTERVAL = 32
 
 
 def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> None:
@@ -71,11 +48,11 @@ def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> No
         return
     velocity_of(problem.model)
     shape = problem.geometry.shape
-    for axis, width in enumerate(_halos(problem.geometry)):
+    for axis, width in enumerate(halo_widths(problem.geometry)):
         if shape[axis] < width:
             raise InputError(
                 f"particles: {shape[axis]} points along {'zy'[axis]}, which ranks divide; accepted:"
-                f" {_HALO} or more, or one rank"
+                f" {HALO} or more, or one rank"
             )
     for number, one in enumerate(sets, 1):
         for text in one.record:
@@ -84,16 +61,10 @@ def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> No
                 raise InputError(f"{where}: {text!r} is complex; accepted: its real or imag")
 
 
-def _halos(geometry: PlaneGeometry) -> tuple[int, int]:
-    """Return the width of the halo along z and along y: there is none where one rank has all."""
-    along, across = geometry.grid or (geometry.ranks, 1)
-    return _HALO if along > 1 else 0, _HALO if across > 1 else 0
-
-
 def bytes_of_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> int:
     """Return the bytes of fields to interpolate, and of particles if all ranks have as many."""
     geometry = problem.geometry
-    (planes, ny, nx), (along_z, along_y) = geometry.physical_box.shape, _halos(geometry)
+    (planes, ny, nx), (along_z, along_y) = geometry.physical_box.shape, halo_widths(geometry)
     points = (planes + 2 * along_z) * (ny + 2 * along_y) * nx
     points += planes * ny * nx if along_y else 0
     fields = 3 * points * problem.real_dtype.itemsize * len({one.interpolation for one in sets})
@@ -102,265 +73,6 @@ def bytes_of_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) ->
         8 * row * math.ceil(1.3 * one.number / geometry.ranks)
         for row, one in zip(rows, sets, strict=True)
     )
-
-
-def spline_factors(points: int, length: float, wavenumbers: np.ndarray) -> np.ndarray:
-    """Return by what modes along an axis become those of cubic B-spline coefficients."""
-    return np.asarray(3 / (2 + np.cos(wavenumbers * length / points)))
-
-
-class Interpolant:
-    """What three fields are interpolated from, at this rank's points and those in its halo.
-
-    `kind` is one of `INTERPOLATIONS`: coefficients of splines, or values.
-    """
-
-    def __init__(self, kind: str, flow: SpectralStep, transport: Transport | None) -> None:
-        problem, device = flow.problem, flow.device
-        geometry = problem.geometry
-        self._flow = flow
-        self._factors: dict[Device, Array] = {}
-        if kind == "spline":
-            waves, sizes = flow.wavenumbers, zip(geometry.shape, problem.lengths, strict=True)
-            z, y, x = (
-                spline_factors(n, length, own)
-                for (n, length), own in zip(sizes, (waves.z, waves.y, waves.x), strict=True)
-            )
-            factors = np.concatenate([x, y, z])
-            for one in flow.passes.devices:
-                self._factors[one] = one.array(factors, problem.real_dtype)
-        # Whether the step's own product stores the velocity, so that nothing is transformed for it.
-        self.is_stored = kind == "lagrange" and bool(problem.stored)
-        nz, ny, nx = geometry.shape
-        # The points of a plane as one axis.
-        boxes = [
-            Box((0, box.start[0], nx * box.start[1]), (3, box.stop[0], nx * box.stop[1]))
-            if box.size
-            else Box((0, box.start[0], 0), (3, box.start[0], 0))
-            for box in geometry.physical_boxes
-        ]
-        along_z, along_y = _halos(geometry)
-        widths, rank = (0, along_z, nx * along_y), geometry.rank
-        layouts = [PaddedBox(box, widths, is_dense=True) for box in boxes]
-        empty = device.empty if transport is None else transport.empty
-        self.array = empty(layouts[rank].shape, problem.real_dtype)
-        device.run(device.fill(self.array, 0))
-        box = geometry.physical_box
-        (first_z, first_y, _), (planes, rows, _) = box.start, box.shape
-        self._own = self.array[layouts[rank].slices(boxes[rank])].reshape(3, planes, rows, nx)
-        # Passes over planes leave planes without gaps.
-        self.points = device.empty(self._own.shape, self._own.dtype) if along_y else self._own
-        self._halo = None
-        if transport is not None:
-            from slipstream.exchange import HaloExchange, HaloPlan  # one rank has none
-
-            plan = HaloPlan.make(boxes, (3, nz, ny * nx), widths, rank)
-            self._halo = HaloExchange(
-                device, plan, layouts, [self.array], transport, alternating=False
-            )
-        per_length = [n / length for n, length in zip(geometry.shape, problem.lengths, strict=True)]
-        # What kernels take, after the memory for their arguments.
-        self.arguments: tuple[Any, ...] = (
-            self.array,
-            math.prod(self.array.shape[1:]),
-            *geometry.shape,
-            first_z,
-            planes,
-            first_y,
-            rows,
-            *per_length,
-        )
-        self.constants = {
-            "REAL": flow.real,
-            "LAGRANGE": int(kind == "lagrange"),
-            "HALO_Z": along_z,
-            "HALO_Y": along_y,
-        }
-        self._between: CommittedStep | None = None
-
-    def record_transform(self, graph: StepGraph, source: Array) -> None:
-        """Record that it becomes that of three spectral fields. Collective.
-
-        They pass through the stage, which nothing else uses at the start of a step.
-        """
-        flow = self._flow
-        updates: list[ColumnUpdate] = []
-        if self._factors:
-            source, updates = flow.stage[:3], [self._filter(source, flow.stage[:3])]
-        record_columns(graph, flow.passes, source, updates)
-        # Tiles that stream have room for points of their own batches only.
-        points = self.points if isinstance(flow.passes, SlabEngine) else self._store
-        record_to_points(graph, flow.passes, points, 3)
-        self.record_halo(graph)
-
-    def _store(self, points: Array, plane: int) -> tuple[Operation, list[Array]]:
-        """Return the operation that takes over points of some planes at home."""
-        target = self.points[:, plane : plane + points.shape[1]]
-        return self._flow.device.copy(target, points), [target]
-
-    def record_halo(self, graph: StepGraph) -> None:
-        """Record that the points that have come are surrounded by those of others. Collective."""
-        own = graph.on(self._flow.device)
-        if self.points is not self._own:
-            own.add_copy(self._own, self.points, label="particles: points")
-        if self._halo is not None:
-            self._halo.record(own, 0, "particles: halo")
-
-    def set(self, fields: Array) -> None:
-        """Make it that of up to three spectral fields, between steps. Collective."""
-        flow, device = self._flow, self._flow.device
-        own = flow.working[:3]
-        device.synchronize()
-        for place in range(3):
-            device.run(device.copy(own[place], fields[min(place, len(fields) - 1)]))
-        device.synchronize()
-        if self._between is None:
-            graph = StepGraph(flow.passes.devices[0])
-            self.record_transform(graph, own)
-            self._between = commit(graph, "serial")
-        flow.is_ahead = False
-        self._between.run()
-        self._between.synchronize()
-        device.synchronize()
-
-    def _filter(self, source: Array, target: Array) -> ColumnUpdate:
-        flow = self._flow
-        nz, all_y, all_x = flow.problem.geometry.spectral_box.shape
-
-        def update(tile: ColumnTile) -> TileUpdate:
-            before, after = tile.part(source), tile.part(target)
-            (first_x, nx), height = tile.kx_among(all_x), tile.high - tile.low
-            item = before.itemsize
-            kernel = tile.device.kernel(
-                "particles.hpp", "filter_modes", REAL=flow.real, PREFILTER=1
-            )
-            operation = kernel.bind(
-                RowLaunch(3 * nz * height, nx),
-                before,
-                after,
-                self._factors[tile.device],
-                3,
-                nz,
-                height,
-                nx,
-                before.strides[2] // item,
-                before.strides[0] // item,
-                after.strides[0] // item,
-                before.strides[1] // item,
-                first_x,
-                all_x,
-                tile.low,
-                all_y,
-            )
-            return TileUpdate(operation, [before], [after], [])
-
-        return update
-
-
-class ParticleState:
-    """The particles of one set on this rank.
-
-    Attributes
-    ----------
-    state : array, shape (6 or 9, capacity)
-        Position, driving velocity of the step before and, of inertial ones, velocity; x first.
-    identity : array of int64
-        The number of each particle.
-    count : int
-        How many there are here.
-    """
-
-    def __init__(self, settings: ParticleSet, device: Device) -> None:
-        self.settings, self._device = settings, device
-        self.is_inertial = settings.kind == "inertial"
-        self.rows = 9 if self.is_inertial else 6
-        self.count, self.capacity = 0, 0
-        self.state: Array = device.empty((self.rows, 0), np.float64)
-        self.identity: Array = device.empty((0,), np.int64)
-        # How many there are; how many are so far outside that they have to go to other ranks.
-        self.counts = device.zeros((2,), np.int64)
-        self.numbers = device.zeros((9,), np.float64)
-        # The size of the last step; none before the first, and where the flow has been set.
-        self.last_step: float | None = None
-        self._numbers_of: tuple[float, float | None] | None = None
-
-    def fill(self, identity: Array, state: Array, spare: float) -> bool:
-        """Have these particles, here or on the host; return whether memory is new."""
-        device, count = self._device, len(identity)
-        grows = count > self.capacity or not self.capacity
-        if grows:
-            self.capacity = max(_PER_ROW, math.ceil(count * (1 + spare)))
-            self.state = device.zeros((self.rows, self.capacity), np.float64)
-            self.identity = device.zeros((self.capacity,), np.int64)
-        if count:
-            for target, source in zip(self.state, state, strict=True):
-                device.run(device.copy(target[:count], source))
-            device.run(device.copy(self.identity[:count], identity))
-        self.count = count
-        device.run(device.copy(self.counts, np.array([count, 0])))
-        device.synchronize()
-        return grows
-
-    def set_step(self, step: float) -> None:
-        """Set what the next step, of this size, multiplies by."""
-        if self._numbers_of != (step, self.last_step):
-            one = self.settings
-            numbers = step_numbers(step, self.last_step, one.response_time)
-            drift = [(one.response_time or 0.0) * g for g in one.gravity]
-            self._device.synchronize()
-            self._device.run(self._device.copy(self.numbers, np.array([*numbers, *drift])))
-            self._device.synchronize()
-            self._numbers_of = step, self.last_step
-        self.last_step = step
-
-
-def _spread(numbers: Any) -> Any:
-    """Return numbers of up to 21 bits with two zeros after each bit."""
-    for shift, mask in (
-        (32, 0x1F00000000FFFF),
-        (16, 0x1F0000FF0000FF),
-        (8, 0x100F00F00F00F00F),
-        (4, 0x10C30C30C30C30C3),
-        (2, 0x1249249249249249),
-    ):
-        numbers = (numbers | numbers << shift) & mask
-    return numbers
-
-
-def step_numbers(
-    step: float, before: float | None, response_time: float | None
-) -> tuple[float, float, float, float, float, float]:
-    """Return what a step multiplies velocity, driving velocity and that of before by.
-
-    The first three are for the position, the others for the velocity. The driving velocity N is
-    linear in time: N + (t / before) (N - N'), and dv/dt = (N - v) / response_time is exact.
-    """
-    ratio = step / before if before else 0.0
-    if response_time is None:
-        return 0.0, step * (1 + ratio / 2), -step * ratio / 2, 0.0, 1.0, 0.0
-    z = step / response_time
-    decay = math.exp(-z)
-    # Integrals of the exponential: (1 - exp(-z)) / z, and what is left of it to next orders.
-    first, second, third = (_tail(z, order) for order in (1, 2, 3))
-    own, slope = z * second, ratio * z * third
-    return (
-        step * first,
-        step * (own + slope),
-        -step * slope,
-        decay,
-        z * first + ratio * z * second,
-        -ratio * z * second,
-    )
-
-
-def _tail(z: float, order: int) -> float:
-    """Return sum_n (-z)^n / (n + order)!: of order 1 that is (1 - exp(-z)) / z."""
-    if z < 1:
-        return math.fsum((-z) ** n / math.factorial(n + order) for n in range(20))
-    found = math.exp(-z)
-    for lower in range(order):
-        found = (1 / math.factorial(lower) - found) / z
-    return found
 
 
 class Particles:
@@ -386,12 +98,7 @@ class Particles:
         self._flow = flow
         kinds = dict.fromkeys(one.settings.interpolation for one in self.sets)
         self._interpolants = {kind: Interpolant(kind, flow, transport) for kind in kinds}
-        geometry = flow.problem.geometry
-        self._rank, self._ranks = geometry.rank, len(geometry.physical_boxes)
-        # The ranks that have points, by plane and row.
-        self._owner = np.zeros(geometry.shape[:2], np.int64)
-        for rank, box in enumerate(geometry.physical_boxes):
-            self._owner[box.start[0] : box.stop[0], box.start[1] : box.stop[1]] = rank
+        self._ranks = ParticleRanks(flow.problem, self._comm)
         apart = [kind for kind, one in self._interpolants.items() if not one.is_stored]
         flow.before = [partial(self._record_apart, kind) for kind in apart]
         for kind, one in self._interpolants.items():
@@ -405,7 +112,7 @@ class Particles:
     @property
     def _spare(self) -> float:
         """How much more memory there is than for the particles that are here."""
-        return 0.3 if self._ranks > 1 else 0.0
+        return 0.3 if self._ranks.count > 1 else 0.0
 
     # -- in a step ---------------------------------------------------------------------------
 
@@ -437,14 +144,14 @@ class Particles:
             INERTIAL=int(one.is_inertial),
             **interpolant.constants,
         )
-        rows = -(-one.capacity // _PER_ROW)
+        blocks = -(-one.capacity // TOGETHER)
         field = math.prod(self._flow.problem.geometry.physical_box.shape)
-        for number, (low, high) in enumerate(split(rows, device.lanes)):
+        for number, (low, high) in enumerate(split(blocks, device.lanes)):
             if low == high:
                 continue
-            first, last = low * _PER_ROW, min(high * _PER_ROW, one.capacity)
+            first, last = low * TOGETHER, min(high * TOGETHER, one.capacity)
             operation = kernel.bind(
-                RowLaunch(high - low, 4 * _PER_ROW),
+                interpolant.launch(last - first),
                 one.state,
                 one.capacity,
                 first,
@@ -481,16 +188,18 @@ class Particles:
         """
         self._steps += 1
         grows = False
-        if self._ranks > 1:
+        if self._ranks.count > 1:
             device = self._flow.device
             far = np.array([float(device.to_host(one.counts)[1]) for one in self.sets])
-            for one, count in zip(self.sets, sum_over_ranks(self._comm, far), strict=True):
+            counts = sum_over_ranks(self._comm, far)
+            for one, count in zip(self.sets, counts, strict=True):
                 if count:
                     grows |= self._send_home(one)
+            grows = bool(counts.any()) and self._any(grows)
         if self._steps % _SORT_INTERVAL == 0:
             for one in self.sets:
                 self._sort(one)
-        return self._any(grows)
+        return grows
 
     def _any(self, grows: bool) -> bool:
         return bool(sum_over_ranks(self._comm, np.array([float(grows)]))[0])
@@ -501,102 +210,49 @@ class Particles:
             one.last_step = None
 
     def _sort(self, one: ParticleState) -> None:
-        """Put particles into the order of Morton of the blocks of cells that they are in.
-
-        What neighbours in this order read lies close together along all axes.
-        """
-        module, geometry = self._flow.device.array_module, self._flow.problem.geometry
-        self._flow.device.synchronize()
-        key: Any = 0
-        axes = zip(geometry.shape, self._flow.problem.lengths, (2, 1, 0), strict=True)
-        for n, length, row in axes:
-            cell = module.floor(one.state[row, : one.count] * (n / length)) % n
-            key = key + (_spread((cell / _BLOCK).astype(np.int64)) << row)
-        order = module.argsort(key)
-        for row in one.state:
-            row[: one.count] = row[: one.count][order]
-        one.identity[: one.count] = one.identity[: one.count][order]
-        self._flow.device.synchronize()
+        problem = self._flow.problem
+        one.sort(problem.geometry.shape, problem.lengths)
 
     # -- between ranks -----------------------------------------------------------------------
-
-    def _exchange(
-        self, destination: np.ndarray, identity: np.ndarray, values: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Send particles of the host to ranks; return those that come, by rank. Collective."""
-        if self._comm is None:
-            return identity, values
-        order = np.argsort(destination, kind="stable")
-        ends = np.searchsorted(destination[order], np.arange(self._ranks + 1))
-        parts: list[Any] = [None] * self._ranks
-        for rank, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
-            if low < high:
-                own = order[low:high]
-                parts[rank] = identity[own], np.ascontiguousarray(values[:, own])
-        came = [one for one in self._comm.alltoall(parts) if one is not None]
-        if not came:
-            return identity[:0], values[:, :0]
-        return (
-            np.concatenate([one for one, _ in came]),
-            np.concatenate([one for _, one in came], axis=1),
-        )
-
-    def _homes(self, places: np.ndarray) -> np.ndarray:
-        """Return the ranks that have the points at positions [x, y, z]."""
-        if not np.isfinite(places).all():
-            raise RunError(
-                "particles: positions are not finite any more; use a smaller time.step, if the flow"
-                " has blown up"
-            )
-        problem, found = self._flow.problem, []
-        for axis, own in enumerate((places[2], places[1])):
-            n = problem.geometry.shape[axis]
-            point = (np.floor(own * (n / problem.lengths[axis])) % n).astype(np.int64)
-            found.append(np.minimum(point, n - 1))
-        return np.asarray(self._owner[found[0], found[1]])
 
     def _send_home(self, one: ParticleState) -> bool:
         """Send particles to the ranks that have their places; return whether memory has grown."""
         device, module = self._flow.device, self._flow.device.array_module
         device.synchronize()
-        homes = on_every_rank(
-            self._comm, lambda: self._homes(device.to_host(one.state[:3, : one.count]))
+        identity, state = one.identity[: one.count], one.state[:, : one.count]
+        homes = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3], module))
+        leaving = module.flatnonzero(homes != self._ranks.rank)
+        arriving = self._ranks.exchange(
+            device.to_host(homes[leaving]),
+            device.to_host(identity[leaving]),
+            device.to_host(state[:, leaving]),
         )
-        leaving = np.flatnonzero(homes != self._rank)
-        places = module.asarray(leaving)
-        values = device.to_host(module.ascontiguousarray(one.state[:, : one.count][:, places]))
-        identity = device.to_host(one.identity[: one.count][places])
-        identity, values = self._exchange(homes[leaving], identity, values)
-        stay = module.asarray(np.flatnonzero(homes == self._rank))
+        new_identity, new_state = map(module.asarray, arriving)
+        stay = module.flatnonzero(homes == self._ranks.rank)
         return one.fill(
-            module.concatenate([one.identity[: one.count][stay], module.asarray(identity)]),
-            module.concatenate(
-                [one.state[:, : one.count][:, stay], module.asarray(values)], axis=1
-            ),
+            module.concatenate([identity[stay], new_identity]),
+            module.concatenate([state[:, stay], new_state], axis=1),
             self._spare,
         )
 
     def _place(self, one: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
         """Take particles of the host, which go to the ranks that have their places."""
-        homes = on_every_rank(self._comm, lambda: self._homes(state[:3]))
-        grows = one.fill(*self._exchange(homes, identity, state), self._spare)
+        homes = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3]))
+        grows = one.fill(*self._ranks.exchange(homes, identity, state), self._spare)
         self._sort(one)
         return grows
 
-    def _range(self, one: ParticleState, rank: int | None = None) -> tuple[int, int]:
-        """Return the identities that a rank writes, and reads."""
-        own = self._rank if rank is None else rank
-        return split(one.settings.number, self._ranks)[own]
+    def _range(self, one: ParticleState) -> tuple[int, int]:
+        """Return the identities that this rank writes, and reads."""
+        return self._ranks.range_of(one.settings.number)
 
     def by_identity(self, one: ParticleState, values: Array) -> np.ndarray:
         """Return values [row, particle here] of the identities of `_range`, in their order."""
-        device = self._flow.device
+        device, number = self._flow.device, one.settings.number
         identity = device.to_host(one.identity[: one.count])
-        starts = np.array([low for low, _ in split(one.settings.number, self._ranks)])
-        owner = np.searchsorted(starts, identity, side="right") - 1
-        values = device.to_host(values)
+        owner = self._ranks.of_identities(identity, number)
+        identity, values = self._ranks.exchange(owner, identity, device.to_host(values))
         low, high = self._range(one)
-        identity, values = self._exchange(owner, identity, values)
         result = np.empty((len(values), high - low), values.dtype)
         result[:, identity - low] = values
         return result
@@ -681,8 +337,15 @@ class Particles:
             values = self.by_identity(one, one.state[:, : one.count])
             shape = one.settings.number, one.rows
             yield _field(f"{stem}.state", values.T, self._range(one)[0], shape)
-            step = np.array([one.last_step or 0.0]) if self._rank == 0 else np.zeros(0)
+            step = np.array([one.last_step or 0.0]) if self._ranks.rank == 0 else np.zeros(0)
             yield _field(f"{stem}.step", step, 0, (1,))
+
+    def add_to_digest(self, sums: Array, start: int) -> None:
+        """Add all numbers of the particles that are here; places begin at `start`."""
+        for one in self.sets:
+            own = one.state[:, : one.count], one.identity[: one.count]
+            add_particles(self._flow.device, *own, sums, start)
+            start += one.rows * one.settings.number
 
     def kept(self) -> list[Any]:
         """Return all particles of a single rank, to be pickled."""
@@ -756,17 +419,7 @@ class Particles:
         return self._interpolated(one)
 
     def _interpolated(self, one: ParticleState) -> Array:
-        device, rows = self._flow.device, -(-one.count // _PER_ROW)
-        interpolant = self._interpolant(one)
-        values = device.zeros((3, one.capacity), np.float64)
-        if rows:
-            kernel = device.kernel("particles.hpp", "values_at_particles", **interpolant.constants)
-            launch = RowLaunch(rows, 4 * _PER_ROW)
-            arguments = one.state, one.capacity, values, rows, one.count
-            operation: Operation = kernel.bind(launch, *arguments, *interpolant.arguments)
-            device.run(operation)
-            device.synchronize()
-        return values[:, : one.count]
+        return self._interpolant(one).values_at(one.state, one.count)
 
     @cached_property
     def _evaluations(self) -> dict[str, Evaluation]:
@@ -805,25 +458,3 @@ def _field(
     return Field(
         name, dims[: len(shape)], shape, offset, np.ascontiguousarray(data), {}, attributes
     )
-
-
-def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray) -> np.ndarray:
-    """Return where particles of some identities begin: uniform in the box, or in pairs."""
-    pairs = settings.separation is not None
-    first, last = (low // 2, -(-high // 2)) if pairs else (low, high)
-    places = np.empty((3, last - first))
-    directions = np.empty((3, last - first))
-    for block in range(first // _DRAWN_TOGETHER, -(-last // _DRAWN_TOGETHER)):
-        start = block * _DRAWN_TOGETHER
-        random = np.random.default_rng([settings.seed, block])
-        own = slice(max(start, first) - start, min(start + _DRAWN_TOGETHER, last) - start)
-        part = slice(start + own.start - first, start + own.stop - first)
-        places[:, part] = random.random((3, _DRAWN_TOGETHER))[:, own]
-        if pairs:
-            directions[:, part] = random.standard_normal((3, _DRAWN_TOGETHER))[:, own]
-    places *= lengths[:, None]
-    if not pairs:
-        return places
-    directions *= (settings.separation or 0.0) / np.linalg.norm(directions, axis=0)
-    both = np.stack([places, places + directions], axis=2).reshape(3, -1)
-    return both[:, low - 2 * first : high - 2 * first]

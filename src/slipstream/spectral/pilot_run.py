@@ -1,7 +1,7 @@
 """Estimates for a case, from the same case on few points: time steps, and the smallest eddies.
 
-Large eddies, which a coarse grid has too, set velocities, and so the time steps and the energy that
-the small ones dissipate. A *pilot* is the case on so few points that it is over within seconds.
+Large eddies, which a coarse grid resolves too, set the velocities, and so the time steps and the
+energy that small eddies dissipate. A *pilot* is the case on so few points that it takes seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slipstream.spectral.turbulence_scales import kolmogorov_length
 if TYPE_CHECKING:
     from slipstream.spectral.spectral_simulation import SpectralSimulation
 
-# Most points along an axis, by how many axes have more than one.
+# The most points along an axis, by the number of axes with more than one.
 _MOST_POINTS = {0: 1, 1: 512, 2: 96, 3: 32}
 # The energy that isotropic turbulence dissipates, in units of u^3 / L (Sreenivasan 1998).
 _DISSIPATION = 0.5
@@ -32,13 +32,13 @@ _LOOKS = 40
 
 @dataclass
 class Pilot:
-    """What a pilot has found: its points, the times of its steps and their sizes, and energies."""
+    """The results of a pilot: its points, the times and sizes of its steps, and energies."""
 
     points: tuple[int, ...]
     start: float = 0.0
     time: float = 0.0
     step_sizes: list[float] = field(default_factory=list)
-    # The same, but that the last one ends with the run.
+    # The same without the last one, which the end of the run cuts short.
     advances: list[float] = field(default_factory=list)
     dissipations: list[float] = field(default_factory=list)
     injections: list[float] = field(default_factory=list)
@@ -48,16 +48,16 @@ class Pilot:
 
     @property
     def text(self) -> str:
-        """What it was, for people."""
+        """A description for users."""
         return f"a pilot run of {' x '.join(map(str, self.points))} points"
 
 
 def pilot_findings(
     simulation: SpectralSimulation, first_step: float, target: float, seconds: float
 ) -> PilotFindings:
-    """Estimate a run from its case and a pilot of so many seconds at most. Collective.
+    """Estimate a run from its case and a pilot of at most `seconds`. Collective.
 
-    `target` is the kmax_eta that is wanted.
+    `target` is the desired kmax_eta.
     """
     pilot = run_pilot(simulation, seconds)
     found = PilotFindings()
@@ -69,7 +69,7 @@ def pilot_findings(
 
 
 def run_pilot(simulation: SpectralSimulation, seconds: float) -> Pilot | None:
-    """Run the case on few points for some seconds at most; None if it cannot be. Collective."""
+    """Run the case on few points for at most `seconds`; None if impossible. Collective."""
     case = simulation.case
     sizes = case.grid.points_xyz
     most = _MOST_POINTS[sum(n > 1 for n in sizes)]
@@ -83,7 +83,7 @@ def run_pilot(simulation: SpectralSimulation, seconds: float) -> Pilot | None:
         "particles=[]",
     ]
     if case.time.max_step is not None:
-        # So that what bounds the steps of the case is seen here too.
+        # So that the bounds of the case's steps apply here too.
         bound = case.time.max_step * max(n / few for n, few in zip(sizes, points, strict=True))
         settings.append(f"time.max_step={bound!r}")
     try:
@@ -94,7 +94,7 @@ def run_pilot(simulation: SpectralSimulation, seconds: float) -> Pilot | None:
         made.prepare()
         return _advanced(made, Pilot(points), seconds)
     except SlipstreamError:
-        # What few points cannot hold, or what blows up on them, tells nothing.
+        # A flow that few points cannot resolve, or that blows up on them, is no estimate.
         return None
 
 
@@ -122,7 +122,7 @@ def _advanced(small: SpectralSimulation, pilot: Pilot, seconds: float) -> Pilot:
 
 
 def _look(small: SpectralSimulation, pilot: Pilot) -> None:
-    """Take down what is dissipated and injected, and what a cascade would dissipate."""
+    """Note the dissipation, the injection, and the dissipation of a cascade."""
     found, viscosity = small.diagnostics(), small.problem.viscosity
     if not viscosity or "enstrophy" not in found:
         return
@@ -134,7 +134,7 @@ def _look(small: SpectralSimulation, pilot: Pilot) -> None:
 
 
 def expected_steps(simulation: SpectralSimulation, pilot: Pilot, first: float) -> float | None:
-    """Return how many steps the case takes from its first on, with the velocities of its pilot."""
+    """Return the number of steps of the case, from the velocities of its pilot."""
     if not pilot.step_sizes or pilot.time <= pilot.start or not 0 < first < math.inf:
         return None
     case = simulation.case
@@ -151,9 +151,9 @@ def expected_steps(simulation: SpectralSimulation, pilot: Pilot, first: float) -
 def add_resolution(
     found: PilotFindings, simulation: SpectralSimulation, pilot: Pilot | None, target: float
 ) -> None:
-    """Add the kmax_eta that is to be expected; warn of one below what is wanted."""
+    """Add the expected kmax_eta; warn if it is below `target`."""
     viscosity = simulation.problem.viscosity
-    # In a plane, enstrophy is dissipated at the smallest scales: nothing foresees how much.
+    # In a plane the smallest scales dissipate enstrophy, whose rate cannot be estimated.
     if not viscosity or 1 in _sizes(simulation):
         return
     dissipation, source = expected_dissipation(simulation, pilot)
@@ -162,7 +162,7 @@ def add_resolution(
     kmax_eta = simulation.flow.wavenumbers.largest * kolmogorov_length(viscosity, dissipation)
     found.facts["kmax_eta"] = Fact(kmax_eta, dissipation=dissipation, source=source)
     if kmax_eta < target:
-        # Of n points along an axis the largest wavenumber kept is less than n / 3, or n / 2.
+        # With n points along an axis the largest kept wavenumber is less than n / 3, or n / 2.
         sizes = [_even(n * target / kmax_eta + 2) if n > 1 else 1 for n in _sizes(simulation)]
         text = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
         found.warnings.append(
@@ -172,7 +172,7 @@ def add_resolution(
 
 
 def expected_dissipation(simulation: SpectralSimulation, pilot: Pilot | None) -> tuple[float, str]:
-    """Return the largest dissipation of the flow to be expected, and what tells it. Collective."""
+    """Return the largest expected dissipation of the flow, and its source. Collective."""
     forcing, viscosity = simulation.case.forcing, simulation.problem.viscosity
     if simulation.given_injection is not None:
         return simulation.given_injection, "what forcing.injection puts in"
@@ -194,6 +194,6 @@ def _sizes(simulation: SpectralSimulation) -> tuple[int, int, int]:
 
 
 def _even(points: float) -> int:
-    """Return a number of points that transforms are fast with: a multiple of 16, or of 2."""
+    """Return a number of points with fast transforms: a multiple of 16, or of 2."""
     step = 16 if points > 64 else 2
     return step * math.ceil(points / step - 1e-9)

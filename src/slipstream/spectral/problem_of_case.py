@@ -1,4 +1,4 @@
-"""What a case asks for, as the problem that a step is recorded for; no field is allocated."""
+"""The problem of a case, for which a step is recorded; allocates no field."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from slipstream.spectral.staged_forces import held_shells
 
 @dataclass(frozen=True)
 class StatedProblem:
-    """The problem of a rank, its fields, and what drives them: the case's forces, and sources."""
+    """The problem of a rank, its fields, and their forces: the case's, and sources of the model."""
 
     problem: SpectralProblem
     fields: list[FieldParts]
@@ -48,7 +48,7 @@ class StatedProblem:
 def problem_of_case(
     case: SpectralCase, rank: int = 0, ranks: int = 1, row_bytes: int = 1
 ) -> StatedProblem:
-    """Return what a rank solves of a case, with rows of modes aligned to so many bytes."""
+    """Return the problem of a rank of a case, with rows of modes aligned to `row_bytes`."""
     (nx, ny, nz), (length_x, length_y, length_z) = case.grid.points_xyz, case.grid.lengths_xyz
     shape, lengths = (nz, ny, nx), (length_z, length_y, length_x)
     dealiasing = DEALIASING[case.numerics.dealiasing]
@@ -66,6 +66,18 @@ def problem_of_case(
     parameters = models.numbers_of(parameters) | {
         key: n for one in scalars for key, n in one.numbers.items()
     }
+    for name in model.follows:
+        if name in parameters:
+            raise InputError(
+                f"equation.model: {case.equation.model} has an argument {name!r}, and a parameter"
+                " of that name that follows the state; accepted: two names"
+            )
+    parameters |= dict.fromkeys(model.follows, 0.0)
+    if model.follows and grid.walls:
+        raise InputError(
+            f"grid.walls: parameters of the model {case.equation.model} follow the state; accepted"
+            " with it: no walls"
+        )
     if model.plane_vectors and nz != 1:
         raise InputError(
             f"grid.points: {list(case.grid.points_xyz)}; the model {case.equation.model} is"
@@ -124,26 +136,25 @@ def process_grid_of(
     modes: tuple[Modes, Modes, Modes],
     ranks: int,
 ) -> tuple[int, int] | None:
-    """Return how many ranks there are along z and along y, None for slabs.
+    """Return the number of ranks along z and along y, None for slabs.
 
-    Raises
-    ------
-    InputError
-        If the case asks for pencils of which some would have nothing.
+    Raises ------ InputError
+        If some rank would have no part of the pencils that the case asks for.
     """
     run, along = case.run, min(shape[0], modes[1].count)
     if run.decomposition == "slab" or ranks == 1:
         return None
     if run.decomposition == "auto":
-        # Slabs take one exchange each way, so pencils are for those that slabs leave without work.
+        # Slabs take one exchange each way; pencils are for ranks that would have no work with
+        # slabs.
         return None if ranks <= shape[0] else pencil_grid(shape, modes, ranks)
     over = most_over_y(shape, modes)
     if run.grid is not None:
         grid = run.grid[1], run.grid[0]
         if grid[0] * grid[1] != ranks:
             raise InputError(
-                f"run.grid: {list(run.grid)} is for {grid[0] * grid[1]} ranks, there are {ranks}; "
-                "accepted: two numbers, for y and z, with that product"
+                f"run.grid: {list(run.grid)} is for {grid[0] * grid[1]} ranks, not {ranks}; "
+                "accepted: two numbers, for y and z, whose product is the number of ranks"
             )
         if grid[0] > along or grid[1] > over:
             raise InputError(f"run.grid: {list(run.grid)}; accepted: at most [{over}, {along}]")
@@ -151,7 +162,7 @@ def process_grid_of(
     found = pencil_grid(shape, modes, ranks)
     if found is None:
         raise InputError(
-            f"run.decomposition: {ranks} ranks cannot be so many along y and z that all have work; "
+            f"run.decomposition: {ranks} ranks cannot all have work along y and z; "
             f"accepted: products of at most {over} and {along}"
         )
     return None if found[1] == 1 else found

@@ -1,9 +1,9 @@
-"""Random forces: modes of some shells that are drawn, from hashes of the wavenumber.
+"""Random forces: modes of some shells, drawn from hashes of the wavenumber.
 
-So they depend on the seed and on the time, or the number of the step, and not on the number of
-ranks. A force of kind "random" follows from the time alone: it is interpolated linearly between
-patterns that are drawn every correlation time. An Ornstein-Uhlenbeck process has a state of its
-own, which is a part of that of a run.
+They depend on the seed, and on the time or the number of the step, but not on the number of ranks.
+A force of kind "random" is a function of the time: it is interpolated linearly between patterns
+that are drawn every correlation time. An Ornstein-Uhlenbeck process has its own state, which is
+part of the state of a run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RandomForce:
         self._settings, self._flow, self._target = settings, flow, flow.forcing[place]
         self._seed = settings.seed + _SEEDS_OF_A_TABLE * table
         model, forced = flow.problem.model, flow.problem.forced[place]
-        # Of a scalar in a plane, the vector whose force is drawn.
+        # For a scalar in a plane, the vector whose force is drawn.
         vectors = model.plane_vectors.items()
         self._vector = next((name for name, (first, _) in vectors if first == forced[0]), None)
         self._is_vector = len(forced) == 3 or self._vector is not None
@@ -56,14 +56,14 @@ class RandomForce:
             )
         if settings.helicity and (not self._is_vector or waves.normal is not None):
             raise InputError(
-                f"{key}.helicity: {settings.helicity:g}, but a scalar, or a flow in a plane, has"
-                " none; accepted: 0, or a vector in three dimensions"
+                f"{key}.helicity: {settings.helicity:g}, but scalars and plane flows have no"
+                " helicity; accepted: 0, or a vector in three dimensions"
             )
         self._modes: ShellModes | None = None
         self._begin()
 
     def _begin(self) -> None:
-        # The modes that are drawn, as indices that broadcast, and those of each number of times.
+        # The drawn modes, as indices that broadcast, and the coefficients of each interval.
         self._places, first = self._draw(0)
         self._drawn = {0: first}
         self._is_set = False
@@ -77,7 +77,7 @@ class RandomForce:
         return self._modes
 
     def set(self, time: float) -> None:
-        """Set the force to that of a time: interpolated linearly between two patterns."""
+        """Set the force at a time, interpolated linearly between two patterns."""
         duration = self._settings.correlation_time
         if self._is_set and not duration:
             return
@@ -96,25 +96,25 @@ class RandomForce:
         keep_sphere(self._flow, self._target)
 
     def _draw(self, number: int) -> tuple[tuple[Array, ...], Array]:
-        """Return where a pattern has modes, and these."""
+        """Return the indices and the coefficients of a pattern."""
         settings, waves = self._settings, self._flow.wavenumbers
         if self._is_vector and not settings.helicity:
             shells, amplitude = settings.forced_shells, settings.amplitude
             drawn = random_modes(waves, shells, amplitude, self._seed, number, self._signs)
             return self._on_device(*drawn)
         basis = self._shells.basis
-        # Numbers below 3 are those of initial flows.
+        # Initial flows use the numbers below 3.
         phases = [basis.uniform(self._seed, 3 * (number + 1) + i) for i in range(2)]
         return self._made([np.exp(2j * np.pi * one) for one in phases], exact=True)
 
     def _made(
         self, waves: list[np.ndarray], exact: bool = False
     ) -> tuple[tuple[Array, ...], Array]:
-        """Return where modes are, and these, from coefficients of mean square 1.
+        """Return the indices and the coefficients of a force, from waves of mean square 1.
 
-        Of vectors those are of the waves of positive and of negative helicity, each of which has
-        half of the energy without other `helicity`; of scalars only the first is taken. For `exact`
-        see `Basis.between_walls`.
+        For vectors `waves` are those of positive and negative helicity, each with half of the
+        energy unless `helicity` is set; for scalars only the first is used. For `exact` see
+        `Basis.between_walls`.
         """
         shells, settings, flow = self._shells, self._settings, self._flow
         basis, amplitude = shells.basis, settings.amplitude * shells.strengths
@@ -152,8 +152,8 @@ class OrnsteinUhlenbeckForce(RandomForce):
     """Random modes each of whose coefficients is an Ornstein-Uhlenbeck process.
 
     Its update by a step is exact: with r = exp(-step / correlation time), a coefficient becomes r
-    times what it was, and sqrt(1 - r^2) times a number of the normal distribution (Eswaran and
-    Pope, Comput. Fluids 16, 257, 1988). During a step the force is that of its start.
+    times itself, plus sqrt(1 - r^2) times a normally distributed number (Eswaran and
+    Pope, Comput. Fluids 16, 257, 1988). The force is constant during a step.
     """
 
     def __init__(
@@ -163,26 +163,26 @@ class OrnsteinUhlenbeckForce(RandomForce):
         super().__init__(settings, table, key, flow, place)
 
     def _begin(self) -> None:
-        # Coefficients of mean square 1: those of the present state, and of the step before.
+        # Coefficients of mean square 1, now and in the last step.
         self.now: Any = None
         self.before: np.ndarray | None = None
         self._places: tuple[Array, ...] = ()
 
     def begin(self, step: int) -> None:
-        """Begin anew before a step of this number, as if it had always been going on."""
+        """Begin anew before the step of this number, in the stationary distribution."""
         self.now, self.before = self._normal(step), None
 
     def _normal(self, number: int) -> np.ndarray:
         basis = self._shells.basis
-        # Numbers below 3 are those of initial flows.
+        # Initial flows use the numbers below 3.
         return np.array([basis.normal(self._seed, 4 * (number + 1) + 2 * i) for i in range(2)])
 
     def set(self, time: float) -> None:
-        """Set the force to the present one."""
+        """Set the force to the present state."""
         self._show(self.now)
 
     def show_before(self) -> None:
-        """Set the force to that of the step before."""
+        """Set the force to that of the last step."""
         self._show(self.now if self.before is None else self.before)
 
     def _show(self, coefficients: np.ndarray | None) -> None:
@@ -191,7 +191,7 @@ class OrnsteinUhlenbeckForce(RandomForce):
         self._put(values)
 
     def advance(self, step: int, step_size: float) -> None:
-        """Go on by the step of this number."""
+        """Advance the process by the step of this number."""
         assert self.now is not None
         part = step_size / self._settings.correlation_time
         fresh = math.sqrt(-math.expm1(-2 * part)) * self._normal(step + 1)
@@ -212,7 +212,7 @@ class OrnsteinUhlenbeckForce(RandomForce):
         )
 
     def read(self, checkpoint: Checkpoint) -> bool:
-        """Take the state of a checkpoint over; return whether it has one of these modes."""
+        """Read the state from a checkpoint; return whether it has one of these modes."""
         shells = self._shells
         if checkpoint.shapes.get(self.name) != (2, *shells.shape):
             return False
@@ -221,10 +221,10 @@ class OrnsteinUhlenbeckForce(RandomForce):
         return True
 
     def kept(self) -> Mapping[str, Any]:
-        """Return what it goes on with."""
+        """Return the state, for `restore`."""
         return {"now": self.now, "before": self.before}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on with what it, or one of as many modes, has kept."""
+        """Restore what `kept` returned, perhaps from another force with as many modes."""
         if np.shape(kept["now"]) == np.shape(self.now):
             self.now, self.before = kept["now"], kept["before"]

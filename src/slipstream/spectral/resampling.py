@@ -1,7 +1,7 @@
 """Values at the points of another grid of the same box, by the modes that both grids have.
 
-A finer grid gets the trigonometric interpolant, a coarser one what of it the grid can hold. Modes
-of the highest wavenumber of an even number of points, which have no direction, are left out.
+A finer grid gets the trigonometric interpolant, a coarser one the part of it that it resolves. The
+Nyquist modes of an even number of points, which have no direction, are dropped.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from slipstream.decomposition import Box
 
-# Bytes of planes that are in memory at once, beside the result: with fewer all is read more often.
+# The bytes of planes in memory besides the result: with fewer, planes are read more often.
 _MOST_BYTES = 1 << 30
 
 
 def is_other_resolution(shape: Sequence[int], grid: Sequence[int]) -> bool:
-    """Return whether points are of the same box as a grid, but more or fewer along every axis.
+    """Return whether a shape is another resolution of a grid, finer or coarser along every axis.
 
-    Their numbers have the same proportions, but for axes of a single point: so a part of a field is
-    not taken for a whole one.
+    It must have the same proportions, except along axes of a single point, so that a part of a
+    field is not taken for a whole one.
     """
     if tuple(shape) == tuple(grid) or len(shape) != len(grid) or min(shape) < 1:
         return False
@@ -31,9 +31,9 @@ def is_other_resolution(shape: Sequence[int], grid: Sequence[int]) -> bool:
 
 
 def text_of(name: str, shape: Sequence[int], grid: Sequence[int]) -> str:
-    """Return what is told of a field with points of another grid."""
+    """Return the message about a field with the points of another grid."""
     theirs, mine = (" x ".join(map(str, reversed(one))) for one in (shape, grid))
-    text = f"{name} has {theirs} points, and is taken to the {mine} of the grid by its modes"
+    text = f"{name} has {theirs} points, and is interpolated to the {mine} of the grid by its modes"
     return text if max(shape) < max(grid) else f"{text}; those beyond the grid's are dropped"
 
 
@@ -43,23 +43,23 @@ def resampled(
     grid: Sequence[int],
     box: Box,
 ) -> np.ndarray:
-    """Return the values at a box of the points of a grid; does not communicate.
+    """Return values resampled at a box of the points of a grid; does not communicate.
 
     Parameters
     ----------
     read : callable
-        Returns planes of all values, [z, y, x], from one to before another.
+        ``read(first, last)`` returns all values of planes first to last - 1, [z, y, x].
     shape : sequence of int
-        Their number along z, y and x.
+        Number of stored points along z, y and x.
     grid : sequence of int
-        Number of points of the grid.
+        Number of points of the grid along z, y and x.
     box : Box
-        The points wanted.
+        The points to return.
 
     Returns
     -------
     numpy.ndarray
-        Of the shape of the box, float64; each value the same for any box.
+        float64, with the shape of the box; values do not depend on the box.
     """
     result = np.zeros(box.shape)
     planes, rows, columns = box.slices()

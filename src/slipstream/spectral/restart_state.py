@@ -15,9 +15,9 @@ from slipstream.io.checkpoint import AVERAGE, FORCE, MOVIE, PARTICLES, TILT, Che
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
-# Planes of modes that are read at once to see what is dropped.
+# The number of planes of modes that are read together to find what is dropped.
 _PLANES_AT_A_TIME = 16
-# Bytes of a state that are read at once.
+# The bytes of a state that are read together.
 _PIECE = 256 << 20
 
 
@@ -32,9 +32,9 @@ def read_state(
     """Read this rank's modes of the state of an earlier run; does not communicate.
 
     `put` gets the modes of a component piece by piece, with their place in this rank's box: the
-    state may be larger than memory. Modes that the checkpoint lacks are not put; those that the new
-    grid cannot hold are dropped. If there are such, this rank's share of the variance of what is
-    stored is returned, else None.
+    state may be larger than memory. Modes that the checkpoint lacks are not put. Modes that the new
+    grid cannot hold are dropped: then this rank's share of the stored variance is returned, else
+    None.
     """
     if not np.allclose(earlier.grid.lengths_xyz, case.grid.lengths_xyz, rtol=1e-12):
         raise InputError(
@@ -70,7 +70,7 @@ def read_state(
 
 
 def _pieces(box: Box, itemsize: int) -> Iterator[Box]:
-    """Yield the parts of a box that are read at once."""
+    """Yield the parts of a box that are read together."""
     if not box.size:
         return
     step = max(1, _PIECE // (itemsize * math.prod(box.shape[1:])))
@@ -81,7 +81,7 @@ def _pieces(box: Box, itemsize: int) -> Iterator[Box]:
 def lacking_fields(
     checkpoint: Checkpoint, fields: Sequence[FieldParts], problem: SpectralProblem
 ) -> list[FieldParts]:
-    """Return the fields of a model that a state has not; refuse one that has none, or a part."""
+    """Return the fields of a model that a state lacks; refuse one that has none, or a part."""
     names = [f"{name}_hat" for name in problem.model.unknowns]
     lacking = []
     for field in fields:
@@ -97,7 +97,7 @@ def lacking_fields(
 
 
 def read_tilt(checkpoint: Checkpoint, problem: SpectralProblem, begins: bool) -> float:
-    """Return the tilt of a state's frame; refuse it without shear, or for a flow that begins."""
+    """Return the tilt of a state's frame; refuse it without shear, or if a flow begins in it."""
     if TILT not in checkpoint.arrays:
         return 0.0
     checkpoint.check_array(TILT, "f", 1)
@@ -115,7 +115,7 @@ def read_tilt(checkpoint: Checkpoint, problem: SpectralProblem, begins: bool) ->
 
 
 def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
-    """Return the names of what a state has and the model has not."""
+    """Return the names of the fields of a state that the model lacks."""
     own = {f"{name}_hat" for name in problem.model.unknowns}
     apart = AVERAGE, MOVIE, FORCE, PARTICLES, TILT
     names = (name for name in checkpoint.arrays if not name.startswith(apart))

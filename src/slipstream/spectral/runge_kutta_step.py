@@ -1,8 +1,9 @@
 """The time step of any model, recorded once.
 
-Per Runge-Kutta substage the fields that the model's products need go to physical space, the
-products come back, and one pass over the modes does the rest: derivatives, the pressure, the linear
-part and the substage itself. `slab_engine` fuses these with the transforms.
+In each Runge-Kutta substage the fields that the model's products need are transformed to physical
+space, and the products are transformed back. One pass over the modes does the rest: derivatives,
+the pressure, the linear terms and the substage itself. `slab_engine` fuses these with the
+transforms.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,8 +49,8 @@ class SpectralStep:
 
     Spectral arrays have the shape (components, kz, ky of this rank, row) and hold the Fourier
     coefficients of ``u(x) = sum_k u_hat(k) exp(i k . x)``; rows are padded, see `modes_of`. Between
-    steps diagnostics use the stage, and `working`, which begins with it and has as many fields as
-    any of them needs.
+    steps diagnostics use the memory of the stage, and `working`: that memory and as many more
+    fields as any of them needs.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class SpectralStep:
         device: Device,
         transport: Transport | GridTransports | None,
         passes: Callable[[Transport | GridTransports | None], Passes] | None = None,
+        shares: SpectralStep | None = None,
     ) -> None:
         self.problem, self.device = problem, device
         geometry, model = problem.geometry, problem.model
@@ -67,7 +69,10 @@ class SpectralStep:
         def fields(count: int) -> Array:
             return device.zeros((count, *geometry.stored_shape), dtype)
 
-        state, self.working = fields(problem.size), fields(problem.stage_size)
+        if shares is None:
+            state, self.working = fields(problem.size), fields(problem.stage_size)
+        else:  # of the same fields
+            state, self.working = shares._fields["state"], shares.working
         self.stage = self.working[: problem.size]
         self.inputs: Any = fields(len(model.inputs)) if problem.has_inputs else None
         self.forcing = fields(len(problem.forced))
@@ -87,7 +92,7 @@ class SpectralStep:
             if passes is None
             else passes(transport)
         )
-        # The factors of the patterns of force in each substage, and what a step takes of both.
+        # The factors of the patterns of force in each substage, and the ones that a step reads.
         self._steady = np.ones((problem.method.substages, len(problem.forced)))
         self._step_values = np.zeros(0)
         self.tables_on = {
@@ -96,36 +101,48 @@ class SpectralStep:
         }
         self.tables = self.tables_on[device]
         self.real = real_name(problem.real_dtype)
-        # In a sheared frame, what shifts points of the box to its own, and back.
+        # In a sheared frame, the shifts from points of the box to points of the frame, and back.
         self._shifts = PointShifts(problem, self.wavenumbers) if problem.is_sheared else None
         header = code_generation.mode_header(model)
         if problem.propagates:
             header += "\n" + code_generation.linear_header(model, problem.coupled)
         self._model_header = f'"{kernels.write(header)}"'
         self._step_size: float | None = None
-        self._is_steady = False  # whether the factors that were set last are 1
-        # Whether the planes have what the next step begins with: set by who runs steps.
+        self._is_steady = False  # whether the last factors are 1
+        # Whether the planes have the inputs of the next step: set by the code that runs steps.
         self.is_ahead = False
-        # What else is recorded in a step: `before` and `after` all else, where the stage is free,
-        # and after the first product, `with_points` that this has stored.
+        # Additional nodes of a step: `before` and `after` everything else, when the stage is free,
+        # and `with_points` after the first product, which has stored points.
         self.before: Sequence[Callable[[StepGraph], None]] = ()
         self.after: Sequence[Callable[[StepGraph], None]] = ()
         self.stored_points: Any = None
         self.with_points: Callable[[StepGraph], None] | None = None
-        # What is evaluated from the state, which follows if the equations change.
+        # Evaluations of the state, which are made anew if the equations change.
         self.evaluations: weakref.WeakSet[Any] = weakref.WeakSet()
         self._kept: dict[Hashable, Any] = {}
 
     def restate(self, problem: SpectralProblem) -> None:
-        """Go on with other parameters of the same model: recorded graphs find them in tables."""
+        """Take other parameters of the same model: recorded graphs read them from tables."""
         self.problem, self.is_ahead = problem, False
         self._integrating_factor.restate(problem, self.wavenumbers)
         for tables in self.tables_on.values():
             tables.restate(problem)
         self._step_values, self._step_size = np.zeros(0), None
 
+    def follow(self, found: Mapping[str, float]) -> None:
+        """Take the numbers of parameters that follow the state."""
+        problem = self.problem
+        if all(problem.parameters[name] == value for name, value in found.items()):
+            return
+        problem.follow(found)
+        if problem.model.linear_follows:
+            self.restate(problem)
+            return
+        for tables in self.tables_on.values():
+            tables.restate(problem)
+
     def become(self, other: SpectralStep) -> None:
-        """Go on as another step of the same fields, which nobody uses besides, from this state."""
+        """Become another step of the same fields, with this state; nobody else may use `other`."""
         self.device.synchronize()
         other.device.run(other.device.copy(other.state, self.read_state()))
         other.device.synchronize()
@@ -137,7 +154,7 @@ class SpectralStep:
 
     @property
     def tilt(self) -> float:
-        """The tilt of the frame: wavenumbers along y are less by this times kx."""
+        """The tilt of the frame: wavenumbers along y are reduced by tilt times kx."""
         return self.wavenumbers.tilt
 
     @tilt.setter
@@ -149,7 +166,7 @@ class SpectralStep:
 
     @property
     def state(self) -> Any:
-        """The state, to be changed: what the last step left in the planes becomes invalid."""
+        """The state, to be changed: the planes that the last step left ready become invalid."""
         self.is_ahead = False
         return self._fields["state"]
 
@@ -158,7 +175,7 @@ class SpectralStep:
         return self._fields["state"]
 
     def read_stage(self, substage: int) -> Any:
-        """Return what a substage begins with: the state, or the stage."""
+        """Return the input of a substage: the state, or the stage."""
         return self._fields["stage" if substage else "state"]
 
     @functools.cached_property
@@ -168,7 +185,7 @@ class SpectralStep:
         return tuple(array(axis, np.float64) for axis in (waves.z, waves.y, waves.x))  # type: ignore[return-value]
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what has been made under this name, of this step's fields, or make it."""
+        """Return the object cached under a key for this step's fields, or make it."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]
@@ -182,9 +199,9 @@ class SpectralStep:
     def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
         """Return the graph of one time step.
 
-        Without `compute` it has transforms and exchanges alone, for benchmarks. Unless it `begins`
-        with the state, it begins with the planes, where the step before has left what goes to
-        physical space; run that only if `is_ahead`.
+        Without `compute` it has only transforms and exchanges, for benchmarks. If it `begins`, it
+        starts from the state; else from the planes, where the last step has left its inputs: run
+        that only if `is_ahead`.
         """
         graph = self._begun()
         if begins or not self.goes_ahead:
@@ -198,7 +215,7 @@ class SpectralStep:
     def record_parts(self) -> list[StepGraph]:
         """Return the graphs of the substages of a step, between which the stage may be changed.
 
-        Of that `read_stage` has what a substage begins with. The first begins with the state.
+        `read_stage` returns the input of a substage. The first one starts from the state.
         """
         graphs = []
         for substage in range(self.problem.method.substages):
@@ -212,18 +229,18 @@ class SpectralStep:
         return graphs
 
     def _begun(self) -> StepGraph:
-        """Return the graph of a step with what comes before its substages."""
+        """Return the graph of a step up to its first substage."""
         graph = self.new_graph()
         for record in self.before:
             record(graph)
         return graph
 
     def _record_substage(self, graph: StepGraph, substage: int, compute: bool = True) -> None:
-        """Record a substage, from the planes on."""
+        """Record a substage, beginning with the planes."""
         method, model, passes = self.problem.method, self.problem.model, self.passes
         last = substage + 1 == method.substages
         is_scaled = bool(self.problem.held)
-        if substage and is_scaled:  # only now the stage is what goes to physical space
+        if substage and is_scaled:  # only now the stage has the fields to transform
             self.record_inputs(graph, passes, "stage")
         product = self.product_on(substage == 0) if compute else None
         record_through(graph, passes, product, len(model.inputs), len(model.products))
@@ -241,13 +258,13 @@ class SpectralStep:
     @property
     def goes_ahead(self) -> bool:
         """Whether the end of a step begins the next one: see `Passes.goes_ahead`."""
-        # What is made of the state in a sheared frame is that of the end of the step, known later.
+        # In a sheared frame the inputs depend on the tilt at the end of the step, known later.
         turns = self.problem.is_sheared and self.problem.has_inputs
         waits = self.problem.is_staged or turns or bool(self.before)
         return self.passes.goes_ahead and not waits
 
     def product_on(self, is_measured: bool) -> Callable[[Device], PointProduct]:
-        """Return what makes the product on a device: the first of a step is measured."""
+        """Return the function that makes a product; the first one of a step is measured."""
 
         def product(device: Device) -> PointProduct:
             tables = self.tables_on[device]
@@ -260,13 +277,13 @@ class SpectralStep:
         return product
 
     def record_inputs(self, graph: StepGraph, passes: Passes, name: str = "state") -> None:
-        """Record the first half of the way to physical space, of the state or the stage."""
+        """Record the first half of the transform of the state, or the stage, to physical space."""
         source, updates = self._beginning(name)
         signs, chunks = self.problem.step_signs, passes.input_chunks
         record_columns(graph, passes, source, updates, chunks=chunks, signs=signs)
 
     def _beginning(self, name: str = "state") -> tuple[Any, list[ColumnUpdate]]:
-        """Return the fields that go to physical space first, and the updates that make them."""
+        """Return the fields that are transformed first, and the updates that make them."""
         if self.inputs is None:
             return self._fields[name], []
         return self.inputs, [functools.partial(self.take_inputs, name)]
@@ -276,9 +293,10 @@ class SpectralStep:
     ) -> StepGraph:
         """Return the graph that takes spectral fields (count, kz, ky of this rank, row) to points.
 
-        No more fields than are transformed together; `store` gets each chunk of points, see
-        `PlanePass.record_backward`. In a sheared box they are points of the box, not of the frame.
-        Between walls, `signs` has 1 for each even field, and -1 for each odd one.
+        `count` is at most the number of fields that are transformed together. `store` gets each
+        chunk of points, see `PlanePass.record_backward`. In a sheared box they are points of the
+        box, not of the frame. Between walls, `signs` has 1 for each even field and -1 for each odd
+        one.
         """
         if self._shifts is not None:
             store = self._shifts.before(store, self.device)
@@ -290,8 +308,8 @@ class SpectralStep:
     def record_forward(self, load: PointOperation, target: Any, signs: Sequence[int]) -> StepGraph:
         """Return the graph that sets spectral fields from points, not normalised.
 
-        No more fields than are transformed together; `load` makes each chunk of points, see
-        `PlanePass.record_forward`. For `signs` see `record_backward`.
+        There are at most as many fields as are transformed together; `load` makes each chunk of
+        points, see `PlanePass.record_forward`. For `signs` see `record_backward`.
         """
         if self._shifts is not None:
             load = self._shifts.after(load, self.device)
@@ -302,7 +320,7 @@ class SpectralStep:
         return graph
 
     def new_graph(self) -> StepGraph:
-        """Return a graph that begins by forgetting what the step before has found out."""
+        """Return a graph that begins by clearing the results of the last step."""
         graph = StepGraph(self.passes.devices[0])
         for device in self.passes.devices:
             tables = self.tables_on[device]
@@ -365,7 +383,7 @@ class SpectralStep:
         }
 
     def _held_constants(self) -> dict[str, Any]:
-        """Return which shells keep their energy, if there are some."""
+        """Return the constants of shells that keep their energy, if there are any."""
         held = self.problem.held
         if not held:
             return {}
@@ -379,14 +397,14 @@ class SpectralStep:
         return {"HELD": len(held), "UNIT": unit, **dict(zip(names, lists, strict=True))}
 
     def set_held(self, factors: np.ndarray) -> None:
-        """Set what the rates of shells that keep their energy are multiplied by."""
+        """Set the factors of the rates of shells that keep their energy."""
         self.device.synchronize()
         for tables in self.tables_on.values():
             tables.device.synchronize()
             self._copy(tables.device, tables.held, factors.astype(self.problem.real_dtype))
 
     def _propagators_of(self, substage: int) -> dict[str, Any]:
-        """Return by which propagators a substage multiplies; -1 is none."""
+        """Return the indices of the propagators of a substage; -1 for none."""
         own = self.problem.method.propagators(substage)
         place: dict[Any, int] = {one: number for number, one in enumerate(self.problem.propagators)}
         return {
@@ -414,7 +432,7 @@ class SpectralStep:
         def update(tile: ColumnTile) -> TileUpdate:
             tables = self.tables_on[tile.device]
             parts = {name: tile.part(self._fields[name]) for name in sorted(read | written)}
-            # The kernel does not touch the others: any array will do.
+            # The kernel does not access the others: any array will do.
             products, some = tile.columns, next(iter(parts.values()))
             names = (
                 "state",
@@ -427,7 +445,7 @@ class SpectralStep:
             )
             decay: Array = parts.get("decay", tables.decay)
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
-            # The same distance in all parts of a tile but its decay.
+            # The same strides in all parts of a tile except the decay.
             field = next(part for name, part in parts.items() if name != "decay")
             operation = self._substage_kernels(tile.device)[substage].bind(
                 RowLaunch(nz * (tile.high - tile.low), tile.kx_among(all_x)[1]),
@@ -454,7 +472,7 @@ class SpectralStep:
             )
             if last:
                 writes.append(tables.marks[tile.low : tile.high])
-            # Of the columns only the modes that are kept are read.
+            # Only the kept modes of the columns are read.
             kept_part = nz / max(1, products.shape[1]) * product_count / len(products)
             read_bytes = kept_part * products.nbytes + sum(one.nbytes for one in reads[1:])
             moves = read_bytes, sum(one.nbytes for one in writes)
@@ -470,7 +488,7 @@ class SpectralStep:
         return device.kernel_variants("runge_kutta_substage.hpp", "advance_substage", variants)
 
     def mode_layout(self, tile: ColumnTile, field: Array) -> tuple[int, ...]:
-        """Return the sizes, strides and places by which kernels find the modes of a tile."""
+        """Return the sizes, strides and offsets with which kernels address the modes of a tile."""
         geometry, columns = self.problem.geometry, tile.columns
         (nz, all_y, all_x), modes = geometry.spectral_box.shape, geometry.modes[0]
         first_x, nx = tile.kx_among(all_x)
@@ -482,15 +500,15 @@ class SpectralStep:
     def model_kernel(
         self, header: str, name: str, device: Device | None = None, **constants: Any
     ) -> Kernel:
-        """Return a kernel that is compiled for the model, here or on another device."""
+        """Return a kernel compiled for the model, for this device or another."""
         return (device or self.device).kernel(
             header, name, REAL=self.real, MODEL_HEADER=self._model_header, **constants
         )
 
     def run_over_rows(self, kernel: Kernel, *arrays: Array, last: Sequence[Any] = ()) -> None:
-        """Run a kernel that takes every row of a field, on the device where the fields are.
+        """Run a kernel over all rows of a field, on the device of the fields.
 
-        Its last arguments are those that come after the sizes.
+        `last` are its arguments after the sizes.
         """
         nz, ny, row = self.problem.geometry.stored_shape
         nx = self.problem.geometry.spectral_box.shape[2]
@@ -500,7 +518,7 @@ class SpectralStep:
             self.device.run(kernel.bind(launch, *arrays, *sizes, *last))
 
     def weigh_rows(self, sums: Array, first: int = 0) -> None:
-        """Multiply sums over rows of modes, [row, ...] from a first one on, by how many each is.
+        """Multiply sums over rows of modes, [row, ...] from row `first` on, by their multiplicity.
 
         Between walls a row with kz > 0 stands for -kz too.
         """
@@ -515,7 +533,7 @@ class SpectralStep:
     # -- between steps -----------------------------------------------------------------------
 
     def set_step_size(self, step: float, factors: np.ndarray | None = None) -> None:
-        """Set the step that recorded graphs take, and the integrating factors that go with it.
+        """Set the step size of recorded graphs, and the integrating factors for it.
 
         Patterns of force are multiplied by `factors`, shape (substages, patterns); 1 by default.
         """
@@ -578,7 +596,7 @@ class SpectralStep:
                 self.device.run(kernel.bind(launch, *arrays, *sizes, duration * step, *weights))
 
     def kept(self) -> list[np.ndarray]:
-        """Return the state, and what the last step has found out on each device, on the host."""
+        """Return the state, and the results of the last step on each device, on the host."""
         self.device.synchronize()
         arrays = [self.device.to_host(self.read_state())]
         for tables in self.tables_on.values():
@@ -587,13 +605,13 @@ class SpectralStep:
         return [np.array(one) for one in arrays]
 
     def restore(self, kept: list[np.ndarray]) -> None:
-        """Take over what another step of the same problem has kept."""
+        """Restore what `kept` returned, perhaps by another step of the same problem."""
         self._copy(self.device, self.state, kept[0])
         for tables, found in zip(self.tables_on.values(), kept[1:], strict=True):
             self._copy(tables.device, tables.found, found)
 
     def copy_measured(self, other: SpectralStep) -> None:
-        """Take over what the last step of another one, of the same problem, has found out."""
+        """Copy the results of the last step from another step of the same problem."""
         for (own, tables), theirs in zip(
             self.tables_on.items(), other.tables_on.values(), strict=True
         ):
@@ -609,16 +627,16 @@ class SpectralStep:
 class IntegratingFactor:
     """The factors exp(-rate duration) - 1 of a rank's modes, which decay at these rates.
 
-    Less one, factors keep their digits where they are small. If the rate is a sum of functions of
-    one wavenumber each, a kernel multiplies factors along x, y and z; otherwise one factor per mode
-    is stored.
+    Subtracting 1 keeps digits where the decay is small. If the rate is a sum of functions of one
+    wavenumber each, a kernel multiplies factors along x, y and z; otherwise one factor per mode is
+    stored.
     """
 
     def __init__(self, problem: SpectralProblem, waves: Wavenumbers, device: Device) -> None:
         self._problem, self._device = problem, device
         self._rates = rates_along_axes(problem, waves) if problem.is_separable else None
         stored = len(problem.decays) if problem.has_factors_of_modes else 0
-        # One factor per mode, where they are not products of factors along the axes.
+        # One factor per mode, unless they are products of factors along the axes.
         self.of_modes = device.zeros(
             (stored, *problem.geometry.spectral_box.shape), problem.real_dtype
         )

@@ -8,9 +8,9 @@ With the integrating factor, linear decay at rate r is exact: the method acts on
 substages this needs exp(-r step c) for the nodes c, which are multiples of ``1/divisions``: one
 table of exp(-r step / divisions) and integer powers of it serve all substages.
 
-All linear terms, matrices that may couple components and turn phases, are integrated exactly in
-the same way by their exponentials. Methods of exponential time differencing take other functions of
-these matrices, and implicit-explicit methods powers of their resolvent.
+All linear terms, matrices that may couple components and turn phases, are integrated exactly in the
+same way by their exponentials. Exponential time differencing uses other functions of these
+matrices, and implicit-explicit methods use powers of their resolvent.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import math
 from dataclasses import dataclass
 
 # A function of the matrix A of linear terms: a sum of weight * phi_number(fraction * step * A), of
-# which phi_0 is the exponential, or of powers of G = 1 / (1 - fraction * step * A), whose numbers
-# are those from RESOLVENT = G^0 on.
+# which phi_0 is the exponential, or of powers of G = 1 / (1 - fraction * step * A), numbered from
+# RESOLVENT = G^0 on.
 RESOLVENT = 4
 Phi = tuple[float, int, float]  # fraction of the step, number, weight
 Propagator = tuple[Phi, ...]
@@ -28,7 +28,7 @@ Propagator = tuple[Phi, ...]
 
 @dataclass(frozen=True)
 class SubstagePropagators:
-    """What a substage multiplies by functions of the linear terms; None stands for no change."""
+    """The functions of the linear terms in a substage, by factor; None stands for the identity."""
 
     start_to_stage: Propagator | None = None
     rate_to_stage: Propagator | None = None
@@ -40,7 +40,7 @@ class SubstagePropagators:
 
     @property
     def all(self) -> tuple[Propagator, ...]:
-        """Those that are needed."""
+        """The functions that are not None."""
         every = (
             self.start_to_stage,
             self.rate_to_stage,
@@ -62,8 +62,8 @@ class RungeKutta:
     nodes: tuple[float, ...]  # of each substage, in divisions
     feeds: tuple[float, ...]  # the sub-diagonal: weight of substage s in the state of s + 1
     weights: tuple[float, ...]  # of each substage in the result
-    # Of methods with functions of their own of the linear terms: feeds and weights multiply what
-    # these give.
+    # For methods with their own functions of the linear terms; feeds and weights multiply their
+    # results.
     functions: tuple[SubstagePropagators, ...] = ()
 
     @property
@@ -72,7 +72,7 @@ class RungeKutta:
         return len(self.nodes)
 
     def propagators(self, substage: int) -> SubstagePropagators:
-        """Return what integrates all linear terms exactly: by their exponential between nodes."""
+        """Return the exponentials between nodes, which integrate linear terms exactly."""
         if self.functions:
             return self.functions[substage]
         last = substage + 1 == self.substages
@@ -136,7 +136,7 @@ def _ars222() -> RungeKutta:
 
 def _ars233() -> RungeKutta:
     g = (3 + math.sqrt(3)) / 6
-    rest = 1 - 2 * g  # how far the second stage takes the linear terms of the first
+    rest = 1 - 2 * g  # the coefficient of the first stage's linear terms in the second
     resolvent, half = _resolvents(g, 0, 1), rest / (2 * g)
     return RungeKutta(
         "ars233",
@@ -179,9 +179,9 @@ METHODS = {
         RungeKutta("rk3", 3, 3, (0, 1, 2), (1 / 3, 2 / 3), (1 / 4, 0.0, 3 / 4)),
         # The classical method.
         RungeKutta("rk4", 4, 2, (0, 1, 1, 2), (1 / 2, 1 / 2, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
-        # Those of Jameson, Schmidt and Turkel (AIAA 81-1259), as in GHOST: they need two copies of
-        # the fields, are as stable as methods of their number of substages, and are of that order
-        # for linear equations, of the second for others.
+        # Methods of Jameson, Schmidt and Turkel (AIAA 81-1259), as in GHOST. They need two copies
+        # of the fields. Their order is the number of substages for linear equations, as is their
+        # stability, and 2 for others.
         RungeKutta("jst3", 2, 6, (0, 2, 3), (1 / 3, 1 / 2), (0.0, 0.0, 1.0)),
         RungeKutta("jst4", 2, 12, (0, 3, 4, 6), (1 / 4, 1 / 3, 1 / 2), (0.0, 0.0, 0.0, 1.0)),
         # Exponential time differencing, Cox and Matthews (J. Comput. Phys. 176, 430, 2002). In the
@@ -224,8 +224,8 @@ METHODS = {
             ),
         ),
         # Implicit-explicit methods of Ascher, Ruuth and Spiteri (Appl. Numer. Math. 25, 151, 1997),
-        # (2, 2, 2) and (2, 3, 3). Stages are solved for: what they make of the start and of rates
-        # before are sums of powers of the resolvent.
+        # (2, 2, 2) and (2, 3, 3). Stages are solved for: the factors of the start and of earlier
+        # rates are sums of powers of the resolvent.
         _ars222(),
         _ars233(),
     )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # The most numbers of a component in one exchange.
 _AT_ONCE = 1 << 22
-# Places where rates that are no polynomials are taken between nodes; and the most of any.
+# The number of points between nodes for rates that are not polynomials; and the most of any.
 _USUAL, _MOST = 3, 8
 
 
@@ -57,7 +57,7 @@ def check_sheared(case: SpectralCase, problem: SpectralProblem) -> None:
 
 
 def gauss_constants(problem: SpectralProblem) -> dict[str, Any]:
-    """Return the constants by which the kernel of a substage integrates rates of decay."""
+    """Return the constants with which the kernel of a substage integrates decay rates."""
     if not problem.integrating_factor:
         return {}
     count = 1
@@ -74,7 +74,7 @@ def gauss_constants(problem: SpectralProblem) -> dict[str, Any]:
 
 
 class PointShifts:
-    """Shifts between points of the frame and those of the box: along x, by the tilt times y."""
+    """Shifts between points of the frame and of the box: along x, by the tilt times y."""
 
     def __init__(self, problem: SpectralProblem, waves: Wavenumbers) -> None:
         self._waves, length = waves, problem.lengths[2]
@@ -83,11 +83,11 @@ class PointShifts:
         self._kx = 2 * math.pi / length * np.arange(self._points // 2 + 1)
 
     def before(self, store: PointOperation, device: Device) -> PointOperation:
-        """Return an operation on points of the frame that passes on those of the box."""
+        """Return an operation that shifts points of the frame to the box, and passes them on."""
         return self._shifted(store, device, -1)
 
     def after(self, load: PointOperation, device: Device) -> PointOperation:
-        """Return an operation that takes points of the box from another to those of the frame."""
+        """Return an operation that loads points of the box, and shifts them to the frame."""
         return self._shifted(load, device, 1)
 
     def _shifted(self, function: PointOperation, device: Device, sign: int) -> PointOperation:
@@ -117,18 +117,18 @@ class PointShifts:
 
 
 def _period(problem: SpectralProblem) -> float:
-    """Return the tilt of a frame whose modes are those of an upright one."""
+    """Return the tilt at which the modes are those of an upright frame."""
     return problem.lengths[2] / problem.lengths[1]
 
 
 def periods_after(flow: SpectralStep, step: float) -> int:
-    """Return by how many periods less the frame is tilted after a step, with other labels."""
+    """Return the number of periods by which new labels reduce the tilt after a step."""
     tilt = flow.tilt + flow.problem.shear * step
     return math.floor(tilt / _period(flow.problem) + 0.5)
 
 
 def advance_frame(flow: SpectralStep, step: float, comm: Comm) -> None:
-    """Tilt the frame by what the shear does in a step, after that. Collective."""
+    """Tilt the frame by the shear, at the end of a step. Collective."""
     periods = periods_after(flow, step)
     if periods:
         _relabel(flow, periods, comm)
@@ -136,13 +136,13 @@ def advance_frame(flow: SpectralStep, step: float, comm: Comm) -> None:
 
 
 def _relabel(flow: SpectralStep, periods: int, comm: Comm) -> None:
-    """Store each mode where an earlier frame has it, or nowhere if the grid does not keep that."""
+    """Store each mode under its label in an earlier frame; drop modes without a label there."""
     geometry, device = flow.problem.geometry, flow.device
     boxes, rank = geometry.spectral_boxes, geometry.rank
     own = boxes[rank]
     device.synchronize()
     state = flow.modes_of(flow.state)
-    # Where the modes of a rank that come from another are here and there, and where they came from.
+    # By the other rank: the indices of exchanged modes at the sender and the receiver.
     incoming = [_moved(flow, periods, own, other) for other in boxes]
     outgoing = [_moved(flow, periods, other, own) for other in boxes]
     planes = max(1, _AT_ONCE // max(1, *(box.size // max(1, box.shape[0]) for box in boxes)))

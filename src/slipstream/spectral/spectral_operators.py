@@ -1,4 +1,4 @@
-"""Operators on fields of Fourier coefficients: curl, pressure projection, and what is kept."""
+"""Operators on Fourier coefficients: curl, solenoidal projection, and truncation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def curl_kernel(flow: SpectralStep) -> Kernel:
 
 
 def vorticity(flow: SpectralStep, first: int = 0) -> Array:
-    """Return the curl of the vector that begins at a component, in memory of the stage."""
+    """Return the curl of the vector that begins at component `first`, in memory of the stage."""
     part = slice(first, first + 3)
     kernel = curl_kernel(flow)
     flow.run_over_rows(kernel, flow.read_state()[part], flow.stage[part], flow.tables.wavenumbers)
@@ -27,7 +27,7 @@ def vorticity(flow: SpectralStep, first: int = 0) -> Array:
 
 
 def make_solenoidal(flow: SpectralStep, vector: Array) -> None:
-    """Take away the gradient part of a vector, shape (3, kz, ky of this rank, row)."""
+    """Remove the gradient part of a vector, shape (3, kz, ky of this rank, row)."""
     kernel = flow.device.kernel("projection.hpp", "make_solenoidal", REAL=flow.real)
     flow.run_over_rows(kernel, vector, flow.tables.wavenumbers)
 
@@ -39,9 +39,10 @@ def remove_gradients(
     comm: Comm,
     before: float | None = None,
 ) -> list[str]:
-    """Make vectors solenoidal; return the warning of what they lose together. Collective.
+    """Make vectors solenoidal; return the warning of their total loss. Collective.
 
-    Gradients, which lose all, are refused. `before` is the sum of variances, if known.
+    Pure gradients, which would lose everything, are refused. `before` is the sum of variances, if
+    known.
     """
 
     def total() -> float:
@@ -54,7 +55,7 @@ def remove_gradients(
     after = total()
     return judge_loss(
         (before - after) / before if before > 0 else 0.0,
-        f"{what} has a divergence, and its gradient part is taken away",
+        f"{what} has a divergence, and its gradient part is removed",
         "use a vector without divergence",
     )
 
@@ -74,11 +75,10 @@ def keep_sphere(flow: SpectralStep, fields: Array) -> None:
 def make_real(
     flow: SpectralStep, fields: Array, comm: Comm, signs: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Make spectral fields those of real ones: u(-k) is the conjugate of u(k). Collective.
+    """Project spectral fields on those of real fields, u(-k) = conj(u(k)). Collective.
 
-    Between walls, where -kz is not stored, even fields have the sign 1 and odd ones -1.
-
-    Returns how much of each field's mean square is lost, and the square of the mean before.
+    Between walls, where -kz is not stored, even fields have the sign 1 and odd ones -1. Returns the
+    loss of each field's mean square, and the square of the mean before.
 
     Both halves of the plane kx = 0 are stored, and only what they have in common reaches physical
     space. Rounding makes them differ, and where a linear term makes modes grow, the difference
@@ -87,7 +87,7 @@ def make_real(
     state = flow.modes_of(fields)
     flow.device.synchronize()
     box = flow.problem.geometry.spectral_box
-    # Of ranks with the same ky, the first has kx = 0.
+    # Among ranks with the same ky, the first has kx = 0.
     mine = flow.device.to_host(state[..., : int(box.start[2] == 0)])
     parts = [mine] if comm is None else comm.allgather(mine)
     plane = np.concatenate([part for part in parts if part.shape[3]], axis=2)[..., 0]
@@ -98,7 +98,7 @@ def make_real(
     else:
         mirrored = plane[:, opposite[0][:, None], opposite[1]]
     plane = (plane + mirrored.conj()) / 2
-    for place in np.flatnonzero(np.array(signs) < 0):  # sines have no mean
+    for place in np.flatnonzero(np.array(signs) < 0):  # sine series have no mean
         state[place, :1] = 0
         plane[place, :1] = 0
     start = box.start[1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.equations import Lowered
+from slipstream.equations import Lowered, parameter
 from slipstream.equations.code_generation import array_function, is_separable, wave_function
 from slipstream.equations.fewest_transforms import wavevectors
 from slipstream.equations.fourier_forms import (
@@ -29,13 +29,13 @@ from slipstream.fft.slab_engine import NO_SIGNS, Signs
 from slipstream.spectral.kept_modes import DEALIASING, Dealiasing, periods
 from slipstream.spectral.runge_kutta_tableaux import Propagator, RungeKutta
 
-# Simulations of a process are often of the same equations, for which SymPy takes its time.
+# Simulations of a process often have the same equations, which SymPy compiles slowly.
 REMEMBERED = 256
 
 
 @lru_cache(REMEMBERED)
 def _drives(rate: sympy.Expr) -> bool:
-    """Whether a rate of decay, a function of the wavenumbers, drives some modes."""
+    """Whether a decay rate, a function of the wavenumbers, drives some modes."""
     if filters_in(rate):
         function = wave_function(rate)
         return any(function(*k) < 0 for k in wavevectors(16))
@@ -47,7 +47,7 @@ def _drives(rate: sympy.Expr) -> bool:
 class HeldShells:
     """Shells of wavenumbers of a field, from `low` to `high`, that keep their energy."""
 
-    first: int  # of the field's components
+    first: int  # the field's components
     size: int
     low: int
     high: int
@@ -60,25 +60,25 @@ class HeldShells:
 
 @dataclass(frozen=True)
 class SpectralProblem:
-    """What a step is recorded for."""
+    """The equations, grid and settings for which a step is recorded."""
 
     geometry: SlabGeometry | PencilGeometry
     lengths: tuple[float, float, float]  # (Lz, Ly, Lx), non-dimensional
     model: Lowered
-    parameters: Mapping[str, float] = field(hash=False)  # at least those of the model
+    parameters: dict[str, float] = field(hash=False)  # at least as many fields as the model has
     method: RungeKutta
-    integrating_factor: bool  # whether the decay of modes is integrated exactly
+    integrating_factor: bool  # whether decay is integrated exactly
     real_dtype: np.dtype
-    propagates: bool = False  # whether all linear terms are
+    propagates: bool = False  # whether all linear terms are integrated exactly integrated exactly
     forced: tuple[int, ...] = ()  # the component that each pattern of force drives
     dealiasing: Dealiasing = DEALIASING["2/3"]
-    wire: str | None = None  # the precision of data between ranks, if lower
-    # The model without the linear terms that forces of the case add to it, if there are some.
+    wire: str | None = None  # the precision of exchanged data, if reduced
+    # The model without the linear terms that forces of the case add, if they add any.
     written: Lowered | None = None
-    # Whether forces follow from each stage, so that a step is run substage by substage.
+    # Whether forces depend on each stage, so that a step is run substage by substage.
     is_staged: bool = False
     held: tuple[HeldShells, ...] = ()
-    # The inputs whose points the first product of a step stores, for particles.
+    # The inputs whose values at points the first product of a step stores, for particles.
     stored: tuple[int, ...] = ()
     # Which fields are even and which odd across walls, if there are walls.
     mirror: Mirror | None = None
@@ -97,7 +97,7 @@ class SpectralProblem:
 
     @cached_property
     def step_signs(self) -> Signs:
-        """The signs of the fields that a step takes to physical space, and of the products."""
+        """The signs of the fields that a step transforms to physical space, and of the products."""
         if self.mirror is None:
             return NO_SIGNS
         inputs = signs_of_inputs(self.model, self.mirror)
@@ -118,7 +118,7 @@ class SpectralProblem:
 
     @cached_property
     def periods(self) -> tuple[float, float, float]:
-        """After which lengths along z, y and x fields repeat."""
+        """The periods of fields along z, y and x."""
         z, y, x = periods(self.lengths, self.geometry.modes)
         return z, y, x
 
@@ -155,7 +155,7 @@ class SpectralProblem:
 
     @property
     def has_inputs(self) -> bool:
-        """Whether the fields that go to physical space are stored beside the state."""
+        """Whether the fields to transform to physical space are stored in addition to the state."""
         return self.dealiasing.is_shifted or not self.model.inputs_are_state
 
     @property
@@ -176,25 +176,31 @@ class SpectralProblem:
         return {name: self.parameters[str(name)] for name in self.model.parameters}
 
     @property
+    def fixed(self) -> dict[sympy.Symbol, float]:
+        """The parameters that do not follow the state, by their symbols."""
+        follows = self.model.follows
+        return {name: value for name, value in self.values.items() if str(name) not in follows}
+
+    @property
     def numbers(self) -> list[float]:
         """The parameters, in the model's order."""
         return [float(self.parameters[str(name)]) for name in self.model.parameters]
 
     @cached_property
     def decays(self) -> list[sympy.Expr]:
-        """The distinct rates of decay, as functions of the wavenumbers alone."""
+        """The distinct decay rates, as functions of the wavenumbers alone."""
         values = self.values
         return [with_numbers(rate, values) for rate in dict.fromkeys(self.model.decay)]
 
     @property
     def decay_functions(self) -> list[Callable[..., Any]]:
-        """The same as functions of kx, ky and kz."""
+        """The distinct decay rates as numerical functions of kx, ky and kz."""
         return [wave_function(rate) for rate in self.decays]
 
     def scalar_of_vector(
         self, name: str, vector: np.ndarray, waves: Sequence[np.ndarray]
     ) -> np.ndarray:
-        """Return the modes of the scalar from which a vector of a plane follows, from its modes.
+        """Return the modes of the scalar that defines a plane vector, from the vector's modes.
 
         `waves` are the wavenumbers along z, y and x, which broadcast with the modes.
         """
@@ -211,35 +217,44 @@ class SpectralProblem:
 
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
-        """What is averaged, by name: parts, and these as functions of arrays of points."""
+        """What is averaged, by name: parts, and these as functions of arrays of points.
+
+        After these the functions take the parameters that follow the state.
+        """
+        fixed, followed = self.fixed, [parameter(name) for name in self.model.follows]
         return {
             name: [
-                (part, array_function(part.symbols, part.expression.subs(self.values)))
+                (part, array_function((*part.symbols, *followed), part.expression.subs(fixed)))
                 for part in parts
             ]
             for name, parts in self.model.means.items()
         }
 
+    def follow(self, found: Mapping[str, float]) -> None:
+        """Take other numbers of parameters that follow the state."""
+        self.parameters.update(found)
+        vars(self).pop("decays", None)
+
     @property
     def plain_model(self) -> Lowered:
-        """The model as its equations are, without forces of the case."""
+        """The model of the equations alone, without forces of the case."""
         return self.written or self.model
 
     @property
     def viscosity(self) -> float | None:
-        """The viscosity of the first vector, if it is damped as in a Newtonian fluid."""
+        """The viscosity of the first vector, None if it is not damped as in a Newtonian fluid."""
         components = [value.component for value in self.model.unknowns]
         return self._viscosity_of(components.index(0)) if 0 in components else None
 
     @property
     def plane_viscosity(self) -> float | None:
-        """The same of the scalar that a velocity in the plane follows from, if there is one."""
+        """The viscosity of the scalar that defines a velocity in the plane, if there is one."""
         found = self.model.plane_vectors.get("velocity")
         return None if found is None else self._viscosity_of(found[0])
 
     def _viscosity_of(self, component: int) -> float | None:
         viscosity = self.parameters.get("viscosity")
-        if viscosity is None or self.model.losses:
+        if viscosity is None or self.model.losses or self.model.linear_follows:
             return None
         newtonian = self.model.flat.of_multiplier(viscosity * SQUARE)
         rate = with_numbers(self.plain_model.decay[component], self.values)
@@ -247,7 +262,7 @@ class SpectralProblem:
 
     @property
     def uniform(self) -> list[float]:
-        """By component, what its equation adds to its rate equally at all points."""
+        """The uniform source of each component."""
         return [float(sympy.sympify(one).subs(self.values)) for one in self.model.constant]
 
     @cached_property
@@ -279,20 +294,20 @@ class SpectralProblem:
 
     @cached_property
     def propagators(self) -> tuple[Propagator, ...]:
-        """The functions of the linear terms that a step takes, if it integrates them exactly."""
+        """The functions of the linear terms in a step, if it integrates them exactly."""
         substages = range(self.method.substages) if self.propagates else ()
         every = [one for s in substages for one in self.method.propagators(s).all]
         return tuple(dict.fromkeys(every))
 
     @cached_property
     def coupled(self) -> tuple[tuple[int, int], ...]:
-        """Which components, row and column, functions of the matrix of linear terms couple."""
+        """The pairs of components, row and column, coupled by functions of the linear terms."""
         return coupled_components(self.model) if self.propagates else ()
 
     def accesses(self, substage: int) -> tuple[set[str], set[str]]:
         """Return which spectral fields the update of a substage reads, and which it writes.
 
-        Named are "state" (the start of the step, and its end), "stage", "total", "inputs",
+        The names are "state" (the start of the step, and its end), "stage", "total", "inputs",
         "forcing", "decay", "propagators" and "carried" (the start of a later stage).
         """
         method, last = self.method, substage + 1 == self.method.substages
@@ -316,7 +331,7 @@ class SpectralProblem:
         return reads, writes
 
     def steps_like(self, other: SpectralProblem) -> bool:
-        """Whether the recorded step of another problem serves this one, with other numbers."""
+        """Whether the recorded step of another problem fits this one, up to parameters."""
         own, theirs = (
             (one.model, one.forced, one.is_staged, one.held, one.stored) for one in (self, other)
         )
@@ -324,7 +339,7 @@ class SpectralProblem:
 
     @property
     def lasting(self) -> set[str]:
-        """Which fields of `accesses` are read after the update that writes them, or are kept."""
+        """The fields of `accesses` that are read after the update that writes them, or are kept."""
         substages = range(self.method.substages)
         staged = {"stage"} if self.is_staged else set()
         return {"state"} | staged.union(*(self.accesses(substage)[0] for substage in substages))
@@ -332,7 +347,7 @@ class SpectralProblem:
 
 @lru_cache(REMEMBERED)
 def coupled_components(model: Lowered) -> tuple[tuple[int, int], ...]:
-    """Return the entries that functions of the matrix of linear terms can have, row and column."""
+    """Return the nonzero entries, row and column, of functions of the linear terms' matrix."""
     size = len(model.components)
     near = {own: {own, *row} for own, row in enumerate(model.linear)}
     for first in model.vectors:
@@ -350,7 +365,7 @@ def coupled_components(model: Lowered) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class FieldParts:
-    """Where a field is in the state: its first component, and how many it has."""
+    """The place of a field in the state: its first component, and their number."""
 
     name: str
     first: int
@@ -379,23 +394,23 @@ def field_parts(model: Lowered) -> list[FieldParts]:
 
 
 def velocity_of(model: Lowered) -> slice:
-    """Return where the velocity is in the state: the field of that name, or the first vector."""
+    """Return the components of the velocity: the field of that name, or the first vector."""
     vectors = [part for part in field_parts(model) if part.is_vector]
     own = [part for part in vectors if part.name == "velocity"] or vectors
     if not own:
-        raise InputError("particles and bodies are of a flow, but the model has no vector")
+        raise InputError("particles and bodies need a velocity, and the model has no vector")
     return slice(own[0].first, own[0].first + 3)
 
 
 def inputs_of_velocity(model: Lowered) -> tuple[int, ...]:
-    """Return which inputs of a model's product are the velocity; none if some component is not."""
+    """Return the inputs of a model's product that are the velocity; none if one is missing."""
     values = model.components[velocity_of(model)]
     is_there = all(value in model.inputs for value in values)
     return tuple(model.inputs.index(value) for value in values) if is_there else ()
 
 
 def field_of_name(fields: Sequence[FieldParts], name: str, key: str) -> FieldParts:
-    """Return the field of a name that a key of the case asks for."""
+    """Return the field with the name that a key of the case gives."""
     for part in fields:
         if part.name == name:
             return part
@@ -404,6 +419,6 @@ def field_of_name(fields: Sequence[FieldParts], name: str, key: str) -> FieldPar
 
 
 def vectors_of(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:
-    """Return vectors, and the prefix of their diagnostics' names: nothing for the first."""
+    """Return vectors, and the prefix of their diagnostics' names, "" for the first."""
     vectors = [field for field in fields if field.is_vector]
     return [(f"{field.name}_" if number else "", field) for number, field in enumerate(vectors)]

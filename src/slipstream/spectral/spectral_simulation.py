@@ -13,7 +13,7 @@ import numpy as np
 from slipstream.accepted import MODELS
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase
-from slipstream.collective import collectively, on_every_rank, sum_over_ranks
+from slipstream.collective import collectively, largest, on_every_rank, sum_over_ranks
 from slipstream.device import Device
 from slipstream.device.state_digest import add_boxes, digest_kernel, empty_sums, total_of
 from slipstream.equations.fourier_forms import AXES
@@ -39,6 +39,12 @@ from slipstream.spectral.fields_at_points import (
     sum_of_squares,
 )
 from slipstream.spectral.flow_diagnostics import FlowDiagnostics
+from slipstream.spectral.followed_parameters import (
+    FollowedParameters,
+    bytes_of_averages,
+    check_followed,
+    cutoff_warnings,
+)
 from slipstream.spectral.forcing import Forcing, check_forcing, key_of
 from slipstream.spectral.formula_checks import judge_loss
 from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow, InitialScalars
@@ -53,18 +59,19 @@ from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, mak
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 from slipstream.spectral.spectrum import spectrum_kernels, variances
 
-# What not every step needs is imported where it is asked for.
+# Modules that few simulations need are imported where they are used.
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
     from slipstream.spectral.joint_densities import JointDensity
 
-# Steps after which conjugate modes are made equal again, where the linear part makes them grow.
+# The number of steps after which conjugate modes are made equal again, if linear terms make them
+# grow.
 _SYMMETRY_INTERVAL = 8
-# The share of the energy that a sheared grid may drop before that is warned of.
+# The share of the energy that a sheared grid may drop without a warning.
 _DROPPED = 1e-3
-# What to do where all is at rest.
+# The remedy where all fields are at rest.
 _SOMETHING = "give an initial flow (initial) or a forcing, or set fields"
-# What a copy goes on with, besides the state.
+# What a copy needs in addition to the state.
 _REMEMBERED = (
     "_is_measured",
     "_measured_at",
@@ -96,25 +103,27 @@ class SpectralSimulation(Simulation):
         self._forces, self._sources = stated.forces, stated.sources
         budgets = ["", *budgets_of(self.problem.model)]
         needed = {f"{prefix}residual" for prefix in budgets[1:]}
-        if self.problem.held:  # the power of what keeps energies is known after a step
+        if self.problem.held:  # the power of forces of constant energy is known after a step
             needed |= {f"{prefix}injection" for prefix in budgets}
         self.needs_earlier = self.needs_earlier | needed
         self.bodies: Bodies | None = None
         self.forcing: Forcing | None = None
         self._results = FlowDiagnostics(self)
         self._linear = LinearOperator(self.problem)
+        self._followed: FollowedParameters | None = None
         cfl.check_step(case.time, self.problem, self._linear)
         self._initial: InitialFlow | None = None
         if case.initial.flow is not None:
             flow_of = INITIAL_FLOWS[case.initial.flow]
             self._initial = flow_of(self.problem, case.initial, self._fields)
         degree = self.problem.model.degree
-        # The pages of shipped models say what their functions do.
+        # The functions of shipped models are documented.
         is_known = math.isinf(degree) and case.equation.model in MODELS
         self._early_warnings = [
             *([] if is_known else alias_warnings(case.numerics.dealiasing, degree)),
             *check_forcing(case.forcing, self.problem, self._forces, self._sources),
             *check_coefficients(self.problem),
+            *cutoff_warnings(self.problem),
         ]
         self._scalars = InitialScalars(self.problem, case.scalars, self._fields)
         self._early_warnings += self._scalars.warnings
@@ -122,28 +131,34 @@ class SpectralSimulation(Simulation):
         self._early_warnings += check_bodies(case, self.problem)
         check_sheared(case, self.problem)
         self.placement = place(self.problem, case.run, device, comm)
+        check_followed(self.problem, self.placement)
         self.device = self.placement.home
         self.transport = self.placement.transport
         self.schedule = case.run.schedule
-        self._sharing = ranks_per_device(comm, device)
-        # Steps of one size that a GPU is given before the host checks their result.
+        self._sharing = largest(comm, ranks_per_device(comm, device))
+        # The number of steps of one size that are queued on a GPU before the host checks the
+        # result.
         self._steps_under_way = 32 if device.kind != "cpu" else 1
 
     # -- before the run ----------------------------------------------------------------------
 
     def facts(self) -> dict[str, Fact]:
-        """Return what is solved, how it is discretised, and where fields are. Collective."""
+        """Return the equations, the discretisation, and the place of the fields. Collective."""
         case, problem = self.case, self.problem
         given = {name: value for name, value in case.equation.parameters.items() if value}
         kept = [modes.count for modes in reversed(problem.geometry.modes)]
         transforms = problem.model.transforms * problem.method.substages
+        transforms += problem.model.averages.transforms if problem.model.averages else 0
         return {
             "equation": Fact(case.equation.model, parameters=given),
             "grid": Fact(
                 case.grid.points_xyz, lengths=case.grid.lengths_xyz, walls=case.grid.walls
             ),
             "modes": Fact(kept, dealiasing=case.numerics.dealiasing),
-            "precision": Fact(case.numerics.precision),
+            "precision": Fact(
+                case.numerics.precision,
+                wire=case.numerics.wire if self.transport != "none" else "none",
+            ),
             "integrator": Fact(problem.method.name, transforms=transforms),
             **super().facts(),
             "ranks": Fact(self.ranks, to_a_device=self._sharing),
@@ -158,14 +173,15 @@ class SpectralSimulation(Simulation):
     def rank_dependence(self) -> str:
         """Why the bits of the state depend on the number of ranks; empty if they do not."""
         if self.problem.wire is not None:
-            return "what ranks exchange is rounded"
+            return "exchanged data are rounded"
         for number, settings in enumerate(self.case.forcing):
             key = key_of(self.case.forcing, number)
             if settings.injection is not None:
                 return f"the force follows from a sum over ranks ({key}.injection)"
             if settings.kind == "constant-energy":
                 return f"the force follows from a sum over ranks ({key}.kind)"
-        return ""
+        follows = list(self.problem.model.follows)
+        return f"{follows[0]} follows from a sum over ranks" if follows else ""
 
     @property
     def output_is_copied(self) -> bool:
@@ -173,10 +189,12 @@ class SpectralSimulation(Simulation):
         return self.device.kind != "cpu"
 
     def memory(self) -> list[tuple[Device, int]]:
-        """Return the bytes that the ranks of one device need where fields are. Collective."""
+        """Return the memory that the ranks of one device need for fields, in bytes. Collective."""
         particles = bytes_of_particles(self.case.particles, self.problem)
         bodies = bytes_of_bodies(self.case.bodies, self.problem)
-        taken = ranks_per_device(self.comm, self.placement.home) * (particles + bodies)
+        averages = bytes_of_averages(self.problem, self.placement)
+        beside = particles + bodies + averages
+        taken = ranks_per_device(self.comm, self.placement.home) * beside
         return [(self.placement.home, self.placement.memory() + taken)]
 
     def _allocate(self) -> None:
@@ -186,6 +204,7 @@ class SpectralSimulation(Simulation):
         self.flow = SpectralStep(
             self.problem, self.device, self._transport, self.placement.passes()
         )
+        self._follow_state()
         self.bodies = self._made_bodies()
         self._particles = None
         if self.case.particles:
@@ -194,8 +213,24 @@ class SpectralSimulation(Simulation):
         else:
             self._record()
 
+    def _follow_state(self) -> None:
+        """Make what finds the parameters that follow the state, if there are any. Collective."""
+        self._followed, self._has_followed = None, False
+        if self.problem.model.follows:
+            own = self.flow, self._transport, self.schedule, self.comm
+            self._followed = FollowedParameters(*own)
+
+    def _follow(self) -> None:
+        """Let parameters follow the state, unless they have already. Collective."""
+        if self._followed is None or self._has_followed:
+            return
+        self.flow.follow(self._followed.find())
+        self._has_followed = True
+        if self.problem.model.linear_follows:
+            self._linear = LinearOperator(self.problem)
+
     def _made_bodies(self) -> Bodies | None:
-        """Return the bodies of the case, and know their columns. Collective."""
+        """Make the bodies of the case, and note their columns. Collective."""
         if not self.case.bodies:
             return None
         bodies = Bodies(self.case.bodies, self.case.forcing, self.flow, self.comm)
@@ -211,7 +246,7 @@ class SpectralSimulation(Simulation):
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
         steps = self.flow.record_parts() if self.problem.is_staged else [self.flow.record_step()]
-        # Kernels needed after the step are compiled while its own are waited for.
+        # Kernels needed after the step are compiled while those of the step are.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
         curl_kernel(self.flow).begin()
@@ -222,7 +257,7 @@ class SpectralSimulation(Simulation):
             self._steps[True] = [self._commit(self.flow.record_step(begins=False))]
 
     def _initialise(self) -> None:
-        """Set the initial flow, or the checkpoint to go on from."""
+        """Set the initial flow, or read the checkpoint of a restart."""
         self._results = FlowDiagnostics(self)
         self._results.begin()
         self._rate, self._looked_at = 0.0, -1
@@ -273,12 +308,13 @@ class SpectralSimulation(Simulation):
                 warnings += self._particles.read(self.restored)
             self._record()  # with their memory, which is known only now
         self._warnings += warnings
-        self._is_measured = False
+        self._is_measured = self._has_followed = False
+        self._follow()
 
     def _read(
         self, read: Callable[[Callable[..., None]], float | None], kept: Sequence[FieldParts]
     ) -> float | None:
-        """Set the state, but for some fields, to modes that `read` puts; return what it returns."""
+        """Set the state, except some fields, to modes that `read` puts; return its result."""
         state, device = self.flow.state, self.device
         modes = self.flow.modes_of(state)
         others = [field for field in self._fields if field not in kept]
@@ -303,7 +339,7 @@ class SpectralSimulation(Simulation):
     def _exchanged(
         self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
     ) -> list[str]:
-        """Return the warnings about fields that the state lacks, or has in excess."""
+        """Return the warnings about fields that the stored state lacks, or has in excess."""
         from slipstream.spectral.restart_state import superfluous
 
         how = "0" if self._initial is None else f"that of initial.flow = {self.case.initial.flow!r}"
@@ -317,7 +353,7 @@ class SpectralSimulation(Simulation):
         ]
 
     def _dropped(self, folder: str, stored: float | None) -> list[str]:
-        """Return the warning of what a coarser grid drops of a stored variance. Collective."""
+        """Return the warning that a coarser grid drops a share of the variance. Collective."""
         if self.comm is not None:
             stored = sum(filter(None, self.comm.allgather(stored)))
         if not stored:
@@ -332,8 +368,9 @@ class SpectralSimulation(Simulation):
     def step_size(self) -> float:
         """Return the next time step (`cfl.step_size`). Collective."""
         if not self._is_measured:
-            # A step measures the velocity at its start: after setting the state, measure it again.
+            # A step measures the velocity at its start: after the state was set, measure it now.
             self._check_dropped()
+            self._follow()
             self.placement.run(self._commit(cfl.record_courant(self.flow)))
             self._is_measured, self._measured_at = True, self.time
             self._look()
@@ -346,7 +383,7 @@ class SpectralSimulation(Simulation):
         return cfl.step_size(self._rate, self.case.time)
 
     def _check_dropped(self) -> None:
-        """Refuse values of components that the equations leave out. Collective."""
+        """Refuse nonzero values of components without an equation. Collective."""
         dropped = self.problem.model.dropped
         if not dropped:
             return
@@ -360,25 +397,25 @@ class SpectralSimulation(Simulation):
                 )
 
     def _nothing_happens(self) -> list[str]:
-        """Return the warning that no field has any value, and none will get one. Collective."""
+        """Return the warning that all fields are zero and stay so. Collective."""
         moves = self._rate > self._linear.explicit_rate or math.isnan(self._rate)
         if moves or self.forcing or self.bodies or any(self.problem.uniform):
             return []
         squares = sum_over_ranks(self.comm, component_sums(self.flow))
         if squares[0, : len(self.problem.model.unknowns)].any():
             return []
-        return ["all fields are 0 and nothing drives them: no step changes that; " + _SOMETHING]
+        return ["all fields are 0 and no force drives them: they stay 0; " + _SOMETHING]
 
     def is_finite(self) -> bool:
-        """Return whether the modes are finite, as the last step has found. Collective."""
-        if not self._is_measured:  # what is set is finite
+        """Return whether the modes were finite at the end of the last step. Collective."""
+        if not self._is_measured:  # fields that are set are finite
             return True
         if self._looked_at != self.step:
             self._look()
         return not math.isnan(self._rate)
 
     def _look(self) -> None:
-        """Look at what the last step has found out. Collective."""
+        """Read the results of the last step. Collective."""
         self._rate = cfl.largest_rate(self.flow, self._linear, self.comm)
         self._looked_at = self.step
         time = self.case.time
@@ -393,17 +430,18 @@ class SpectralSimulation(Simulation):
             self._largest_courant = self.courant, self._measured_at
 
     def courant_of(self, step_size: float) -> float:
-        """Return the Courant number of a step of this size, by what was last measured."""
+        """Return the Courant number of a step of this size, from the last measurement."""
         return step_size * self._rate if self._rate else 0.0
 
     @property
     def _lanes(self) -> int:
-        """How many lanes work on a step side by side."""
+        """The number of lanes that work on a step in parallel."""
         return self.placement.lanes
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
-        """Do one time step."""
+        """Take one time step."""
         forcing, is_staged = self.forcing, self.problem.is_staged
+        self._follow()
         factors = forcing.prepare(self.time, step_size) if forcing else None
         self.flow.set_step_size(step_size, factors)
         if self._particles is not None:
@@ -422,7 +460,7 @@ class SpectralSimulation(Simulation):
             self._warnings += forcing.new_warnings()
         if self.bodies is not None:
             self._warnings += self.bodies.new_warnings()
-        self.flow.is_ahead = self.flow.goes_ahead
+        self.flow.is_ahead, self._has_followed = self.flow.goes_ahead, False
         self._measured_at = self.time
         if self.problem.is_sheared:
             self._warnings += self._advance_frame(step_size)
@@ -430,11 +468,12 @@ class SpectralSimulation(Simulation):
         self.time += step_size
         if self._linear.grows and self.step % _SYMMETRY_INTERVAL == 0:
             make_real(self.flow, self.flow.state, self.comm, self.problem.signs)
+        self._follow()
         timelines = [step.timeline for step in steps]
         return Timeline.merged(timelines, forget=True) if profile else None
 
     def _advance_frame(self, step_size: float) -> list[str]:
-        """Let the shear tilt the frame of the modes; warn once of what it drops. Collective."""
+        """Tilt the frame of the modes by the shear; warn once of dropped energy. Collective."""
         flow, own = self.flow, np.zeros(2)
         periods = periods_after(flow, step_size)
         if periods:
@@ -457,7 +496,7 @@ class SpectralSimulation(Simulation):
         ]
 
     def _take_settings(self, before: Case) -> None:
-        """Go on with other parameters, forces or time steps. Collective."""
+        """Change parameters, forces or time steps. Collective."""
         case, comm = self.case, self.comm
 
         def stated() -> tuple[StatedProblem, LinearOperator, list[str]]:
@@ -466,7 +505,7 @@ class SpectralSimulation(Simulation):
             problem, own = found.problem, self.problem
             if problem.model.components != own.model.components:
                 raise InputError(
-                    "the fields of the model would be others; accepted: a new simulation"
+                    "this changes the fields of the model; accepted: in a new simulation"
                 )
             check_sheared(case, problem)
             if self.flow.tilt and not problem.is_sheared:
@@ -479,6 +518,7 @@ class SpectralSimulation(Simulation):
             warnings = [
                 *check_forcing(case.forcing, problem, found.forces, found.sources),
                 *check_coefficients(problem),
+                *cutoff_warnings(problem),
             ]
             return found, linear, warnings
 
@@ -497,17 +537,20 @@ class SpectralSimulation(Simulation):
             self.bodies.restate(self.case.forcing)
         self.problem, self._linear, self._fields = problem, linear, now.fields
         self._forces, self._sources = now.forces, now.sources
+        self._follow_state()
         set_coefficients(self.flow)
         self._warnings += warnings + self._results.forecast() + self._force()
         if self.forcing:
             self.forcing.begin(self.step, None, None)
             self.forcing.go_on(kept or {"drawn": {}})
+        self._follow()
 
     def _replace_step(self, problem: SpectralProblem) -> None:
-        """Record the step of equations with other terms; the state is kept. Collective."""
+        """Record the step of equations with other terms, and keep the state. Collective."""
         former = self.placement
         self.placement = place(problem, self.case.run, former.device, self.comm)
         try:
+            check_followed(problem, self.placement)
             self._check_memory()
             home, passes = self.placement.home, self.placement.passes()
             transport = self.placement.make_transport()
@@ -527,7 +570,7 @@ class SpectralSimulation(Simulation):
 
     @property
     def parts(self) -> list[FieldParts]:
-        """The fields of the state, and their places in it."""
+        """The fields, with their places in the state."""
         return self._fields
 
     def read_points(self, part: slice) -> Array:
@@ -572,7 +615,7 @@ class SpectralSimulation(Simulation):
         return warnings
 
     def _made_real(self, fields: Array, first: int, key: str) -> list[str]:
-        """Make components those of real fields; return warnings of what is lost. Collective."""
+        """Project components on those of real fields; return warnings of losses. Collective."""
         waves = finite_variances(self.flow, fields, first, key, self.comm)
         signs = self.problem.signs[first : first + len(fields)]
         warnings, (lost, means) = [], make_real(self.flow, fields, self.comm, signs)
@@ -581,14 +624,14 @@ class SpectralSimulation(Simulation):
             if not math.isfinite(whole):
                 raise InputError(f"{key}: the mean of {value} is not a finite number")
             what = (
-                f"{key}: {value} is that of no real field: modes of -k on kx = 0 are not the"
-                " conjugates of those of k"
+                f"{key}: {value} does not describe a real field: modes of -k on kx = 0 are not"
+                " the conjugates of those of k"
             )
             warnings += judge_loss(part / whole if whole > 0 else 0.0, what, "set both")
         return warnings
 
     def recall(self, diagnostics: Mapping[str, float]) -> None:
-        """Take over the last diagnostics of the same run, for the budget of the next ones."""
+        """Take the last diagnostics of the same run, for the budget of the next ones."""
         self._results.recall(diagnostics)
 
     def copy_state(self, other: SpectralSimulation) -> None:
@@ -603,9 +646,10 @@ class SpectralSimulation(Simulation):
             self._restore_particles(other._particles.kept())
         if self.bodies is not None and other.bodies is not None:
             self.bodies.restore(other.bodies.kept())
+        self._follow()
 
     def kept(self) -> dict[str, Any]:
-        """Return the state, and what the next steps follow from."""
+        """Return the state, and everything else that later steps depend on."""
         kept = {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}
         if self._particles is not None:
             kept["particles"] = self._particles.kept()
@@ -614,7 +658,7 @@ class SpectralSimulation(Simulation):
         return kept
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what a simulation of the same case has kept."""
+        """Restore what `kept` returned, perhaps in another simulation of the same case."""
         super().restore(kept)
         self.note_change()
         self.flow.restore(kept["fields"])
@@ -623,6 +667,7 @@ class SpectralSimulation(Simulation):
             self._restore_particles(kept["particles"])
         if self.bodies is not None:
             self.bodies.restore(kept["bodies"])
+        self._follow()
 
     def _restore_particles(self, kept: Sequence[Any]) -> None:
         if self.particles.restore(kept):
@@ -630,13 +675,13 @@ class SpectralSimulation(Simulation):
 
     @property
     def particles(self) -> Particles:
-        """The particles that the flow carries."""
+        """The particles that the flow advects."""
         if self._particles is None:
-            raise InputError("particles: there are none; give [[particles]], or particles=")
+            raise InputError("particles: the case has none; give [[particles]], or particles=")
         return self._particles
 
     def place_particles(self, name: str, places: Any) -> None:
-        """Let the particles of a set begin anew at places [particle, 3]. Collective."""
+        """Restart the particles of a set at places [particle, 3]. Collective."""
         one = self.particles.set_of(name)
 
         def checked() -> np.ndarray:
@@ -657,7 +702,7 @@ class SpectralSimulation(Simulation):
         yield from self.particles.sample(kind.removeprefix("particles_"), self.time)
 
     def _remembered(self) -> dict[str, Any]:
-        """Return what steps and diagnostics have found out that the next ones follow from."""
+        """Return the results of steps and diagnostics that later ones depend on."""
         own = {name: copy.copy(getattr(self, name)) for name in _REMEMBERED}
         return {**own, "_results": self._results.kept()}
 
@@ -667,16 +712,17 @@ class SpectralSimulation(Simulation):
         self._results.restore(remembered["_results"])
 
     def _note_fields(self) -> None:
-        """Note that fields have been set: of a start, with which particles begin. Collective."""
+        """Note that fields were set; at the start, particles begin with them. Collective."""
         self.note_change()
         if self._particles is not None and self.step == 0:
             self._particles.take_velocities()
+        self._follow()
 
     def note_change(self) -> None:
-        """Note that the state, or a setting, is another one."""
+        """Note that the state, or a setting, was changed."""
         super().note_change()
-        self._is_measured = False
-        # The earlier energy says nothing about what follows, nor does what the force has done.
+        self._is_measured = self._has_followed = False
+        # Earlier energies and the past work of forces do not apply to the new state.
         self._results.forget_energies()
         if self.forcing:
             self.forcing.forget_work()
@@ -706,10 +752,11 @@ class SpectralSimulation(Simulation):
 
     def diagnostics(self) -> dict[str, float]:
         """Return box means; see `labels_of`."""
+        self._follow()
         return self._results.diagnostics()
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy, and those of several fields."""
+        """Return the energy spectrum, which sums to the energy, and spectra of several fields."""
         return self._results.spectra()
 
     def labels(self) -> dict[str, str]:
@@ -717,7 +764,7 @@ class SpectralSimulation(Simulation):
         return self._results.labels()
 
     def pictures(self) -> PictureChoice:
-        """Return what is drawn at the end."""
+        """Return the pictures to draw at the end."""
         return self._results.pictures()
 
     def indicators(self) -> dict[str, Fact]:
@@ -725,7 +772,7 @@ class SpectralSimulation(Simulation):
         return self._results.indicators()
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
-        """Return the last scales, the Courant number of fixed steps, and unresolved eddies."""
+        """Return the last scales, the Courant number of fixed steps, and the resolution."""
         found = self._results.findings()
         if self.courant is not None:
             most, time = self._largest_courant
@@ -743,12 +790,12 @@ class SpectralSimulation(Simulation):
         return self._results.given_injection
 
     def wire_error(self) -> float:
-        """Return what the data of the last step lost between ranks. Collective."""
+        """Return the error of exchanges in the last step. Collective."""
         self.device.synchronize()
         return self._transport.relative_error(self.comm) if self._transport else 0.0
 
     def statistics(self, kind: str) -> Iterator[Field]:
-        """Yield one kind of `STATISTICS` of the state, made in memory of the stage."""
+        """Yield one kind of `STATISTICS` of the state, made in the memory of the stage."""
         from slipstream.spectral.statistics import STATISTICS
 
         if self.problem.mirror is not None and kind in ("correlation", "structure"):
@@ -756,18 +803,18 @@ class SpectralSimulation(Simulation):
         return STATISTICS[kind](self.flow, self._fields, self.comm)
 
     def fields(self) -> Iterator[Field]:
-        """Yield all fields at the grid points, and what is drawn of them.
+        """Yield all fields at the grid points, and quantities to draw.
 
-        That is the squared magnitude of complex fields, and the magnitude of the curls of the
-        velocity, or first vector, and of a magnetic field; of plane flows also the component of
-        these curls across the plane, with its sign.
+        These are the squared magnitude of complex fields, and the magnitude of the curls of the
+        velocity, or first vector, and of a magnetic field. Plane flows also have the component of
+        these curls normal to the plane.
         """
         unknowns, state = self.problem.model.unknowns, self.flow.state
         points, flat = self._each_points(state[: len(unknowns)]), self._results.flat_axis
         signs = self.problem.signs
         for value in unknowns:
             along = "" if value.component is None else f" along {AXES[value.component]}"
-            # No name, and no zip, keeps the values while the next are made.
+            # No name and no zip may hold the values while the next are made.
             yield self._field(str(value), next(points), value.field + along)
         for name, first in self.problem.model.complexes:
             density = sum_of_squares(self.flow, state[first : first + 2], signs[first : first + 2])
@@ -782,7 +829,7 @@ class SpectralSimulation(Simulation):
                 across = self._points_of(curl[axis : axis + 1], of_curl[axis : axis + 1])[0]
                 yield self._field(f"{name}_{flat}", across, f"{text} across the plane")
                 del across
-                curl = vorticity(self.flow, field.first)  # whose memory has served others since
+                curl = vorticity(self.flow, field.first)  # its memory has been reused since
             magnitude = sum_of_squares(self.flow, curl, of_curl)
             np.sqrt(magnitude, out=magnitude)
             yield self._field(f"{name}_magnitude", magnitude, f"{text} magnitude")
@@ -797,19 +844,19 @@ class SpectralSimulation(Simulation):
         return Layout(geometry.shape, boxes, lines, walls=walls, slide=self._slide)
 
     def _slide(self) -> float:
-        """Return how far the shear has moved what is repeated beyond the end along y."""
+        """Return the shift along x, by the shear, of the periodic images along y."""
         return self._tilt * self.problem.lengths[1]
 
     def density(
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
     ) -> JointDensity:
-        """Return what makes the density of points over values, and conditional means."""
+        """Return the object that computes a probability density and conditional means."""
         from slipstream.spectral.joint_densities import JointDensity
 
         return JointDensity(self, of, means, bins, where)
 
     def point_values(self, of: Any, where: str) -> PointValues:
-        """Return what makes the values of a name or an expression in the language of equations."""
+        """Return the evaluator of a name, or of an expression in the language of equations."""
         from slipstream.spectral.evaluation import ExpressionValues
 
         return ExpressionValues(self, of, where)
@@ -837,7 +884,7 @@ class SpectralSimulation(Simulation):
                 shape=(1,),
                 offset=(0,),
                 data=np.full(int(self.rank == 0), self._tilt),
-                attributes={"long_name": "wavenumbers along y are less by this times kx"},
+                attributes={"long_name": "wavenumbers along y are reduced by this times kx"},
             )
         if self._particles is not None:
             yield from self._particles.checkpoint()
@@ -851,10 +898,12 @@ class SpectralSimulation(Simulation):
         own = state[: len(self.problem.model.unknowns)]
         flow.device.synchronize()
         add_boxes(flow.device, own, sums, box.shape[2], box.start, geometry.spectral_shape)
+        if self._particles is not None:
+            self._particles.add_to_digest(sums, 2 * len(own) * math.prod(geometry.spectral_shape))
         return total_of(flow.device, sums)
 
     def _each_points(self, spectral: Any) -> Iterator[np.ndarray]:
-        """Yield spectral fields at this rank's grid points, of which some are there together."""
+        """Yield spectral fields at this rank's grid points; some are transformed together."""
         together = fields_written_together(self.problem)
         for low in range(0, len(spectral), together):
             signs = self.problem.signs[low : low + together]

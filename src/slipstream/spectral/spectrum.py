@@ -1,7 +1,7 @@
 """The energy spectrum in shells of wavenumbers, and sums over other bins of modes.
 
-Sums take a few planes of modes at a time, so that they need no more memory beside the state than
-some arrays of four million numbers.
+Sums take a few planes of modes at a time, so their temporary arrays hold about four million numbers
+each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def energy_spectrum(flow: SpectralStep, first: int, size: int, comm: Comm) -> np
 
 
 def box_means(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
-    """Return the mean over the box of each of some components. Collective."""
+    """Return the mean over the box of each component in `modes`. Collective."""
     own = np.zeros(len(modes))
     if modes.size and not any(flow.problem.geometry.spectral_box.start):
         own[:] = flow.device.to_host(modes[:, 0, 0, 0]).real
@@ -52,7 +52,7 @@ def box_means(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
 
 
 def variances(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
-    """Return the mean square distance from its mean of each of some components. Collective."""
+    """Return the variance over the box of each of some components. Collective."""
     each = [modes[place : place + 1] for place in range(len(modes))]
     return _sums_of_pairs(flow, [(one, one) for one in each], _NO_MEAN, comm)[:, 1]
 
@@ -66,7 +66,7 @@ def sums_in_shells(flow: SpectralStep, first: Array, second: Array, comm: Comm) 
 def by_field(
     parts: Sequence[FieldParts], active: int, sums: Callable[[int, int], np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the sum over fields of the `active` components, and each where there are several."""
+    """Yield the sum over the `active` fields as "energy", and each of several fields by name."""
     each = {part.name: sums(part.first, part.size) for part in parts}
     own = (each[part.name] for part in parts if part.first < active)
     yield "energy", sum(own, np.zeros(()))

@@ -1,16 +1,16 @@
-"""Forces that follow from the flow at each substage: of constant power, and of constant energy.
+"""Forces that depend on the flow at each substage: of constant power, and of constant energy.
 
-Both need sums over modes of the stage, over all ranks, so that a step is run substage by substage
-(`SpectralStep.record_parts`), and the sums are made in between.
+Both need sums over modes of the stage, over all ranks. So a step is run substage by substage
+(`SpectralStep.record_parts`), with the sums in between.
 
-Constant power: f = a u in some shells, with a so that <u . f> is what is asked for, at every
+Constant power: f = a u in some shells, with a such that <u . f> is the given power at every
 substage (Machiels, Phys. Rev. Lett. 79, 3411, 1997). With a power P_i for each component the force
-is the solenoidal part of (a_1 u_1, a_2 u_2, a_3 u_3), where a is the solution of M a = P, and
-M_ij = <u_i (e_j u_j without its gradient)_i>.
+is the solenoidal part of (a_1 u_1, a_2 u_2, a_3 u_3), where a is the solution of M a = P, and M_ij
+= <u_i (e_j u_j without its gradient)_i>.
 
-Constant energy: the force L u in a shell, with L so that the energy of the shell stays r^2 / 2.
-With v = u exp(-int L dt) the equation v' = (|v| / r) N(r v / |v|) has no L any more, and the same
-linear terms. A step of a Runge-Kutta method for v, whose stages are multiplied by r / |v|, and
+Constant energy: the force L u in a shell, with L such that the energy of the shell stays r^2 / 2.
+With v = u exp(-int L dt) the equation v' = (|v| / r) N(r v / |v|) does not contain L, and has the
+same linear terms. A step of a Runge-Kutta method for v, whose stages are multiplied by r / |v|, and
 their rates by |v| / r, has the order of the method, and at its end u = r v / |v| has the energy to
 round-off. The work of the force follows from the logarithm of |v| / r.
 """
@@ -29,12 +29,12 @@ from slipstream.collective import sum_over_ranks
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, HeldShells
 
-# Modes that are looked at together, where a force has all of them.
+# The number of modes handled together, if a force acts on all of them.
 _MODES_AT_ONCE = 1 << 18
 
 
 class Band:
-    """Modes of some shells of this rank, or all of it but the mean, in a few parts."""
+    """The modes of this rank in some shells, or all modes but the mean, in a few parts."""
 
     def __init__(self, flow: SpectralStep, shells: tuple[int, int] | None) -> None:
         near = flow.wavenumbers.near(math.inf if shells is None else shells[1])
@@ -62,8 +62,8 @@ class Band:
 class Part:
     """Some modes: indices that broadcast, and their shells, counted from the first of a band.
 
-    Those of a few shells are so few that a GPU would take longer to begin than the host to end:
-    they come to the host. There sums have an order of their own, too.
+    A few shells have so few modes that they are copied to the host: it takes less time than the
+    launch of a GPU's kernel. There the order of sums differs.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Part:
         self.weight = self._array(inside * weight)
         directions = np.broadcast_arrays(kx, ky[:, None], kz[:, None, None])
         length = np.sqrt(np.where(square > 0, square, 1.0))
-        # Unit vectors along the wavevectors.
+        # The unit vectors along the wavevectors.
         self.along = self._array(np.stack(directions) / length)
 
     def _array(self, values: np.ndarray) -> Any:
@@ -113,7 +113,7 @@ class Part:
 
 
 def shell_numbers(flow: SpectralStep, kz: Any, ky: Any, kx: Any) -> np.ndarray:
-    """Return the shells of modes, as the kernel of a substage finds them."""
+    """Return the shells of modes, computed as in the kernel of a substage."""
     real = flow.problem.real_dtype
     x, y, z = (np.asarray(k).astype(real).astype(float) for k in (kx, ky, kz))
     found: np.ndarray = (np.sqrt(x * x + y * y + z * z) / flow.wavenumbers.unit + 0.5).astype(int)
@@ -121,7 +121,7 @@ def shell_numbers(flow: SpectralStep, kz: Any, ky: Any, kx: Any) -> np.ndarray:
 
 
 class ConstantPowerForce:
-    """A field times a factor, so that its power is the same at every substage."""
+    """A force proportional to its field, with the same power at every substage."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class ConstantPowerForce:
         self.warnings: list[str] = []
 
     def set(self, state: Array) -> None:
-        """Set the force to that of a state of all fields. Collective."""
+        """Set the force from a state of all fields. Collective."""
         self._flow.device.synchronize()
         fields = state[self._part]
         if isinstance(self._powers, tuple):
@@ -192,7 +192,7 @@ class ConstantPowerForce:
 
 
 class ConstantEnergyForce:
-    """What keeps the energy of some shells: stages are scaled, and rates of their modes."""
+    """A force that keeps the energy of some shells, by scaling stages and rates of modes."""
 
     def __init__(
         self, settings: ForcingTable, key: str, held: HeldShells, flow: SpectralStep, comm: Comm
@@ -202,18 +202,18 @@ class ConstantEnergyForce:
         self._band = Band(flow, (held.low, held.high))
         self._energies = settings.energy
         self._radii = np.zeros(0)
-        # The mean power in the step that was last done.
+        # The mean power in the last step.
         self.power = math.nan
         self.warnings: list[str] = []
 
     def begin(self) -> np.ndarray:
-        """Begin a step: see what is to be kept. Return the factors of rates, 1. Collective."""
+        """Begin a step: measure the energies to keep; return rate factors of 1. Collective."""
         squares = self._squares(self._flow.read_state())
         if self._energies is not None:
             wanted = 2 * np.array(self._energies)
             self._check(squares)
             factors = np.where(squares > 0, np.sqrt(wanted / np.where(squares > 0, squares, 1)), 1)
-            # What differs by roundings stays as it is.
+            # Differences from rounding are kept as they are.
             if np.any(np.abs(factors - 1) > 1e-6):
                 self._band.scale(self._flow.state[self._part], factors)
                 squares = np.where(squares > 0, wanted, 0)
@@ -228,8 +228,8 @@ class ConstantEnergyForce:
         empty = [self._held.low + int(n) for n in np.flatnonzero(squares == 0)]
         if empty and not self.warnings:
             self.warnings.append(
-                f"{self._key}: shells {', '.join(map(str, empty))} have no energy that could be"
-                " kept: give an initial flow there"
+                f"{self._key}: shells {', '.join(map(str, empty))} have no energy to keep:"
+                " give an initial flow there"
             )
 
     def rescale(self, stage: Array) -> np.ndarray:
@@ -241,7 +241,7 @@ class ConstantEnergyForce:
         return 1 / factors
 
     def end(self, step_size: float) -> None:
-        """End a step: scale the state, and note the work that was done. Collective."""
+        """End a step: scale the state, and note the work. Collective."""
         gains = self.rescale(self._flow.state)
         work = -(self._radii**2) * np.log(gains)
         self.power = float(work.sum()) / step_size

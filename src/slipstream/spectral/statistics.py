@@ -1,8 +1,8 @@
-"""Statistics of a state, by kind: transfer, anisotropy, correlations, differences, densities.
+"""Statistics of a state: transfer, anisotropy, correlations, structure functions, densities.
 
-Those of modes are sums over shells and other bins (`spectrum`). Those of points are summed chunk by
-chunk on the device, when the backward transform has made a chunk of planes, so that no field of
-points is ever in memory as a whole. What is transformed is made in memory of the stage.
+Statistics of modes are sums over shells and other bins (`spectrum`). Statistics of points are
+summed on the device for each chunk of planes that the backward transform produces, so no field of
+points is ever in memory as a whole. Fields to transform are made in the memory of the stage.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _BINS = 2 * _BINS_TO_ONE * _FARTHEST
 
 
 def nonlinear_term(flow: SpectralStep) -> Array:
-    """Return what products add to the rate of every mode, in memory of the stage. Collective.
+    """Return the nonlinear term: the rate of every mode due to products. Collective.
 
-    What an equation adds equally at all points does not count. Where substages shift the grid, it
-    is the mean of both grids: without aliases, as in a step.
+    It is in the memory of the stage. Uniform source terms do not count. Where substages shift the
+    grid, it is the mean over both grids: without aliases, as in a step.
     """
     grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)
     for is_shifted in grids:
@@ -67,9 +67,10 @@ def nonlinear_term(flow: SpectralStep) -> Array:
 def record_nonlinear_term(
     flow: SpectralStep, is_shifted: bool = False, weight: float = 1.0
 ) -> StepGraph:
-    """Return the graph that sets the stage to the term, times a weight.
+    """Return the graph that sets the stage to the nonlinear term times a weight.
 
-    On the grid that is shifted by half a spacing it is added to what the stage has.
+    If `is_shifted`, the term is computed on the grid shifted by half a spacing, and added to the
+    stage.
     """
     passes, model = flow.passes, flow.problem.model
     graph, outputs = StepGraph(passes.devices[0]), len(model.products)
@@ -139,11 +140,11 @@ def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate
 
 
 def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
-    """Yield how much energy products bring to each shell, and carry beyond it. Collective.
+    """Yield the energy transfer to each shell by products, and the flux through it. Collective.
 
-    The transfer is the sum over a shell of Re(conj(u_hat) . N_hat), where N is what products add
-    to the rate of the field u; the flux through a wavenumber is minus the sum of the transfer up to
-    it. What an equation adds equally at all points belongs to neither.
+    The transfer is the sum over a shell of Re(conj(u_hat) . N_hat), where N is the nonlinear term
+    of the field u. The flux through a wavenumber is minus the sum of the transfer up to it. Uniform
+    source terms belong to neither.
     """
     waves = flow.wavenumbers
     rates = flow.modes_of(nonlinear_term(flow))
@@ -171,7 +172,10 @@ def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Ite
 
 
 def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
-    """Yield spectra of wavenumbers across z and along it, which sum to the energy. Collective."""
+    """Yield spectra over wavenumbers perpendicular and parallel to z. Collective.
+
+    Each sums to the energy.
+    """
     waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.periods, flow.read_state()
     modes_z, *modes = flow.problem.geometry.modes
     across = smallest_wavenumber(lengths, modes)
@@ -212,9 +216,10 @@ def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
 def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield two-point correlations of all fields along x, y and z. Collective.
 
-    <u'(x) u'(x + r)>, where u' is the distance from the mean over the box, at separations of 0 to
-    half of the box; of vectors along the separation, and across it, the mean of both components
-    there. They are sums of the spectrum over the wavenumber along the axis times cos(k r).
+    <u'(x) u'(x + r)>, where u' is the fluctuation about the mean over the box, at separations of 0
+    to half of the box. Vectors have a longitudinal correlation and a transverse one, which is the
+    mean of both transverse components. A correlation is the sum of the spectrum over the wavenumber
+    along the axis times cos(k r).
     """
     state, shape = flow.modes_of(flow.read_state()), flow.problem.geometry.shape
     components = sum(part.size for part in parts)
@@ -257,7 +262,7 @@ def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
 
 
 def _moved(flow: SpectralStep, components: int, axis: int, distance: float) -> list[Array]:
-    """Return the modes of components at places a distance away, in memory of the stage."""
+    """Return the modes of components shifted by a distance, in the memory of the stage."""
     moved = _multiplied(flow, slice(components), lambda k: np.exp(1j * k * distance), axis)
     return [flow.modes_of(moved[place : place + 1]) for place in range(components)]
 
@@ -281,9 +286,9 @@ def _multiplied(
 def structure(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield the structure functions of all fields along x, y and z. Collective.
 
-    Means over the box of powers of differences at separations of 1, 2, 4 ... spacings, up to half
-    of the box; of vectors along the separation, whose third power is also taken with its sign, and
-    across it, the mean of both components there. Axes of one point are left out.
+    They are means over the box of powers of differences, at separations of 1, 2, 4 ... spacings, up
+    to half of the box. Vectors have longitudinal functions, with the signed third power too, and
+    transverse ones, which are the mean of both transverse components. Axes of one point have none.
     """
     shape, lengths = flow.problem.geometry.shape, flow.problem.lengths
     components = sum(part.size for part in parts)
@@ -345,10 +350,10 @@ def _powers_of_differences(
 def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
     """Yield probability densities, and moments, of fields and their derivatives. Collective.
 
-    Of every component of every field, of vectors also of the components of the curl, and of each
-    component's derivative along its own axis. The variable is the distance from the mean in root
-    mean squares, bins of a tenth of which go from -10 to 10; what lies beyond is counted in the
-    outermost. The skewness and flatness of a constant field are not-a-number.
+    Every component of every field has them; so do the components of the curl of a vector, and each
+    component's derivative along its own axis. The variable is the deviation from the mean over the
+    root mean square deviation. Bins have a width of 0.1 and go from -10 to 10; values beyond are
+    counted in the outermost bins. The skewness and flatness of a constant field are not-a-number.
     """
     size = sum(part.size for part in parts)
     names = [str(value) for value in flow.problem.model.components[:size]]
@@ -419,8 +424,8 @@ def _densities(
             yield whole_field(f"{name}_{word}", f"{long} of {text}", number, {})
 
 
-# By the name in `slipstream.accepted`: functions of the step, its fields and the ranks, which yield
-# small fields.
+# Functions by the name in `slipstream.accepted`. They take the step, its fields and the
+# communicator, and yield small fields.
 STATISTICS: dict[str, Callable[[SpectralStep, list[FieldParts], Comm], Iterator[Field]]] = {
     "transfer": transfer,
     "anisotropic": anisotropic,

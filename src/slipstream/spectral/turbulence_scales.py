@@ -14,7 +14,7 @@ SMALL = {
     False: (*_VISCOUS, "kolmogorov_scale", "kolmogorov_time", "kmax_eta"),
     True: (*_VISCOUS, "kraichnan_scale", "kraichnan_time", "kmax_eta"),
 }
-# What has no value, as of a fluid at rest.
+# The value of scales that are undefined, such as those of a fluid at rest.
 _NONE = 0.0
 
 
@@ -23,33 +23,33 @@ class VectorSums(NamedTuple):
 
     energy: float
     enstrophy: float
-    # Of the vector and its curl, and of its potential and it.
+    # Of the vector with its curl, and of its vector potential with the vector.
     helicity: float
     potential_helicity: float
     square_divergence: float
-    # Half the mean square of the slopes of the curl.
+    # Half the mean square of the gradient of the curl.
     palinstrophy: float
-    # The energy of all but the mean, and the same with each mode's divided by its wavenumber.
+    # The energy without the mean, and the sum of each mode's energy over its wavenumber.
     fluctuations: float
     over_wavenumber: float
 
 
 def kolmogorov_length(viscosity: float, dissipation: float) -> float:
     """Return the size of the smallest eddies, (viscosity^3 / dissipation)^(1/4)."""
-    with np.errstate(over="ignore"):  # infinity tells more than an error of Python's numbers
+    with np.errstate(over="ignore"):  # infinity, where Python's floats would raise
         return float((np.float64(viscosity) ** 3 / dissipation) ** 0.25)
 
 
 def kraichnan_length(viscosity: float, dissipation: float) -> float:
-    """Return the size of the smallest eddies in two dimensions, from what enstrophy loses."""
+    """Return the size of the smallest eddies in two dimensions, from the enstrophy dissipation."""
     with np.errstate(over="ignore"):
         return float((np.float64(viscosity) ** 3 / dissipation) ** (1 / 6))
 
 
 def large_scales(sums: VectorSums, is_plane: bool) -> dict[str, float]:
-    """Return the scales of the eddies that have the energy.
+    """Return the scales of the energy-containing eddies.
 
-    With E the energy of all but the mean flow, E(k) its spectrum, and d dimensions:
+    With E the energy without the mean flow, E(k) its spectrum, and d dimensions:
 
     - ``rms_velocity``: u' = sqrt(2 E / d), the root mean square of a component;
     - ``integral_scale``: L, the integral of the longitudinal correlation of isotropic turbulence.
@@ -58,7 +58,7 @@ def large_scales(sums: VectorSums, is_plane: bool) -> dict[str, float]:
       integral is 2 / k;
     - ``turnover_time``: T = L / u'.
 
-    Each mode counts with its own wavenumber. What has no value is 0.
+    Each mode counts with its exact wavenumber, not that of its shell. Undefined scales are 0.
     """
     square = _square_velocity(sums, is_plane)
     if not square > 0:
@@ -83,11 +83,11 @@ def small_scales(
       sqrt(viscosity / eps);
     - ``kmax_eta``: the largest wavenumber times eta.
 
-    In two dimensions the same derivative is an eighth of the mean square vorticity, so lambda =
-    u' sqrt(8 viscosity / eps). Enstrophy is what cascades to the smallest eddies, and chi =
-    2 viscosity palinstrophy what it loses: ``kraichnan_scale`` is (viscosity^3 / chi)^(1/6), and
+    In two dimensions the same derivative is an eighth of the mean square vorticity, so lambda = u'
+    sqrt(8 viscosity / eps). Enstrophy cascades to the smallest eddies, and is dissipated at the
+    rate chi = 2 viscosity palinstrophy: ``kraichnan_scale`` is (viscosity^3 / chi)^(1/6), and
     ``kraichnan_time`` chi^(-1/3) (Kraichnan, Phys. Fluids 10, 1417 (1967); Batchelor, Phys. Fluids
-    12, II-233 (1969)). What has no value is 0.
+    12, II-233 (1969)). Undefined scales are 0.
     """
     names = SMALL[is_plane]
     dissipation = 2 * viscosity * sums.enstrophy

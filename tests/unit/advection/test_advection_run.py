@@ -155,7 +155,7 @@ def test_run_goes_on_in_another_precision(folder):
         (["run.device=auto", "run.strategy=hybrid"], "run.strategy: 'hybrid' needs a GPU, and"),
         (["run.device=cuda", "run.strategy=mpi"], "run.strategy: 'mpi' needs no GPU"),
         (["run.grid=[1, 2, 1]"], "run.grid: [1, 2, 1] is for 2 ranks; accepted"),
-        (["initial.width=0.05"], "initial.width: 0.05 is less than the distance of points, 1/16"),
+        (["initial.width=0.05"], "initial.width: 0.05 is less than the spacing of points, 1/16"),
         (["grid.points=100000"], "grid.points: this grid needs"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.accepted import TRANSPORTS
+from slipstream.accepted import INTEGRATORS, TRANSPORTS
 from slipstream.case import (
     SOLVERS,
     changed_case,
@@ -20,6 +20,7 @@ from slipstream.case.scalar_tables import PassiveScalar
 from slipstream.case.spectral_case import Forcing, SpectralStreaming, length_value
 from slipstream.case.toml_text import to_toml
 from slipstream.errors import InputError
+from slipstream.spectral.runge_kutta_tableaux import METHODS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MINIMAL = """
@@ -181,6 +182,21 @@ def test_command_line_displaces_what_cannot_stand_beside_it():
     assert (run.residency, run.scratch, run.memory) == ("host", None, "1 GiB")
     run = parse_case(on_disk, ["run.residency=device"]).run
     assert (run.residency, run.scratch, run.memory) == ("device", None, None)
+
+
+def test_keys_without_an_effect_are_refused():
+    often = "output.keep_checkpoints=5"
+    assert "'keep_checkpoints' goes with checkpoint = true" in failure(
+        "output.checkpoint=false", often
+    )
+    off = parse_case(MINIMAL + "[output]\nkeep_checkpoints = 5\n", ["output.checkpoint=false"])
+    assert off.output.keep_checkpoints == 2
+    for name in INTEGRATORS:
+        settings = f"time.integrator={name}", "numerics.integrating_factor=false"
+        if METHODS[name].functions:
+            assert "integrating_factor" in failure(*settings)
+        else:
+            assert not parse_case(MINIMAL, settings).numerics.integrating_factor
 
 
 def test_each_flow_has_its_own_keys():

@@ -169,13 +169,14 @@ def test_case_says_how_it_ends():
         ("image.radius=0", ["image.radius", "greater than 0"]),
         ("image.porosity=1", ["image.porosity", "less than 1"]),
         ("image.seed=-1", ["image.seed", "at least 0"]),
-        ("image.voxel_size=2.0", ["image.voxel_size", "metres, at most 0.01, such as 2e-6"]),
-        ("image.voxel_size=0.65", ["image.voxel_size", "metres, at most 0.01, such as 2e-6"]),
+        ("image.voxel_size=2.0", ["image.voxel_size", "metres, more than 0 and at most 0.01"]),
+        ("image.voxel_size=2um", ["image.voxel_size", "metres, more than 0 and at most 0.01"]),
         ("image.voxel_size=0", ["image.voxel_size", "greater than 0"]),
         ("image.crop=[[0, 4], [0, 4]]", ["image.crop", "[[x0, x1], [y0, y1], [z0, z1]]"]),
         ("image.crop=[[0, 4], [4, 4], [0, 4]]", ["image.crop", "[[x0, x1]"]),
         ("image.crop=[0, 1, 2]", ["image.crop", "[[x0, x1]"]),
         ("image.mirror=3", ["image.mirror", "a list"]),
+        ("image.mirror=['z', 'z']", ["image.mirror", "each axis once"]),
         ("image.mirror=['q']", ["image.mirror", "'q'", "x, y, z"]),
         ("image.walls=['x', 'z']", ["image.walls", "flow.axis = 'z'", "x, y"]),
         ("image.buffer=-1", ["image.buffer", "at least 0"]),
@@ -238,7 +239,7 @@ def test_an_image_is_needed_and_one_drive():
 
 
 whole = st.integers(1, 10**6)
-axes = st.lists(st.sampled_from("xyz"), max_size=3)
+axes = st.lists(st.sampled_from("xyz"), unique=True)
 ranges = st.tuples(st.integers(0, 99), st.integers(100, 999)).map(list)
 sources = st.one_of(
     st.fixed_dictionaries(
@@ -263,7 +264,7 @@ shared = st.fixed_dictionaries(
     optional={
         "crop": st.lists(ranges, min_size=3, max_size=3),
         "mirror": axes,
-        "walls": st.lists(st.sampled_from("xy")),
+        "walls": st.lists(st.sampled_from("xy"), unique=True),
         "buffer": st.integers(0, 99),
     },
 )

@@ -91,9 +91,15 @@ def test_anything_is_told_in_one_line(text):
 )
 def test_settings_of_the_command_line_are_corrected_too(value, right):
     with pytest.raises(
-        InputError, match=rf"^--set time.end: .* is no number of TOML; write {right}$"
+        InputError, match=rf"^--set time.end: .* is no value of TOML; write {right}$"
     ):
         parse_override(f"time.end={value}")
+
+
+@pytest.mark.parametrize("setting", ["a.b=[1, 2", "a.b={x=1", 'a.b="c', "a..b=1", "a.=1", ".a=1"])
+def test_broken_settings_are_refused(setting):
+    with pytest.raises(InputError, match=re.escape(f"--set {setting.partition('=')[0]}")):
+        parse_override(setting)
 
 
 def test_settings_take_what_toml_takes_and_bare_words():

@@ -88,6 +88,23 @@ def test_relaunch_takes_the_status_that_the_ranks_handed_over(fake_mpiexec):
     assert mpi_launch.relaunch(2, []) == 2
 
 
+@pytest.mark.parametrize("is_explained", [True, False])
+def test_what_launchers_add_is_dropped_where_ranks_have_said_why_they_end(
+    fake_mpiexec, capfd, is_explained
+):
+    added = "-----\\nMPI_ABORT was invoked\\n-----\\n"
+    fake_mpiexec(
+        f"place = os.environ[{STATUS_FILE!r}].removesuffix('status') + 'explained'\n"
+        f"open(place, 'w').close() if {is_explained} else None\n"
+        f"sys.stderr.write('why\\n{added}{added}more\\n')\n"
+        "sys.exit(3)"
+    )
+    assert mpi_launch.relaunch(2, []) == 3
+    said = capfd.readouterr().err
+    assert said.splitlines()[0] == "why" and said.splitlines()[-1] == "more"
+    assert ("MPI_ABORT" in said) != is_explained
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_relaunch_turns_what_asks_it_to_stop_into_one_signal(fake_mpiexec, tmp_path, number):
     """Not before the ranks can answer, and with word of what it stands for."""

@@ -28,6 +28,7 @@ from slipstream.device.copy_bandwidth import large_copy
 from slipstream.device.lane_programs import HostCall
 from slipstream.device.nvrtc_compiler import CompilationError
 from slipstream.device.nvrtc_processes import NVIDIA
+from slipstream.device.state_digest import empty_sums
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.equations.walls import mirror_of
 from slipstream.exchange import PackTargets, SparseExchange, swap_plan
@@ -47,6 +48,7 @@ from slipstream.spectral.bodies import Bodies
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.fields_at_points import PointSums, sum_kernel
+from slipstream.spectral.followed_parameters import FollowedParameters
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.particles import Particles
 from slipstream.spectral.runge_kutta_step import SpectralStep
@@ -169,6 +171,9 @@ def used_kernels(real, shape):
         settings = {"viscosity": 0.01}, METHODS["rk4"], factor, np.dtype(real)
         problem = SpectralProblem(geometry, (1.0, 1.0, 1.0), sheared, *settings)
         SpectralStep(problem, device, None).record_step()
+        following = lower(Model({_SCALAR: _SCALAR}, averages={"a": (_SCALAR**2, _SCALAR)}))
+        problem = SpectralProblem(geometry, (1.0, 1.0, 1.0), following, *settings)
+        FollowedParameters(SpectralStep(problem, device, None), None, "serial", None)
     return set(devices[0].noted) | set(devices[1].noted)
 
 
@@ -178,6 +183,7 @@ def ask_for_particles(flow):
     particles = Particles([ParticleSet(number=4), ParticleSet(number=4, **heavy)], flow, None, None)
     flow.record_step()
     particles.begin()
+    particles.add_to_digest(empty_sums(flow.device), 0)
 
 
 def ask_for_bodies(flow):

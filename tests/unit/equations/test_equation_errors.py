@@ -58,12 +58,12 @@ MISTAKES = {
     "power": (lambda: s**0, r"scalar \*\* 0: expected a power other than 0"),
     "power of complex": (
         lambda: Scalar("psi", complex=True) ** 0.5,
-        r"psi \*\* 0.5: expected a power other than 0, whole of what is complex",
+        r"psi \*\* 0.5: expected a power other than 0, whole for complex",
     ),
     "power of vector": (lambda: u**2, r"velocity \*\* 2: velocity is a vector; expected a scalar"),
     "laplacian": (
         lambda: laplacian(u, 0),
-        r"laplacian\(velocity, 0\): expected a power that is a number other than 0",
+        r"laplacian\(velocity, 0\): expected a number other than 0",
     ),
     "no number": (lambda: u * "much", "'much': expected a number, a parameter or a quantity"),
     "kind of equation": (
@@ -80,7 +80,7 @@ MISTAKES = {
     "two equations": (lambda: Model({Scalar("a"): s, Scalar("a"): s}), "'a' has two equations"),
     "same component": (
         lambda: Model({Scalar("moving_x"): 0, v: laplacian(v)}),
-        "component 'moving_x' is of two fields",
+        "component 'moving_x' belongs to two fields",
     ),
     "name": (lambda: Scalar("two words"), "field 'two words': expected a name of letters"),
     "speeds": (
@@ -97,7 +97,7 @@ MISTAKES = {
     ),
     "factor that is not real": (
         lambda: spectral(lambda kx, ky, kz: kx, s),
-        r"spectral\(kx, scalar\): expected a factor of -k that is the complex conjugate",
+        r"spectral\(kx, scalar\): expected factors of k and -k that are complex conjugates",
     ),
     "axis": (lambda: hilbert(s, "w"), r"hilbert\(scalar, 'w'\): expected an axis"),
     "component": (lambda: u[3], r"velocity\[3\]: expected 0, 1 or 2"),

@@ -116,6 +116,8 @@ COUNTS = {
     "lans-alpha": (6, 3),
     "leray-alpha": (6, 8),
     "smagorinsky": (8, 5),
+    "dynamic-smagorinsky": (8, 5),
+    "chollet-lesieur": (3, 5),
     "isothermal": (10, 7),
     "argle": (5, 8),
 }
@@ -125,9 +127,13 @@ COUNTS = {
 def test_other_shipped_models_take_few_transforms(name):
     values = dict.fromkeys(("viscosity", "diffusivity", "resistivity", "radius"), 0.5)
     values |= dict.fromkeys(("width", "constant", "sound_speed", "healing_length"), 0.5)
+    values["cutoff"] = 5.5
     known = models.parameters_of(models.find(name))
     model = lowered(name, **{key: one for key, one in values.items() if key in known})
     assert parts(model) == COUNTS[name]
+    # Of the velocity and its strain, and both after the test filter: 8 there and 10 back of each.
+    averages = 36 if name == "dynamic-smagorinsky" else 0
+    assert (model.averages.transforms if model.averages else 0) == averages
 
 
 def test_parameters_of_single_terms_cost_no_transforms():

@@ -122,6 +122,8 @@ def test_given_outputs_are_filled_and_returned():
         ({"fields": 0}, "fields is 0"),
         ({"truncation": "3/2"}, "'3/2' is unknown; accepted: None, '2/3', 'nyquist'"),
         ({"truncation": (1, 2)}, "largest wavenumber of each of the 3 axes"),
+        ({"truncation": (1, 9, 1)}, "no such wavenumbers; accepted: at most"),
+        ({"workers": 2}, "workers is 2, ranks that transform; accepted on one rank: 1"),
         ({"schedule": "eager"}, "schedule 'eager' is unknown; accepted"),
         ({"device": "abacus"}, "'abacus' is unknown; accepted"),
     ],

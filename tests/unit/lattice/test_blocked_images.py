@@ -8,9 +8,12 @@ import pytest
 from flows import diagnostics
 from launched_runs import enter, run
 from slipstream.device import HostDevice
+from slipstream.errors import InputError
 from slipstream.interactive.porous_flow import PorousFlow
 from slipstream.io.run_record import read_run_record
 from slipstream.lattice import permeability
+from slipstream.running.resuming import resume_run
+from slipstream.running.run_case import AtItsEnd
 
 NO_PATH = "no path leads through the pores along {}: nothing can flow"
 CASE = """
@@ -91,6 +94,13 @@ def test_run_of_a_blocked_image_says_so(tmp_path, monkeypatch, capsys, axis):
         assert segment.results["permeability"][0].startswith("0 ")
     else:
         assert last["permeability_zz"] == last["permeability_xz"] == 0 < last["permeability_xx"]
+    before = (folder / "out" / "diagnostics.csv").read_text()
+    with pytest.raises(AtItsEnd, match="has come to its end .the flow is steady, step"):
+        resume_run(folder / "out", ["time.end=1000"], None, HostDevice())
+    # One series has no permeabilities of two sizes of voxels.
+    with pytest.raises(InputError, match="image.voxel_size: .*accepted: 1.0, or a new run"):
+        resume_run(folder / "out", ["image.voxel_size=2e-6"], None, HostDevice())
+    assert (folder / "out" / "diagnostics.csv").read_text() == before
 
 
 def test_flow_as_an_object_is_over_at_once(device):

@@ -224,6 +224,16 @@ def test_run_without_tolerance_goes_to_its_end():
     assert simulation.diagnostics()["residual"] < 1e-12
 
 
+def test_progress_is_of_the_permeability_whose_distance_it_shows(folder):
+    """Extrapolations are checks, too, which come between rows of the series."""
+    simulation = start(HostDevice(), "convergence.tolerance=1e-9", case=CHANNEL)
+    while simulation.indicators()["residual"].value == 1:
+        simulation.advance(2.0)
+    shown = simulation.indicators()["permeability"].get("square_voxels")
+    assert simulation.step < 100
+    assert shown == simulation.diagnostics()["permeability_lattice"]
+
+
 @pytest.mark.parametrize("suffix", ["npy", "raw"])
 def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
     values = np.where(sandstone() == 1, 7, 3).astype(">i2")

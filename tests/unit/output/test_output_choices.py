@@ -16,6 +16,7 @@ from image_data import read_image_data
 from slipstream import Turbulence
 from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
+from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.report.movies import Movie
 from slipstream.running.resuming import resume_run
 from slipstream.running.run_case import run_case
@@ -219,6 +220,14 @@ def test_ffmpeg_gets_the_pictures(tmp_path, monkeypatch):
     with pytest.raises(RunError, match="ffmpeg ended with status 3"):
         sim.run(until=0.6, progress=False)
         failing.cancel()
+
+
+def test_times_after_the_end_are_not_written_without_a_word():
+    simulation = make_simulation(parse_case(CASE + FIELDS + "times = [0, 99, 98]"), None, "cpu")
+    ChosenOutputs(simulation)
+    (warning,) = simulation.warnings()
+    assert warning.startswith("output.fields[1].times: not written, as time.end is ")
+    assert warning.endswith(": 99, 98")
 
 
 def test_numbers_are_drawn(tmp_path):

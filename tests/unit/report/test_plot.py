@@ -210,7 +210,9 @@ def test_the_snapshot_that_is_drawn_is_said(finished, tmp_path, capsys):
     assert not said
     plot(finished, tmp_path, wishes=PlaneWishes(time=7), tell=said.append)
     assert "of t = 1 (next to it: t = 0.5)" in said[0]
-    with pytest.raises(InputError, match="--plane: z = 50 is outside; accepted: 0 to "):
+    with pytest.raises(
+        InputError, match="--plane: position 50 along z is outside; accepted: 0 to "
+    ):
         plot(finished, tmp_path, wishes=PlaneWishes(axis="z", position=50))
     with pytest.raises(InputError, match="--time and --movie exclude each other"):
         plot(finished, tmp_path, wishes=PlaneWishes(time=1), movie=True)

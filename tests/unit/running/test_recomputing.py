@@ -126,6 +126,22 @@ def test_segments_have_the_settings_that_the_run_had(tmp_path):
     assert {one.text for one in verdicts} == {"the same bits"} and len(verdicts) > 6
 
 
+def test_particles_are_followed_again_after_a_change_of_points(tmp_path):
+    heavy = '{name="heavy", number=8, kind="inertial", response_time=0.3}'
+    folder = run(
+        "spectral", tmp_path / "run", "time.max_steps=4", f"particles=[{{number=9}},{heavy}]"
+    )
+    resume_run(folder, ["grid.points=14", "time.max_steps=1000"], None, HostDevice(), QUIET)
+    assert {one.text for one in verify_run(folder, since=0.0)} == {"the same bits"}
+    last = slipstream.open(folder).states[-1]
+    opened = slipstream.open(without_states(folder, tmp_path / "copy", (4,)))
+    assert_same_bits(opened.at(step=last.step, **ONE), last.path)
+    simulation = opened.at(step=4, **ONE).solver
+    digest, positions = simulation.digest(), simulation.particles.sets[1].state[:3]
+    positions[2, 5] = np.nextafter(positions[2, 5], 9)
+    assert simulation.digest() != digest
+
+
 def test_what_cannot_be_computed_again_is_refused(tmp_path):
     folder = run("spectral", tmp_path / "run", "time.max_steps=4", "output.keep_checkpoints=1")
     changes = ["grid.points=14", "time.max_steps=1000"]

@@ -256,7 +256,7 @@ def test_eta_is_needed_only_for_what_a_body_sets(device):
     body = {"shape": "sphere", "radius": 1.0, "values": {"scalar": 2.0}}
     dye, scalar = {"name": "dye"}, {"name": "scalar", "diffusivity": 0.1}
     made(device, body, scalars=[dye, scalar])
-    with pytest.raises(InputError, match=r"bodies\.eta: .* diffusivity of dye"):
+    with pytest.raises(InputError, match=r"bodies\.eta: .* dye has no diffusivity"):
         made(device, body | {"values": {"dye": 2.0}}, scalars=[dye, scalar])
 
 

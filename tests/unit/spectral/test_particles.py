@@ -12,7 +12,8 @@ from slipstream.forecast.noted_steps import note_spectral
 from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.running.output_writer import counts_until
 from slipstream.simulation import make_simulation
-from slipstream.spectral.particles import first_places, spline_factors, step_numbers
+from slipstream.spectral.interpolation import spline_factors
+from slipstream.spectral.particle_state import first_places, step_numbers
 
 BOX = np.full(3, 2 * np.pi)
 

@@ -1,8 +1,8 @@
 """Fields at the points from files: zarr folders of earlier runs, HDF5 files, or NumPy archives.
 
-Arrays are found by the names of the state's components, such as ``velocity_x``, and are indexed
-[z, y, x], with the number of the snapshot before that where there are several. Every rank reads the
-planes that it needs. Files may be somebody else's: they lead to no others, and run nothing.
+Arrays have the names of the state's components, such as ``velocity_x``, and are indexed [z, y, x],
+or [snapshot, z, y, x]. Every rank reads the planes that it needs. Files are not trusted: links to
+other files are not followed, and no code in them is run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def read_points(
     """Read this rank's points of the state, and warnings. Collective.
 
     Components that the file lacks are 0. `time` is the number of a snapshot, from 0; None is the
-    last, or an array without any. What is wrong on one rank raises on all.
+    last, or an array without snapshots. An error on one rank raises on all.
     """
     return on_every_rank(comm, lambda: _read(Path(path), time, problem))
 
 
 def _read(path: Path, time: int | None, problem: SpectralProblem) -> tuple[np.ndarray, list[str]]:
     warnings: list[str] = []
-    if not os.path.exists(path):  # which takes names of any length
+    if not os.path.exists(path):  # which accepts names of any length
         raise InputError(f"initial.path: {path}: no such file or folder")
     result = np.zeros((problem.size, *problem.geometry.physical_box.shape), problem.real_dtype)
     with readable(f"initial.path: {path}"), _arrays(path) as arrays:
@@ -69,7 +69,7 @@ def _read_component(
     if len(shape) not in (3, 4) or not (is_other or shape[-3:] == expected):
         raise InputError(
             f"initial.path: {name} has shape {shape}; accepted: {expected}, the points of the grid "
-            "along z, y and x, more or fewer of them in the same proportions, or with a time axis "
+            "along z, y and x, another resolution in the same proportions, or with a time axis "
             "before these"
         )
     if np.dtype(array.dtype).kind not in "iuf":
@@ -85,7 +85,7 @@ def _read_component(
                 problem.geometry.physical_box,
             )
     elif target.size:
-        with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+        with np.errstate(over="ignore"):  # values beyond float32 are refused below
             target[...] = array[(*place, planes)][:, rows]
     if not np.isfinite(target).all():
         raise InputError(
@@ -96,7 +96,7 @@ def _read_component(
 
 
 def _snapshot(name: str, shape: tuple[int, ...], time: int | None) -> tuple[int, ...]:
-    """Return the index along the time axis, nothing where there is none."""
+    """Return the index along the time axis; empty for an array without one."""
     if len(shape) == 3:
         if time is not None:
             raise InputError(f"initial.time: {name} has no time axis; leave the key out")
@@ -112,15 +112,15 @@ def _snapshot(name: str, shape: tuple[int, ...], time: int | None) -> tuple[int,
 
 @contextlib.contextmanager
 def _arrays(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Open a file: its arrays by their names, each of which is read where it is indexed."""
-    import h5py  # which takes a while to import, for which other flows need not wait
+    """Open a file: its arrays by name, read when they are indexed."""
+    import h5py  # imported here, since it takes a while and other flows do not need it
 
     if path.is_dir():
         inner = path / _FIELDS
         arrays = foreign_arrays(inner if inner.is_dir() else path)
         yield _Arrays({name: one.open for name, one in arrays.items()})
     elif not path.is_file():
-        raise InputError(f"initial.path: {path} is no file, but a device or the like")
+        raise InputError(f"initial.path: {path} is not a regular file")
     elif path.suffix == ".npz":
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
@@ -137,7 +137,7 @@ def _arrays(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 class _Arrays(Mapping[str, Any]):
-    """Arrays by their names, opened when they are asked for: others are not even looked at."""
+    """Arrays by name, opened on access: others are not inspected."""
 
     def __init__(self, openers: Mapping[str, Callable[[], Any]]) -> None:
         self._openers = openers
@@ -155,12 +155,12 @@ class _Arrays(Mapping[str, Any]):
 def _dataset(file: Any, name: str) -> Any:
     found = own_dataset(file, name)
     if found is None:
-        raise ValueError(f"{name} is no data set")
+        raise ValueError(f"{name} is not a data set")
     return found
 
 
 class _Member:
-    """An array of a NumPy archive, whose shape is known before it is unpacked."""
+    """An array of a NumPy archive; its shape is known before it is unpacked."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
         self._archive, self._name = archive, name
@@ -173,7 +173,7 @@ class _Member:
             self._start = file.tell()
 
     def __getitem__(self, place: tuple[Any, ...]) -> np.ndarray:
-        """Return some planes, (plane) or (snapshot, plane); the rest is not kept."""
+        """Return some planes, (plane) or (snapshot, plane)."""
         *snapshot, planes = place
         rest = math.prod(self.shape[-2:]) * self.dtype.itemsize
         first = snapshot[0] * self.shape[1] if snapshot else 0
@@ -181,7 +181,7 @@ class _Member:
         with self._archive.open(self._name) as file:
             if self._is_transposed:
                 if snapshot:
-                    raise ValueError(f"{self._name} is in Fortran's order; accepted: C's")
+                    raise ValueError(f"{self._name} is in Fortran order; accepted: C order")
                 whole: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
                 wanted: np.ndarray = whole[planes]
                 return wanted

@@ -1,8 +1,8 @@
-"""The state at the start of a run: what each ``initial.flow`` stands for, on any ranks.
+"""The state at the start of a run, for each ``initial.flow``; the same on any number of ranks.
 
-Flows that few cases have are imported when a case names them. Flows of the literature are formulas
-of x, y and z. Boxes need not be cubes: components of a Taylor-Green vortex are scaled so that it
-has no divergence in a box whose sides differ. `waves` are 2 pi over the lengths along x, y and z.
+Rare flows are imported when a case names them. Flows of the literature are formulas of x, y and z.
+Boxes need not be cubes: components of a Taylor-Green vortex are scaled so that it is solenoidal in
+any box. `waves` are 2 pi over the lengths along x, y and z.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
 
-# The table `slipstream.case.spectral_case.Initial`; the keys that its flow has are not None.
+# The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
 Settings = Any
 # By component: functions of x, y, z and a module, NumPy or CuPy.
 Formulas = dict[str, Callable[..., Any]]
@@ -40,7 +40,7 @@ Formulas = dict[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class InitialFlow:
-    """A flow that suits a problem: what sets the state to it, and warnings of what it loses.
+    """A flow for a problem: a function that sets the state, and warnings of what it loses.
 
     `set` is collective; fields that the flow does not set are 0. It returns further warnings.
     """
@@ -49,19 +49,19 @@ class InitialFlow:
     warnings: list[str] = attribute(default_factory=list)
 
 
-# Returns a flow, or refuses one that does not suit model or grid.
+# Returns a flow; refuses one that does not fit the model or the grid.
 FlowOf = Callable[[SpectralProblem, Settings, list[FieldParts]], InitialFlow]
 
 
 def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
-    # Of scalars in a plane, the vectors that follow from them are random.
+    # For scalars in a plane, the vectors that follow from them are random.
     vectors = {
         field.name: slice(field.first, field.first + 3) for field in fields if field.is_vector
     }
     of_plane = {name: first for name, (first, _) in problem.model.plane_vectors.items()}
     if not vectors and not of_plane:
         raise InputError(
-            "initial.flow: 'random' is for vectors, of which the model has none; accepted "
+            "initial.flow: 'random' is for vectors, and the model has none; accepted "
             "for scalars: formula"
         )
 
@@ -217,7 +217,7 @@ def orszag_tang_3d(amplitude: float, waves: Sequence[float]) -> tuple[list[str],
 def _named(
     formulas_of: Callable[[SpectralProblem, Settings, list[FieldParts]], Formulas],
 ) -> FlowOf:
-    """Return what makes a flow of the formulas that a function returns."""
+    """Return a function that makes a flow from the formulas of `formulas_of`."""
 
     def make(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
         functions = formulas_of(problem, settings, fields)
@@ -300,7 +300,7 @@ def _parsed(
 def _expressions(
     texts: dict[str, Any], fields: list[FieldParts], key: str, problem: SpectralProblem
 ) -> dict[str, tuple[sympy.Expr, str]]:
-    """Return by component an expression, and the key that it is of."""
+    """Return for each component its expression and its key."""
     result: dict[str, tuple[sympy.Expr, str]] = {}
     for name, own in texts.items():
         field = field_of_name(fields, name, key)
@@ -312,7 +312,7 @@ def _expressions(
 
 
 class InitialScalars:
-    """What passive scalars are at the start, of those that have a formula."""
+    """The initial formulas of passive scalars."""
 
     def __init__(
         self, problem: SpectralProblem, scalars: Sequence[PassiveScalar], fields: list[FieldParts]
@@ -331,11 +331,11 @@ class InitialScalars:
             self._functions[one.name] = evaluator(expression)
 
     def among(self, fields: Sequence[FieldParts]) -> list[FieldParts]:
-        """Return which of some fields have a formula."""
+        """Return the fields among `fields` that have a formula."""
         return [field for field in fields if field.name in self._functions]
 
     def set(self, flow: SpectralStep, comm: Comm, fields: Sequence[FieldParts]) -> list[str]:
-        """Set those of some fields that have a formula; return warnings. Collective."""
+        """Set the fields among `fields` that have a formula; return warnings. Collective."""
         warnings = []
         for field in self.among(fields):
             target = flow.state[field.first : field.first + 1]

@@ -11,7 +11,7 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 # The first zero of Bessel's function J1, and J0 there.
 _ZERO, _J0 = 3.831705970207512, -0.402759395702553
-# Points of the integral that J1 is, exact to round-off up to its first zero.
+# The number of points of the integral for J1, exact to round-off up to its first zero.
 _POINTS = 32
 
 
@@ -21,8 +21,8 @@ def lamb_dipole(
     """Return the vorticity of a dipole in the middle of the box that moves along x.
 
     Within the radius it is -2 U k J1(k r) sin(theta) / J0(k R), k R = 3.8317; outside it is 0
-    (Meleshko and van Heijst, J. Fluid Mech. 272, 157 (1994)). The speed is that in a plane without
-    boundaries; images of a periodic square of side L take pi (R / L)^2 of it away.
+    (Meleshko and van Heijst, J. Fluid Mech. 272, 157 (1994)). The speed is that in an unbounded
+    plane; the images in a periodic square of side L reduce it by the fraction pi (R / L)^2.
     """
     _, length_y, length_x = problem.lengths
     shorter = min(length_x, length_y)

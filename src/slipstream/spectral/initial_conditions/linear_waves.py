@@ -1,4 +1,4 @@
-"""Plane waves: eigenmodes of what is linear in a model and does not decay.
+"""Plane waves: eigenmodes of the linear terms of a model without decay.
 
 A wave is ``a exp(i (k . x - omega t))``, where the vector a has a number for each component of the
 state. It is an eigenvector of the linear part, with the eigenvalue ``-i omega``, among the states
@@ -21,7 +21,7 @@ from slipstream.spectral.initial_conditions.quantum_fluids import coefficients, 
 from slipstream.spectral.linear_operator import LinearOperator, projector
 from slipstream.spectral.spectral_problem import SpectralProblem
 
-# Rates that differ by less than this fraction of the largest are the same, or are 0.
+# Rates that differ by less than this fraction of the largest are equal; smaller rates are 0.
 _ROUNDING = 1e-9
 
 
@@ -38,9 +38,9 @@ class Wave:
 def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list[Wave]:
     """Return the waves of a wavevector, from the highest frequency to the lowest (negative) one.
 
-    The first wave of a frequency has as much of the first component as possible. The waves
-    of `gpe` are those about psi = 1 of Bogoliubov, ``omega = +-c k sqrt(1 + (k xi)^2 / 2)``; other
-    models' are about rest.
+    The first wave of a frequency has the largest possible first component. The waves of `gpe` are
+    Bogoliubov waves about psi = 1, ``omega = +-c k sqrt(1 + (k xi)^2 / 2)``; waves of other models
+    are about rest.
     """
     k = physical(problem, wavevector)
     matrix, allowed = _linear_part(problem, k), _without_divergence(problem, k)
@@ -61,17 +61,17 @@ def wave_formulas(
 ) -> dict[str, Callable[..., Any]]:
     """Return the formulas of a wave, by component; `branch` counts as `waves_of` does, from 0.
 
-    The amplitude is the root mean square of all components together (of `gpe` that of psi - 1): the
+    The amplitude is the root mean square of all components together (for `gpe` of psi - 1): the
     energy is half its square.
     """
     if problem.model.coefficients:
         raise InputError(
-            "initial.flow: 'wave' is for models that are the same everywhere; this one has "
-            "functions of x, y and z that multiply fields"
+            "initial.flow: 'wave' is for homogeneous models; in this one functions of x, y "
+            "and z multiply fields"
         )
     text = list(wavevector)
     if not any(wavevector):
-        raise InputError(f"initial.wavevector: {text} is no wave; accepted: not all of them 0")
+        raise InputError(f"initial.wavevector: {text} is not a wave; accepted: a nonzero one")
     check_waves(problem, wavevector, "initial.wavevector")
     if not any(problem.model.linear):
         raise InputError(
@@ -120,16 +120,16 @@ def _plane_wave(
 
 
 def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
-    """Return the matrix whose product with a mode is the mode's rate of change."""
+    """Return the matrix that gives the rate of change of a mode."""
     if is_quantum_fluid(problem):
-        # Of psi = 1 + a + i b: what the product adds to the linear part about rest.
+        # For psi = 1 + a + i b: the linear part of the product.
         (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
         return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
     return LinearOperator(problem).matrix(k)
 
 
 def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
-    """Return an orthonormal basis of the states without divergence, as columns."""
+    """Return an orthonormal basis of the solenoidal states, as columns."""
     sizes, columns = np.linalg.eigh(projector(k, problem.size, problem.model.vectors))
     return columns[:, sizes > 0.5]
 
@@ -137,7 +137,7 @@ def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.nd
 def _standard(modes: np.ndarray) -> list[np.ndarray]:
     """Return orthonormal modes that depend only on the space that the given columns span.
 
-    Which modes of equal frequencies a library returns, and with what phases, is arbitrary.
+    Libraries return arbitrary modes, with arbitrary phases, for equal frequencies.
     """
     columns, sizes, _ = np.linalg.svd(modes, full_matrices=False)
     columns = columns[:, sizes > 1e-6]

@@ -61,11 +61,11 @@ def quantum_taylor_green(
             "the same along both"
         )
     one = 4 * math.pi**2 * coefficients(problem)[0] / lx
-    # An amplitude that is meant as a whole number of quanta must not lose one by rounding.
+    # An amplitude meant as a whole number of quanta must not lose one to rounding.
     power = math.floor(amplitude / one * (1 + 1e-12))
     if power < 1:
         raise InputError(
-            f"initial.amplitude: {amplitude:g} takes less than the quantum of each vortex line; "
+            f"initial.amplitude: {amplitude:g} gives less than one quantum to each vortex line; "
             f"accepted: at least {one:.6g} (less with a smaller equation.healing_length)"
         )
     k, kz = 2 * math.pi / lx, 2 * math.pi / lz
@@ -109,9 +109,9 @@ CURVES: dict[str, Callable[[np.ndarray], tuple[Any, Any, Any]]] = {
         0.4 * np.sin(3 * a),
     ),
 }
-# Straight pieces of such a curve.
+# The number of straight pieces of a curve.
 _PIECES = 96
-# A direction that no line between two points of a grid has.
+# A direction that differs from every line between two points of a grid.
 _AXIS = (0.6180339887, 0.4142135624, math.sqrt(1 - 0.6180339887**2 - 0.4142135624**2))
 
 
@@ -120,11 +120,12 @@ def vortex_line(
 ) -> dict[str, Callable[..., Any]]:
     """One quantum of circulation around a closed curve in the middle of the box.
 
-    The potential of a vortex line is minus the solid angle that it is seen under, times a constant:
-    the phase is half of it, of each straight piece with a fixed direction by van Oosterom and
-    Strackee, IEEE Trans. Biomed. Eng. 30, 125 (1983). The next images in the periodic box are taken
-    as dipoles of the area of the curve, and a uniform flow makes the phase periodic, up to a few
-    hundredths. The modulus is that of a straight line, tanh(distance / (sqrt(2) xi)).
+    The potential of a vortex line is minus the solid angle that it subtends, times a constant. The
+    phase is half of the solid angle, which is summed over straight pieces with a fixed direction
+    (van Oosterom and Strackee, IEEE Trans. Biomed. Eng. 30, 125 (1983)). The next images in the
+    periodic box are taken as dipoles of the area of the curve, and a uniform flow makes the phase
+    periodic, up to a few hundredths. The modulus is that of a straight line, tanh(distance /
+    (sqrt(2) xi)).
     """
     _check_model(problem, flow)
     check_waves(problem, (1, 1, 1), "initial.flow")
@@ -152,7 +153,7 @@ def vortex_line(
     def images(x: Any, y: Any, z: Any) -> Any:
         return sum(dipole(x - i, y - j, z - k) for i, j, k in shifts)
 
-    # What the phase of all lines gains from one side of the box to the other.
+    # The phase difference of all lines between opposite sides of the box.
     gains = []
     for axis, size in enumerate(sizes):
         side = [size / 2 * (axis == own) for own in range(3)]
@@ -178,7 +179,8 @@ def vortex_line(
                 angle = far * length + before * length + toward * far + inner + 1j * triple
                 turned = turned * angle
                 turned = turned / module.maximum(module.abs(turned), 1e-30)
-                # From a straight piece: of a point between its ends, the height of a triangle.
+                # The distance from a straight piece: for a point between its ends the height of a
+                # triangle.
                 piece = far**2 + length**2 - 2 * inner
                 share = module.clip((far**2 - inner) / piece, 0, 1)
                 height = far**2 - 2 * share * (far**2 - inner) + share**2 * piece

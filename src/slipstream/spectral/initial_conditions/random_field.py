@@ -1,4 +1,4 @@
-"""Random modes, drawn from a hash of their wavenumber, so that they are the same on any ranks."""
+"""Random modes, drawn from a hash of their wavenumber: the same on any number of ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def random_flow(
     counts = _modes_per_shell(waves, waves.all_axes, signs)
     shells = np.arange(len(counts))
     spectrum = shells**4.0 * np.exp(-2.0 * (shells / peak) ** 2)
-    # In a long box some shells have no mode, and so no energy.
+    # In a long box some shells have no modes, and so no energy.
     spectrum[counts == 0] = 0
     if not spectrum.sum() > 0:
         raise InputError(
@@ -38,7 +38,7 @@ def random_flow(
             f"{peak:g}; use more points"
         )
     spectrum *= components(waves) / 2 * amplitude**2 / spectrum.sum()
-    # Energy of one mode, half of the sum of squares of two transverse components.
+    # The energy of one mode: half of the sum of squares of two transverse components.
     per_mode = spectrum / np.maximum(counts, 1)
     per_mode[0] = 0
     shape = (3, waves.z.size, waves.y.size, waves.x.size)
@@ -50,7 +50,7 @@ def random_flow(
 
 
 def components(waves: Wavenumbers) -> int:
-    """Return how many components random vectors have: in a plane two."""
+    """Return the number of components of random vectors: two in a plane."""
     return 3 if waves.normal is None else 2
 
 
@@ -62,10 +62,10 @@ def random_modes(
     number: int,
     signs: Sequence[int] = (),
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Solenoidal random modes from a first to a last shell, all of the same strength.
+    """Return solenoidal random modes from a first to a last shell, all of the same strength.
 
-    Returned are their indices along z, y and x in this rank's modes, and their coefficients. The
-    amplitude is the root mean square of a component; in a plane there are two.
+    They are given by indices along z, y and x in this rank's modes, and coefficients. The amplitude
+    is the root mean square of a component; in a plane there are two.
     """
     places, near = waves.near(shells[1]), waves.near(shells[1], of_all_ranks=True)
     low, high = round(shells[0]), round(shells[1])
@@ -75,7 +75,7 @@ def random_modes(
     kz, ky, kx = _at(waves, places)
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
     for z, one in enumerate(kz):
-        # Numbers below 3 are those of initial flows.
+        # Initial flows use the numbers below 3.
         draw = seed, 3 * (number + 1)
         modes[:, z] = _random_plane(waves, one, ky[:, None], kx[None, :], draw, strengths, signs)
     return list(np.ix_(*places)), modes
@@ -103,7 +103,7 @@ def _random_plane(
 
 @dataclass(frozen=True)
 class Basis:
-    """Two unit vectors normal to each of some wavevectors, and what is drawn for each.
+    """Two unit vectors normal to each wavevector, and random numbers for each wavevector.
 
     Both are the same for -k, and the second is k x first / |k|: ``first + i second`` is the wave of
     the largest helicity, and ``first - i second`` that of the least.
@@ -111,7 +111,7 @@ class Basis:
 
     first: np.ndarray
     second: np.ndarray
-    # Whether the mode is the conjugate of that of -k, which has the coefficients.
+    # Whether the mode is the conjugate of the mode of -k, whose coefficients are drawn.
     flipped: np.ndarray
     shells: np.ndarray
     key: list[np.ndarray]
@@ -122,7 +122,7 @@ class Basis:
 
     @classmethod
     def of(cls, waves: Wavenumbers, kz: Any, ky: np.ndarray, kx: np.ndarray) -> Basis:
-        """Make that of wavevectors, whose components broadcast."""
+        """Make the basis of wavevectors whose components broadcast."""
         # A real field has u(-k) = conj(u(k)): of a pair within kx = 0 one is the other's conjugate.
         flipped = (kx == 0) & ((ky < 0) | ((ky == 0) & (kz < 0)))
         if waves.has_walls:  # the other is the mirror image of that
@@ -134,7 +134,7 @@ class Basis:
         horizontal = np.sqrt(kx**2 + ky**2)
         safe = np.where(horizontal > 0, horizontal, 1)
         upright = horizontal == 0
-        # A horizontal vector normal to k, and one normal to both.
+        # A horizontal vector normal to k, and a vector normal to both.
         first_x = np.where(upright, 1, sign * ky / safe)
         first_y = np.where(upright, 0, -sign * kx / safe)
         both = np.broadcast_arrays(first_x, first_y, np.zeros_like(square))
@@ -142,7 +142,7 @@ class Basis:
         wave = np.stack(np.broadcast_arrays(sign * kx, sign * ky, sign * kz + 0 * square)) / length
         second = np.cross(wave, first, axis=0)
         if waves.normal is not None:
-            # In the plane: the other one is normal to it.
+            # The first in the plane, the second normal to it.
             first = np.cross(wave, np.eye(3)[waves.normal], axis=0)
         shells = np.rint(np.sqrt(square) / unit).astype(np.int64)
         masks = (np.broadcast_to(one, square.shape) for one in (flipped, kz == 0, upright))
@@ -154,16 +154,16 @@ class Basis:
         return _hash_uniform(seed, number, *self.key)
 
     def normal(self, seed: int, number: int) -> np.ndarray:
-        """Return a complex number of the normal distribution, of mean square 1, for each.
+        """Return a normally distributed complex number, of mean square 1, for each wavevector.
 
-        By Box and Muller, from the uniform numbers `number` and the next.
+        From the uniform numbers `number` and `number` + 1, by the method of Box and Muller.
         """
         size = np.sqrt(-np.log1p(-self.uniform(seed, number)))
         found: np.ndarray = size * np.exp(2j * np.pi * self.uniform(seed, number + 1))
         return found
 
     def modes(self, c1: Any, c2: Any, amplitudes: np.ndarray) -> np.ndarray:
-        """Return vectors (3, ...) of these coefficients, times an amplitude of each wavevector."""
+        """Return vectors (3, ...) with these coefficients, times the amplitude of each mode."""
         plane = amplitudes * (c1 * self.first + c2 * self.second)
         found: np.ndarray = np.where(self.flipped, plane.conj(), plane)
         return found
@@ -195,11 +195,11 @@ class ShellModes:
 
     # Indices of the box along z, y and x among this rank's modes, which broadcast.
     places: list[np.ndarray]
-    # Of the whole box, and where this rank's part of it begins.
+    # The shape of the whole box, and the start of this rank's part in it.
     shape: tuple[int, ...]
     offset: tuple[int, ...]
     basis: Basis
-    # Of each mode in the shells, 0 outside: together the square of a vector, or scalar, is 1.
+    # The strength of modes in the shells, 0 outside: the mean square of a vector, or scalar, is 1.
     strengths: np.ndarray
 
     @classmethod
@@ -210,7 +210,7 @@ class ShellModes:
         start: Sequence[int],
         signs: Sequence[int] = (),
     ) -> ShellModes:
-        """Make those of a first to a last shell; `start` is where this rank's modes begin."""
+        """Make the modes of a first to a last shell; `start` is the start of this rank's modes."""
         low, high = shells
         places, near = waves.near(high), waves.near(high, of_all_ranks=True)
         _, number = _number_of_modes(waves, near, low, high, signs)
@@ -235,7 +235,7 @@ def _at(waves: Wavenumbers, places: list[np.ndarray]) -> Iterator[np.ndarray]:
 def _number_of_modes(
     waves: Wavenumbers, near: list[np.ndarray], low: int, high: int, signs: Sequence[int]
 ) -> tuple[int, float]:
-    """Return the number of shells near modes fill, and of modes in some; refuse those without."""
+    """Return the number of shells that reach `near`, and of modes in some; refuse empty ones."""
     axes = [axis[place] for axis, place in zip(waves.all_axes, near, strict=True)]
     counts = _modes_per_shell(waves, axes, signs)
     number = float(counts[low : high + 1].sum())
@@ -267,9 +267,9 @@ def _modes_per_shell(
 
 
 def _hash_uniform(seed: int, number: int, *keys: np.ndarray) -> np.ndarray:
-    """Return numbers in [0, 1) that depend on nothing but the arguments.
+    """Return numbers in [0, 1) that depend only on the arguments.
 
-    The mixing function is that of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    The mixing function is SplitMix64's (Steele, Lea and Flood, OOPSLA 2014).
     """
     golden = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
