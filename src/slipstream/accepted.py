@@ -25,6 +25,7 @@ MACHINES: Names = {
     "summit": "6 V100 a node, InfiniBand",
     "frontier": "4 MI250X a node, Slingshot",
     "titan": "a K20X a node, Gemini torus",
+    "epyc-hdr": "128 cores of EPYC a node, InfiniBand; assumed",
 }
 DEVICES: Names = {
     "cpu": "the cores of the host",
@@ -166,9 +167,11 @@ INITIAL_FLOWS: Names = {
     "orszag-tang-3d": 'of "mhd": the same in three dimensions',
     "lamb-dipole": 'of "hd2d" and "mhd2d": a pair of vortices that moves along x',
     "quantum-taylor-green": 'of "gpe": vortex lines, arranged as in the Taylor-Green flow',
+    "quantum-abc": 'of "gpe" and "argle": vortex lines, arranged as in the flow of "abc"',
     "solitons": 'of "gpe": two dark solitons',
     "vortex-ring": 'of "gpe" and "argle": a vortex ring in the middle of the box, along z',
     "trefoil": 'of "gpe" and "argle": a vortex line tied to a trefoil knot',
+    "cinquefoil": 'of "gpe" and "argle": a vortex line tied to a knot of five crossings',
     "wave": "a plane wave of the model's linear part",
     "file": "fields from an earlier run, or from a file of yours",
     "formula": "formulas of x, y and z",

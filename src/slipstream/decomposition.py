@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -248,6 +248,14 @@ class GridBoxes(Sequence[Box]):
             stop.append(_bound(size, parts, part + 1, unit))
         return Box(tuple(reversed(start)), tuple(reversed(stop)))
 
+    def __iter__(self) -> Iterator[Box]:
+        axes = zip(self.shape, self.grid, self._units, strict=True)
+        ranges = [split(size, parts, unit) for size, parts, unit in axes]
+        for pairs in itertools.product(*ranges):
+            yield Box(tuple(start for start, _ in pairs), tuple(stop for _, stop in pairs))
+        for rank in range(self._filled, self._ranks):
+            yield self[rank]
+
     def __eq__(self, other: object) -> bool:
         if self.is_alike(other):
             return True
@@ -291,27 +299,32 @@ class GridBoxes(Sequence[Box]):
         """Return the boxes with another axis before all others, which is not divided."""
         return GridBoxes((size, *self.shape), (1, *self.grid), self._ranks, (1, *self._units))
 
-    def meeting(self, box: Box) -> list[int]:
-        """Return the ranks that have points of a box, in order."""
-        ranks = np.zeros(1, np.int64)
+    def common_parts(self, box: Box) -> list[tuple[int, Box]]:
+        """Return what ranks have in common with a box, in order of ranks."""
+        found: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = [(0, (), ())]
         axes = zip(self.shape, self.grid, self._units, box.start, box.stop, strict=True)
         for size, parts, unit, low, high in axes:
             low, high = max(low, 0), min(high, size)
             if low >= high:
                 return []
             first, last = (_part_of(size, parts, one, unit) for one in (low, high - 1))
-            ranks = (ranks[:, None] * parts + np.arange(first, last + 1)).ravel()
-        found: list[int] = ranks.tolist()
-        return found
+            bounds = [_bound(size, parts, part, unit) for part in range(first + 1, last + 1)]
+            ranges = list(zip(range(first, last + 1), [low, *bounds], [*bounds, high], strict=True))
+            found = [
+                (rank * parts + part, (*start, begin), (*stop, end))
+                for rank, start, stop in found
+                for part, begin, end in ranges
+            ]
+        return [(rank, Box(start, stop)) for rank, start, stop in found]
 
 
-def meeting(boxes: Sequence[Box], box: Box) -> Iterable[int]:
-    """Return the ranks whose boxes have points in common with a box, in order."""
+def common_parts(boxes: Sequence[Box], box: Box) -> Iterable[tuple[int, Box]]:
+    """Return the ranks whose boxes have points in common with a box, in order, and these."""
     if isinstance(boxes, GridBoxes):
-        return boxes.meeting(box)
+        return boxes.common_parts(box)
     # Of thousands of ranks most have nothing in common, and to see that is quick.
     return (
-        rank
+        (rank, box.intersect(other))
         for rank, other in enumerate(boxes)
         if all(map(operator.lt, box.start, other.stop))
         and all(map(operator.lt, other.start, box.stop))

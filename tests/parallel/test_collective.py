@@ -69,7 +69,7 @@ def test_largest(comm, ranks):
     assert largest(comm, rank) == ranks - 1
 
 
-# In a meeting, by a call of its own, and where only one rank has much to say.
+# In a meeting, in a separate call, and with a long message on one rank only.
 @pytest.mark.parametrize("lengths", [(1, 1), (500, 500), (1, 500)], ids=str)
 def test_each_rank_gets_what_is_for_it(comm, ranks, lengths):
     if ranks == 1:

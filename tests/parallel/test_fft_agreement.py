@@ -235,7 +235,7 @@ def test_numbers_of_numpy_are_taken_for_what_they_are(comm, device, ranks):
 
 def test_communicators_that_are_none_are_refused(comm, device, ranks):
     wrong = [3, "world"]
-    if ranks > 1:  # a process of its own starts no MPI
+    if ranks > 1:  # a single process starts no MPI
         from mpi4py import MPI
 
         freed = MPI.COMM_SELF.Dup()

@@ -129,7 +129,7 @@ def test_a_plan_takes_other_arrays_again_and_again(comm, device, case):
     oracles = [Oracle(SHAPE, *kind, seed) for seed in range(6)]
     firsts, results = {}, [fft.empty_output() for _ in range(2)]
     sources = [oracle.input(fft) for oracle in oracles]
-    # More arrays than a plan remembers; some come again at once, some late, some with an output.
+    # More arrays than a plan remembers; some return immediately, some late, some with an output.
     for turn, number in enumerate([0, 0, 0, 1, 2, 0, 1, 3, 4, 5, 5, 5, 4, 0, 2, 2, 1, 0]):
         out = results[turn % 2] if turn % 3 else None
         modes = device.to_host(fft.forward(sources[number], out=out)).copy()

@@ -110,7 +110,7 @@ def test_slab_options_do_not_change_the_result(comm, device, ranks, transports, 
 def test_parts_of_a_communicator_transform_on_their_own(comm, device, ranks, transports):
     if ranks < 2:
         pytest.skip("needs several ranks")
-    # Two groups, the one of even and the one of odd ranks, each in reversed order.
+    # Two groups, of even and of odd ranks, each in reversed order.
     odd = comm.rank % 2
     part = comm.Split(odd, -comm.rank)
     shape = (12, 5, 9) if odd else (5, 12, 7)

@@ -52,7 +52,7 @@ def fill(comm, device, several, number, policy, seed):
     """Fill one halo of each, all in one graph; return the arrays and the expected ones."""
     pairs = [halos.prepare(number, seed) for halos in several]
     if comm is not None:
-        comm.Barrier()  # others store only into what has been set
+        comm.Barrier()  # others store only after all values are set
     graph = StepGraph(device)
     for halos in several:
         halos.exchange.record(graph, number)

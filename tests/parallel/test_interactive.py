@@ -173,7 +173,7 @@ def test_modes_are_those_of_the_field(comm, device):
     energy = sim.diagnostics["energy"]
     sim.modes["velocity"][...] = 2 * modes
     assert sim.diagnostics["energy"] == pytest.approx(4 * energy)
-    sim.modes["velocity"][:2] = 0  # along kx = ky = 0, and so only z, what is left has divergence
+    sim.modes["velocity"][:2] = 0  # for kx = ky = 0 the z component alone has divergence
     assert sim.diagnostics["divergence"] < 1e-12
     if isinstance(sim.modes["velocity"][...], np.ndarray):
         with pytest.raises(ValueError, match="read-only"):
@@ -202,7 +202,7 @@ def test_modes_of_no_real_field_are_made_those_of_one_and_said(comm, device):
     told = [str(one.message) for one in found]
     assert len(told) == (sim.rank == 0)
     for text in told:
-        assert text.startswith("modes['scalar']: scalar is that of no real field")
+        assert text.startswith("modes['scalar']: scalar does not describe a real field")
         assert f"{lost:.3g} % of its energy is lost" in text
     # What is set to its own values says nothing.
     with warnings.catch_warnings():

@@ -6,6 +6,7 @@ several host names, too.
 
 import os
 import platform
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from fft_cases import alike, bricks, together
 from fft_oracle import Oracle
+from slipstream.case import make_case
 from slipstream.collective import own
 from slipstream.decomposition import slabs
 from slipstream.errors import InputError
@@ -21,7 +23,9 @@ from slipstream.exchange import ExchangePlan, packed_exchange, transports_to_try
 from slipstream.exchange.communicators import RANKS_PER_NODE, local_rank, node_numbers, one_node
 from slipstream.exchange.transport_registry import chosen_transport, make_transport
 from slipstream.fft import DistributedFFT
+from slipstream.report.solver_texts import description
 from slipstream.schedule import StepGraph, commit
+from slipstream.simulation import make_simulation
 
 TOLD = (1, 2, 3)
 
@@ -74,6 +78,56 @@ def test_ranks_believe_what_they_are_told_of_nodes(comm, device, told, per_node)
     # What keeps data on a GPU is the same as others without one.
     named = [name for name in transports_to_try(mine, device, 1 << 20) if "device" in name]
     assert device.kind == "cuda" or not named
+
+
+# Two cores a node. What is sent in small messages takes hours.
+TWO_A_NODE = """
+title = "pairs"
+devices_per_node = 2
+device = { name = "core", kind = "cpu", memory_gib = 1, copy_gb_per_s = 1 }
+bus = { device_gb_per_s = 1, node_gb_per_s = 1 }
+node = { memory_gib = 2, gb_per_s = 1 }
+network = { latency_us = 0, message_bytes = [1e4, 1e5], node_gb_per_s = [1e-6, 1] }
+"""
+
+
+@pytest.mark.several_ranks
+def test_divisions_are_chosen_by_what_a_step_takes_and_keep_the_bits(comm, device, told, tmp_path):
+    if device.kind != "cpu" or comm.size % 2 or comm.size < 4:
+        pytest.skip("for an even number of CPUs, on two nodes or more")
+    path = comm.bcast(str(tmp_path / "pairs.toml"), root=0)
+    if comm.rank == 0:
+        Path(path).write_text(TWO_A_NODE)
+    comm.Barrier()
+
+    def simulated(**run):
+        case = make_case(
+            "spectral",
+            grid={"points": 16},
+            equation={"viscosity": 1e-2},
+            initial={"flow": "taylor-green"},
+            time={"end": 1.0, "step": 1e-2},
+            run={"machine": path, **run},
+        )
+        simulation = make_simulation(case, own(comm, "test"), device)
+        simulation.prepare()
+        simulation.advance(1e-2)
+        return simulation
+
+    digests = {simulated(decomposition="slab").digest()}
+    alone = simulated()
+    assert description(alone)["decomposition"] == "slabs of z planes"  # one node: by rule
+    told(comm, 2)
+    chosen = simulated()
+    fact = chosen.facts()["decomposition"]
+    assert (fact.value, fact.get("grid")) == ("pencil", (2, comm.size // 2))
+    named, fastest = list(fact.get("seconds")), min(fact.get("seconds").values())
+    assert named[0] == f"pencils 2 x {comm.size // 2}" and "slabs" in named
+    assert fact.get("seconds")[named[0]] == fastest
+    assert "by the rates of pairs" in description(chosen)["decomposition"]
+    assert len(digests | {alone.digest(), chosen.digest()}) == 1
+    with pytest.raises(InputError, match="run.machine: devices of Summit are GPUs"):
+        simulated(machine="summit")
 
 
 @pytest.mark.several_ranks

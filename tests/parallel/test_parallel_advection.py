@@ -34,7 +34,7 @@ fields_interval = 0.2
 
 
 def make(device, *settings, comm=None, strategy="auto"):
-    """Return a simulation on devices like the one at hand."""
+    """Return a simulation on devices of the tested kind."""
     case = parse_case(CASE, [*settings, f"run.strategy={strategy}"])
     if strategy == "auto":
         return AdvectionSimulation(case, comm, device)

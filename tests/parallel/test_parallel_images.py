@@ -1,4 +1,4 @@
-"""Images and samples, of which each rank reads its box, against the whole array."""
+"""Images and samples: each rank reads its box, compared with the whole array."""
 
 import os
 
@@ -127,7 +127,7 @@ def test_ranks_read_other_formats(comm, ranks, shared_folder, name):
 
 
 def test_ranks_read_a_domain(comm, ranks, shared_folder, small_blocks):
-    """Cropped, mirrored and between layers of pore, of which some ranks have nothing else."""
+    """Cropped, mirrored and between layers of pore; some ranks have only these layers."""
     values = grey()
     path = written(comm, shared_folder / "a.raw", write_raw(values))
     image = open_image(path, shape=SHAPE, dtype="uint8", comm=comm)

@@ -22,6 +22,7 @@ FLOWS = {
     "lamb-dipole": ("equation.model=hd2d", "grid.points=[20, 18, 1]", "initial.radius=2.0"),
     "quantum-taylor-green": (*GPE, "initial.amplitude=2.0"),
     "trefoil": (*GPE, "initial.radius=1.2", "grid.points=[10, 12, 7]"),
+    "quantum-abc": (*GPE, "initial.amplitude=0.5"),
     "solitons": (*GPE, "initial.speed=-0.3"),
     "wave": (*MHD, "initial.wavevector=[1, -2, 1]", "initial.branch=3", "grid.points=[10, 12, 5]"),
     "wave of gpe": (*GPE, "initial.wavevector=[1, -2, 0]", "initial.branch=1"),

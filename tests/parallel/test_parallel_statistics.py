@@ -49,7 +49,7 @@ def test_statistics_depend_on_the_number_of_ranks_by_roundings_only(comm, device
 
 
 def check(comm, name, field, values, size):
-    """Compare what ranks have found, of which each has all, with what one process has."""
+    """Compare results on ranks, each with all of them, with those of one process."""
     actual = field.data
     assert field.shape == actual.shape == values.shape
     if name.endswith("_pdf"):

@@ -58,7 +58,7 @@ def test_memory_of_plans_that_are_gone_is_freed(comm, device, division):
 
 
 def test_plans_keep_no_file_open(comm, device):
-    """A process may have a thousand, of which each rank would need some for every plan."""
+    """A process may have a thousand, and each rank would need some for every plan."""
 
     def make():
         return DistributedFFT(SHAPE, comm=comm, device=device, transport="peer", layout="pencil")
@@ -160,7 +160,7 @@ def test_only_the_transports_own_arrays_can_be_exchanged(comm, device):
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("transport", ["peer", "mpi-p2p", "mpi", "mpi-hierarchical"])
 def test_exchanges_of_ranks_that_dawdle_never_mix(comm, device, policy, transport, monkeypatch):
-    """Each rank waits at times of its own; what arrives is always of the same turn."""
+    """Each rank waits at different times; received data always belong to the same turn."""
     if transport == "mpi-hierarchical":
         monkeypatch.setenv(RANKS_PER_NODE, str(-(-comm.size // 2)))
     shape, rank = (8, 3, 9), comm.rank

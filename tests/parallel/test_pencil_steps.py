@@ -212,7 +212,7 @@ def test_auto_takes_pencils_for_more_ranks_than_planes(comm, device, ranks):
     ("settings", "message"),
     [
         (("run.grid=[5, 7]",), "run.grid: .5, 7. is for 35 ranks"),
-        (("grid.points=[4, 2, 1]",), "run.decomposition: . ranks cannot be so many"),
+        (("grid.points=[4, 2, 1]",), "run.decomposition: . ranks cannot all have work"),
     ],
 )
 def test_grids_that_do_not_fit_are_refused(comm, device, ranks, settings, message):

@@ -198,7 +198,7 @@ def test_an_error_that_one_rank_catches_spoils_no_other_plan(
         monkeypatch.undo()
         assert_right(other, others, 2)
         monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "1")
-        with pytest.raises(RunError):  # nobody takes what was left from the time before
+        with pytest.raises(RunError):  # no rank takes messages left over from before
             one.forward(*arrays)
         monkeypatch.undo()
 

@@ -149,6 +149,33 @@ def test_what_depends_on_z_alone_swings_at_the_epicyclic_frequency(comm, device)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
+def test_forces_that_no_frame_changes_are_exact(comm, device):
+    """A jet that a force of y and t drives, with a wave that grows at a rate besides."""
+    rate, wave, time = 0.3, 4 / 3, 0.9
+    forces = [
+        {"kind": "linear", "rate": rate},
+        {"kind": "formula", "formula": [f"0.5*sin({wave!r}*y)*(1 + t)", "0", f"cos({wave!r}*y)"]},
+    ]
+    sim = boxed("hd", comm, device, forcing=forces, initial={"velocity": ["0", "0", "0"]})
+    sim.run(until=time)
+    damping = VISCOSITY * wave**2 - rate
+    grown = -np.expm1(-damping * time) / damping
+    y = wave * np.arange(12)[:, None] * (np.pi / 4)
+    jet = 0.5 * (grown + (time - grown) / damping) * np.sin(y)
+    for found, expected in zip(
+        sim.fields["velocity"].gather(), (jet, 0, grown * np.cos(y)), strict=True
+    ):
+        np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=0, atol=1e-9)
+    own = boxed("hd", comm, device, forcing=forces[0], initial={"velocity": along(WAVE, *START)})
+    own.run(until=time)
+
+    def rates(k, values):
+        return turned(np.zeros(3), values) + (rate - VISCOSITY * (k @ k)) * values
+
+    expected = at_points(amplitudes_of_wave(time, START, rates), time)
+    np.testing.assert_allclose(own.fields["velocity"].gather(), expected, rtol=0, atol=1e-9)
+
+
 def test_charged_waves_are_exact(comm, device):
     sim = boxed(
         "mhd",
@@ -231,6 +258,7 @@ def test_ranks_and_restarts_change_nothing(comm, device, shared_folder):
     ("options", "text"),
     [
         ({"forcing": {"kind": "abc"}}, "forcing: not with a mean shear"),
+        ({"forcing": {"kind": "formula", "formula": ["sin(x)", "0", "0"]}}, "of y, z and t"),
         ({"particles": 10}, "particles: not with a mean shear"),
         ({"linear": "all"}, "numerics.linear: not with a mean shear"),
         ({"points": [8, 1, 8]}, "more than one point along y"),

@@ -329,7 +329,7 @@ def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, devi
     streamed = start(device, *settings, f"run.memory={least}", comm=comm)
     assert streamed.flow.passes.device_bytes <= bytes_of(least)
     advance(streamed, 1)
-    if device.kind == "cpu":  # whose libraries need no memory of their own
+    if device.kind == "cpu":  # its libraries need no separate memory
         with pytest.raises(InputError, match="too little"):
             start(device, *settings, f"run.memory={bytes_of(least) - 1024}", comm=comm)
 

@@ -129,7 +129,7 @@ def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, m
 
 
 def transform_often(comm, device, transports, count, seed=0):
-    """Transform with random options, each time with a plan of its own, under a memory ceiling."""
+    """Transform with random options, each time with a new plan, under a memory limit."""
     generator = np.random.default_rng(seed)
     shape = (80, 72, 64)
     oracle = Oracle(shape, "float64")

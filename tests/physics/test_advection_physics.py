@@ -125,7 +125,7 @@ def test_a_gaussian_is_periodic_however_wide(width):
 def test_mass_is_conserved_to_round_off(started, courant, dtype):
     values = noise((12, 13, 37), dtype) + np.dtype(dtype).type(
         8
-    )  # a mean that noise is small beside
+    )  # a mean much larger than the noise
     run = started(values, courant)
     steps = 50
     run.advance(steps)

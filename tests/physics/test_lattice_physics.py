@@ -237,7 +237,7 @@ def test_flow_driven_otherwise_becomes_that_from_rest(device, propagation, chang
     flow.drive(fluid), flow.advance(steps)
     np.testing.assert_allclose(flow.fields()[:3], expected, rtol=0, atol=5e-4 * scale)
     sums = flow.sums()[0]
-    # Nor does a step differ from the one before.
+    # Nor does a step differ from the last one.
     assert sums[0] == pytest.approx(sums[4], rel=2e-5)
     assert sums[4] == pytest.approx(mean, rel=5e-6)
 

@@ -77,11 +77,11 @@ def test_formula_that_fits_is_taken_without_a_word(device, text):
 
 
 def test_what_is_lost_is_said_once_and_rightly(device):
-    # Mean squares of 1/2 and 0.02 / 2, of which the second is beyond the grid.
+    # Mean squares of 1/2 and 0.02 / 2; the second is beyond the grid.
     simulation = start(device, POINTS, *velocity("sin(y) + sqrt(0.02)*sin(30*y)"))
     assert share_of(simulation.warnings()) == pytest.approx(0.02 / 1.02, rel=1e-2)
     assert simulation.warnings() == []
-    # The same of a gradient, of which the solenoidal part is what is left.
+    # The same with a gradient, of which only the solenoidal part remains.
     simulation = start(device, *velocity("sin(y) + sqrt(0.02)*sin(x)"))
     assert share_of(simulation.warnings()) == pytest.approx(0.02 / 1.02, rel=1e-2)
     expected = np.sin(2 * np.pi * np.arange(16) / 16)[:, None] + np.zeros((16, 16, 16))

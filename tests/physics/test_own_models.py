@@ -1,4 +1,4 @@
-"""Models of one's own, from a file: exact solutions, and an independent solver."""
+"""Users' models, from a file: exact solutions, and an independent solver."""
 
 import math
 

@@ -58,7 +58,7 @@ def test_flux_function_form_equals_the_form_of_vectors(device):
     assert _difference(plane, 0, vectors, "vorticity_z") <= 1e-13
     assert _difference(plane, 1, vectors, "vector_potential_z") <= 1e-13
     own, others = plane.diagnostics(), vectors.diagnostics()
-    # Spectra are those of the vectors, not of what is stored.
+    # Spectra are those of the vectors, not of the stored scalars.
     for name in ("velocity", "magnetic"):
         spectra = [one.spectra()[f"{name}_spectrum"][1] for one in (plane, vectors)]
         assert relative_error(*spectra) <= 1e-12

@@ -67,14 +67,17 @@ def test_ring_has_one_quantum_and_the_speed_of_its_radius(device):
     assert (after[0] - before[0]) / 2 == pytest.approx(expected, rel=0.06)
 
 
-@pytest.mark.parametrize("flow", ["trefoil", "quantum-taylor-green"])
+# How often knots cross their middle plane: twice for each turn around the torus.
+KNOTS = {"trefoil": 6, "cinquefoil": 10}
+
+
+@pytest.mark.parametrize("flow", [*KNOTS, "quantum-taylor-green"])
 def test_relaxation_lowers_the_free_energy_and_keeps_vortex_lines(device, flow):
-    size = "initial.amplitude=3.0" if flow == "quantum-taylor-green" else "initial.radius=1.2"
+    size = "initial.radius=1.2" if flow in KNOTS else "initial.amplitude=3.0"
     simulation = start(device, *fluid("argle", f"initial.flow={flow}", size))
-    plane = POINTS // 2 if flow == "trefoil" else 0
+    plane = POINTS // 2 if flow in KNOTS else 0
     lines = np.count_nonzero(around(wave_function(simulation)[plane], 0, 1))
-    # A torus knot crosses its middle plane at six places.
-    assert flow != "trefoil" or lines == 6
+    assert lines == KNOTS.get(flow, lines)
     rows, before = [simulation.diagnostics()], values(simulation)
     for _ in range(5):
         rows.append(advance(simulation, 2, 0.02).diagnostics())
@@ -85,8 +88,33 @@ def test_relaxation_lowers_the_free_energy_and_keeps_vortex_lines(device, flow):
     moved = values(simulation)["velocity_x"] - before["velocity_x"]
     assert np.abs(moved).max() <= 1e-14
     x, y, z = coordinates(simulation)
-    taylor_green = 3 * np.sin(x) * np.cos(y) * np.cos(z) * (flow != "trefoil")
+    taylor_green = 3 * np.sin(x) * np.cos(y) * np.cos(z) * (flow not in KNOTS)
     np.testing.assert_allclose(before["velocity_x"], taylor_green, atol=1e-13)
+
+
+def test_lines_of_quantum_abc_flow_like_it_at_large(device):
+    settings = ("initial.coefficients=[0.9, 1, 1.1]", "initial.amplitude=0.5")
+    simulation = start(device, *fluid("argle", "initial.flow=quantum-abc", *settings))
+    energies = [simulation.diagnostics()["free_energy"]]
+    for _ in range(5):
+        energies.append(advance(simulation, 4, 0.02).diagnostics()["free_energy"])
+    assert all(np.diff(energies) < 0)
+    found, psi = values(simulation), wave_function(simulation)
+    lines = [np.count_nonzero(around(psi.take(0, axis), 0, 1)) for axis in range(3)]
+    assert min(lines) >= 4
+    mass = simulation.diagnostics()["mass"]
+    k = 1j * np.fft.fftfreq(POINTS, 1 / POINTS)
+    modes = np.fft.fftn(psi)
+    for number, name in enumerate("xyz"):
+        along = k.reshape([-1 if axis == 2 - number else 1 for axis in range(3)])
+        momentum = 2 * ALPHA * (psi.conj() * np.fft.ifftn(along * modes)).imag
+        u = found[f"velocity_{name}"]
+        assert (momentum * u).mean() == pytest.approx(mass * (u**2).mean(), rel=0.1)
+
+
+def test_flow_of_less_than_half_a_quantum_is_refused(device):
+    with pytest.raises(InputError, match=r"^initial\.amplitude: .* 0\.283 of a quantum"):
+        start(device, *fluid("gpe", "initial.flow=quantum-abc", "initial.amplitude=0.1"))
 
 
 def test_a_line_that_does_not_fit_in_the_box_is_refused(device):

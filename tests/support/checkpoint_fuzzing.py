@@ -141,7 +141,7 @@ def go_on(worker, folder, family, states):
 
 
 def check(number, prototypes, expected, worker):
-    """Damage or forge states; return what was done, the outcome, and what is wrong with it."""
+    """Damage or forge states; return the damage, the outcome, and its faults."""
     draw = random.Random(f"states-{number}")
     family = draw.choice(sorted(FAMILIES))
     with tempfile.TemporaryDirectory() as place:

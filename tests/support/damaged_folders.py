@@ -54,11 +54,9 @@ HALF_WAY = {"spectral": 7, "advection": 7, "lattice": 14}
 COMMANDS = ("resume", "report", "plot", "watch", "open")
 # Of a machine that does much else.
 _SECONDS, _MOST_MEMORY = 400, 6 << 30
-# What a run does not read, and what is written anew each time.
-_NOT_COMPARED = ("run.log", "report.html", "run.lock")
 
 
-# -- what is damaged ---------------------------------------------------------------------------
+# -- damage -----------------------------------------------------------------------------------
 
 
 def targets(base):
@@ -244,7 +242,7 @@ def kinds_for(base):
     return found
 
 
-# -- what is done with it ----------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------
 
 
 def prepare(family, place):
@@ -266,7 +264,7 @@ def prepare(family, place):
 
 
 def command(name, run, place):
-    """Do a command in a process of its own; return its status and what it said."""
+    """Run a command in a separate process; return its status and output."""
     arguments = {
         "resume": ["resume", str(run), "--device", "cpu", "--set", "time.max_steps=1000"],
         "report": ["report", str(run), "--out", "page.html"],
@@ -320,7 +318,7 @@ def look(run):
 
 
 def result_of(name, run, place, said):
-    """Return what a reading command has made, without what is other each time."""
+    """Return the output of a reading command, without the parts that always differ."""
     if name == "report":
         return re.sub(r"reports?/\S+", "", (place / "page.html").read_text())
     if name == "plot":
@@ -341,7 +339,7 @@ def tree(folder):
 
 
 def numbers(path):
-    """Return what is in an HDF5 file, but for the dates that the library adds."""
+    """Return the contents of an HDF5 file, without the dates that the library adds."""
     with h5py.File(path) as file:
         arrays = {name: values[...].tobytes() for name, values in file.items()}
         return arrays, {name: str(value) for name, value in file.attrs.items()}
@@ -387,7 +385,7 @@ def differing(run, whole):
 
 
 def outcome(name, kind, damage, place, expected):
-    """Return what a command makes of a damaged run: a word, and what is wrong with that."""
+    """Return the outcome of a command on a damaged run: a word, and its faults."""
     run, outside = place / "run", place / "outside"
     for one in (run, outside, place / "pictures"):
         shutil.rmtree(one, ignore_errors=True)
@@ -447,7 +445,7 @@ GOOD = ("refused", "said", "older state", "harmless")
 
 
 def main(arguments=None):
-    """Do kinds of damage to runs, and print what comes of each that is not as it should be."""
+    """Do kinds of damage to runs, and print the wrong outcomes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--families", nargs="+", default=list(moments.CASES))
     parser.add_argument("--commands", nargs="+", default=list(COMMANDS))

@@ -244,7 +244,7 @@ def change_manifest(state, change):
     change(said)
     try:
         sealed = Manifest.model_validate_json(json.dumps(said)).sealed()
-    except ValueError:  # what is wrong with it is not its checksum
+    except ValueError:  # the damage is not in its checksum
         path.write_text(json.dumps(said))
     else:
         path.write_text(sealed.model_dump_json())
@@ -468,7 +468,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             run = Run(family, Path(folder))
             for name in DAMAGES:
-                signal.alarm(30)  # nothing hangs, and what does ends by this
+                signal.alarm(30)  # ends anything that hangs
                 result = outcome(run, name)
                 signal.alarm(0)
                 found[result] += 1

@@ -98,7 +98,7 @@ def transforms(draw, ranks, tiled=False):
 
 
 def choices(ranks, transports):
-    """Return a strategy for what does not change the result of a transform."""
+    """Return a strategy for options that do not change the result of a transform."""
     return st.fixed_dictionaries(
         {
             "transport": st.sampled_from(("auto", *transports)),

@@ -119,13 +119,13 @@ def environment(ranks=1):
     }
     paths = [str(REPOSITORY / "src"), *inherited.get("PYTHONPATH", "").split(os.pathsep)]
     inherited["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    # Other tests have the cores as well: a rank that waits leaves them to those that work.
+    # Other tests use the cores as well: a waiting rank leaves them to working ones.
     inherited.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     return {**inherited, **mpi_launch.launch_environment(ranks, inherited)}
 
 
 def slipstream(*arguments, cwd, ranks=1):
-    """Run the command line in a process of its own and return what it said."""
+    """Run the command line in a separate process and return its output."""
     command = [sys.executable, "-m", "slipstream", *map(str, arguments)]
     return subprocess.run(
         command, cwd=cwd, env=environment(ranks), capture_output=True, text=True, timeout=PATIENCE

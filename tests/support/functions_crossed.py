@@ -60,7 +60,7 @@ class Crossed:
 
 
 def phases(comm: object, points: int = 16) -> dict[str, Crossed]:
-    """Return what is entered when a plan is made, at its first transform, and at the second."""
+    """Return the functions entered in making a plan, and in its first and second transform."""
     from slipstream.fft import DistributedFFT
 
     shape = (points,) * 3

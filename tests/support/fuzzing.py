@@ -38,7 +38,7 @@ from slipstream.spectral.formula_parser import FUNCTIONS
 REFUSAL, PATIENCE, STOPPING = 2.0, 6.0, 6.0
 # What all of it may take that does not compute, seconds.
 IDLE = 60.0
-# Address space, bytes: what is legal needs far less, and what is not must allocate nothing.
+# Address space in bytes: legal input needs far less, and illegal input must allocate nothing.
 MEMORY = 6 << 30
 
 SPECTRAL = """
@@ -253,7 +253,7 @@ class Outcome:
             return f"refused after {self.processor:.1f} s"
         errors = [line for line in self.output.splitlines() if line.startswith("slipstream:")]
         if self.status and len(errors) != 1:
-            return f"{len(errors)} lines tell of the failure"
+            return f"{len(errors)} lines report the failure"
         if self.status == 2 and re.search(r"[\x00-\x08\x0b-\x1f]", errors[0]):
             return "control characters in the message"
         return ""
@@ -428,7 +428,7 @@ class Worker:
         answer = self._answer(PATIENCE)
         interrupted = answer is None
         if interrupted:
-            # A legal case may ask for much: it stops when it is told to.
+            # A legal case may ask for much: it must stop on request.
             os.kill(self._child, signal.SIGTERM)
             answer = self._answer(STOPPING)
         if answer is None:

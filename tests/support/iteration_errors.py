@@ -91,7 +91,7 @@ def tight_media(count: int, edge: int, seed: int) -> Iterator[tuple[np.ndarray, 
 
 
 class Noting(IterationError):
-    """Notes what is added."""
+    """Notes additions."""
 
     added: list[tuple[float, Extrapolation]] = []
 

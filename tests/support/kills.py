@@ -34,7 +34,7 @@ def start(ranks, family, folder, report, **options):
 
 
 def lost(family, ranks, place, whole, draw):
-    """Kill a run and go on with it; return what is wrong, the moment, and the steps lost."""
+    """Kill a run and resume it; return the faults, the moment, and the steps lost."""
     rank = draw.randrange(ranks)
     last = draw.randint(1, moments.reported(whole, rank)["moments"])
     moment = f"{family}, {ranks} ranks, moment {last} of rank {rank}"
@@ -59,7 +59,7 @@ def lost(family, ranks, place, whole, draw):
 
 
 def spoiled(family, ranks, place, whole, draw):
-    """Kill a run and each segment that goes on with it; return what is wrong at the end of it.
+    """Kill a run and each segment that resumes it; return the faults at its end.
 
     Nothing that is there may be lost, or there twice: the files are those of the whole run.
     """
@@ -68,7 +68,7 @@ def spoiled(family, ranks, place, whole, draw):
     for number in range(4):
         rank = draw.randrange(ranks)
         most = moments.reported(whole, rank)["moments"]
-        # In the beginning of a segment what is later than its state is left out.
+        # At the beginning of a segment output later than its state is omitted.
         last = draw.randint(1, most // 4 if number else most)
         ways.append(f"{last} of rank {rank}")
         options = {"last": last, "rank": rank, "resumes": 1}
@@ -84,7 +84,7 @@ def spoiled(family, ranks, place, whole, draw):
 
 
 def replaced(family, ranks, place, whole, draw):
-    """Kill a run that replaces the output of another; return what is wrong, and the moment.
+    """Kill a run that replaces the output of another; return the faults, and the moment.
 
     What goes on is the other, as it was, or once the new one has left a state that one.
     """
@@ -99,7 +99,7 @@ def replaced(family, ranks, place, whole, draw):
     if start(ranks, family, run, place / "second", resumes=1):
         return "it does not go on", moment, 0
     if (run / ".replaced").exists():
-        return "what was replaced is still there", moment, 0
+        return "the replaced output is still there", moment, 0
     faults = [moments.differs(run, one) for one in (Path(f"{whole}") / "run", other)]
     if told.get("state") is not None:
         return faults[0], moment, 0
@@ -113,7 +113,7 @@ def main(arguments=None):
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 1, 1, 2])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--resume", action="store_true", help="go on in the same folder, with more kills meanwhile"
+        "--resume", action="store_true", help="continue in the same folder, with more kills"
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="kill runs that replace the output of others"
@@ -134,7 +134,7 @@ def main(arguments=None):
             if given.overwrite:
                 shutil.copytree(whole, f"{whole} other")
                 other = Path(f"{whole} other")
-                # Counted as it replaces what is there.
+                # Counted as it replaces the old output.
                 if start(ranks, family, other / "run", f"{other}", other=1):
                     raise SystemExit(f"another {family} does not run on {ranks} ranks")
 

@@ -38,7 +38,7 @@ STATE = ("voxel", *(f"population_{q:02d}" for q in range(19)))
 
 
 def make(device, *settings, comm=None, case=CASE):
-    """Return a simulation, of which nothing is allocated yet."""
+    """Return a simulation, without allocation."""
     return LatticeSimulation(parse_case(case, settings), comm, device)
 
 

@@ -1,4 +1,4 @@
-"""A lattice Boltzmann method as textbooks have it, on all voxels at once with NumPy.
+"""A textbook lattice Boltzmann method, on all voxels together with NumPy.
 
 Populations are arrays of shape (19, planes, rows, columns), as deviations from those of a fluid at
 rest with density one; those of solid voxels are zero. Nothing is shared with the package but the
@@ -25,7 +25,7 @@ class Image:
 
 
 def subdomain_of(image, periodic, comm=None, partition="bisection", axes=(2,)):
-    """Return this rank's subdomain of an image, all pores of which are kept."""
+    """Return this rank's subdomain of an image, keeping all pores."""
     return decompose(Image(image), periodic, axes, partition, comm, isolated="keep")
 
 
@@ -98,7 +98,7 @@ def _collided(f, fluid):
 
 
 def _streamed(f, image, fluid, periodic):
-    """Move populations; those that would leave solid or a wall come from the voxel itself."""
+    """Move populations; populations from solid or a wall come from the voxel itself."""
     result = np.empty_like(f)
     for q, (c, w) in enumerate(zip(D3Q19.velocities, D3Q19.weights, strict=True)):
         moved, open_ = np.roll(f[q], c, (0, 1, 2)), np.roll(image, c, (0, 1, 2)) != 0

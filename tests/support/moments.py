@@ -1,4 +1,4 @@
-"""Runs that end at a moment, by a kill or a power cut, and what is left of them.
+"""Runs that end at a moment, by a kill or a power cut, and their remains.
 
 A *moment* is a step, the middle of a file that is written, or a call to the system that flushes,
 renames or removes. They are counted, so that a run can end at any, within the writing of a state
@@ -128,7 +128,7 @@ class Moments:
 
 
 class _Halves(WrappedFile):
-    """A file of which a moment is when half of it is written."""
+    """A file with a moment when half of it is written."""
 
     def __init__(self, file, moments):
         super().__init__(file)
@@ -179,7 +179,7 @@ def check_left(folder, power_cut=False):
     for store in folder.glob("*.zarr"):
         if (store / "zarr.json").exists():
             group = zarr.open_group(store, mode="r")
-            # A series may begin with what is not known yet.
+            # A series may begin with values that are not known yet.
             is_series = store.name == "diagnostics.zarr"
             if group.metadata.consolidated_metadata is not None and not is_series:
                 data = xarray.open_zarr(store).load()
@@ -200,7 +200,7 @@ def run_to(
     """Do a run, or go on with one; `rank` acts at its last moment. Tell what came of it.
 
     With `resumes` it goes on in its folder, if it has left a state there. An `other` run has other
-    numbers. Without either, what is in the folder is replaced.
+    numbers. Without either, output in the folder is replaced.
 
     The report has the steps done so far, that of the last state which is promised to stay, and at
     the end the digest of the state, and how many moments there were.
@@ -268,7 +268,7 @@ def differs(folder, other):
 
 
 def what_is_left(folder, place, told, power_cut=False):
-    """Return what is wrong with what a run has left, and the step of its last state, if any."""
+    """Return the faults of a run's remains, and the step of its last state, if any."""
     note = place / "left"
     if forked(lambda: note.write_text(str(check_left(folder, power_cut)))):
         return "something cannot be read", None
@@ -280,16 +280,16 @@ def what_is_left(folder, place, told, power_cut=False):
 
 
 def steps_lost(family, told, state):
-    """Return what is wrong with how many steps are done again, and how many they are."""
+    """Return the faults in the number of repeated steps, and that number."""
     # The step in which the run ended had not been told yet.
     gone = told.get("step", 0) + 1 - (state or 0)
-    # While a state is written, the steps since the one before are still at stake.
+    # While a state is written, the steps since the last one can still be lost.
     too_many = gone > STEPS_BETWEEN_STATES[family] + 2
     return f"{gone} steps are lost" if too_many else "", gone
 
 
 def summed_up(trials, name, tell=False):
-    """Do trials, each of what is wrong, the moment, and the steps lost; return 1 if any failed."""
+    """Do trials, each with faults, the moment, and the steps lost; return 1 if any failed."""
     count = failures = most = 0
     for fault, moment, gone in trials:
         count, failures, most = count + 1, failures + bool(fault), max(most, gone)
@@ -313,7 +313,7 @@ def reported(report, rank=0):
 
 
 def forked(function, *arguments, **options):
-    """Do something in a process of its own, which costs next to nothing; return its status."""
+    """Run an action in a forked process, at little cost; return its status."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""Models of one's own in a file, and the settings that ask for them."""
+"""Users' models in a file, and their settings."""
 
 
 def own_models(text, folder):

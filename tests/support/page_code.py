@@ -1,7 +1,7 @@
 """Blocks of the documentation's pages, executed as readers would type them.
 
 Every block has a language: python, bash, toml, or text for output and drawings. A line
-``<!-- not run: reason -->`` before a block takes it out of what is executed; its syntax is
+``<!-- not run: reason -->`` before a block excludes it from execution; its syntax is
 checked all the same.
 """
 

@@ -16,7 +16,7 @@ PERIODICITIES = list(itertools.product((False, True), repeat=3))
 
 
 def expected(image, periodic, axes):
-    """Return what is left of an image, and its `Connectivity`."""
+    """Return the remaining pores of an image, and its `Connectivity`."""
     kept, components, percolates = np.zeros_like(image), 0, [False] * 3
     seen = {}
     for voxel in map(tuple, np.argwhere(image)):

@@ -1,4 +1,4 @@
-"""Cuts the power of a run's device, at moments drawn from a seed, and resumes what is there.
+"""Cuts the power of a run's device, at moments drawn from a seed, and resumes the run.
 
     python tests/support/power_cuts.py --cuts 20 --seed 0
 
@@ -51,7 +51,7 @@ def new_image(path, megabytes=MEGABYTES):
 
 
 def cut_at(last, family, place):
-    """Cut the power of a run; return the image of what is on its device."""
+    """Cut the power of a run; return the image of its device."""
     image, copy = place / "image", place / "copy"
     new_image(image)
 
@@ -67,7 +67,7 @@ def cut_at(last, family, place):
 
 
 def lost(family, place, whole, draw):
-    """Cut a run's power, and go on with it; return what is wrong, the moment, and steps lost."""
+    """Cut a run's power, and resume it; return the faults, the moment, and steps lost."""
     last = draw.randint(1, moments.reported(whole)["moments"])
     moment = f"{family}, moment {last}"
     copy = cut_at(last, family, place)

@@ -2,7 +2,7 @@
 
     python tests/support/process_sweep.py fork|spawn|threads [NUMBER]
 
-The parent has used threads of its own before. It prints what differs, or "the same".
+The parent has used its own threads before. It prints the differences, or "the same".
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def start(folder, family, ranks, overwrite):
 
 
 def fault_of(folder, pair, overwrite, delay):
-    """Return what is wrong about a pair of runs; nothing if one runs and the other is refused."""
+    """Return the faults of a pair of runs; none if one runs and the other is refused."""
     wall = time.time()
     runs = [start(folder, *pair[0], overwrite)]
     time.sleep(delay)
@@ -64,7 +64,7 @@ def fault_of(folder, pair, overwrite, delay):
             return f"the loser ended with {loser.returncode}: {said}"
         if "is in use by a run on " not in said:
             return f"the loser said: {said}"
-        # Rows of its own, not those of the pair before.
+        # Its own rows, not those of the last pair.
         while not any(path.stat().st_mtime > wall for path in folder.glob("out/diagnostics.csv")):
             if winner.poll() is not None or time.monotonic() - began > PATIENCE:
                 return f"nobody runs; the winner said: {winner.stderr.read()}"

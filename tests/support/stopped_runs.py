@@ -163,7 +163,7 @@ def run_with_stops(folder, family, ranks, draw, seconds):
         if status == 0:
             return ways, set(used)
         assert way is not None, f"it ends with {status}: {said}"
-        # In set-up a signal ends the command at once; before that it does what it does to Python.
+        # In set-up a signal ends the command immediately; before that Python handles it.
         accepted = expected[way] if way in expected else (75, 1, 130, -_SIGNALS[way])
         assert status in accepted, f"{way}: it ends with {status}: {said}"
         ways.append(way)

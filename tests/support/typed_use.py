@@ -1,6 +1,6 @@
 """How a typed program uses `slipstream`: mypy accepts it, and finds the mistakes it marks.
 
-A mark that nothing is wrong with is an error of its own (`warn_unused_ignores`).
+A mark without an error is itself an error (`warn_unused_ignores`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What one rank of very many takes to set up and record its part: seconds, memory, messages.
+"""What one rank of very many takes to set up and record its part: processor time, memory, messages.
 
 Nothing runs, and no other rank exists: devices and transports only note what they are asked for.
 Each row is a fresh process, whose memory and imports count as a rank's would. A step of turbulence
-divides space into slabs, or into pencils if there are more ranks than planes.
+divides space into slabs, if each rank has a plane, and into the most even pencils, if there are
+as many ranks as planes: with fewer, a rank has so many pieces of planes that they take minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
     from slipstream.exchange import RankPlace
     from slipstream.schedule import StepGraph
 
-SUBJECTS = {"step": "RK4 step", "transform": "forward transform in pencils"}
+SUBJECTS = {
+    "slab step": "RK4 step in slabs",
+    "pencil step": "RK4 step in pencils",
+    "transform": "forward transform in pencils",
+}
 _PROGRAM = "from slipstream.bench.ranks_bench import main; main()"
 
 
@@ -48,21 +53,25 @@ def measure_ranks(request: RanksRequest, kind: str) -> dict[str, Any]:
     rows = []
     for ranks in request.of:
         for what in SUBJECTS:
-            if what == "step" and not _gives_work(request.points, ranks):
+            if not _gives_work(what, request.points, ranks):
                 continue
             asked = (kind, what, ranks, request.points, request.ranks_per_node, request.transport)
             rows.append(_in_fresh_process(asked))
     return {"points": request.points, "ranks per node": request.ranks_per_node, "rows": rows}
 
 
-def _gives_work(points: int, ranks: int) -> bool:
-    """Return whether a step can be divided such that all ranks have work."""
+def _gives_work(what: str, points: int, ranks: int) -> bool:
+    """Return whether all ranks have work in such a step; any may have none in a transform."""
     from slipstream.fft.slab_layout import pencil_grid
     from slipstream.spectral.kept_modes import kept_modes
 
+    if what == "slab step":
+        return ranks <= points
+    if what == "transform":
+        return True
     shape = (points,) * 3
-    z, y, x = kept_modes(shape, "2/3")
-    return ranks <= points or pencil_grid(shape, (z, y, x), ranks) is not None
+    grid = pencil_grid(shape, kept_modes(shape, "2/3"), ranks)
+    return ranks >= points and grid is not None
 
 
 def _in_fresh_process(asked: tuple[Any, ...]) -> dict[str, Any]:
@@ -75,16 +84,18 @@ def _in_fresh_process(asked: tuple[Any, ...]) -> dict[str, Any]:
 def main() -> None:
     """Measure one row in this process, as its argument asks, and print it."""
     kind, what, ranks, points, of_node, transport = json.loads(sys.argv[1])
-    began = time.perf_counter()
+    began = time.process_time()
     from slipstream.device.noting_device import NotingDevice
     from slipstream.exchange import RankPlace
 
-    record = {"step": _step, "transform": _transform}[what]
     place, device = RankPlace(0, ranks, min(ranks, of_node)), NotingDevice(kind)
-    make = record(device, place, points, transport)
-    imported = time.perf_counter()
+    if what == "transform":
+        make = _transform(device, place, points, transport)
+    else:
+        make = _step(device, place, points, transport, what.removesuffix(" step"))
+    imported = time.process_time()
     graph = make()
-    recorded = time.perf_counter()
+    recorded = time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     row = {
         "what": what,
@@ -100,7 +111,7 @@ def main() -> None:
     print(json.dumps(row | _sent(graph, place)))
 
 
-def _step(device: Any, place: RankPlace, points: int, transport: str) -> Any:
+def _step(device: Any, place: RankPlace, points: int, transport: str, decomposition: str) -> Any:
     """Import what a step needs, and return what sets it up and records it."""
     from slipstream.case import SpectralCase, make_case
     from slipstream.exchange.noting_transport import noting_grid
@@ -113,6 +124,7 @@ def _step(device: Any, place: RankPlace, points: int, transport: str) -> Any:
         time={"end": 1.0, "step": 1e-3, "integrator": "rk4"},
         equation={"model": "hd", "viscosity": 1e-3},
         initial={"flow": "taylor-green"},
+        run={"decomposition": decomposition},
     )
 
     def make() -> StepGraph:
@@ -180,7 +192,8 @@ def print_ranks(title: str, result: Mapping[str, Any]) -> None:
         },
         result["rows"],
         [
-            "set-up: geometry, exchanges and recorded graph of a rank; memory: of its process",
+            "set-up: geometry, exchanges and recorded graph of a rank, in seconds of the processor;"
+            " memory: of its process",
             f"{result['ranks per node']} ranks on a node",
         ],
     )

@@ -80,9 +80,11 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "orszag-tang-3d": {"amplitude": 1.0},
     "lamb-dipole": {"amplitude": 1.0, "radius": None},
     "quantum-taylor-green": {"amplitude": 1.0},
+    "quantum-abc": {"amplitude": 1.0, "wavenumber": 1, "coefficients": (1.0, 1.0, 1.0)},
     "solitons": {"speed": 0.5},
     "vortex-ring": {"radius": None},
     "trefoil": {"radius": None},
+    "cinquefoil": {"radius": None},
     "wave": {"wavevector": ..., "amplitude": 1.0, "branch": 0},
     "file": {"path": ..., "time": None},
     "formula": {"fields": {}},
@@ -193,8 +195,8 @@ class SpectralInitial(Initial):
     )
     amplitude: float | None = Key(
         None,
-        'largest velocity along x of "taylor-green"; factor of A, B and C of "abc"; of'
-        ' "random": root'
+        'largest velocity along x of "taylor-green"; factor of A, B and C of "abc" and'
+        ' "quantum-abc"; of "random": root'
         " mean square of a component, so that the energy is 3/2 of its square (in a plane its"
         ' square); of "wave": root mean square of all components together, so that the energy is'
         " half its square; of"
@@ -202,7 +204,9 @@ class SpectralInitial(Initial):
         example=1.0,
     )
     wavenumber: Annotated[int, Field(gt=0)] | None = Key(
-        None, 'of "taylor-green" and "abc": number of waves along each axis', example=1
+        None,
+        'of "taylor-green", "abc" and "quantum-abc": number of waves along each axis',
+        example=1,
     )
     magnetic: Annotated[str, one_of(MAGNETIC_FIELDS)] | None = Key(
         None,
@@ -212,12 +216,12 @@ class SpectralInitial(Initial):
     )
     radius: Positive | None = Key(
         None,
-        'of "lamb-dipole", "vortex-ring" and "trefoil": its radius (default: an eighth of the'
-        " shorter side; of rings and knots a sixth of the shortest)",
+        'of "lamb-dipole", "vortex-ring", "trefoil" and "cinquefoil": its radius (default: an'
+        " eighth of the shorter side; of rings and knots a sixth of the shortest)",
         example=0.5,
     )
     coefficients: Annotated[tuple[float, float, float], BeforeValidator(as_three)] | None = Key(
-        None, 'of "abc": A, B and C', example=[1, 1, 1]
+        None, 'of "abc" and "quantum-abc": A, B and C', example=[1, 1, 1]
     )
     seed: Annotated[int, Field(ge=0)] | None = Key(
         None, 'of "random": the same seed gives the same flow on any number of ranks', example=0
@@ -510,10 +514,21 @@ class SpectralRun(ExchangingRun):
         "device", 'where the fields are; "auto": on the host if they do not fit on the device'
     )
     decomposition: Annotated[str, one_of(DECOMPOSITIONS, auto=True)] = Key(
-        "auto", 'how ranks divide space; "auto": pencils if there are more ranks than planes'
+        "auto",
+        'how ranks divide space; "auto": slabs if there are as many planes, but on several nodes'
+        " pencils if a step is expected to takes a fifth less",
     )
     grid: Unchecked[tuple[int, int] | None] = Key(
-        None, "pencils: number of ranks along y and z (default: the most even)", example=[2, 4]
+        None,
+        "pencils: number of ranks along y and z (default: the most even, or those of a node along"
+        " y if a step is expected to takes a fifth less)",
+        example=[2, 4],
+    )
+    machine: str | None = Key(
+        None,
+        "by whose rates that is expected: a file of `slipstream info --calibrate`, or a shipped"
+        " machine (default: h200-nvl8-ib for GPUs, epyc-hdr for CPUs)",
+        example="mine.toml",
     )
     memory: MemorySize = Key(
         None,

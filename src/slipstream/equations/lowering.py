@@ -271,13 +271,14 @@ def _averages(model: Model, flat: FlatAxes) -> Averages | None:
         rows.append(form)
         return len(rows) - 1
 
-    pairs = {}
-    for name, (first, second) in model.averages.items():
-        both = zip(first.forms, second.forms, strict=True)
-        numbers = [tuple(sorted(map(row_of, map(flat.of_form, pair)))) for pair in both]
-        counts = {one: numbers.count(one) for one in numbers}
-        used = {one for one in counts if all(rows[row].terms for row in one)}
-        pairs[name] = tuple((*one, counts[one]) for one in counts if one in used)
+    pairs: dict[str, tuple[tuple[int, int, int], ...]] = {}
+    for name, quantities in model.averages.items():
+        counts: dict[tuple[int, int], int] = {}
+        for both in zip(*(one.forms for one in quantities), strict=True):
+            first, second = sorted(row_of(flat.of_form(form)) for form in both)
+            if rows[first].terms and rows[second].terms:
+                counts[first, second] = counts.get((first, second), 0) + 1
+        pairs[name] = tuple((*one, count) for one, count in counts.items())
     if not pairs:
         return None
     own: dict[Any, Any] = {one: 0 * one for one in model.equations}

@@ -30,6 +30,8 @@ from slipstream.equations.fourier_forms import (
 from slipstream.errors import InputError
 
 Parts = tuple[Any, ...]
+# Operators that stand between operands, or before one.
+_OPERATIONS = "sum", "negative", "scale", "product", "quotient", "power"
 _KINDS = ("a scalar", "a vector", "a tensor")
 
 
@@ -96,14 +98,14 @@ class Quantity:
         if not isinstance(other, Quantity):
             factor = as_number(other)
             forms = [form.times(factor) for form in self.forms]
-            return Quantity(forms, f"{factor} * {self.text}", ("scale", factor, self))
+            return Quantity(forms, f"{factor} * {_within(self, 'sum')}", ("scale", factor, self))
         if self.rank and other.rank:
             raise InputError(
                 f"{self.text} * {other.text}: the product of {self.kind} and {other.kind} is "
                 "ambiguous; expected dot, cross or outer"
             )
         scalar, rest = (other, self) if self.rank else (self, other)
-        text = f"{self.text} * {other.text}"
+        text = f"{_within(self, 'sum')} * {_within(other, 'sum')}"
         scalars, parts = [[scalar.forms[0]]] * len(rest.forms), ("product", scalar, rest)
         return _product(scalars, [[f] for f in rest.forms], text, parts)
 
@@ -116,7 +118,8 @@ class Quantity:
         if other.rank:
             expect(f"{self.text} / {other.text}", other, 0)
         result = self * reciprocal(other)
-        return Quantity(result.forms, f"{self.text} / {other.text}", ("quotient", self, other))
+        text = f"{_within(self, 'sum')} / {_within(other, *_OPERATIONS[:-1])}"
+        return Quantity(result.forms, text, ("quotient", self, other))
 
     def __rtruediv__(self, other: Any) -> Quantity:
         return as_quantity(other) / self
@@ -124,7 +127,7 @@ class Quantity:
     def __getitem__(self, place: int | tuple[int, int]) -> Quantity:
         """Return a component of a vector, 0, 1 or 2, or of a tensor, such as [0, 2]."""
         places: tuple[int, ...] = place if isinstance(place, tuple) else (place,)
-        text = f"{self.text}[{', '.join(map(str, places))}]"
+        text = f"{_within(self, *_OPERATIONS)}[{', '.join(map(str, places))}]"
         expect(text, self, 1, 2)
         is_whole = all(type(one) is int and 0 <= one < 3 for one in places)
         if not is_whole or len(places) != self.rank:
@@ -136,13 +139,13 @@ class Quantity:
     @property
     def T(self) -> Quantity:
         """The transpose of a tensor."""
-        text = f"{self.text}.T"
+        text = f"{_within(self, *_OPERATIONS)}.T"
         expect(text, self, 2)
         forms = [self.forms[3 * j + i] for i in range(3) for j in range(3)]
         return Quantity(forms, text, ("transpose", self))
 
     def __pow__(self, power: Any) -> Quantity:
-        text, exponent = f"{self.text} ** {power}", as_number(power)
+        text, exponent = f"{_within(self, *_OPERATIONS)} ** {power}", as_number(power)
         expect(text, self, 0)
         if exponent.is_Integer and exponent > 0:
             return _product([[self.forms[0]] * int(exponent)], [[]], text, ("power", self, power))
@@ -153,6 +156,11 @@ class Quantity:
             return Quantity(result.forms, text, ("power", self, power))
         form = form_of_points(self.forms[0].at_points() ** exponent)
         return Quantity([form], text, ("power", self, power))
+
+
+def _within(quantity: Quantity, *operations: str) -> str:
+    """Return the text of an operand, in parentheses if it is the result of some operations."""
+    return f"({quantity.text})" if quantity.parts[:1] in zip(operations) else quantity.text
 
 
 def reciprocal(quantity: Quantity) -> Quantity:

@@ -1,9 +1,9 @@
 """The order in which a rank sends to the other ranks, and receives from them.
 
-Messages to other nodes take longest, so they go first, and copies within the node are made
-meanwhile. Each step shifts the ranks by a distance: of nodes, and of places within a node. In each
-step a rank sends to one rank and receives from one rank. If there are enough nodes, the ranks of a
-node send to different nodes, and receive from different nodes.
+Messages to other nodes take longest, so they go first, and copies within the node overlap with
+them. Each step shifts the ranks by a distance: of nodes, and of places within a node. In each step
+a rank sends to one rank and receives from one rank. If there are enough nodes, the ranks of a node
+send to different nodes, and receive from different nodes.
 """
 
 from __future__ import annotations

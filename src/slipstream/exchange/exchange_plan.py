@@ -10,11 +10,11 @@ need no packing; the slab transforms choose this layout.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from slipstream.array_types import Array
-from slipstream.decomposition import Box, meeting, split
+from slipstream.decomposition import Box, common_parts, split
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class ExchangePlan:
         cls, sources: Sequence[Box], targets: Sequence[Box], rank: int
     ) -> ExchangePlan:
         """Plan the move from one decomposition, a box per rank without overlaps, to another."""
-        sends = _blocks(_common_parts(sources[rank], targets))
-        receives = _blocks(_common_parts(targets[rank], sources))
+        sends = _blocks(common_parts(targets, sources[rank]))
+        receives = _blocks(common_parts(sources, targets[rank]))
         return cls(rank, sends, receives, sources[rank].size, targets[rank].size)
 
     def reversed(self) -> ExchangePlan:
@@ -59,13 +59,14 @@ class ExchangePlan:
     def of_fields(self, count: int) -> ExchangePlan:
         """Return the plan of several fields that are side by side in each row of a block."""
 
+        def wide(corner: tuple[int, ...]) -> tuple[int, ...]:
+            return (*corner[:-1], count * corner[-1])
+
         def widened(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
             return tuple(
                 Block(
                     block.peer,
-                    block.box.with_range(
-                        -1, count * block.box.start[-1], count * block.box.stop[-1]
-                    ),
+                    Box(wide(block.box.start), wide(block.box.stop)),
                     count * block.offset,
                     count * block.count,
                 )
@@ -183,12 +184,6 @@ def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Arr
             views.append(array[low:high])
         first += count
     return views
-
-
-def _common_parts(own: Box, boxes: Sequence[Box]) -> Iterator[tuple[int, Box]]:
-    """Yield the intersections of a box with the boxes of other ranks, and the ranks."""
-    for peer in meeting(boxes, own):
-        yield peer, own.intersect(boxes[peer])
 
 
 def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:

@@ -74,7 +74,7 @@ class Legs:
     """All messages that one rank sends and receives in an exchange.
 
     `said` has the counts of every rank of this node. The relay has the elements that a carrier
-    gathers, then those that it scatters: `relay_size` elements, by node, sender and receiver.
+    gathers, then the ones that it scatters: `relay_size` elements, by node, sender and receiver.
     """
 
     def __init__(

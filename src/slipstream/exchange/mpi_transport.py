@@ -59,10 +59,7 @@ class MpiTransport(Transport):
     staged = True
 
     def __init__(self, comm: OwnCommunicator, device: Device) -> None:
-        from mpi4py import MPI
-
         super().__init__(device)
-        self._mpi = MPI
         self.nodes = node_numbers(comm)
         self.order = ExchangeOrder(self.nodes, comm.rank)
         self.owner, self.comm = comm, comm.duplicate()
@@ -157,11 +154,14 @@ class MessageExchange(Exchange):
     def _messages_of(self, parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return receiver and bytes of the messages, given the elements of each array."""
         itemsize = self.pairs[0][0].itemsize
-        return [
-            (peer, len(numbers) * elements * itemsize)
-            for peer, elements in parts
-            for numbers in self.arrays_by_message(elements)
-        ]
+        sizes: dict[int, list[int]] = {}  # of thousands of ranks, which get blocks of few sizes
+        found = []
+        for peer, elements in parts:
+            if elements not in sizes:
+                shared = self.arrays_by_message(elements)
+                sizes[elements] = [len(numbers) * elements * itemsize for numbers in shared]
+            found += [(peer, size) for size in sizes[elements]]
+        return found
 
     def start(self) -> None:
         """Start sending and receiving."""

@@ -82,7 +82,9 @@ class _NotingTransport(Transport):
         self._carriers: Carriers | None = None
         if name == "mpi-hierarchical":
             nodes = [place.number(rank) // place.ranks_of_node for rank in range(place.ranks)]
-            self._carriers = Carriers(nodes, place.rank)
+            # Not all nodes have ranks of one axis of a process grid.
+            numbers = {node: number for number, node in enumerate(dict.fromkeys(nodes))}
+            self._carriers = Carriers([numbers[node] for node in nodes], place.rank)
 
     def prepare(
         self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False

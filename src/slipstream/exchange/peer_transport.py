@@ -208,7 +208,7 @@ class PeerExchange(Exchange):
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._targets.record_open(graph, label)
-        # They take longest: copies are made meanwhile, in a lane that does not wait for them.
+        # They take longest: copies overlap with them, in a lane that does not wait for them.
         if self._far:
             self._far.record_close(graph, label)
         lane = "near" if self._far else "communication"

@@ -202,7 +202,7 @@ class DeviceExchanges:
             else:
                 # A block of packed planes belongs to the rank that sends it.
                 whole = g.plane_boxes[g.rank].intersect(g.column_boxes[block.peer])
-                start, _ = g.packed_blocks()[block.peer]
+                start, _ = g.packed_block(block.peer)
                 packed = own[0][start : start + whole.size].reshape(whole.shape)
                 target = packed[block.box.slices(whole)]
             arrivals.append((target, part_of(received, block).reshape(block.box.shape)))

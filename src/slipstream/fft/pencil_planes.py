@@ -174,7 +174,7 @@ class PieceExchange:
         g = self._geometry
         if self._is_alone:
             # Blocks of rows belong to ranges.
-            start, size = g.rows.packed_blocks(self._held)[kx]
+            start, size = g.rows.packed_block(kx, self._held)
             return [BlockRun(self._leaving, start, size, 1, self._held)] if size else []
         return self._blocks(g.columns_along_y[kx], self._forward)
 

@@ -130,7 +130,7 @@ class Turns:
             yield
 
     def start(self, call: Callable[[], Array]) -> Future[Array]:
-        """Run a call after those that were started before it."""
+        """Run a call after all earlier calls."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, "slipstream-fft")
         self._last = self._executor.submit(self._noting_thread, call)

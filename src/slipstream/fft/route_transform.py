@@ -5,8 +5,8 @@ the next layout, in the memory of the receiving ranks: nothing is packed, copied
 transport cannot store, the transform packs its blocks, and they are unpacked after the exchange. A
 stage of the route has one working array on every rank. Received data are there, and all transforms
 but the last are in place: real rows too, which begin where their modes do. Stages alternate between
-two memories. Between transforms along z and y an exchange may be divided into chunks of x: while
-one travels, the one before is transformed.
+two memories. Between transforms along z and y an exchange may be divided into chunks of x: while a
+chunk is sent, the previous one is transformed.
 """
 
 from __future__ import annotations

@@ -49,25 +49,35 @@ class PackedBlocks:
     part_starts: np.ndarray
     part_counts: np.ndarray
 
-    def __init__(self, planes: int, row: int, parts: Sequence[tuple[int, int]]) -> None:
-        bounds = np.array(parts, np.int64).reshape(-1, 2)
+    def __init__(
+        self, planes: int, row: int, parts: Sequence[tuple[int, int]] | np.ndarray
+    ) -> None:
+        bounds = np.asarray(parts, np.int64).reshape(-1, 2)
         self.planes, self.row = planes, row
         self.part_starts, self.part_counts = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
 
     def alike(self, planes: int, row: int) -> PackedBlocks:
         """Return the same parts of other planes, in rows of another length."""
-        ends = zip(self.part_starts, self.part_starts + self.part_counts, strict=True)
-        return PackedBlocks(planes, row, list(ends))
+        ends = self.part_starts + self.part_counts
+        return PackedBlocks(planes, row, np.stack([self.part_starts, ends], axis=1))
+
+    def _starts_and_sizes(self, planes: int | None) -> tuple[np.ndarray, np.ndarray]:
+        planes = self.planes if planes is None else planes
+        sizes = self.row * self.part_counts
+        return planes * (np.cumsum(sizes) - sizes), sizes
 
     def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
         """Return the start of each rank's block among packed planes, and its size per plane.
 
         The arrays hold `planes` planes, by default all of this rank.
         """
-        planes = self.planes if planes is None else planes
-        sizes = self.row * self.part_counts
-        starts = planes * (np.cumsum(sizes) - sizes)
+        starts, sizes = self._starts_and_sizes(planes)
         return list(zip(starts.tolist(), sizes.tolist(), strict=True))
+
+    def packed_block(self, rank: int, planes: int | None = None) -> tuple[int, int]:
+        """Return that of one rank."""
+        starts, sizes = self._starts_and_sizes(planes)
+        return int(starts[rank]), int(sizes[rank])
 
     def packed_runs(
         self, planes: int | None = None, apart: int | None = None
@@ -77,17 +87,18 @@ class PackedBlocks:
         Sizes are per plane, as in `packed_blocks`. Thousands of ranks make two or three runs; the
         block for rank `apart` is in none.
         """
-        runs: list[tuple[int, int, int]] = []
-        joins = False
-        for rank, (start, size) in enumerate(self.packed_blocks(planes)):
-            if rank == apart or not size:
-                joins = False
-            elif joins and runs[-1][1] == size:
-                runs[-1] = *runs[-1][:2], runs[-1][2] + 1
-            else:
-                runs.append((start, size, 1))
-                joins = True
-        return runs
+        starts, sizes = self._starts_and_sizes(planes)
+        kept = sizes > 0
+        if apart is not None:
+            kept[apart] = False
+        # A run begins where a block is not followed by another of its size.
+        begins = kept.copy()
+        begins[1:] &= ~kept[:-1] | (sizes[1:] != sizes[:-1])
+        first = np.flatnonzero(begins)
+        counts = np.add.reduceat(kept.astype(np.int64), first) if len(first) else first
+        return list(
+            zip(starts[first].tolist(), sizes[first].tolist(), counts.tolist(), strict=True)
+        )
 
     def packed_rows(
         self, planes: int | None = None, starts: dict[int, int] | None = None
@@ -100,7 +111,7 @@ class PackedBlocks:
         counts, ranks = self.part_counts, len(self.part_counts)
         begin = np.zeros(ranks, np.int64)
         if starts is None:
-            begin = np.array(self.packed_blocks(planes), np.int64)[:, 0]
+            begin = self._starts_and_sizes(planes)[0]
         else:
             begin[list(starts)] = list(starts.values())
         offset = np.full(int(counts.sum()), NOT_KEPT, dtype=np.int64)

@@ -113,7 +113,7 @@ class PackedPart:
     def _planes_of_rank(self, rank: int, fields: int) -> Array:
         """Return the part for one rank: (fields, planes, ky, columns)."""
         blocks, planes = self._blocks, self.high - self.low
-        start, size = blocks.packed_blocks()[rank]
+        start, size = blocks.packed_block(rank)
         packed = self.array[:fields, start : start + planes * size]
         return packed.reshape(fields, planes, size // blocks.row, blocks.row)[..., self._own]
 
@@ -155,7 +155,7 @@ def field_by_field(one: Array, other: Array) -> Iterator[tuple[Array, Array]]:
 
 def tile_blocks(packed: Array, blocks: PackedBlocks, run: BlockRun, planes: int) -> Array:
     """Return the part of a tile for a run of blocks: (fields, blocks, planes, elements)."""
-    start, size = blocks.packed_blocks()[run.rank]
+    start, size = blocks.packed_block(run.rank)
     found = planes_of_run(packed, (start, size, run.count), blocks.planes, 0, planes)
     result: Array = found.reshape(len(packed), run.count, planes, size)
     return result

@@ -181,7 +181,7 @@ class HostFields:
                 yield ky, part[:fields, low:high]
             return
         g, stay = self.needs.geometry.ranges[kx].geometry, self.resident[kx].ky
-        start, size = g.packed_blocks(g.planes)[g.rank]
+        start, size = g.packed_block(g.rank, g.planes)
         own = self.planes_of_run(kx, fields, leaves, (start, size, 1), low, high)
         rows = own.reshape(fields, high - low, size // g.row, g.row)[:, :, stay:]
         if rows.size:

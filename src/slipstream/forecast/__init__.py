@@ -7,10 +7,10 @@ the forecast is put.
 """
 
 from slipstream.forecast.case_forecast import Forecast, forecast
-from slipstream.forecast.machine_description import Machine, load_machine
 from slipstream.forecast.noted_lattice import lattice_counter
 from slipstream.forecast.noted_steps import advection_counts, spectral_counts
-from slipstream.forecast.step_price import StepCounts, StepTime, step_time
+from slipstream.simulation.machine_description import Machine, load_machine
+from slipstream.simulation.step_price import StepCounts, StepTime, step_time
 
 __all__ = [
     "Forecast",

@@ -28,7 +28,6 @@ from slipstream.device.copy_bandwidth import copied_arrays
 from slipstream.device.device_choice import home_of
 from slipstream.exchange import open_matching_device
 from slipstream.exchange.communicators import node_numbers
-from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.measured_rates import (
     ExchangeTimer,
     bus_rates,
@@ -39,6 +38,7 @@ from slipstream.forecast.measured_rates import (
 from slipstream.forecast.step_rates import cache_rates, step_rates
 from slipstream.io.durable_files import errors_name
 from slipstream.report.number_text import counted
+from slipstream.simulation.machine_description import Machine
 
 _REPETITIONS = 5
 # Rates of which the median of some rounds is taken, and by which factor rounds may differ in it.

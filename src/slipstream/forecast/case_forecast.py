@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from slipstream.case import AdvectionCase, Case, LatticeCase, SpectralCase
 from slipstream.errors import InputError
-from slipstream.forecast.machine_description import Machine
 from slipstream.forecast.noted_lattice import lattice_counter
 from slipstream.forecast.noted_steps import advection_counts, spectral_counts
-from slipstream.forecast.step_price import OutputSize, StepCounts, StepTime, step_time
 from slipstream.running.output_writer import counts_until
+from slipstream.simulation.machine_description import Machine
+from slipstream.simulation.step_price import OutputSize, StepCounts, StepTime, step_time
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,6 @@ from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace
 from slipstream.exchange.noting_transport import noting_transport
-from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.step_price import (
-    NotedSteps,
-    OutputSize,
-    StepCounts,
-    check_fit,
-    counts_of,
-    noting_device,
-    output_size,
-)
 from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.acceleration import PERIOD, foreseen_vectors, vectors_needed
 from slipstream.lattice.d3q19 import D3Q19
@@ -43,6 +33,16 @@ from slipstream.lattice.lattice_memory import Share, memory_with_output, noted_s
 from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.storage_tuning import storage_wishes, worth_a_try
 from slipstream.lattice.velocity_set import AXES, axes_of
+from slipstream.simulation.machine_description import Machine
+from slipstream.simulation.step_price import (
+    NotedSteps,
+    OutputSize,
+    StepCounts,
+    check_fit,
+    counts_of,
+    noting_device,
+    output_size,
+)
 
 # Voxels of an image that is read as a whole, and of a part whose pores are counted.
 _WHOLE, _COUNTED = 1 << 27, 1 << 27

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slipstream.advection.advection_simulation import advection_problem
 from slipstream.advection.overlap_strategies import (
     checked_strategy,
@@ -12,10 +14,10 @@ from slipstream.case import AdvectionCase, SpectralCase
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace
-from slipstream.exchange.noting_transport import noting_grid, noting_transport
+from slipstream.exchange.noting_transport import noting_transport
 from slipstream.fft.noted_transform import noted_transform
-from slipstream.forecast.machine_description import Machine
-from slipstream.forecast.step_price import (
+from slipstream.simulation.machine_description import Machine
+from slipstream.simulation.step_price import (
     NotedSteps,
     OutputSize,
     StepCounts,
@@ -26,10 +28,9 @@ from slipstream.forecast.step_price import (
     room_of_rank,
 )
 from slipstream.simulation.step_walk import traffic_of_step
+from slipstream.spectral.decomposition_choice import division_on, note_step
 from slipstream.spectral.diagnostic_labels import drawn_curls
-from slipstream.spectral.memory_placement import place as place_fields
-from slipstream.spectral.memory_placement import row_bytes
-from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
+from slipstream.spectral.problem_of_case import StatedProblem
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
@@ -37,7 +38,8 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCounts:
     """Return what a step of a case moves on so many ranks of a machine, as few nodes as they fill.
 
-    That is a step of the first rank, which has most to do.
+    That is a step of the first rank, which has most to do. Ranks divide space as they would in a
+    run on that machine.
 
     Raises
     ------
@@ -60,31 +62,10 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             " mean-flow), to whose step they add two transforms of the fields that they set"
         )
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    device = noting_device(machine, ranks)
-    described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))
-    problem = described.problem
-    if problem.model.follows:
-        raise InputError(
-            f"equation.model: parameters of {case.equation.model} follow the state, which forecasts"
-            " leave out; accepted: a model without, such as smagorinsky"
-        )
-    (nx, ny, nz), grid = case.grid.points_xyz, problem.geometry.grid
-    if grid is None and ranks > nz:
-        raise InputError(
-            f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most; pencils for products"
-            f" of at most {min(ny // 2, nx // 3)} and {min(nz, 2 * ny // 3)}"
-        )
-    placement = place_fields(problem, case.run, device, None, place)
-    home = device if placement.residency == "device" else device.home
-    where = "device" if home is device else "host"
-    hint = "" if where == "host" else ", or --set run.residency=auto"
-    check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
-    transport = noting_grid(case.run.transport, place, home, problem.wire, grid)
-    step = SpectralStep(problem, home, transport, placement.passes())
-    graph = step.record_step(begins=not step.passes.goes_ahead)
-    overlap = case.run.schedule == "overlap"
-    outputs = _outputs(described)
-    return NotedSteps("spectral", [graph], place, placement.need(), overlap, outputs)
+    division = division_on(case, machine, place)
+    noted, described = note_step(division.of(case), machine, place)
+    division_name = division.text if ranks > 1 else ""
+    return replace(noted, outputs=_outputs(described), division=division_name)
 
 
 def transform_counts(shape: tuple[int, int, int], machine: Machine, ranks: int) -> StepCounts:

@@ -23,12 +23,12 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.case import Case
 from slipstream.errors import InputError
 from slipstream.forecast.case_forecast import Forecast, forecast
-from slipstream.forecast.machine_description import Machine, load_machine
 from slipstream.forecast.published_runs import NOT_COMPARED, Comparison, published_runs
-from slipstream.forecast.step_price import StepTime
 from slipstream.printable_text import one_line, printable
 from slipstream.report.number_text import counted, quantity
 from slipstream.running.output_writer import files_warning
+from slipstream.simulation.machine_description import Machine, load_machine
+from slipstream.simulation.step_price import StepTime
 
 # By which fraction a forecast may miss a published figure and still count as right, or as good.
 _TOLERANCE, _GOOD = 0.3, 0.2
@@ -144,6 +144,9 @@ def _table(found: Sequence[Forecast]) -> Table:
     parts = [name for name in _PARTS if any(getattr(time, name) for time in times)]
     for heading in ("nodes", "ranks", *(_PARTS[name] for name in parts), "GiB each", "efficient"):
         table.add_column(heading, justify="right", no_wrap=True)
+    divided = any(one.counts is not None and one.counts.division for one in found)
+    if divided:
+        table.add_column("divided", justify="right", no_wrap=True)
     tells_writing = any(one.output_seconds is not None for one in found)
     if tells_writing:
         table.add_column("writing", justify="right", no_wrap=True)
@@ -158,6 +161,8 @@ def _table(found: Sequence[Forecast]) -> Table:
             cells += [f"{one.counts.fields_bytes / 2**30:.3g}", f"{one.efficiency:.0%}"]
         else:
             cells += ["-"] * (len(parts) + 2)
+        if divided:
+            cells.append((one.counts and one.counts.division) or "-")
         if tells_writing:
             cells.append("-" if one.output_seconds is None else quantity(one.output_seconds, "s"))
         if one.hours is not None and one.node_hours is not None:

@@ -15,11 +15,11 @@ from typing import Literal, cast
 
 from slipstream.device.noting_device import NotingDevice
 from slipstream.exchange import RankPlace
-from slipstream.forecast.machine_description import Machine, Network, load_machine
 from slipstream.forecast.noted_lattice import note_lattice
-from slipstream.forecast.step_price import StepCounts, StepTime, counts_of, step_time
 from slipstream.lattice.lattice_memory import Share
 from slipstream.lattice.population_layout import Storage
+from slipstream.simulation.machine_description import Machine, Network, load_machine
+from slipstream.simulation.step_price import StepCounts, StepTime, counts_of, step_time
 
 BATCHED = "Ravikumar et al. (2021), batched asynchronous FFTs: seconds of a time step"
 ASYNCHRONOUS = "the same, by CUDA, asynchronous: seconds of three pairs of transforms"

@@ -7,6 +7,7 @@ its recorded step says. Rates are those that explain the seconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -20,11 +21,11 @@ from slipstream.device import Device
 from slipstream.device.copy_bandwidth import large_copy
 from slipstream.fft import DistributedFFT
 from slipstream.forecast.case_forecast import step_counter
-from slipstream.forecast.machine_description import Family, Machine, Processor
 from slipstream.forecast.noted_steps import transform_counts
-from slipstream.forecast.step_price import StepCounts
 from slipstream.schedule.committed_steps import OverlappedStep
 from slipstream.simulation import make_simulation
+from slipstream.simulation.machine_description import Family, Machine, Processor
+from slipstream.simulation.step_price import StepCounts
 from slipstream.tuner import medians
 
 # Points along an axis, of the step in cache and of the large one.
@@ -137,8 +138,13 @@ def _explained(
             cached, slope = passes[0] / work[0], 0.0
             if missed[1] / work[1] - missed[0] / work[0] > _DIFFER:
                 found = np.linalg.solve(np.column_stack([work, missed]), passes)
-                slope = max(0.0, float(found[1]))
-                cached = max(_LEAST * cached, (passes[0] - slope * missed[0]) / work[0])
+                slope = float(found[1])
+                if slope > 0:
+                    cached = max(_LEAST * cached, (passes[0] - slope * missed[0]) / work[0])
+                else:
+                    # The large step takes less for a byte, since threads are woken for more of
+                    # them: no rate is that of both, so errors of both are alike.
+                    slope, cached = 0.0, math.sqrt(cached * passes[1] / work[1])
             share, rate = _KEYS[family]
             rates[share] = min(1.0, 1 / (cached + slope) / (1e9 * processor.copy_gb_per_s))
             rates[rate] = 1e-9 / cached

@@ -37,7 +37,7 @@ def checked_occasions(interval: Any, steps: Any, times: Any, time: float, step: 
     else:
         wished = plain_value(interval)
         if not (is_finite(wished) and wished > 0):
-            raise InputError(f"interval is {interval!r}; accepted: a positive number")
+            raise InputError(f"every: interval is {interval!r}; accepted: a positive number")
         interval = float(wished)
     return occasions_of(interval, times, start=time, now=time)
 

@@ -140,14 +140,12 @@ def aligned_chunks(
 
 def _borders(shape: Sequence[int], boxes: Boxes) -> list[int]:
     """Return for each axis what divides all indices at which boxes begin; 0 if none is inside."""
-    borders = [0] * len(shape)
-    for offset, extent in boxes:
-        if math.prod(extent) == 0:
-            continue
-        for axis, (start, size) in enumerate(zip(offset, extent, strict=True)):
-            # The end of the array needs no alignment: the last chunk may be cut short there.
-            end = start + size if start + size < shape[axis] else 0
-            borders[axis] = math.gcd(borders[axis], start, end)
+    corners = np.array([box for box in boxes if math.prod(box[1])], np.int64)
+    starts, extents = corners.reshape(-1, 2, len(shape)).swapaxes(0, 1)
+    ends = starts + extents
+    # The end of the array needs no alignment: the last chunk may be cut short there.
+    inside = np.concatenate([starts, np.where(ends < np.array(shape), ends, 0)])
+    borders: list[int] = np.gcd.reduce(inside, axis=0, initial=0).tolist()
     return borders
 
 

@@ -94,6 +94,16 @@ INLINE void store_points(const PointPair& points, const Complex* row, int i,
   }
 }
 
+// Which pair of rows an item is.
+struct PlaceOfPair {
+  Index pair, o, field;
+};
+INLINE PlaceOfPair place_of(Index item, Index pairs, Index outer, Index fields) {
+  // Fields that share chunks are written together, so that memory gets whole lines.
+  if (CHUNK > 0) return {item / fields % pairs, item / fields / pairs, item % fields};
+  return {item % pairs, item / pairs % outer, item / pairs / outer};
+}
+
 // Forward: modes[field][o][row][k] = scale * rfft(points[field][o][row])[k] for k < kept.
 // Backward: points = scale * irfft(modes), which does not divide by N; modes from `kept` on are zero.
 // Strides count Real elements of the points and Complex elements of the modes. With MODE_TABLES modes
@@ -109,12 +119,12 @@ KERNEL real_rows(Real* points, Complex* modes, const Complex* RESTRICT roots, Re
     SHARED(Complex, tile, PAIRS * row_size);
     const Index first = block * PAIRS;
     const auto points_of = [&](Index item) {
-      const Index pair = item % pairs, o = item / pairs % outer, field = item / pairs / outer;
+      const auto [pair, o, field] = place_of(item, pairs, outer, fields);
       Real* a = points + field * points_field + o * points_outer + 2 * pair * points_row;
       return PointPair{a, a + points_row, 2 * pair + 1 < rows};
     };
     const auto modes_of = [&](Index item) {
-      const Index pair = item % pairs, o = item / pairs % outer, field = item / pairs / outer;
+      const auto [pair, o, field] = place_of(item, pairs, outer, fields);
       if constexpr (MODE_TABLES) {
         const ModeTables tables{mode_offset, mode_plane, mode_pitch};
         return TabledPair(modes + field * modes_field, tables, o, pair, rows, kept);

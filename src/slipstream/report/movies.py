@@ -31,7 +31,6 @@ _FIRST_FRAMES = 8
 _COLOURS = 220
 # Greys follow the colours in the palette, from black to white.
 _GREYS = 32
-_BLACK, _WHITE = _COLOURS, _COLOURS + _GREYS - 1
 # Where nothing is known.
 _NOTHING = _COLOURS + 24
 # Pixels of the longer side of a frame, at least and at most, where none are asked for.

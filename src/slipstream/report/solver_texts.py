@@ -208,6 +208,21 @@ def _sharing(fact: Fact, case: Any) -> str:
     return f"{fact.value}" + (f", {fact.get('to_a_device')} to a device" if fact.value > 1 else "")
 
 
+def _decomposition(fact: Fact, case: Any) -> str:
+    text = "slabs of z planes"
+    if fact.get("grid"):
+        along_y, along_z = fact.get("grid")
+        text = f"pencils, {along_y} x {along_z} ranks along y and z"
+    seconds = list(fact.get("seconds").items())
+    if len(seconds) < 2:
+        return text
+    others = ", ".join(f"{name} {quantity(one, 's')}" for name, one in seconds[1:])
+    return (
+        f"{text}: a step takes {quantity(seconds[0][1], 's')}, {others}, by the rates of"
+        f" {fact.get('machine')}"
+    )
+
+
 def _columns(fact: Fact, case: Any) -> str:
     inward, outward = map(bytes_text, fact.get("bus"))
     return (
@@ -230,6 +245,7 @@ _SPECTRAL: Mapping[str, _Text] = {
     "residency": _residency,
     "bus": _bus,
     "ranks": _sharing,
+    "decomposition": _decomposition,
 }
 
 # -- advection -------------------------------------------------------------------------------------

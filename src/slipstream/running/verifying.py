@@ -192,7 +192,7 @@ class _Rows:
         steps = series.get("step", np.zeros(0, int))
         self._places = {int(step): place for place, step in enumerate(steps)}
         precision = simulation.case.numerics.precision  # type: ignore[attr-defined]
-        self._most = self._rounding = _ROUNDING.get(precision, _ROUNDING_OF_OTHERS)
+        self._most = _ROUNDING.get(precision, _ROUNDING_OF_OTHERS)
         self.last, self.is_needed, self.is_lost = simulation.step, False, False
         self._rows, self._largest = 0, 0.0
 

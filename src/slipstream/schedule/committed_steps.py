@@ -36,6 +36,8 @@ POLICIES = ("serial", "overlap")
 # slow, as memory is touched for the first time.
 _SECONDS_TO_WAKE = 1e-4
 _TIMED_RUNS = 10
+# What never runs alone, whatever these runs take: they may be those of a busy moment.
+_LONGEST_ALONE = 1e-3
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
@@ -189,14 +191,16 @@ class ProgrammedStep(CommittedStep):
 
     def __init__(self, graph: StepGraph, policy: str) -> None:
         super().__init__(graph)
-        # A lane that waits for a drive needs no core: others work meanwhile.
+        # A lane that waits for a drive leaves its core to others.
         waits = policy == "overlap" and any(node.category == "io" for node in graph.nodes)
         self._lanes = Lanes(graph, bulk=not waits)
         in_order = self._lanes.in_order()[::-1]  # a lane that the calling thread runs comes last
         self._streams = [stream for stream, _ in in_order[:-1]] + [self.device.calling_stream()]
         self._programs = self.device.lane_programs([nodes for _, nodes in in_order] or [[]])
         self._runs_to_time = 0 if self.device.inline else _TIMED_RUNS
-        self._shortest: dict[int, float] = {}  # the time of each node in these runs
+        # The time of each node in these runs, and that of a run.
+        self._shortest: dict[int, float] = {}
+        self._fastest = math.inf
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
         self._patience.limit = timeout()
@@ -205,9 +209,11 @@ class ProgrammedStep(CommittedStep):
             self._patience.wait(start.done, "what came before the step")
             start.synchronize()  # raises errors
         timed = profile or self._runs_to_time > 0
+        began = time.perf_counter()
         with self._lanes.drained(self._streams):
             self._programs.run(self._streams, timed)
         if timed:
+            self._fastest = min(self._fastest, time.perf_counter() - began)
             intervals = self._programs.intervals()
             if profile:
                 for index, interval in intervals.items():
@@ -221,7 +227,9 @@ class ProgrammedStep(CommittedStep):
             self._shortest[index] = min(stop - start, self._shortest.get(index, math.inf))
         seconds = sum(self._shortest.values())
         self._runs_to_time -= 1
-        if seconds < _SECONDS_TO_WAKE:
+        # Many threads may take longer to wake than the nodes of a small step.
+        longest = min(self._fastest, _LONGEST_ALONE)
+        if seconds < (_SECONDS_TO_WAKE if self._runs_to_time else longest):
             self._streams = [self.device.calling_stream()]
             self._programs = self.device.lane_programs([self._lanes.in_one()])
             self._runs_to_time = 0

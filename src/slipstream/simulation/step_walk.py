@@ -6,13 +6,14 @@ host's; a node of the host moves bytes there. Messages are those of the exchange
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from slipstream.device.noting_device import DEVICE, HOST, PEER, NotingDevice, place_of
 from slipstream.exchange import RankPlace
-from slipstream.exchange.noting_transport import noting_grid
+from slipstream.exchange.noting_transport import noting_grid as noting_grid
 from slipstream.exchange.peer_transport import HANDSHAKE_LANES
 from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node
@@ -72,10 +73,10 @@ class StepTraffic:
             self.exchanges += 1
             self.relayed_bytes += getattr(sender, "relayed_bytes", 0)
             messages = sender.messages()
-            far = [size for peer, size in messages if not place.is_near(peer)]
-            for peer, size in messages:
-                self._note_message(place.is_near(peer), size)
-            self._note_sent(far)
+            alike = Counter((place.is_near(peer), size) for peer, size in messages)
+            for (is_near, size), count in alike.items():
+                self._note_message(is_near, size, count)
+            self._note_sent({size: n for (is_near, size), n in alike.items() if not is_near})
             self.is_from_host |= bool(
                 node.transfer and node.reads and place_of(node.reads[0]) == HOST
             )
@@ -84,19 +85,20 @@ class StepTraffic:
         else:
             self._note_work(node, place)
 
-    def _note_sent(self, sizes: Sequence[float]) -> None:
-        """Add messages of one exchange to other nodes."""
+    def _note_sent(self, sizes: Mapping[int, int]) -> None:
+        """Add messages of one exchange to other nodes: how many there are of each size."""
         if sizes:
             largest = float(max(sizes))
-            self.sent_in[largest] = self.sent_in.get(largest, 0.0) + sum(sizes)
+            total = sum(size * count for size, count in sizes.items())
+            self.sent_in[largest] = self.sent_in.get(largest, 0.0) + total
 
-    def _note_message(self, is_near: bool, size: int) -> None:
+    def _note_message(self, is_near: bool, size: int, count: int = 1) -> None:
         if is_near:
-            self.in_node_bytes += size
-            self.in_node_messages += 1
+            self.in_node_bytes += count * size
+            self.in_node_messages += count
         else:
-            self.off_node_bytes += size
-            self.off_node_messages += 1
+            self.off_node_bytes += count * size
+            self.off_node_messages += count
             self.message_bytes = max(self.message_bytes, size)
 
     def _note_work(self, node: Node, place: RankPlace) -> None:
@@ -109,7 +111,7 @@ class StepTraffic:
                     owner = cast(NotingDevice, node.device).memory.owner_of(array)
                     is_near = place.is_near(owner)
                     self._note_message(is_near, array.nbytes)
-                    self._note_sent([] if is_near else [array.nbytes])
+                    self._note_sent({} if is_near else {array.nbytes: 1})
                 if is_gpu and (where == HOST or where == PEER and node.category == "copy"):
                     crossing[is_written] += array.nbytes
                 elif where in (DEVICE, HOST):

@@ -74,7 +74,7 @@ class EnergyBudget:
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from the results of `component_sums` and `vector_sums`.
 
-        `means` are those that the model defines, `powers` the powers of forces by field, `bodies`
+        `means` are the model's, `powers` the powers of forces by field, `bodies`
         the power of bodies, if there are any, and `motion` the sums of the velocity, from which
         scales of turbulence follow.
 

@@ -1,4 +1,4 @@
-"""How an expression is evaluated: which sums are transformed, and what is computed at points.
+"""The evaluation of an expression: the sums to transform, and the functions at points.
 
 A `Sum` adds up fields in spectral space, each with its multiplier, before a backward transform. A
 `PointFunction` computes expressions at the points from few such sums. Plans have neither arrays nor

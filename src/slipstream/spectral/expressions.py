@@ -140,7 +140,7 @@ def listed_names(model: Lowered) -> str:
 @functools.lru_cache(REMEMBERED)
 def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) -> Quantity:
     try:
-        return as_quantity(_Reader(model, parameters).read(syntax_of(text)))
+        found = as_quantity(_Reader(model, parameters).read(syntax_of(text)))
     except Refused as reason:
         raise InputError(f"{where}: {shown(text)} {reason}") from None
     except InputError as error:
@@ -150,6 +150,9 @@ def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) 
             f"{where}: {shown(text)} is not an expression; accepted: one "
             "such as dot(velocity, curl(velocity))"
         ) from None
+    # Pictures and files name it as its author does.
+    own = " ".join(text.split())
+    return found if found.text == own else Quantity(found.forms, own, found.parts)
 
 
 class _Reader:

@@ -52,12 +52,14 @@ def problem_of_averages(problem: SpectralProblem) -> SpectralProblem | None:
 
 def bytes_of_averages(problem: SpectralProblem, placement: Placement) -> int:
     """Return the bytes that fields and sums add to those of the step."""
-    own = problem_of_averages(problem)
-    if own is None:
+    own, averages = problem_of_averages(problem), problem.model.averages
+    if own is None or averages is None:
         return 0
     shared = own.complex_dtype.itemsize * math.prod(own.geometry.stored_shape)
     shared *= own.size + own.stage_size + own.size * own.method.has_total
-    return max(0, dataclasses.replace(placement, problem=own).in_core_bytes - shared)
+    added = dataclasses.replace(placement, problem=own).in_core_bytes - shared
+    rows = len(own.geometry.ranges) * math.prod(own.geometry.spectral_box.shape[:2])
+    return added + 8 * rows * len(averages.pairs)
 
 
 class FollowedParameters:

@@ -38,7 +38,7 @@ _MOST_EXACT_BITS = 53
 
 
 class Refused(Exception):
-    """What is wrong with a formula or expression; callers add the key and what is accepted."""
+    """An error in a formula or expression; callers add the key and the accepted values."""
 
 
 def formula(text: str, where: str) -> Callable[..., Any]:

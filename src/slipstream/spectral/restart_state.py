@@ -15,7 +15,7 @@ from slipstream.io.checkpoint import AVERAGE, FORCE, MOVIE, PARTICLES, TILT, Che
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
-# The number of planes of modes that are read together to find what is dropped.
+# The number of planes of modes that are read together to sum dropped variance.
 _PLANES_AT_A_TIME = 16
 # The bytes of a state that are read together.
 _PIECE = 256 << 20

@@ -17,11 +17,14 @@ import numpy as np
 import sympy
 
 from slipstream.array_types import Array, Comm
+from slipstream.case.spectral_case import Forcing
 from slipstream.decomposition import Box
 from slipstream.device import Device, Operation
-from slipstream.equations.fourier_forms import WAVENUMBERS, filters_in
+from slipstream.equations.fourier_forms import COORDINATES, WAVENUMBERS, filters_in
 from slipstream.errors import InputError
 from slipstream.fft import PointOperation
+from slipstream.spectral.formula_parser import parsed
+from slipstream.spectral.given_functions import is_name
 from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_problem import SpectralProblem
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 # The most numbers of a component in one exchange.
 _AT_ONCE = 1 << 22
+_FORCES = "kind 'linear' with a rate and without shells, and a 'formula' of y, z and t"
 # The number of points between nodes for rates that are not polynomials; and the most of any.
 _USUAL, _MOST = 3, 8
 
@@ -43,7 +47,7 @@ def check_sheared(case: SpectralCase, problem: SpectralProblem) -> None:
     nx, ny, _ = case.grid.points_xyz
     explicit = ", ".join(name for name, method in METHODS.items() if not method.functions)
     refused = {
-        "forcing": (bool(case.forcing), "none: the shear drives the flow"),
+        "forcing": (not all(map(_is_steady, case.forcing)), _FORCES),
         "bodies": (bool(case.bodies), "none"),
         "particles": (bool(case.particles), "none"),
         "grid.walls": (case.grid.walls is not None, "none"),
@@ -54,6 +58,16 @@ def check_sheared(case: SpectralCase, problem: SpectralProblem) -> None:
     for key, (is_given, accepted) in refused.items():
         if is_given:
             raise InputError(f"{key}: not with a mean shear; accepted with it: {accepted}")
+
+
+def _is_steady(force: Forcing) -> bool:
+    """Whether a force is the same in every frame: it has no waves along x, or those of the flow."""
+    if force.kind != "formula" or isinstance(force.formula, str) and is_name(force.formula):
+        return force.rate is not None and force.shells is None
+    texts = [force.formula] if isinstance(force.formula, str) else list(force.formula or ())
+    return not any(
+        parsed(one, "forcing.formula", has_time=True).has(COORDINATES[0]) for one in texts
+    )
 
 
 def gauss_constants(problem: SpectralProblem) -> dict[str, Any]:

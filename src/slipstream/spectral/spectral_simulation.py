@@ -26,6 +26,7 @@ from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.spectral import cfl
 from slipstream.spectral.bodies import Bodies, bytes_of_bodies, check_bodies
+from slipstream.spectral.decomposition_choice import chosen_division
 from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.energy_budget import budget_kernels, budgets_of, component_sums
 from slipstream.spectral.fields_at_points import (
@@ -98,7 +99,8 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        stated = problem_of_case(case, self.rank, self.ranks, row_bytes(case.run, device))
+        self.division = chosen_division(case, comm, device)
+        stated = self._stated(case, device)
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
         budgets = ["", *budgets_of(self.problem.model)]
@@ -140,6 +142,11 @@ class SpectralSimulation(Simulation):
         # result.
         self._steps_under_way = 32 if device.kind != "cpu" else 1
 
+    def _stated(self, case: SpectralCase, device: Device) -> StatedProblem:
+        """Return what this rank solves of a case."""
+        row = row_bytes(case.run, device)
+        return problem_of_case(self.division.of(case), self.rank, self.ranks, row)
+
     # -- before the run ----------------------------------------------------------------------
 
     def facts(self) -> dict[str, Fact]:
@@ -162,9 +169,19 @@ class SpectralSimulation(Simulation):
             "integrator": Fact(problem.method.name, transforms=transforms),
             **super().facts(),
             "ranks": Fact(self.ranks, to_a_device=self._sharing),
+            **self._decomposition(),
             "schedule": Fact(self.schedule),
             **(self.placement.columns(self.flow.passes) if self._is_allocated else {}),
         }
+
+    def _decomposition(self) -> dict[str, Fact]:
+        if self.ranks == 1:
+            return {}
+        division, grid = self.division, self.problem.geometry.grid
+        # As the case has it: ranks along y and z.
+        along = None if grid is None else grid[::-1]
+        more = {"grid": along, "seconds": division.seconds, "machine": division.machine}
+        return {"decomposition": Fact("slab" if grid is None else "pencil", **more)}
 
     def _device_facts(self) -> dict[str, Fact]:
         return self.placement.facts()
@@ -500,8 +517,7 @@ class SpectralSimulation(Simulation):
         case, comm = self.case, self.comm
 
         def stated() -> tuple[StatedProblem, LinearOperator, list[str]]:
-            row = row_bytes(case.run, self.placement.device)
-            found = problem_of_case(case, self.rank, self.ranks, row)
+            found = self._stated(case, self.placement.device)
             problem, own = found.problem, self.problem
             if problem.model.components != own.model.components:
                 raise InputError(

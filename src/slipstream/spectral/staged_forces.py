@@ -186,7 +186,7 @@ class ConstantPowerForce:
         if not (is_met or self.warnings):
             self.warnings.append(
                 f"{self._key}.injection: the flow has too little energy in these shells, or in one"
-                " component, to take up the power; a linear force amplifies what is there: give an"
+                " component, to take up the power; a linear force amplifies existing flow: give an"
                 " initial flow, or another force"
             )
 

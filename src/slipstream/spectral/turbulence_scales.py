@@ -110,5 +110,5 @@ def small_scales(
 
 
 def _square_velocity(sums: VectorSums, is_plane: bool) -> float:
-    """Return the mean square of a component, of which there are two or three."""
+    """Return the mean square of one of two or three components."""
     return 2 * sums.fluctuations / (2 if is_plane else 3)

@@ -15,7 +15,7 @@ from slipstream.validation.reference_case import Finding, ReferenceCase
 def errors_after(
     device: Device, comm: Comm, points: int, courant: Sequence[float], steps: int
 ) -> dict[str, float]:
-    """Return the errors of a Gaussian that has been carried for some steps. Collective."""
+    """Return the errors of a Gaussian after some steps of advection. Collective."""
     case = make_case(
         "advection",
         grid={"points": points},
@@ -31,7 +31,7 @@ def errors_after(
 
 
 def exact_shift(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Carry a Gaussian by one spacing along every axis in a step, which loses nothing."""
+    """Advect a Gaussian by one spacing along every axis in a step, which is exact."""
     found = errors_after(device, comm, 32, (1.0, -1.0, 1.0), 20)
     source = "exact: a shift of the grid (Courant, Friedrichs and Lewy 1928)"
     what = "largest error after 20 steps of Courant number 1"
@@ -39,7 +39,7 @@ def exact_shift(device: Device, comm: Comm) -> Iterator[Finding]:
 
 
 def second_order(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Halve the spacing and the step: a quarter of the error is left of the exact solution."""
+    """Halve the spacing and the step: a quarter of the error remains."""
     coarse, fine = (
         errors_after(device, comm, points, (0.8, -0.6, 0.4), points // 4)["error_rms"]
         for points in (40, 80)
@@ -50,5 +50,5 @@ def second_order(device: Device, comm: Comm) -> Iterator[Finding]:
 
 CASES = (
     ReferenceCase("exact shift", exact_shift),
-    ReferenceCase("Gaussian that is carried obliquely", second_order),
+    ReferenceCase("Gaussian advected obliquely", second_order),
 )

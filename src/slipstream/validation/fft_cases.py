@@ -1,4 +1,4 @@
-"""Reference cases of the distributed FFT: NumPy's modes, Parseval's theorem, the way back."""
+"""Reference cases of the distributed FFT: NumPy's modes, Parseval's theorem, the inverse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARSEVAL = "Parseval's theorem"
 def check_against_numpy(
     device: Device, comm: Comm, dtype: str, layout: Literal["slab", "pencil"], tolerance: float
 ) -> Iterator[Finding]:
-    """Compare modes of random numbers with NumPy's, their power, and the way back."""
+    """Compare modes of random numbers with NumPy's, their power, and the inverse transform."""
     values = np.random.default_rng(0).standard_normal((2, *SHAPE))
     is_real = dtype.startswith("float")
     whole = (values[0] if is_real else values[0] + 1j * values[1]).astype(dtype)
@@ -45,7 +45,9 @@ def check_against_numpy(
     yield Finding("largest deviation of a mode", _NUMPY, 0.0, off, tolerance)
     squares = float((np.abs(whole.astype(np.complex128)) ** 2).sum())
     yield Finding("sum of squares of the modes", _PARSEVAL, squares, total, tolerance)
-    yield Finding("deviation after the way back", _NUMPY, 0.0, largest(comm, lost), 4 * tolerance)
+    yield Finding(
+        "deviation after the inverse transform", _NUMPY, 0.0, largest(comm, lost), 4 * tolerance
+    )
 
 
 def real_double(device: Device, comm: Comm) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ def channel(device: Device, comm: Comm) -> Iterator[Finding]:
 
 
 def square_duct(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Compare flow through a square duct with its series, and how the error falls."""
+    """Compare flow through a square duct with its series, and the order of convergence."""
     errors = []
     for width in (8, 16):
         sample = make_sample("duct", (width + 2, width + 2, 4), axis="x")
@@ -53,9 +53,9 @@ def square_duct(device: Device, comm: Comm) -> Iterator[Finding]:
 def cubic_spheres(device: Device, comm: Comm) -> Iterator[Finding]:
     """Compare flow through cubic lattices of spheres with the drag in the literature.
 
-    Spheres are stairs of voxels, which makes pores narrower the fewer voxels these are wide: the
-    tolerance grows with the solid fraction. The reference is that of the fraction that the voxels
-    have, since the permeability depends on it more than on anything else.
+    Spheres are staircases of voxels, so pores of few voxels are too narrow: the tolerance grows
+    with the solid fraction. The reference is for the solid fraction of the voxels, on which the
+    permeability depends most.
     """
     size = 32
     for fraction, tolerance in ((0.027, 0.015), (0.216, 0.035)):
@@ -69,7 +69,7 @@ def cubic_spheres(device: Device, comm: Comm) -> Iterator[Finding]:
 
 
 def inertial_loss(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Double the velocity: what inertia takes away first grows with its square."""
+    """Double the velocity: the loss of permeability by inertia grows with its square at first."""
     size = 16
     sample = make_sample("spheres", (size,) * 3, lattice="simple", solid_fraction=0.216)
     found = [
@@ -88,7 +88,7 @@ def inertial_loss(device: Device, comm: Comm) -> Iterator[Finding]:
     ]
     lost = found[0] - np.array(found[1:])
     yield Finding(
-        "exponent of the permeability lost, of the velocity",
+        "exponent of the velocity in the loss of permeability",
         reference.INERTIA,
         reference.INERTIAL_LOSS_EXPONENT,
         math.log2(lost[1] / lost[0]),
@@ -97,7 +97,7 @@ def inertial_loss(device: Device, comm: Comm) -> Iterator[Finding]:
 
 
 def storage_in_single_precision(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Compare the permeability from populations of single precision with that of double."""
+    """Compare the permeability with populations in single and in double precision."""
     sample = make_sample("spheres", (24,) * 3, lattice="body-centred", solid_fraction=0.5)
     found = [
         permeability(

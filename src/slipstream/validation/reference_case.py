@@ -1,4 +1,4 @@
-"""What a reference case is, and what it finds."""
+"""Reference cases, and their findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Finding:
 
     @property
     def error(self) -> float:
-        """How far off the figure is."""
+        """The error of the figure."""
         return abs(self.got - self.expected) / (abs(self.expected) or 1.0)
 
     @property
@@ -39,7 +39,7 @@ Run = Callable[[Device, Comm], Iterator[Finding]]
 
 @dataclass(frozen=True)
 class ReferenceCase:
-    """A case by its title, and the collective function that runs it and yields what it finds."""
+    """The title of a case, and the collective function that runs it and yields its findings."""
 
     title: str
     run: Run

@@ -1,6 +1,7 @@
-"""What flows do according to theory and literature: formulas and numbers, each with its source.
+"""Flows in theory and literature: formulas and numbers, each with its source.
 
-`slipstream validate` and the tests of physics compare with these. Nothing here knows a solver.
+`slipstream validate` and the tests of physics compare with these. This module is independent of
+solvers.
 """
 
 from __future__ import annotations
@@ -89,12 +90,39 @@ def bogoliubov_frequency(
     return sound_speed * k * math.sqrt(1 + (healing_length * k) ** 2 / 2)
 
 
+SHEARED_WAVES = "Orr (1907), Proc. R. Irish Acad. A 27, 69; with viscosity"
+
+
+def sheared_wave_growth(
+    wavevector: tuple[float, ...], shear: float, viscosity: float, time: float
+) -> float:
+    """Return the velocity along y of a wave in a mean flow ``shear y`` along x, over the first."""
+    kx, ky, kz = wavevector
+    now = ky - shear * kx * time
+    decay = (kx**2 + kz**2) * time + (ky**3 - now**3) / (3 * shear * kx)
+    growth = (kx**2 + ky**2 + kz**2) / (kx**2 + now**2 + kz**2)
+    return growth * math.exp(-viscosity * decay)
+
+
+CONVECTION = "Rayleigh (1916), Phil. Mag. 32, 529"
+
+
+def convection_growth(rayleigh: float, width: float) -> float:
+    """Return the rate at which rolls in a layer grow, between free-slip walls at a distance of 1.
+
+    The width is that of two rolls, the buoyancy frequency 1, and the Prandtl number 1.
+    """
+    wave = 2 * math.pi / width
+    square = wave**2 + math.pi**2
+    return wave / math.sqrt(square) - square / math.sqrt(rayleigh)
+
+
 # -- magnetic flow ---------------------------------------------------------------------------------
 
 ORSZAG_TANG = (
     "Orszag and Tang (1979), J. Fluid Mech. 90, 129; numbers of an independent NumPy solver"
 )
-# With viscosity and resistivity 0.01 at time 1: digits that 128 and 256 points have in common.
+# With viscosity and resistivity 0.01 at time 1: the digits common to 128 and 256 points.
 ORSZAG_TANG_AT_1 = {
     "velocity_energy": 0.42015556,
     "magnetic_energy": 0.53416812,
@@ -110,8 +138,8 @@ CHANNEL = "Ginzburg and d'Humieres (2003), Phys. Rev. E 68, 066614: parabola and
 def channel_permeability(width: float, magic: float = 3 / 16) -> float:
     """Return the permeability between walls that are half way between solid and pore voxels.
 
-    The parabola of Poiseuille flow and a constant slip, which shows how far from half way the walls
-    seem to be; with 3/16 there is none.
+    The parabola of Poiseuille flow plus a constant slip, from the effective displacement of the
+    walls; with 3/16 there is none.
     """
     return (width**2 + 8 * magic - 1) / 12
 
@@ -126,13 +154,13 @@ def square_duct_permeability(width: float) -> float:
     return width**2 / 12 * (1 - 192 / math.pi**5 * float(series))
 
 
-# Velocity in the middle over gradient / viscosity, in squared widths.
+# The velocity in the middle over gradient / viscosity, in squared widths.
 SQUARE_DUCT_MIDDLE = 0.0736714
 
 # -- flow through spheres --------------------------------------------------------------------------
 
 CUBIC_SPHERES = "Zick and Homsy (1982), J. Fluid Mech. 115, 13: table 2"
-# Drag of a sphere in a simple cubic lattice over that of a single one, by solid fraction.
+# The drag of a sphere in a simple cubic lattice over that of a single sphere, by solid fraction.
 _CUBIC_DRAG = {
     0.008: 1.525,
     0.027: 2.008,
@@ -157,5 +185,5 @@ def cubic_spheres_permeability(solid_fraction: float, edge: float) -> float:
 
 
 INERTIA = "Mei and Auriault (1991), J. Fluid Mech. 222, 647"
-# Inertia first reduces the permeability in proportion to the velocity's square.
+# At first inertia reduces the permeability in proportion to the square of the velocity.
 INERTIAL_LOSS_EXPONENT = 2

@@ -1,4 +1,4 @@
-"""Reference cases of the spectral family: exact flows, waves, and what every step must keep."""
+"""Reference cases of the spectral family: exact flows, waves, order and conservation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.validation import reference_solutions as reference
 from slipstream.validation.reference_case import Finding, ReferenceCase
 
 NAVIER_STOKES = {"model": "hd"}
-# Every mode and every term takes part.
+# All modes and all terms take part.
 _RANDOM = {"flow": "random", "seed": 7, "peak_wavenumber": 3.0}
 
 
@@ -29,12 +29,13 @@ def start(
     equation: Mapping[str, Any],
     initial: Mapping[str, Any],
     scalars: Sequence[Mapping[str, Any]] = (),
+    box: Mapping[str, Any] | None = None,
     **numerics: Any,
 ) -> Simulation:
     """Return a simulation in its initial state. Collective."""
     case = make_case(
         "spectral",
-        grid={"points": points},
+        grid={"points": points, **(box or {})},
         equation=dict(equation),
         initial=dict(initial),
         scalars=list(scalars),
@@ -69,7 +70,7 @@ def fields_of(simulation: Simulation) -> dict[str, Field]:
 
 
 def deviation(simulation: Simulation, expected: Mapping[str, Field], factor: float) -> float:
-    """Return how far fields are from a multiple of others, of the largest value. Collective."""
+    """Return the deviation of fields from a multiple of others, relative to the largest value."""
     off = scale = 0.0
     for field in simulation.fields():
         values = factor * expected[field.name].data
@@ -98,7 +99,7 @@ def largest_mode(simulation: Simulation, wavevector: Sequence[int], name: str) -
 
 
 def taylor_green_series(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Compare the growth of the enstrophy by the stretching of vortices with its power series."""
+    """Compare the growth of the enstrophy by vortex stretching with its power series."""
     viscosity, time = 0.01, 0.1
     equation = {**NAVIER_STOKES, "viscosity": viscosity}
     simulation = start(device, comm, 32, equation, {"flow": "taylor-green"})
@@ -155,7 +156,7 @@ def beltrami_flow(device: Device, comm: Comm) -> Iterator[Finding]:
 
 
 def scalar_diffusion(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Compare a wave of a scalar, carried and diffusing, with the exact one."""
+    """Compare a wave of an advected, diffusing scalar with the exact solution."""
     velocity, diffusivity, time, wavevector = (0.8, -0.5, 0.3), 0.05, 0.6, (1, 2, 0)
     scalars = [{"diffusivity": diffusivity}]
     fields = {"velocity": [str(one) for one in velocity], "scalar": "cos(x + 2*y)"}
@@ -260,6 +261,47 @@ def alfven_wave(device: Device, comm: Comm) -> Iterator[Finding]:
     )
 
 
+def sheared_wave(device: Device, comm: Comm) -> Iterator[Finding]:
+    """Compare a wave that a mean shear turns, and so makes grow, with its exact solution."""
+    wavevector, shear, viscosity, time = (1, 2, 1), 1.0, 0.01, 2.0
+    wave = "cos(x + 2*y + z)"
+    initial = {
+        "flow": "formula",
+        "fields": {"velocity": [f"{n}*{wave}" for n in (-0.1, 0.1, -0.1)]},
+    }
+    equation = {**NAVIER_STOKES, "viscosity": viscosity, "shear": shear}
+    simulation = advance(start(device, comm, 12, equation, initial), 100, time)
+    mode = largest_mode(simulation, (1, 0, 1), "velocity_y")
+    yield Finding(
+        "velocity along y of wavevector (1, 2, 1) when it is (1, 0, 1), over the first",
+        reference.SHEARED_WAVES,
+        reference.sheared_wave_growth(wavevector, shear, viscosity, time),
+        2 * abs(mode) / 0.1,
+        1e-7,
+    )
+
+
+def convection(device: Device, comm: Comm) -> Iterator[Finding]:
+    """Compare the growth of rolls between free-slip walls with the linear theory."""
+    rayleigh, width, steps = 675.0, 2 * math.sqrt(2), 20
+    damping = rayleigh**-0.5
+    equation = {"model": "rayleigh-benard", "viscosity": damping, "diffusivity": damping}
+    rolls = {"buoyancy": f"1e-6*cos({2 * math.pi / width!r}*x)*sin(pi*z)"}
+    initial = {"flow": "formula", "fields": rolls}
+    box = {"length": [width, 1.0, 1.0], "walls": "z"}
+    simulation = start(device, comm, (8, 1, 8), equation, initial, box=box, linear="all")
+    before, after = (
+        advance(simulation, steps, float(steps)).diagnostics()["energy"] for _ in range(2)
+    )
+    yield Finding(
+        "growth rate at a Rayleigh number of 675",
+        reference.CONVECTION,
+        reference.convection_growth(rayleigh, width),
+        math.log(after / before) / (2 * steps),
+        1e-6,
+    )
+
+
 def bogoliubov_wave(device: Device, comm: Comm) -> Iterator[Finding]:
     """Compare a small wave of a quantum fluid with its dispersion relation."""
     wavevector, speed, length = (2, 1, 1), 1.5, 0.2
@@ -279,11 +321,11 @@ def bogoliubov_wave(device: Device, comm: Comm) -> Iterator[Finding]:
     )
 
 
-# -- what every step must keep ---------------------------------------------------------------------
+# -- order and conservation ------------------------------------------------------------------------
 
 
 def order_of_the_integrator(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Halve the time step twice, and find the order from what remains between results."""
+    """Halve the time step twice, and find the order from the differences of results."""
 
     def velocity(steps: int) -> dict[str, Field]:
         equation = {**NAVIER_STOKES, "viscosity": 0.02}
@@ -329,10 +371,12 @@ CASES = (
     ReferenceCase("Taylor-Green vortex", taylor_green_series),
     ReferenceCase("Taylor-Green vortices in a plane", plane_taylor_green),
     ReferenceCase("Beltrami (ABC) flow", beltrami_flow),
-    ReferenceCase("scalar that is carried and diffuses", scalar_diffusion),
+    ReferenceCase("advected, diffusing scalar", scalar_diffusion),
     ReferenceCase("internal gravity wave", gravity_wave),
     ReferenceCase("inertial wave", inertial_wave),
     ReferenceCase("Alfven wave", alfven_wave),
+    ReferenceCase("wave in a mean shear", sheared_wave),
+    ReferenceCase("convection between walls", convection),
     ReferenceCase("Orszag-Tang vortex", orszag_tang),
     ReferenceCase("Bogoliubov wave", bogoliubov_wave),
     ReferenceCase("time integrator", order_of_the_integrator),

@@ -1,4 +1,4 @@
-"""``slipstream validate``: reference cases one by one, what they find, and a record of it."""
+"""``slipstream validate``: runs reference cases, prints their findings, and records them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from slipstream.machine_info import commit_name, facts_to_publish
 from slipstream.report.number_text import duration
 from slipstream.validation.reference_case import Finding, ReferenceCase
 
-# By family: the module whose `CASES` these are.
+# By family: the module with its `CASES`.
 CASES = {name: f"slipstream.validation.{name}_cases" for name in VALIDATED}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has come of a reference case, and its seconds; the failure is that of a case itself."""
+    """The outcome of a reference case: findings or failure, and seconds."""
 
     family: str
     title: str
@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether the case has run, and all that it has found is within its tolerance."""
+        """Whether the case has run, with all findings within their tolerances."""
         return not self.failure and all(one.is_within for one in self.findings)
 
 
@@ -64,20 +64,20 @@ def validate(
     family : str, optional
         One of `slipstream.accepted.VALIDATED`; all of them by default.
     device : {"auto", "cpu", "cuda", "hip"} or Device
-        What computes.
+        The device, or its kind.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     json_file : pathlib.Path, optional
-        Where rank 0 writes the findings and the machine.
+        The file in which rank 0 writes the findings and the machine.
     console : rich.console.Console
-        Where rank 0 prints.
+        The console on which rank 0 prints.
 
     Raises
     ------
     InputError
-        If there is no such family, or the file cannot be one.
+        If there is no such family, or the path cannot be a file.
     RunError
-        If a case fails, once all of them have run.
+        If a case fails, after all cases have run.
     """
     families = list(CASES) if family is None else [name_among("family", family, CASES)]
     comm = own(comm, "validation")
@@ -111,7 +111,7 @@ def cases_of(family: str) -> Sequence[ReferenceCase]:
 
 
 def run_case(family: str, case: ReferenceCase, device: Device, comm: Comm) -> Outcome:
-    """Run a case, and take whatever it fails by, on any rank, for what it finds. Collective."""
+    """Run a case; a failure on any rank is its outcome. Collective."""
     began, failure = clock.perf_counter(), ""
     findings: list[Finding] = []
     try:
@@ -128,7 +128,7 @@ def run_case(family: str, case: ReferenceCase, device: Device, comm: Comm) -> Ou
 
 
 def show(console: Console, outcome: Outcome) -> None:
-    """Print the outcome of a case: a paragraph that fits into 80 columns."""
+    """Print the outcome of a case, in a paragraph of at most 80 columns."""
     _print(console, f"{outcome.family}: {outcome.title}, {duration(outcome.seconds)}")
     for source in dict.fromkeys(one.source for one in outcome.findings):
         _print(console, source, "dim", 2)
@@ -164,7 +164,7 @@ def check_file(path: Path | None) -> None:
 def write_json(
     path: Path, outcomes: Sequence[Outcome], device: Device, ranks: int, seconds: float
 ) -> None:
-    """Write the findings and the machine, for a paper or a report of a defect."""
+    """Write the findings and the machine, for a paper or a bug report."""
     record = {
         "format": 1,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -192,7 +192,7 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
                 "what": one.what,
                 "source": one.source,
                 "expected": one.expected,
-                # JSON has no word for infinity or not-a-number.
+                # JSON has no infinity or not-a-number.
                 "got": one.got if math.isfinite(one.got) else str(one.got),
                 "error": one.error if math.isfinite(one.error) else str(one.error),
                 "tolerance": one.tolerance,

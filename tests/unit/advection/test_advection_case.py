@@ -1,4 +1,4 @@
-"""Cases of the advection family: settings, defaults, and what is said of wrong ones."""
+"""Cases of the advection family: settings, defaults, and messages about wrong ones."""
 
 import math
 from pathlib import Path

@@ -25,7 +25,7 @@ OFFSETS = list(itertools.product((-1, 0, 1), repeat=3))
 
 @pytest.fixture(scope="module")
 def devices(device):
-    """Devices that must agree: both kernels on the CPU, and the one that the tests run on."""
+    """Devices that must agree: both kernels on the CPU, and the tested device."""
     return {"rows": ROWS, "tiles": TILES, "given": device}
 
 

@@ -1,4 +1,4 @@
-"""Who advances which points: every point once, with all its neighbours at hand."""
+"""The points of each device: every point is advanced once, with all its neighbours valid."""
 
 import itertools
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ def neighbours(box, shape):
 
 @st.composite
 def placements(draw):
-    """Return the regions of a rank's box, the box, the shape of all, and what is divided."""
+    """Return the regions of a rank's box, the box, the whole shape, and the divided axes."""
     divided = draw(st.tuples(*[st.integers(0, 1)] * 3))
     start = tuple(draw(st.integers(0, 3)) if d else 0 for d in divided)
     lengths = draw(st.tuples(*[st.integers(0, 6)] * 3))
@@ -79,7 +79,7 @@ def test_every_neighbour_of_a_point_is_in_the_memory_of_its_device(placement):
 
 @given(placements())
 def test_what_others_read_is_advanced_first(placement):
-    """Other ranks read what is near their boxes, and the CPU what is near its shell."""
+    """Other ranks read points near their boxes, and the CPU points near its shell."""
     _, regions, box, shape, divided = placement
     early = {name: points(region.outer()) for name, region in regions.items()}
     # Every point that this rank may have to send: within one of its faces of divided axes.

@@ -98,7 +98,7 @@ def test_what_cannot_run_is_left_out_unless_it_was_named():
 
 
 def test_hybrid_strategies_take_the_fastest_shell(monkeypatch):
-    """The GPU is a CPU with a GPU's kernels here: what is tuned is not worth knowing."""
+    """The GPU is a CPU with a GPU's kernels here: the tuned values do not matter."""
     monkeypatch.setattr(advection_solver, "open_device", lambda *_: HostDevice(tiled=True))
     request = AdvectionRequest(SHAPE, steps=1, repetitions=1)
     result, _ = measure_advection(request, None, gpu=True)

@@ -41,7 +41,7 @@ def test_what_takes_longer_than_tolerated_is_worse():
 
 @pytest.fixture
 def record(tmp_path):
-    """Return what writes the record of a transform, some of which is changed."""
+    """Return a function that writes the record of a transform, with some changes."""
     path = tmp_path / "record.json"
 
     def write(**changed):

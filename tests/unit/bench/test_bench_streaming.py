@@ -95,7 +95,7 @@ def test_sweep_has_all_ways_to_stream():
 
 
 def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatch):
-    """Also where memory does not allow what has not been tuned."""
+    """Also if memory does not allow the defaults."""
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
     record = tmp_path / "record.json"
     options = ("--n", "48", "--memory", "122000", "--tune", "quick", "--repetitions", "1")

@@ -1,4 +1,4 @@
-"""The JSON schema of cases takes what cases accept, explains keys, and refuses what is wrong."""
+"""The JSON schema of cases accepts valid cases, explains keys, and refuses wrong values."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Shipped cases are found by their names, and models beside the cases that name them."""
+"""Shipped cases are found by their names, and models next to the cases that name them."""
 
 import os
 from pathlib import Path
@@ -104,12 +104,12 @@ def test_a_model_is_found_beside_its_case_before_the_working_directory(here):
     Path("decaying.py").unlink()
     # Another name, as a file that was imported is remembered.
     Path("mine/case.toml").write_text(CASE.replace("decaying", "absent"))
-    with pytest.raises(InputError, match=r"absent.py: no such file; it is looked for beside the c"):
+    with pytest.raises(InputError, match=r"absent.py: no such file; accepted: a path from the c"):
         load_case("mine/case.toml")
 
 
 def test_text_of_a_case_leads_to_no_file_beside_where_it_came_from(here):
-    """A stored case may be somebody else's, and so may be what lies beside it."""
+    """A stored case may be somebody else's, and so may be the files next to it."""
     Path("theirs").mkdir()
     Path("theirs/stored.py").write_text(MODEL)
     with pytest.raises(InputError, match="no such file"):

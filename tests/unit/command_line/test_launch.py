@@ -1,4 +1,4 @@
-"""Starting ranks, joining those that are there, and leaving together."""
+"""Starting ranks, joining existing ones, and leaving together."""
 
 import os
 import signal

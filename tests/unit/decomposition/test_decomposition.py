@@ -12,9 +12,9 @@ from slipstream.decomposition import (
     Box,
     PaddedBox,
     check_boxes,
+    common_parts,
     factorisations,
     grid_boxes,
-    meeting,
     process_grid,
     slabs,
     split,
@@ -256,15 +256,16 @@ def test_rows_of_padded_boxes_are_aligned_and_odd_numbers_of_units(layout):
     ("shape", "grid", "ranks"),
     [((7, 5, 3), (2, 3, 1), 6), ((3, 2, 4), (5, 1, 2), 13), ((1, 6, 0), (2, 2, 1), 4)],
 )
-def test_ranks_that_meet_a_box_are_found_by_formula(shape, grid, ranks):
+def test_parts_in_common_with_a_box_are_found_by_formula(shape, grid, ranks):
     boxes = grid_boxes(shape, grid, ranks)
     assert len(boxes) == ranks == len(list(boxes))
     check_boxes(boxes, shape, "boxes")
     assert boxes == tuple(boxes) and boxes[1:3] == list(boxes)[1:3]
     assert boxes.workers == 1 + max([rank for rank, one in enumerate(boxes) if one.size] or [-1])
     for box in [*boxes, whole(shape), Box((1, 1, 0), (2, 2, 3)), Box((0, 2, 1), (9, 4, 2))]:
-        expected = [rank for rank, one in enumerate(boxes) if one.intersect(box).size]
-        assert list(meeting(boxes, box)) == expected
+        common = [(rank, one.intersect(box)) for rank, one in enumerate(boxes)]
+        expected = [(rank, one) for rank, one in common if one.size]
+        assert list(common_parts(boxes, box)) == list(common_parts(tuple(boxes), box)) == expected
 
 
 @pytest.mark.parametrize(

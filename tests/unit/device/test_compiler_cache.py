@@ -1,4 +1,4 @@
-"""What makes a compiled kernel be found again, and what must not.
+"""The conditions for finding a compiled kernel again.
 
 The compiler is a script named by CXX, which logs its arguments and hands them to g++.
 """
@@ -236,7 +236,7 @@ def test_library_is_not_taken_for_another(cache, cxx):
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """Where the cache goes if what was chosen is not used."""
+    """The place of the cache if the chosen folder is not used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     return tmp_path / "xdg" / "slipstream"
 

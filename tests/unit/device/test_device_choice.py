@@ -53,7 +53,7 @@ def test_a_failure_at_once_is_raised_when_the_stream_is_waited_for():
     stream, log = HostDevice(threads=1).stream(), []
     stream.submit(lambda stream: 1 / 0)
     stream.submit(log.append)
-    assert log == []  # what comes behind a failure is skipped
+    assert log == []  # work after a failure is skipped
     with pytest.raises(ZeroDivisionError):
         stream.record().synchronize()
     with pytest.raises(ZeroDivisionError):

@@ -309,7 +309,7 @@ def hiprtc():
 def test_kernels_are_compiled_for_the_gpu_at_hand_and_grids_are_no_larger_than_it_allows(
     rocm, kind, library, symbol, most_threads
 ):
-    """As a run compiles them: in a process beside it."""
+    """As in a run: in another process."""
     ctypes.CDLL(library())
     rocm.cuda.runtime.is_hip = kind == "hip"
     device = open_device(kind)

@@ -389,7 +389,7 @@ def first(rows):
     [*zip(REALS, AMD_ARCHITECTURES, (every_value, first), strict=True)],
 )
 def test_every_kernel_compiles_for_amd(real, architecture, covering):
-    """As far as a compiler for them is installed, of which none needs a GPU."""
+    """If a compiler for them is installed; none needs a GPU."""
     compile_for_amd = amd_compilers.compiler_for(architecture)
     texts = {}
     for header, name, constants in some_of(collected(real), covering):

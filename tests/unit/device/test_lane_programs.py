@@ -16,7 +16,7 @@ DEVICE = HostDevice(threads=3, lanes=3)
 
 
 def run(lanes, timed=False):
-    """Run programs, each in a stream of its own; return them."""
+    """Run programs, each in its own stream; return them."""
     streams = [DEVICE.stream() for _ in lanes]
     programs = DEVICE.lane_programs(lanes)
     programs.run(streams, timed)

@@ -1,4 +1,4 @@
-"""Programs that are compiled side by side are those that one process would compile."""
+"""Programs compiled in parallel are equal to programs compiled by one process."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Transforms on CPUs by kernels of our own, beside NumPy's in double precision."""
+"""Transforms on CPUs by our kernels, compared with NumPy's in double precision."""
 
 import itertools
 import platform
@@ -90,7 +90,7 @@ def test_bits_do_not_depend_on_what_is_beside_nor_on_threads(n):
 @pytest.mark.parametrize("real", ROUNDING)
 @pytest.mark.parametrize("n", [24, 48])
 def test_lanes_of_one_tile_have_columns_of_several_planes(n, real):
-    """They touch nothing beside their columns, and in place each plane gets what it would alone."""
+    """They write only their columns, and in place each plane gets the same result as alone."""
     dtype = np.result_type(real, np.complex64)
     for columns in (1, 2, 3, 7, 11, 17):
         rows = draw((5, n, columns + 2), dtype)
@@ -150,7 +150,7 @@ INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS], const do
 """
 
 
-# Halves of a row with a program of their own and without, odd rows, and convolutions.
+# Halves of a row with and without their own program, odd rows, and convolutions.
 @pytest.mark.parametrize("n", [64, 30, 27, 67, 134])
 @pytest.mark.parametrize("real", ROUNDING)
 def test_products_of_rows_are_those_of_numpy(n, real):

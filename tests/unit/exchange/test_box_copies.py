@@ -1,4 +1,4 @@
-"""Copies of many strided boxes at once, element by element against NumPy's assignment."""
+"""Copies of many strided boxes together, element by element against NumPy's assignment."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def views(draw, shape):
 
 
 class Array:
-    """Memory of its own on a device, and a view of some of it."""
+    """Memory on a device, and a view of some of it."""
 
     def __init__(self, device, recipe, dtype, seed=None):
         shape, order, steps = recipe

@@ -37,7 +37,7 @@ def flat(piece):
 
 
 class Rank:
-    """A rank's box and halo, of which only the box holds values at first.
+    """A rank's box and halo; only the box has values at first.
 
     Values are indices into the global array, and each place counts how often it is written to.
     """

@@ -32,7 +32,7 @@ class Ranks:
 
 
 class Loopback(Transport):
-    """Notes what would be sent, and receives what the test has provided, both in packed arrays."""
+    """Notes sent data, and receives data from the test, both in packed arrays."""
 
     name = "loopback"
 
@@ -248,7 +248,7 @@ TIES = st.tuples(st.integers(0, 2**16 - 1), st.integers(-2, 2)).map(
 @settings(max_examples=200)
 @given(st.lists(st.one_of(DOUBLES, TIES, st.floats(width=32)), min_size=2, max_size=40))
 def test_every_number_is_rounded_to_the_nearest(values):
-    """To zero and infinity too; what is not a number stays so, with its sign."""
+    """To zero and infinity too; not-a-number stays so, with its sign."""
     values = np.array(values[: len(values) // 2 * 2]).view(complex)
     parts = values.view(float)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -369,7 +369,7 @@ def test_what_cannot_be_narrowed_is_refused():
     transport = NarrowWire(Loopback(device), device, Ranks(), "bfloat16")
     assert transport.name == "loopback, bfloat16 on the wire"
     for pair in ((source.astype(np.complex64), target), (source, target.real.copy())):
-        with pytest.raises(InputError, match="'bfloat16' narrows .* complex128, and not"):
+        with pytest.raises(InputError, match="'bfloat16' narrows .* complex128, not"):
             transport.prepare(plan, [pair])
     transport.check()
     assert transport.inner.checked == 1

@@ -18,7 +18,7 @@ class StubDevice:
 
 
 class StubComm:
-    """Notes messages: what is sent and received, by whom, and how many bytes."""
+    """Notes messages: sender, receiver, and bytes."""
 
     def __init__(self):
         self.sent, self.received = [], []

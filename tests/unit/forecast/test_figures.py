@@ -500,7 +500,7 @@ def ranks_rows():
     def name(one):
         if one["what"] == "transform":
             return "forward transform in pencils"
-        return f"RK4 step in {'slabs' if one['ranks'] <= 16384 else 'pencils'}"
+        return f"RK4 step in {one['what'].removesuffix(' step')}s"
 
     def size(count):
         large = count >= 2**20
@@ -517,15 +517,15 @@ def ranks_rows():
             size(one["largest message"]),
         )
         for one in result("ranks-16384-1core")["rows"]
-        if one["ranks"] >= (1024 if one["what"] == "step" else 16384)
+        if one["ranks"] >= (1024 if one["what"] == "slab step" else 16384)
     ]
 
 
 def forecast_rows():
     """Return rows of forecasts that were made before anything was measured."""
     lines = []
-    for ranks in (1, 2):
-        for one in result(f"forecast-r{ranks}-2cores")["rows"]:
+    for ranks, machine in ((1, "2cores"), (2, "2cores"), (1, "h100")):
+        for one in result(f"forecast-r{ranks}-{machine}")["rows"]:
             low, middle, high = (1e3 * x for x in statistics.quantiles(one["measured"], n=4))
             found = 1e3 * one["forecast"]
             lines.append(

@@ -155,7 +155,7 @@ def test_aggregated_messages_pay_where_they_are_small(points, pays):
     """On 32 nodes of 6 ranks: as many bytes, in 6 x 6 times fewer messages of a node to another."""
     machine = load_machine("summit")
     direct, aggregated = (
-        spectral_counts(case_of(points, transport=name), machine, 192)
+        spectral_counts(case_of(points, transport=name, decomposition="slab"), machine, 192)
         for name in ("auto", "mpi-hierarchical")
     )
     # Of the 31 other nodes, the first rank carries what goes to six.
@@ -270,6 +270,19 @@ def test_many_ranks_are_planned_at_once():
     )
     found = forecast(case, load_machine("frontier"), [2304])[0]
     assert found.ranks == 18432 and found.time is not None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "divided"), [(1, "slabs"), (8, "pencils 8 x 8"), (512, "pencils 64 x 64")]
+)
+def test_ranks_divide_space_as_takes_least(nodes, divided):
+    """By rule on one node, and where others take hardly less."""
+    case, machine = case_of(1024), load_machine("h200-nvl8-ib")
+    (one,) = forecast(case, machine, [nodes])
+    assert one.counts.division == divided
+    for run in ({"decomposition": "slab"}, {"decomposition": "pencil", "grid": [nodes, 8]}):
+        (other,) = forecast(case_of(1024, **run), machine, [nodes])
+        assert other.time is None or one.time.total < 1.25 * other.time.total
 
 
 # Of Ravikumar et al. (2021), whose grids fill the memory of Summit's nodes.

@@ -18,10 +18,10 @@ from slipstream.forecast import (
     load_machine,
     spectral_counts,
 )
-from slipstream.forecast.machine_description import Storage
 from slipstream.io import FieldStore, write_checkpoint
 from slipstream.running.output_writer import MANY_FILES, files_warning
 from slipstream.simulation import make_simulation
+from slipstream.simulation.machine_description import Storage
 
 DEVICE = open_device("cpu")
 MACHINE = load_machine("h200-nvl8-ib")
@@ -132,7 +132,7 @@ def test_the_command_tells_of_output(tmp_path, capsys):
     for one in settings:
         arguments += ["--set", one]
     with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--steps", "1000", "--json", str(tmp_path / "found.json")])
+        main([*arguments, "--steps", "4000", "--json", str(tmp_path / "found.json")])
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())
     assert "snapshot of fields: 2048 GiB in 4096 files on 512 nodes" in said

@@ -1,4 +1,4 @@
-"""States that are not as they were written: the one before is taken, or none."""
+"""Damaged states: the previous one is used, or none."""
 
 import os
 

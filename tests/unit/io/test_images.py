@@ -523,7 +523,7 @@ def test_a_slice_unlike_the_others_is_named_where_it_is_read(tmp_path, spoil, me
     write_slices(tmp_path, grey())
     image = open_image(tmp_path)
     spoil(tmp_path / "slice_4.tif")
-    # Nobody opens what is not needed.
+    # Files that are not needed are not opened.
     assert_boxes(image, grey() != 0, [Box((0, 0, 0), (4, 5, 6)), Box((5, 0, 0), (7, 5, 6))])
     with pytest.raises(InputError, match=f"^image.path: .*slice_4.tif {message}") as caught:
         image.read(whole(SHAPE))

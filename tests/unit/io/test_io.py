@@ -52,7 +52,7 @@ def test_snapshots_are_a_labelled_data_set(tmp_path):
 
 
 def test_files_are_read_as_zarr_reads_them(tmp_path):
-    """What is small, what is large, a folder, what is not there, and parts of files."""
+    """Small and large files, a folder, a missing file, and parts of files."""
     (tmp_path / "small").write_bytes(b"0123456789")
     (tmp_path / "large").write_bytes(bytes(range(256)) * 1024)
     (tmp_path / "folder").mkdir()

@@ -29,7 +29,7 @@ def simulation(*settings, **options):
 
 
 def contents(folder):
-    """Return all files below a folder, with what is in them."""
+    """Return all files below a folder, with their contents."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 

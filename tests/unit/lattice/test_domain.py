@@ -14,7 +14,7 @@ PORE = -1
 
 
 class Sample:
-    """A sample in memory that notes what is read of it."""
+    """A sample in memory that notes the parts that are read."""
 
     def __init__(self, values):
         self.values, self.shape, self.boxes = values, values.shape, []

@@ -63,7 +63,7 @@ NAMES = ["-".join(vars(storage).values()) for storage in STORAGES]
 
 @pytest.fixture(scope="module")
 def flow_of(device):
-    """What makes a flow; a CPU's kernels for all storages are compiled before, several at once."""
+    """A function that makes a flow; kernels for all storages are compiled first, in parallel."""
     subdomain = subdomain_of(IMAGE, (True,) * 3)
 
     def compile_for(layout):
@@ -164,7 +164,7 @@ def test_flow_with_inertia_and_from_rest(flow_of, device, storage):
 @pytest.mark.parametrize("storage", SOME, ids=lambda storage: storage.encoding)
 @pytest.mark.parametrize("periodic", PERIODICITIES)
 def test_pressure_falls_where_fluid_passes_a_face(flow_of, device, storage, periodic):
-    """Diagonal populations pass two faces at once; nothing passes those that are walls."""
+    """Diagonal populations pass two faces together; nothing passes walls."""
     if not possible(device, storage):
         pytest.skip("for CPUs only")
     fluid = Fluid(0.8, force=(1e-3, 0, 0), pressure_drop=(1e-3, -2e-3, 3e-3))
@@ -346,7 +346,7 @@ HALF = Storage(precision="float16")
 
 
 def test_half_precision_rounds_in_a_unit_that_suits_the_drive(flow_of):
-    """To nearest, ties to even, gradually to zero, and to infinity what is too large."""
+    """To nearest, ties to even, gradually to zero, and to infinity for too large values."""
     for force in (1e-12, 1e-5, 1e6):
         flow = flow_of(np.ones((4, 4, 16), np.uint8), (True,) * 3, Fluid(force=(0, 0, force)), HALF)
         # Of the largest force times the length, in which pressures are 2^6 to 2^7.

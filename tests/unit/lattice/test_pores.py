@@ -16,7 +16,7 @@ DEVICES = [HostDevice(threads=threads) for threads in (1, 2, 3, 8)]
 
 
 def found(image, periodic, axes, device=None):
-    """Return what is left of a copy of an image, and its connectivity."""
+    """Return the remaining pores of a copy of an image, and its connectivity."""
     left = image.copy()
     return left, keep_percolating(left, image.shape, periodic, axes, device=device)
 

@@ -49,7 +49,7 @@ def slimness(box):
 
 @st.composite
 def weights(draw):
-    """Return an array of one to three axes, of which all or most may weigh nothing."""
+    """Return an array of one to three axes; all or most elements may be zero."""
     shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
     least = draw(st.sampled_from([-20, -1, 0, 1]))
     values = np.random.default_rng(draw(st.integers(0, 99))).integers(least, 5, shape)

@@ -1,4 +1,4 @@
-"""The table of what a step keeps in memory, beside what steps really allocate."""
+"""The table of a step's memory, compared with actual allocations."""
 
 import re
 from pathlib import Path

@@ -79,7 +79,7 @@ def test_samples_of_unequal_distances_count_by_their_time():
 
 
 def test_errors_are_as_large_as_they_are_said_to_be():
-    """Each point is a process of its own: of many, errors and distances are known."""
+    """Each point is a separate process: for many, errors and distances are known."""
     random = np.random.default_rng(3)
     times = np.arange(1, 1601) * 0.25
     records = process(times, 1.0, 3000, random)
@@ -316,7 +316,7 @@ def test_averages_while_stepping_from_python(tmp_path):
         ({"every": 0.1, "batch": 0.1}, "twice the interval"),
         ({"every": 0.1, "profile": "q"}, "profile.*accepted: x, y"),
         ({"every": 0.1, "profile": "x", "plane": ("z", 0)}, "profile and plane exclude"),
-        ({"every": -1}, "interval is -1"),
+        ({"every": -1}, "every: interval is -1"),
     ],
 )
 def test_wrong_arguments_are_one_line(options, message):

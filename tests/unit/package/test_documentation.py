@@ -291,7 +291,7 @@ def test_toml_blocks_run(document, folder):
 
 
 def test_phases_of_readme_separate(folder, commands):
-    """What it says of a model of one's own is worth a look, and no decay to nothing."""
+    """The report on a user's model has something to show, not a decay to zero."""
     for arguments in commands(REPOSITORY / "README.md"):
         if "phases.toml" in arguments or "phases" in arguments:
             run([*arguments, "--set", "output.pictures=false"] if "run" in arguments else arguments)

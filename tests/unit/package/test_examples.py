@@ -12,7 +12,7 @@ import pytest
 from flows import PATIENCE, REPOSITORY, environment
 from slipstream.mpi_launch import find_mpiexec
 
-# Size, what is written, what is printed.
+# Size, written files, printed text.
 PROGRAMS = {
     "convolution": (12, ["convolution.png"], r"after: (0\.[45]\d{4})\d* \1"),
     "eddy_viscosity": (16, ["eddy_viscosity.png"], ""),

@@ -1,4 +1,4 @@
-"""Runs of the tests at the same time do not meet: each has a temporary folder of its own."""
+"""Simultaneous runs of the tests do not interfere: each has its own temporary folder."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Pictures that another process draws are those that this one would, and it leaves nothing."""
+"""Another process draws the same pictures as this one would, and leaves nothing."""
 
 import os
 import signal

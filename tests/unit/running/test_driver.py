@@ -22,7 +22,7 @@ from slipstream.stop_signals import SIGNALS
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["at once", "by a thread"])
 def writing(request, monkeypatch):
-    """Runs write at once, or, as on GPUs, while they go on."""
+    """Runs write immediately, or, as on GPUs, while they continue."""
     monkeypatch.setattr(FakeSimulation, "output_is_copied", request.param)
 
 

@@ -95,7 +95,7 @@ def whole(tmp_path_factory):
 
 
 def contents(folder):
-    """Return what is in a folder of a run, by what it says: rows as text, stores as data."""
+    """Return the contents of a run's folder: rows as text, stores as data."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -392,7 +392,7 @@ def test_a_damaged_case_is_taken_from_the_state(tmp_path, whole, damaged):
 
 
 def said_by(folder, *settings):
-    """Return what is printed while a run goes on, without line breaks."""
+    """Return the output of a resumed run, without line breaks."""
     printed = io.StringIO()
     resume(folder, *settings, console=Console(file=printed, width=400))
     return " ".join(printed.getvalue().split())

@@ -1,4 +1,4 @@
-"""`slipstream run --check`: what is announced is what a run then does, and nothing is written."""
+"""`slipstream run --check`: a run does what was announced, and nothing is written."""
 
 import itertools
 import os
@@ -30,7 +30,7 @@ DEVICE = open_device("cpu")
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
-    """Steps and pilots of tests are over at once; the process seems to have just begun."""
+    """Steps and pilots of tests end immediately; the process seems to have just begun."""
     monkeypatch.setattr(trial_run, "own_age", lambda: 1.0)
     monkeypatch.setattr(trial_run, "_STEPPING", 0.02)
     monkeypatch.setattr(trial_run, "_PILOT", 0.5)
@@ -258,7 +258,7 @@ def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
 
 
 def test_image_far_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    """Reading and analysing it could take minutes; some planes tell that it does not fit."""
+    """Reading and analysing it could take minutes; some planes show that it does not fit."""
     monkeypatch.setattr(type(DEVICE), "memory_free", lambda _: 20000)
     monkeypatch.setattr(lattice_simulation, "read_pores", None)
     with pytest.raises(InputError, match="image: this image needs .*`slipstream project` is for"):

@@ -25,7 +25,7 @@ SLOTS, LENGTH = 5, 8
 
 
 class AsGpu(HostDevice):
-    """A CPU that calls itself a GPU, as which devices of one rank can be told apart."""
+    """A CPU that calls itself a GPU, to distinguish devices of one rank."""
 
     kind = "cuda"
 
@@ -315,7 +315,7 @@ def test_a_failure_on_any_device_is_named_when_all_have_ended(policy, home, fail
     assert (c == 1).all()  # nothing runs any more: who catches the failure may save the arrays
     assert not (depends and b.any())
     broken.clear()
-    step.run()  # what has been told is forgotten, on both devices
+    step.run()  # reported errors are cleared, on both devices
     assert (b == 1).all()
     assert (c == 2).all()
 
@@ -368,7 +368,7 @@ def test_timelines_tell_devices_apart_and_lanes_of_one_device_not(policy):
         entries = sorted(step.timeline.entries, key=lambda entry: entry.label)
         assert all(entry.start <= entry.stop for entry in entries)
         for before, after in itertools.pairwise(entries):
-            assert before.stop <= after.start  # each depends on the one before
+            assert before.stop <= after.start  # each depends on the previous one
         return [entry.lane for entry in entries]
 
     assert lanes(cpu, gpu, None) == [
@@ -457,7 +457,7 @@ def test_lanes_of_a_step_share_the_threads_of_their_cpu(
 
 @pytest.mark.parametrize("pauses", [(0.0, 2e-5), (2e-5, 0.0)])
 def test_polls_pause_where_a_processor_needs_the_interpreter(monkeypatch, pauses):
-    """A GPU needs no pause, but the threads of a CPU beside it do: they would wait for ages."""
+    """A GPU needs no pause, but the threads of a CPU do: otherwise they would wait for ages."""
     devices = [HostDevice(threads=1), HostDevice(threads=1)]
     for device, pause in zip(devices, pauses, strict=True):
         device.pause, device.inline = pause, False

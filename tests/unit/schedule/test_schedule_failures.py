@@ -48,7 +48,7 @@ def test_failing_operation_is_named(device, policy, lane, failure, before_transf
     with pytest.raises(RunError, match="node 'pack' \\(pack\\) failed: no luck"):
         step.run()
     broken.clear()
-    step.run()  # what has been told is forgotten
+    step.run()  # reported errors are cleared
 
 
 @ON_ALL_DEVICES

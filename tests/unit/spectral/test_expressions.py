@@ -1,4 +1,4 @@
-"""Texts of expressions: what they may say, and what is said of those that are refused."""
+"""Texts of expressions: accepted ones, and messages about refused ones."""
 
 import pytest
 
@@ -29,6 +29,25 @@ def problem():
 )
 def test_kind_of_an_expression(problem, text, kind):
     assert quantity_of(text, problem).kind == kind
+
+
+@pytest.mark.parametrize(
+    "text", ["velocity / (1 + abs(velocity_x))", "velocity_x ** -2", "(1 + velocity_x)**0.5"]
+)
+def test_an_expression_is_called_as_it_was_written(problem, text):
+    assert quantity_of(text, problem).text == text
+
+
+def test_quantities_keep_their_parentheses(problem):
+    a, v = (quantity_of(name, problem) for name in ("velocity_x", "velocity"))
+    one = "1 + velocity_x"
+    for quantity, text in [
+        ((1 + a) * v, f"({one}) * velocity"),
+        (v / (1 + a), f"velocity / ({one})"),
+        (v / (a * a), "velocity / (velocity_x * velocity_x)"),
+        ((1 + a) ** 2, f"({one}) ** 2"),
+    ]:
+        assert quantity.text == text
 
 
 def test_every_accepted_name_is_a_quantity(problem):

@@ -272,6 +272,7 @@ def _quantum_fluid(
 ) -> Formulas:
     from slipstream.spectral.initial_conditions.quantum_fluids import (
         CURVES,
+        quantum_abc,
         quantum_taylor_green,
         solitons,
         vortex_line,
@@ -281,6 +282,12 @@ def _quantum_fluid(
         return vortex_line(problem, settings.flow, settings.radius)
     if settings.flow == "solitons":
         return solitons(problem, settings.speed)
+    if settings.flow == "quantum-abc":
+        check_resolution(problem, settings.wavenumber, settings.flow, "initial")
+        strengths = [settings.amplitude * one for one in settings.coefficients]
+        has_velocity = any(one.name == "velocity" for one in fields)
+        velocity = _abc(problem, settings, fields) if has_velocity else {}
+        return quantum_abc(problem, settings.wavenumber, strengths, velocity)
     return quantum_taylor_green(problem, settings.amplitude)
 
 
@@ -354,9 +361,11 @@ INITIAL_FLOWS: dict[str, FlowOf] = {
     "orszag-tang-3d": _named(_orszag_tang),
     "lamb-dipole": _named(_lamb_dipole),
     "quantum-taylor-green": _named(_quantum_fluid),
+    "quantum-abc": _named(_quantum_fluid),
     "solitons": _named(_quantum_fluid),
     "vortex-ring": _named(_quantum_fluid),
     "trefoil": _named(_quantum_fluid),
+    "cinquefoil": _named(_quantum_fluid),
     "wave": _named(_wave),
     "file": _from_file,
     "formula": _of_case,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def quantum_taylor_green(
     and ``mu +- 1/sqrt(2)`` is 0 and so is the other coordinate. psi is the product of their wave
     functions, to the power of the integer part of ``amplitude L / (4 pi^2 alpha)``, L the length of
     the box along x and y: around a cell of half that length the circulation of the flow is
-    ``4 amplitude L / pi``, of which each line carries a quarter, in quanta of 4 pi alpha.
+    ``4 amplitude L / pi``; each line carries a quarter of it, in quanta of 4 pi alpha.
 
     The authors then relax psi by a Ginzburg-Landau equation with this flow, which is what the model
     `argle` does: its velocity is set too. Otherwise the lines, which lie on top of each other at
@@ -100,6 +100,52 @@ def quantum_taylor_green(
     return functions
 
 
+def quantum_abc(
+    problem: SpectralProblem,
+    wavenumber: int,
+    coefficients_abc: Sequence[float],
+    velocity: Mapping[str, Callable[..., Any]],
+) -> dict[str, Callable[..., Any]]:
+    """Vortex lines whose flow at large is that of Arnold, Beltrami and Childress.
+
+    Clark di Leoni, Mininni and Brachet, Phys. Rev. A 95, 053636 (2017): each of the six terms of
+    the flow, such as ``A sin(kz z)`` along x, becomes a phase ``n(z) kx x``, where n is the whole
+    number closest to ``A sin(kz z) / (2 alpha kx)``. Lines are where n changes; the model `argle`,
+    whose `velocity` is set too, makes their cores.
+    """
+    _check_model(problem, "quantum-abc")
+    units = [2 * math.pi / length for length in problem.lengths[::-1]]
+    quanta = [2 * coefficients(problem)[0] * unit for unit in units]
+    # By axis along which the fluid moves: strength, sine or cosine, axis of its argument.
+    a, b, c = coefficients_abc
+    terms = (
+        ((a, "sin", 2), (c, "cos", 1)),
+        ((b, "sin", 0), (a, "cos", 2)),
+        ((c, "sin", 1), (b, "cos", 0)),
+    )
+    strongest = max(
+        abs(one[0]) / quantum for own, quantum in zip(terms, quanta, strict=True) for one in own
+    )
+    if strongest <= 0.5:
+        raise InputError(
+            "initial.amplitude: the largest term of the flow has"
+            f" {strongest:.3g} of a quantum of circulation; accepted: more than half (less with a"
+            " smaller equation.healing_length)"
+        )
+
+    def wave(x: Any, y: Any, z: Any, module: Any) -> Any:
+        places, phase = (x, y, z), 0.0
+        for along, (own, quantum) in enumerate(zip(terms, quanta, strict=True)):
+            for strength, name, axis in own:
+                value = getattr(module, name)(wavenumber * units[axis] * places[axis])
+                number = module.rint(strength / quantum * value)
+                phase = phase + number * units[along] * places[along]
+        return module.exp(1j * phase)
+
+    parts = (lambda *at: wave(*at).real, lambda *at: wave(*at).imag)
+    return {**dict(zip(_COMPONENTS, parts, strict=True)), **velocity}
+
+
 # By the name of a flow: a closed curve of radius 1, at angles.
 CURVES: dict[str, Callable[[np.ndarray], tuple[Any, Any, Any]]] = {
     "vortex-ring": lambda a: (np.cos(a), np.sin(a), 0 * a),
@@ -107,6 +153,11 @@ CURVES: dict[str, Callable[[np.ndarray], tuple[Any, Any, Any]]] = {
         (1 + 0.4 * np.cos(3 * a)) * np.cos(2 * a),
         (1 + 0.4 * np.cos(3 * a)) * np.sin(2 * a),
         0.4 * np.sin(3 * a),
+    ),
+    "cinquefoil": lambda a: (
+        (1 + 0.4 * np.cos(5 * a)) * np.cos(2 * a),
+        (1 + 0.4 * np.cos(5 * a)) * np.sin(2 * a),
+        0.4 * np.sin(5 * a),
     ),
 }
 # The number of straight pieces of a curve.

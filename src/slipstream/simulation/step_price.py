@@ -9,6 +9,7 @@ the measured steps of two and four H200s, and the published ones of Summit; see 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -19,10 +20,10 @@ from slipstream.decomposition import Box
 from slipstream.device.noting_device import DEVICE, HOST, NotingDevice, place_of
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace
-from slipstream.forecast.machine_description import Family, Machine
 from slipstream.io.stored_layout import stored_layout
 from slipstream.schedule import StepGraph
 from slipstream.schedule.step_graph import Node
+from slipstream.simulation.machine_description import Family, Machine
 from slipstream.simulation.step_walk import StepTraffic
 
 
@@ -38,12 +39,12 @@ def output_size(
     shape: Sequence[int], boxes: Sequence[Box], item_bytes: Iterable[int]
 ) -> OutputSize:
     """Return the size of arrays of the same points, of these bytes for each of them."""
-    pairs = [(box.start, box.shape) for box in boxes]
-    sizes = [
-        (math.prod(shape) * item, stored_layout(shape, pairs, item).files(shape))
-        for item in item_bytes
-    ]
-    return OutputSize(sum(one for one, _ in sizes), sum(files for _, files in sizes))
+    pairs, points = [(box.start, box.shape) for box in boxes], math.prod(shape)
+    total = files = 0
+    for item, count in Counter(item_bytes).items():
+        total += count * points * item
+        files += count * stored_layout(shape, pairs, item).files(shape)
+    return OutputSize(total, files)
 
 
 @dataclass(kw_only=True)
@@ -71,6 +72,8 @@ class StepCounts(StepTraffic):
         How many graphs are started for a step: less than one if a graph has several.
     is_issued : bool
         Whether the interpreter starts each operation, since messages of the host come in between.
+    division : str
+        How ranks of a spectral step divide space: slabs, or pencils and their ranks along y and z.
     remark : str
         What is to be known of these numbers, if they are not counted from the whole plan.
     outputs : mapping of str to OutputSize
@@ -86,6 +89,7 @@ class StepCounts(StepTraffic):
     working_set: float | None = None
     starts: float = 1.0
     is_issued: bool = False
+    division: str = ""
     remark: str = ""
     outputs: Mapping[str, OutputSize] = field(default_factory=dict)
 
@@ -94,8 +98,8 @@ class StepCounts(StepTraffic):
 class NotedSteps:
     """Steps that take turns, recorded for one rank of many where nothing is allocated.
 
-    A graph has one step, or as many as `steps_of_graph`. `fields_bytes`, `outputs` and `remark` are
-    those of `StepCounts`.
+    A graph has one step, or as many as `steps_of_graph`. `fields_bytes`, `outputs`, `division` and
+    `remark` are those of `StepCounts`.
     """
 
     family: Family
@@ -104,6 +108,7 @@ class NotedSteps:
     fields_bytes: float
     is_overlapped: bool
     outputs: Mapping[str, OutputSize] = field(default_factory=dict)
+    division: str = ""
     remark: str = ""
     steps_of_graph: int = 1
 
@@ -125,6 +130,7 @@ def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
         is_overlapped=noted.is_overlapped,
         starts=1 / noted.steps_of_graph,
         is_issued=any(node.transfer for node in noted.nodes),
+        division=noted.division,
         remark=noted.remark,
         outputs=noted.outputs,
     )
