@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import unittest.mock
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from hypothesis import settings
 
 from fft_cases import usable_transports
 from first_rank import wait_for_all
+from quick_pictures import quick_pictures
 from slipstream import mpi_launch, tuner
 from slipstream.device import HostDevice, open_device
 from slipstream.exchange import local_rank
@@ -203,15 +203,7 @@ class PicturesHere(picture_process.PictureProcess):
     def finish(self):
         drawn = []
         if self._requests[1]:
-            from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-            from slipstream.report.figure_style import STYLE
-
-            # Nobody looks: fewer dots, as quickly laid out, are drawn in a third of the time.
-            with (
-                unittest.mock.patch.object(ConstrainedLayoutEngine, "execute"),
-                unittest.mock.patch.dict(STYLE, {"figure.dpi": 50, "savefig.dpi": 50}),
-            ):
+            with quick_pictures():
                 pictures = picture_process._drawing(*self._requests)
                 drawn = [picture_process._attempt(picture) for picture in pictures]
         self._answer = Future()

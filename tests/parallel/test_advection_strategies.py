@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike, together, usable_transports
-from pairwise import every_pair
+from pairwise import every_value
 from slipstream.advection import STRATEGIES, Advection
 from slipstream.decomposition import factorisations
 from slipstream.device import HostDevice
@@ -97,7 +97,7 @@ def test_every_strategy_on_every_grid_gives_the_bits_of_single(comm, ranks, gpu,
         factorisations(ranks, 3), shells, ("float64", "float32"), (1, 2, None)
     )
     fitting = [one for one in choices if one[3] in (None, 1) or fits(strategy, one[1], one[3])]
-    for grid, shell, dtype, per_pass in every_pair(fitting):
+    for grid, shell, dtype, per_pass in every_value(fitting):
         options = {"grid": grid, "shell": shell, "steps_per_pass": per_pass, "steps": 5}
         together(comm, check, comm, gpu, strategy, SHAPES[0], dtype, **options)
 

@@ -95,7 +95,7 @@ def test_linear_force_of_a_scalar_leaves_its_mean(device):
 def test_each_component_gets_its_power(device, precision, shells):
     powers, rounding = (0.05, 0.03, 0.01), 1e-12 if precision == "float64" else 1e-6
     force = f'forcing={{ kind = "linear", injection = {list(powers)}{shells} }}'
-    simulation = start(device, force, f"numerics.precision={precision}")
+    simulation = start(device, force, "time.integrator=rk2", f"numerics.precision={precision}")
     for _ in range(2):
         assert simulation.diagnostics()["injection"] == pytest.approx(sum(powers), rel=rounding)
         flow = simulation.flow
@@ -147,7 +147,7 @@ def test_constant_power_needs_a_flow(device):
     "settings", [(), ("numerics.precision=float32",), ("numerics.linear=all",)]
 )
 def test_shells_keep_their_energy(device, settings):
-    simulation = start(device, HELD, *settings)
+    simulation = start(device, HELD, "time.integrator=rk2", *settings)
     before = shells_of(simulation)
     advance(simulation, 5)
     rounding = 1e-6 if "numerics.precision=float32" in settings else 1e-13

@@ -9,7 +9,7 @@ from fuzzing import Outcome
 
 def test_damaged_cases_and_formulas_end_in_one_line():
     program = [sys.executable, "tests/support/fuzzing.py"]
-    command = [*program, "--quick", "--cases", "60", "--formulas", "25"]
+    command = [*program, "--quick", "--cases", "60", "--formulas", "8"]
     result = subprocess.run(
         command,
         cwd=REPOSITORY,

@@ -17,6 +17,13 @@ LENGTHS = (1, 2, 3, 4, 5, 8, 12, 13, 16, 24, 30, 60, 64, 96, 100, 128, 384, 512,
 # Every length in one precision, and both where the two choose different radices.
 CASES = [(n, ("float64", "float32")[i % 2]) for i, n in enumerate(LENGTHS)]
 CASES = sorted({*CASES, (128, "float64"), (512, "float32"), (1024, "float64")})
+# Of most lengths one direction, in turn: both have the same radices, and conjugate roots.
+DIRECTIONS = [
+    (n, real, sign)
+    for i, (n, real) in enumerate(CASES)
+    for sign in (-1, 1)
+    if n in (13, 30, 60, 384) or sign == (-1, 1)[i % 2]
+]
 # The passes of a product are those of the other transforms: some odd lengths and even ones, of few
 # passes and of many.
 PRODUCT_CASES = [one for one in CASES if one[0] in (1, 2, 3, 8, 13, 30, 64, 128, 384, 1024)]
@@ -124,8 +131,7 @@ class Strided:
         assert (target == POISON).all()
 
 
-@pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize(("n", "real"), CASES)
+@pytest.mark.parametrize(("n", "real", "sign"), DIRECTIONS)
 def test_strided_fft_equals_numpy(n, real, sign):
     strided = Strided(n, real, sign)
     for seed, kept in enumerate(kept_variants(n)):
@@ -392,8 +398,7 @@ class RealRows:
         np.testing.assert_array_equal(source, before)
 
 
-@pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize(("n", "real"), CASES)
+@pytest.mark.parametrize(("n", "real", "sign"), DIRECTIONS)
 def test_real_rows_equals_numpy(n, real, sign):
     # Random coefficients have imaginary parts at k = 0 and n / 2, which must be ignored.
     transform = RealRows(n, real, sign)

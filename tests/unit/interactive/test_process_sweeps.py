@@ -18,7 +18,7 @@ from slipstream.fft import DistributedFFT
 @pytest.mark.parametrize("how", ["fork", "spawn", "threads"])
 def test_a_sweep_ends_with_the_results_of_one_process(how):
     result = subprocess.run(
-        [sys.executable, "tests/support/process_sweep.py", how, "4"],
+        [sys.executable, "tests/support/process_sweep.py", how, "2"],
         cwd=REPOSITORY,
         env={**environment(), "OMP_NUM_THREADS": "2"},
         capture_output=True,

@@ -142,7 +142,7 @@ def test_estimates_are_above_the_error():
     """In more than nine of ten media; see docs/lattice.md for more of them."""
     held, count = 0, 0
     for seed in range(8):
-        image = smooth_noise(16, 0.25 + 0.04 * seed, seed, 1 + 0.15 * seed)
+        image = smooth_noise(12, 0.25 + 0.04 * seed, seed, 1 + 0.15 * seed)
         settings = {"axis": "y", "max_steps": 6000, "relaxation_time": (0.6, 1.0)[seed % 2]}
         try:
             exact = permeability(image, tolerance=1e-9, **settings, **PLAIN)

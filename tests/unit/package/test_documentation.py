@@ -25,6 +25,7 @@ from page_code import (
     execute_forked,
     noted_commands,
 )
+from quick_pictures import quick_pictures
 from slipstream import cli
 from slipstream.accepted import MODELS
 from slipstream.case import load_case
@@ -40,7 +41,8 @@ DOCUMENTS = [REPOSITORY / "README.md", *PAGES]
 CASES = sorted((REPOSITORY / "cases").glob("*.toml"))
 # What makes a run of each family one of seconds.
 SMALL = {
-    "spectral": ("time.max_steps=2", "output.pictures=false"),
+    # A kernel is compiled for each substage.
+    "spectral": ("time.max_steps=2", "output.pictures=false", "time.integrator=rk2"),
     "advection": ("grid.points=20", "time.max_steps=2", "output.pictures=false"),
     "lattice": ("time.max_steps=20", "output.pictures=false"),
 }
@@ -92,6 +94,12 @@ def noted(tmp_path_factory):
 def commands(noted):
     """What returns the arguments of each `slipstream` command of a page, as the shell has them."""
     return lambda page: [words[1:] for words in noted(page) if words[0] == "slipstream"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn_quickly():
+    with quick_pictures():
+        yield
 
 
 @pytest.fixture

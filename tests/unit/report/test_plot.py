@@ -12,6 +12,7 @@ from rich.console import Console
 
 import slipstream as ss
 from fake_simulation import CASE, FakeSimulation
+from quick_pictures import quick_pictures
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.field import Field
@@ -20,7 +21,6 @@ from slipstream.report.compared_runs import (
     labels_by_difference,
     runs_by_name,
 )
-from slipstream.report.figure_style import STYLE
 from slipstream.report.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
 from slipstream.report.run_pictures import SpectrumWishes, spectrum_figure
 from slipstream.report.stored_run import StoredRun
@@ -68,11 +68,9 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def drawn_as_runs_draw_in_tests(monkeypatch):
-    """See `PicturesHere`: with few dots, and not laid out."""
-    monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)
-    for key in ("figure.dpi", "savefig.dpi"):
-        monkeypatch.setitem(STYLE, key, 50)
+def drawn_as_runs_draw_in_tests():
+    with quick_pictures():
+        yield
 
 
 def contents(folder):

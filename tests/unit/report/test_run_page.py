@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from fake_simulation import CASE, FakeSimulation
+from quick_pictures import quick_pictures
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.io.run_record import RunRecord, Segment
@@ -49,9 +50,8 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drawn(run, tmp_path_factory):
-    """A page of it with plots, of few dots and not laid out."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)
+    """A page of it with plots."""
+    with quick_pictures():
         return write_report([run], tmp_path_factory.mktemp("pages") / "page.html")
 
 

@@ -335,7 +335,7 @@ def test_a_kill_while_a_run_goes_on_loses_nothing(tmp_path, whole, monkeypatch):
 
     def look():
         # Closer in the beginning, where what is later than the state is left out.
-        if passed.count % (7 if passed.count < 50 else 40) == 0:
+        if passed.count % (9 if passed.count < 40 else 80) == 0:
             copies.append(tmp_path / str(passed.count))
             shutil.copytree(folder, copies[-1])
 
