@@ -396,7 +396,8 @@ class PlanePass:
                 number = min(self.batch, planes - low)
                 modes, points = work.modes[:fields, :number], work.points[:fields, :number]
                 if self._rows is None:
-                    self._fft(*((points, modes) if forward else (modes, points)), forward)
+                    source, target = (points, modes) if forward else (modes, points)
+                    self._fft(source, target, forward)
                 self.line.plan(modes[..., : self._active])
 
     def plan_points(self, points: Array) -> None:

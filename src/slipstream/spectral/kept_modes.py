@@ -73,7 +73,7 @@ DEALIASING = {
 
 def kept_modes(
     points_xyz: tuple[int, int, int], dealiasing: str, walls: str | None = None
-) -> tuple[Modes, ...]:
+) -> tuple[Modes, Modes, Modes]:
     """Return the modes along z, y and x of a grid that this dealiasing keeps."""
     shape = tuple(reversed(points_xyz))
     z, y, x = truncate(shape, DEALIASING[dealiasing].truncation(shape), real=True)

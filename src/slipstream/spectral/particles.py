@@ -220,7 +220,7 @@ class Particles:
         device, module = self._flow.device, self._flow.device.array_module
         device.synchronize()
         identity, state = one.identity[: one.count], one.state[:, : one.count]
-        homes = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3], module))
+        homes: Any = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3], module))
         leaving = module.flatnonzero(homes != self._ranks.rank)
         arriving = self._ranks.exchange(
             device.to_host(homes[leaving]),
@@ -237,7 +237,7 @@ class Particles:
 
     def _place(self, one: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
         """Take particles of the host, which go to the ranks that have their places."""
-        homes = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3]))
+        homes: Any = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3]))
         grows = one.fill(*self._ranks.exchange(homes, identity, state), self._spare)
         self._sort(one)
         return grows

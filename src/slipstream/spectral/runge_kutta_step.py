@@ -77,7 +77,7 @@ class SpectralStep:
         self.inputs: Any = fields(len(model.inputs)) if problem.has_inputs else None
         self.forcing = fields(len(problem.forced))
         self._integrating_factor = IntegratingFactor(problem, self.wavenumbers, device)
-        self._fields = {
+        self._fields: dict[str, Any] = {
             "state": state,
             "stage": self.stage,
             "total": fields(problem.size) if problem.method.has_total else state,

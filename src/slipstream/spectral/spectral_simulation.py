@@ -180,8 +180,13 @@ class SpectralSimulation(Simulation):
         division, grid = self.division, self.problem.geometry.grid
         # As the case has it: ranks along y and z.
         along = None if grid is None else grid[::-1]
-        more = {"grid": along, "seconds": division.seconds, "machine": division.machine}
-        return {"decomposition": Fact("slab" if grid is None else "pencil", **more)}
+        fact = Fact(
+            "slab" if grid is None else "pencil",
+            grid=along,
+            seconds=division.seconds,
+            machine=division.machine,
+        )
+        return {"decomposition": fact}
 
     def _device_facts(self) -> dict[str, Fact]:
         return self.placement.facts()
