@@ -26,14 +26,22 @@ TRUNCATIONS = st.one_of(
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17])
 
 
+def there_are(shape, truncation):
+    """Return a truncation without wavenumbers that a shape does not have."""
+    if not isinstance(truncation, tuple):
+        return truncation
+    return tuple(min(k, (n - 1) // 2) for k, n in zip(truncation, shape, strict=True))
+
+
 @settings(max_examples=30)
 @given(st.tuples(SIZES, SIZES, SIZES), st.sampled_from(DTYPES), st.integers(1, 3), TRUNCATIONS)
 @example((1, 1, 1), "float64", 1, "2/3")
 @example((16, 16, 16), "float32", 3, "2/3")
-@example((13, 17, 11), "complex128", 2, (0, 9, 1))
+@example((13, 17, 11), "complex128", 2, (0, 8, 1))
 def test_any_shape_equals_numpy_by_index_and_schedules_agree_bitwise(
     shape, dtype, fields, truncation
 ):
+    truncation = there_are(shape, truncation)
     serial, overlap = (
         check(None, PLAIN, shape, dtype, fields, truncation, schedule=policy) for policy in POLICIES
     )
@@ -54,6 +62,7 @@ TILED_SIZES = st.sampled_from([1, 5, 12, 17])
     st.sampled_from(POLICIES),
 )
 def test_tiled_plans_equal_numpy_by_index(shape, dtype, fields, truncation, schedule):
+    truncation = there_are(shape, truncation)
     check(None, TILED, shape, dtype, fields, truncation, schedule=schedule)
 
 
