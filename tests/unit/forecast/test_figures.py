@@ -524,7 +524,7 @@ def ranks_rows():
 def forecast_rows():
     """Return rows of forecasts that were made before anything was measured."""
     lines = []
-    for ranks, machine in ((1, "2cores"), (2, "2cores"), (1, "h100")):
+    for ranks, machine in ((1, "xeon"), (2, "xeon"), (1, "h100")):
         for one in result(f"forecast-r{ranks}-{machine}")["rows"]:
             low, middle, high = (1e3 * x for x in statistics.quantiles(one["measured"], n=4))
             found = 1e3 * one["forecast"]
