@@ -151,10 +151,12 @@ def test_output_of_an_earlier_run_goes_with_the_first_state(tmp_path, earlier, s
     def look(fake):
         there.append((tmp_path / ".replaced").exists())
 
-    run_case(simulation(setting, "output.checkpoint_interval=0.45", on_step=look), tmp_path, QUIET)
-    # Where an interval is asked for, a state is written with the first output.
-    assert there == [False] * 10
-    there.clear()
+    if "true" in setting:
+        # Where an interval is asked for, a state is written with the first output.
+        often = simulation("output.checkpoint_interval=0.45", on_step=look)
+        run_case(often, tmp_path, QUIET)
+        assert there == [False] * 10
+        there.clear()
     run_case(simulation(setting, on_step=look), tmp_path, QUIET)
     assert there == ["true" in setting] * 10
 
