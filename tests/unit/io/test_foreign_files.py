@@ -286,9 +286,13 @@ def test_pipes_are_not_waited_for(device, tmp_path, name):
     top = tmp_path / name.split("/")[0]
     if top.suffix != ".npz":
         options = {"shape": SHAPE, "dtype": "uint8"} if top.suffix == ".raw" else {}
-        with pytest.raises(InputError, match="(a device or the like|link or a device|not a regular file)"):
+        with pytest.raises(
+            InputError, match="(a device or the like|link or a device|not a regular file)"
+        ):
             image_of(top, **options)
-    with pytest.raises(InputError, match="(a device or the like|link or a device|not a regular file)"):
+    with pytest.raises(
+        InputError, match="(a device or the like|link or a device|not a regular file)"
+    ):
         initial_of(device, top)
 
 
