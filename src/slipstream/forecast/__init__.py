@@ -1,9 +1,9 @@
-"""What a step of a case would take on a machine that one does not have.
+"""The time of a step of a case on a machine that one does not have.
 
 A machine is described by a few rates (`machine_description`), which `calibration` measures on this
 one. The step of one rank is recorded without allocating a field (`noted_steps`, `noted_lattice`);
-what its nodes move has a price (`step_price`). `published_runs` are figures of papers, beside which
-the forecast is put.
+what its nodes move has a price (`step_price`). `published_runs` compares figures of papers with
+forecasts.
 """
 
 from slipstream.forecast.case_forecast import Forecast, forecast

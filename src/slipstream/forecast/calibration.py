@@ -1,6 +1,6 @@
 """The rates of this machine, measured, as `slipstream project` takes those of any machine.
 
-All ranks measure at once, so a rate is what each has while the others work too.
+All ranks measure at the same time, so a rate is that of a rank while the others work too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from slipstream.report.number_text import counted
 from slipstream.simulation.machine_description import Machine
 
 _REPETITIONS = 5
-# Rates of which the median of some rounds is taken, and by which factor rounds may differ in it.
+# Rates that are medians of some rounds, and the factor by which rounds may differ.
 _ROUNDS, _STEADY = 3, 1.5
 # Bytes of each of two arrays that copies take.
 _COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
@@ -54,7 +54,7 @@ _FROM_HOST = ("mpi-p2p", "mpi")
 
 
 def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> None:
-    """Measure on all ranks of this program, and print and write what was found. Collective.
+    """Measure on all ranks of this program; print and write the rates. Collective.
 
     Storage is that of a folder in which runs would be.
     """
@@ -149,7 +149,7 @@ class _Steady:
         self.doubts: list[str] = []
 
     def __call__(self, name: str, measure: Callable[[], float]) -> float:
-        """Return the median of what is measured, the same on all ranks, under a key's name."""
+        """Return the median of a measurement, the same on all ranks, under a key's name."""
         found = sorted(measure() for _ in range(_ROUNDS))
         if found[-1] > _STEADY * found[0]:
             self.doubts.append(
@@ -188,7 +188,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, float]:
-    """Return the rates between host and device; on a CPU, of which fields never leave, copies."""
+    """Return the rates between host and device; on a CPU, the rates of copies."""
     each_way = copy / 2
     if device.kind != "cpu":
         each_way = _least(comm, bus_rates([device], home_of(device), comm)["both"])
@@ -199,7 +199,7 @@ def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, flo
 
 
 def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[str, float]:
-    """Return what goes from each rank to the others of its node; of one rank, what copies allow."""
+    """Return the rate from each rank to the others of its node; for one rank, of copies."""
     if comm is None or _ranks_of_node(comm) == 1:
         return {"gb_per_s": _rounded(copy / 2 / 1e9)}
     node = comm.Split(node_numbers(comm)[comm.rank], comm.rank)
@@ -223,7 +223,7 @@ def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[s
 
 
 def _timer(device: Device, comm: Communicator, names: Sequence[str], largest: int) -> ExchangeTimer:
-    """Return what times some transports, or all those that send each message as it is."""
+    """Return a function that times some transports, or all that send each message as it is."""
     transports, _ = usable_transports(names, device, comm)
     direct = {name: one for name, one in transports.items() if not one.aggregates}
     return ExchangeTimer(device, comm, direct, largest)

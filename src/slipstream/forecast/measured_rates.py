@@ -1,7 +1,7 @@
 """The rates of this machine: copies in memory and over the bus, exchanges between ranks, files.
 
 Benchmarks measure against them, and `calibration` writes them down for forecasts. All ranks measure
-at once, so a rate is what each has while the others work too.
+at the same time, so a rate is that of a rank while the others work too.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def copy_bandwidth(
 
 
 def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, float]:
-    """Return bytes per second in, out, and each way at once, to each device with all at work."""
+    """Return bytes per second in, out, and each way together, to each device with all at work."""
     lanes: dict[str, list[tuple[Stream, Operation]]] = {"in": [], "out": []}
     for device in devices:
         for way, lane in lanes.items():
@@ -115,7 +115,7 @@ def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[
         # The halves of the files, so that nothing is read that has just been written.
         "mixed": _mixed(places[:half], places[half:], moved),
     }
-    # The first time a file system also notes that there is something in the file.
+    # The first write also makes the file system allocate the file.
     on_every_rank(comm, lambda: _requests(whole))
     found = {}
     for way, requests in ways.items():
@@ -143,7 +143,7 @@ def _mixed(
 
 
 def _requests(requests: Sequence[tuple[str, _Piece]]) -> None:
-    """Make requests of files, so many at once, in order."""
+    """Make requests of files in order, a number of them at the same time."""
     left = iter(requests)
     turn = threading.Lock()
 

@@ -50,7 +50,7 @@ _WHOLE, _COUNTED = 1 << 27, 1 << 27
 # voxels or at least in radii.
 _ALIKE = ("random-pack", "sandstone")
 _EDGE, _EDGE_IN_RADII = 256, 16
-# Ranks whose links are counted, besides the one with most sites.
+# Ranks whose links are counted, besides the rank with most sites.
 _SOME = 8
 
 Read = Callable[[Box], np.ndarray]
@@ -58,10 +58,10 @@ Read = Callable[[Box], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class _Division:
-    """The boxes of all ranks, and what reads voxels.
+    """The boxes of all ranks, and the reader of voxels.
 
-    `ranks` are those that are looked at, of which the first has most sites; `sites` are those of
-    all ranks.
+    `ranks` are the ranks that are looked at; the first has most sites. `sites` are the sites of all
+    ranks.
     """
 
     boxes: Sequence[Box]
@@ -74,7 +74,7 @@ class _Division:
 def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], StepCounts]:
     """Return what counts a step of a case on so many ranks of a machine: the image is read once.
 
-    Storage is what is tried first on such devices, and fits, where the case leaves it open.
+    Where the case leaves the storage open, it is the first candidate for such devices that fits.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
 def _vectors(
     case: LatticeCase, sites: int, shape: Sequence[int], storage: Storage, room: int, taken: int
 ) -> tuple[int, str]:
-    """Return the bytes of the vectors for which a rank has room, and what is told of them."""
+    """Return the bytes of the vectors for which a rank has room, and a line about them."""
     wanted = case.convergence.vectors if case.ends_early else 0
     if not wanted:
         return 0, ""
@@ -139,7 +139,7 @@ def _vectors(
     of = "" if count == wanted else f" of {wanted}, as memory allows,"
     return need, (
         f"Memory includes {need / 2**30:.3g} GiB for {count}{of} vectors of the extrapolation"
-        f" on each rank, which takes time of its own every {PERIOD} steps: that is not included."
+        f" on each rank, which takes time every {PERIOD} steps: that is not included."
     )
 
 
@@ -214,7 +214,7 @@ def _inner(box: Box) -> Box:
 
 
 def _tile(image: Image, axes: Sequence[int]) -> np.ndarray | None:
-    """Return the pores of a smaller, periodic sample; None for those that are not alike."""
+    """Return the pores of a smaller, periodic sample; None for rocks that have none alike."""
     if image.sample not in _ALIKE or image.shape is None:
         return None
     edge = max(_EDGE, math.ceil(_EDGE_IN_RADII * (image.radius or 0)))

@@ -91,7 +91,7 @@ def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) 
 
 
 def _outputs(described: StatedProblem) -> dict[str, OutputSize]:
-    """Return the sizes of a snapshot, of fields and what is derived from them, and of a state."""
+    """Return the sizes of a snapshot, of fields and derived quantities, and of a state."""
     problem = described.problem
     geometry, model = problem.geometry, problem.model
     # Of flows in a plane the component across it is written, too.

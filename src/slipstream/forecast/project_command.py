@@ -227,7 +227,7 @@ def _draw(case: Case, machine: Machine, found: Sequence[Forecast], path: Path) -
 
 
 def compare_with_papers(console: Console) -> None:
-    """Print what papers measured beside the forecast."""
+    """Print the measurements of papers and the forecast."""
     comparisons = published_runs()
     for title in dict.fromkeys(one.table for one in comparisons):
         console.print(Text(title))
@@ -247,7 +247,7 @@ def compare_with_papers(console: Console) -> None:
 
 
 def _verdict(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Yield which forecasts miss, and how many are right of those that nothing was fitted to."""
+    """Yield the forecasts that miss, and how many are right among those without fitted numbers."""
     for one in comparisons:
         if abs(one.error) > _TOLERANCE:
             missed = f"missed by more than {_TOLERANCE:.0%}"

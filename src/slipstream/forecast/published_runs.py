@@ -1,4 +1,4 @@
-"""Figures of papers, beside the forecast for the same algorithm on the same machine.
+"""Figures of papers, and forecasts for the same algorithm on the same machine.
 
 They are of Summit, SummitDev and Titan. Flow through a sandstone on Titan takes the steps of this
 program, which are recorded as for any forecast. Another algorithm ran on the others. Its bytes and
@@ -53,7 +53,7 @@ _TIME_STEPS = (
 # Ranks a node, and whether whole slabs travel, which nothing overlaps, or pencil after pencil.
 _VARIANTS = ((6, False), (2, False), (2, True))
 _TRANSFORM_PAIRS = ((2, 1536, 2.39), (16, 3072, 3.30), (128, 6144, 5.26), (1024, 12288, 4.30))
-# The same with six pencils a slab, of which each travels while the next is transformed. The slide
+# The same with six pencils a slab: each travels while the next is transformed. The slide
 # does not give the ranks of a node: six are taken, as in the table before.
 _ASYNCHRONOUS_PAIRS = ((4, 3072, 10.14), (32, 6144, 13.53))
 _ASYNCHRONOUS_PENCILS = 6
@@ -119,7 +119,7 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """By which fraction the forecast is more than what is published."""
+        """The fraction by which the forecast exceeds the published figure."""
         return self.forecast / self.published - 1
 
 

@@ -2,7 +2,7 @@
 
 Of each family two steps are timed, one whose arrays are in cache and one whose arrays are much
 larger; and two that take little but their start. Each has so many bytes, operations and starts as
-its recorded step says. Rates are those that explain the seconds.
+its recorded step says. The rates explain the seconds.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict
 def step_rates(device: Device, comm: Comm, machine: Machine) -> dict[str, float]:
     """Return the keys of a processor that say how fast steps are. Collective.
 
-    Copies and caches are known. All ranks step at once, each alone.
+    Copies and caches are known. All ranks step at the same time, each alone.
     """
     pairs, alone = POINTS[device.processor], machine.model_copy(update={"devices_per_node": 1})
     sizes = [(family, points) for family, pair in pairs.items() for points in pair]
@@ -200,7 +200,7 @@ def counts_of_family(family: Family, points: int, machine: Machine, ranks: int) 
 def stepping(
     family: Family, points: int, device: Device, comm: Comm
 ) -> tuple[Callable[[], Any], int]:
-    """Return what does some steps or transforms, and how many. Collective."""
+    """Return a function that does some steps or transforms, and their number. Collective."""
     if family == "transform":
         plan = DistributedFFT((points,) * 3, comm=comm, device=device)
         values, modes = plan.empty_input(), plan.empty_output()

@@ -42,7 +42,7 @@ class Processor(Table):
     name : str
         What it is.
     kind : {"gpu", "cpu"}
-        Whether it has memory of its own or that of the host.
+        Whether it has its own memory or uses the host's.
     memory_gib : float
         Its memory.
     copy_gb_per_s : float
@@ -159,7 +159,7 @@ class Bus(Table):
     device_gb_per_s : float
         Of one device, each way while the other is busy too.
     node_gb_per_s : float
-        Of all devices of a node at once, both ways added: what the host's memory allows.
+        Of all devices of a node together, both ways added: the limit of the host's memory.
     """
 
     device_gb_per_s: Positive
@@ -167,7 +167,7 @@ class Bus(Table):
 
 
 class Node(Table):
-    """``[node]``: the host of some devices, and what is between these.
+    """``[node]``: the host of some devices, and the links between them.
 
     Attributes
     ----------

@@ -254,7 +254,7 @@ def step_time(counts: StepCounts, machine: Machine) -> StepTime:
         each = device.issue_us
     starts = device.start_us(counts.family) * counts.starts
     launches = 1e-6 * (each * counts.launches / devices + starts)
-    # What all devices of a node copy at once is what the host's memory allows.
+    # The host's memory limits what all devices of a node copy together.
     host = ranks * counts.host_bytes / (machine.bus.node_gb_per_s * 1e9)
     reach = node.host_gb_per_s if counts.is_from_host else node.gb_per_s * devices
     in_node = 0.0

@@ -121,7 +121,7 @@ def check_forcing(
 
 
 def _check_held(tables: Tables, problem: SpectralProblem) -> None:
-    """Refuse shells of constant energy with what would not keep the order of the method."""
+    """Refuse shells of constant energy with forces that break the order of the method."""
     held = iter(problem.held)
     numbers = [n for n, settings in enumerate(tables) if settings.kind == "constant-energy"]
     taken: dict[tuple[int, int], str] = {}

@@ -17,7 +17,7 @@ from slipstream.decomposition import split
 from slipstream.errors import RunError
 from slipstream.spectral.spectral_problem import SpectralProblem
 
-# Bytes that a rank sends at once: messages of MPI count them in 32 bits.
+# Bytes that a rank sends in one round: messages of MPI count them in 32 bits.
 _MOST_BYTES = 1 << 28
 
 
@@ -63,7 +63,7 @@ class ParticleRanks:
     def exchange(
         self, destination: np.ndarray, identity: np.ndarray, values: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Send particles of the host to ranks; return those that come, by rank. Collective."""
+        """Send particles of the host to ranks; return the arriving ones, by rank. Collective."""
         comm = self._comm
         if comm is None:
             return identity, values

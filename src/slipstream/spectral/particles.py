@@ -3,7 +3,7 @@
 A step interpolates the velocity of its start at each particle. Polynomials of Lagrange take it
 from the points that the first product of the step has anyway, and stores; what splines take is
 transformed before the step (`interpolation.py`). One kernel interpolates and moves the particles.
-These are nodes of the recorded step, beside those of the flow.
+These are nodes of the recorded step, as those of the flow are.
 
 A rank has the particles between its points. They may leave these for as long as the halo suffices;
 then all that are outside go to the ranks that have their places (`particle_ranks.py`). Each
@@ -434,7 +434,7 @@ class Particles:
         return self._evaluations[expression]
 
     def sample(self, name: str, time: float) -> Iterator[Field]:
-        """Yield what is recorded of a set, by identity."""
+        """Yield the recorded quantities of a set, by identity."""
         one = self.set_of(name)
         low, number = self._range(one)[0], one.settings.number
         texts = {"position": "position, not taken back into the box", "velocity": "own velocity"}
