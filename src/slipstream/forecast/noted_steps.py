@@ -28,7 +28,7 @@ from slipstream.simulation.step_price import (
     room_of_rank,
 )
 from slipstream.simulation.step_walk import traffic_of_step
-from slipstream.spectral.decomposition_choice import division_on, note_step
+from slipstream.spectral.decomposition_choice import step_on
 from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.problem_of_case import StatedProblem
 from slipstream.spectral.runge_kutta_step import SpectralStep
@@ -62,8 +62,7 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             " mean-flow), to whose step they add two transforms of the fields that they set"
         )
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    division = division_on(case, machine, place)
-    noted, described = note_step(division.of(case), machine, place)
+    division, noted, described = step_on(case, machine, place)
     division_name = division.text if ranks > 1 else ""
     return replace(noted, outputs=_outputs(described), division=division_name)
 

@@ -153,12 +153,17 @@ def best_of(runs: Sequence[SpectralRun], seconds: Sequence[float], machine: str)
     return Division(runs[chosen], known, machine)
 
 
-def division_on(case: SpectralCase, machine: Machine, place: RankPlace) -> Division:
-    """Return how ranks of a machine divide space; the rule decides on one node."""
+def step_on(
+    case: SpectralCase, machine: Machine, place: RankPlace
+) -> tuple[Division, NotedSteps, StatedProblem]:
+    """Return how ranks of a machine divide space, and a step; the rule decides on one node."""
     runs = open_divisions(case, place)
     if place.is_one_node or len(runs) == 1:
-        return Division(runs[0])
-    return best_of(runs, [seconds_of(case, one, machine, place) for one in runs], machine.title)
+        return Division(runs[0]), *note_step(_with(case, runs[0]), machine, place)
+    priced = [_priced(case, one, machine, place) for one in runs]
+    division = best_of(runs, [seconds for seconds, _ in priced], machine.title)
+    noted = priced[runs.index(division.run)][1]
+    return division, *(noted or note_step(_with(case, division.run), machine, place))
 
 
 def chosen_division(case: SpectralCase, comm: Comm, device: Device) -> Division:
@@ -182,20 +187,26 @@ def chosen_division(case: SpectralCase, comm: Comm, device: Device) -> Division:
         machine = _this_machine(case, device, place)
         # Particles and bodies add the same to all.
         bare = case.model_copy(update={"particles": (), "bodies": ()})
-        return machine.title, {n: seconds_of(bare, runs[n], machine, place) for n in numbers}
+        return machine.title, {n: _priced(bare, runs[n], machine, place)[0] for n in numbers}
 
     found = comm.allgather(on_every_rank(comm, own))
     seconds = {number: one for _, of_rank in found for number, one in of_rank.items()}
     return best_of(runs, [seconds[number] for number in range(len(runs))], found[0][0])
 
 
-def seconds_of(case: SpectralCase, run: SpectralRun, machine: Machine, place: RankPlace) -> float:
-    """Return what a step takes with a table; infinite if the case cannot run so."""
+def _priced(
+    case: SpectralCase, run: SpectralRun, machine: Machine, place: RankPlace
+) -> tuple[float, tuple[NotedSteps, StatedProblem] | None]:
+    """Return the seconds of a step with a table, and the step; infinite if the case cannot run."""
     try:
-        noted, _ = note_step(case.model_copy(update={"run": run}), machine, place)
-        return step_time(counts_of(noted, machine), machine).total
+        noted = note_step(_with(case, run), machine, place)
+        return step_time(counts_of(noted[0], machine), machine).total, noted
     except InputError:
-        return math.inf
+        return math.inf, None
+
+
+def _with(case: SpectralCase, run: SpectralRun) -> SpectralCase:
+    return case.model_copy(update={"run": run})
 
 
 def _this_machine(case: SpectralCase, device: Device, place: RankPlace) -> Machine:
