@@ -21,7 +21,7 @@ except ImportError:
 
 points = int(sys.argv[1]) if sys.argv[1:] else 32
 # A root of squares has modes beyond those of the grid, which are left out.
-warnings.filterwarnings("ignore", "fields.'eddy_viscosity'.: .* leaves out")
+warnings.filterwarnings("ignore", "fields.'eddy_viscosity'.: .* discards")
 u, eddy = Vector("velocity", solenoidal=True), Scalar("eddy_viscosity")
 # div(eddy (grad(u) + its transpose)), but for a gradient, which the pressure takes
 stress = div(eddy * grad(u)) - dot(u, grad(grad(eddy)))

@@ -160,7 +160,7 @@ def checked_arguments(
     kind = _checked_dtype(dtype)
     fields = whole_number("fields", fields, 1)
     if workers is not None:
-        if ranks == 1 and workers != 1:
+        if ranks == 1 and isinstance(workers, int) and workers > 1:
             raise InputError(
                 f"workers is {workers!r}, ranks that transform; accepted on one rank: 1"
             )

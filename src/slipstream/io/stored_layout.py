@@ -140,6 +140,8 @@ def aligned_chunks(
 
 def _borders(shape: Sequence[int], boxes: Boxes) -> list[int]:
     """Return for each axis what divides all indices at which boxes begin; 0 if none is inside."""
+    if not shape:  # a number, not an array
+        return []
     corners = np.array([box for box in boxes if math.prod(box[1])], np.int64)
     starts, extents = corners.reshape(-1, 2, len(shape)).swapaxes(0, 1)
     ends = starts + extents

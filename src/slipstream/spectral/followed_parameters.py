@@ -163,11 +163,13 @@ class FollowedParameters:
 def cutoff_warnings(problem: SpectralProblem) -> list[str]:
     """Return the warning of a cutoff, of eddy viscosities that follow, that the grid lacks."""
     cutoff = problem.parameters.get("cutoff")
-    waves = Wavenumbers(problem.geometry, problem.lengths)
-    if not problem.model.follows or cutoff is None or cutoff <= waves.largest * (1 + 1e-9):
+    if not problem.model.follows or cutoff is None:
+        return []
+    largest = Wavenumbers(problem.geometry, problem.lengths).largest
+    if cutoff <= largest * (1 + 1e-9):
         return []
     return [
-        f"equation.cutoff: {cutoff:g}, but the grid keeps wavenumbers up to {waves.largest:.6g}:"
+        f"equation.cutoff: {cutoff:g}, but the grid keeps wavenumbers up to {largest:.6g}:"
         " the eddy viscosity is that of another grid; use this number"
     ]
 

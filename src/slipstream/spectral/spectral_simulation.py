@@ -26,7 +26,6 @@ from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.solver_values import Fact, PictureChoice
 from slipstream.spectral import cfl
 from slipstream.spectral.bodies import Bodies, bytes_of_bodies, check_bodies
-from slipstream.spectral.decomposition_choice import chosen_division
 from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.energy_budget import budget_kernels, budgets_of, component_sums
 from slipstream.spectral.fields_at_points import (
@@ -63,6 +62,7 @@ from slipstream.spectral.spectrum import spectrum_kernels, variances
 # Modules that few simulations need are imported where they are used.
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
+    from slipstream.spectral.decomposition_choice import Division
     from slipstream.spectral.joint_densities import JointDensity
 
 # The number of steps after which conjugate modes are made equal again, if linear terms make them
@@ -99,7 +99,11 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        self.division = chosen_division(case, comm, device)
+        self.division: Division | None = None
+        if comm is not None:  # a single rank needs nothing of exchanges and prices
+            from slipstream.spectral.decomposition_choice import chosen_division
+
+            self.division = chosen_division(case, comm, device)
         stated = self._stated(case, device)
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
@@ -145,7 +149,8 @@ class SpectralSimulation(Simulation):
     def _stated(self, case: SpectralCase, device: Device) -> StatedProblem:
         """Return what this rank solves of a case."""
         row = row_bytes(case.run, device)
-        return problem_of_case(self.division.of(case), self.rank, self.ranks, row)
+        divided = self.division.of(case) if self.division else case
+        return problem_of_case(divided, self.rank, self.ranks, row)
 
     # -- before the run ----------------------------------------------------------------------
 
@@ -175,9 +180,9 @@ class SpectralSimulation(Simulation):
         }
 
     def _decomposition(self) -> dict[str, Fact]:
-        if self.ranks == 1:
-            return {}
         division, grid = self.division, self.problem.geometry.grid
+        if self.ranks == 1 or division is None:
+            return {}
         # As the case has it: ranks along y and z.
         along = None if grid is None else grid[::-1]
         fact = Fact(
