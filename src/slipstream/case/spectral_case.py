@@ -516,12 +516,12 @@ class SpectralRun(ExchangingRun):
     decomposition: Annotated[str, one_of(DECOMPOSITIONS, auto=True)] = Key(
         "auto",
         'how ranks divide space; "auto": slabs if there are as many planes, but on several nodes'
-        " pencils if a step is expected to takes a fifth less",
+        " pencils if a step is expected to take a fifth less",
     )
     grid: Unchecked[tuple[int, int] | None] = Key(
         None,
         "pencils: number of ranks along y and z (default: the most even, or those of a node along"
-        " y if a step is expected to takes a fifth less)",
+        " y if a step is expected to take a fifth less)",
         example=[2, 4],
     )
     machine: str | None = Key(
