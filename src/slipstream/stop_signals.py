@@ -71,9 +71,7 @@ def _raise(number: int, _frame: FrameType | None) -> None:
 
 def tell_ready() -> None:
     """Tell the process that started these ranks, if there is one, that they listen to signals."""
-    path = _beside_status("ready")
-    if path is not None:
-        path.touch()
+    _mark("ready")
 
 
 def is_ready(status_file: Path) -> bool:
@@ -83,9 +81,7 @@ def is_ready(status_file: Path) -> bool:
 
 def tell_explained() -> None:
     """Tell the process that started these ranks that they have said why they end."""
-    path = _beside_status("explained")
-    if path is not None:
-        path.touch()
+    _mark("explained")
 
 
 def is_explained(status_file: Path) -> bool:
@@ -105,6 +101,12 @@ def asked_signal() -> int:
         return int(path.read_text()) if path is not None else STOP_SIGNAL
     except (OSError, ValueError):
         return STOP_SIGNAL
+
+
+def _mark(name: str) -> None:
+    path = _beside_status(name)
+    if path is not None:
+        path.touch()
 
 
 def _beside_status(name: str) -> Path | None:
