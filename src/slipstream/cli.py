@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -699,7 +700,8 @@ app.add_typer(bench, name="bench")
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the ``slipstream`` command and exit: 0 is success, 1 a failed run, 2 wrong input."""
-    with listening():
+    with listening(), warnings.catch_warnings():
+        warnings.showwarning = _show_warning
         try:
             allow_plain_output()
             thread_count()  # before libraries with OpenMP are loaded
@@ -720,6 +722,11 @@ def main(arguments: list[str] | None = None) -> None:
             _fail((InputError if is_name else RunError)(f"{error.strerror or error}{where}"))
         except Exception:
             _crash()
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning of the library as one line, without the code that it comes from."""
+    print(f"slipstream: warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)
 
 
 def _fail(error: SlipstreamError, heading: str = "error: ") -> None:

@@ -17,10 +17,12 @@ import shutil
 import stat
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slipstream.errors import RunError
+from slipstream.printable_text import printable
 
 # Sizes in bytes, ages in seconds.
 MOST_BYTES, LONGEST_UNUSED = 512 << 20, 180 * 86400.0
@@ -29,6 +31,8 @@ _BETWEEN_PRUNINGS, _LEFT_OVER = 86400.0, 86400.0
 _MOMENT = 3600.0
 _PRUNED = "pruned"
 KEPT_NAMES = (_PRUNED,)
+CACHE = "SLIPSTREAM_CACHE"
+_warned: set[str] = set()
 SCRATCH = "compiling-"
 CODE_SUFFIXES = (".so", ".cubin")
 _SUFFIXES = (*CODE_SUFFIXES, ".model")
@@ -45,8 +49,7 @@ def cache_folder() -> Path:
     folder, refused = _chosen()
     if folder is None:
         raise RunError(
-            f"no folder for compiled kernels can be used ({'; '.join(refused)}); "
-            "set SLIPSTREAM_CACHE to one"
+            f"no folder for compiled kernels can be used ({'; '.join(refused)}); set {CACHE} to one"
         )
     return folder
 
@@ -72,7 +75,7 @@ def _chosen() -> tuple[Path | None, list[str]]:
 def _candidates() -> list[Path]:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     private = Path(tempfile.gettempdir()) / f"slipstream-{os.getuid()}"
-    chosen = os.environ.get("SLIPSTREAM_CACHE")
+    chosen = os.environ.get(CACHE)
     return ([Path(chosen)] if chosen else []) + [Path(base) / "slipstream", private]
 
 
@@ -114,6 +117,7 @@ def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]
     content = _whole(path)
     if content is not None:
         return path, content
+    _warn_if_passed_over(folder)
     with locked(path.with_suffix(".lock")):
         content = _whole(path)
         if content is None:
@@ -121,6 +125,17 @@ def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]
             write_atomically(path, _with_footer(content, path))
     prune(folder)
     return path, content
+
+
+def _warn_if_passed_over(folder: Path) -> None:
+    """Warn that the folder that the user chose is not used, once per process and reason."""
+    chosen = os.environ.get(CACHE)
+    if chosen and folder != Path(chosen):
+        reason = _made(Path(chosen)) or distrusted(Path(chosen))
+        text = f"{CACHE}: {printable(chosen)}: {reason}; kernels are kept in {folder} instead"
+        if text not in _warned:
+            _warned.add(text)
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _with_footer(content: bytes, path: Path) -> bytes:

@@ -1,9 +1,8 @@
 """The system C++ compiler behind a content-addressed cache.
 
 A compiled kernel is found again by what it depends on: the full source text, the flags, the
-compiler's version, the target that ``-march=native`` means on this machine, and the binary
-interface. Entries lie where nobody else can write, and are made once per node
-(`private_cache.py`).
+compiler's version, the target that ``-march`` means on this machine, and the binary interface.
+Entries lie where nobody else can write, and are made once per node (`private_cache.py`).
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from slipstream.errors import RunError
+from slipstream.errors import InputError, RunError
 from slipstream.private_cache import SCRATCH, find_or_make
 
 # No contraction: multiply and add round separately, as in the GPU build, unless a kernel asks
 # for fma(); that is what lets both machines give the same bits.
 FLAGS = (
-    "-O3",
     "-std=c++17",
-    "-march=native",
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -39,6 +36,28 @@ FLAGS = (
     # makes NumPy's transforms not-a-number.
     *(["-mno-mmx"] if platform.machine().lower() in ("x86_64", "amd64") else []),
 )
+
+# The processor that kernels are compiled for, a name that the compiler takes after -march=.
+# Machines that name the same processor can share a cache.
+MARCH = "SLIPSTREAM_MARCH"
+# Levels of optimisation give the same bits, since FLAGS allow no arithmetic to be rearranged. Tests
+# take a level that compiles in half the time.
+OPTIMISATION = "SLIPSTREAM_OPTIMISATION"
+_LEVELS = ("0", "1", "2", "3")
+
+
+def optimisation_level() -> str:
+    """Return the level in ``$SLIPSTREAM_OPTIMISATION``, by default 3.
+
+    Raises
+    ------
+    InputError
+        If it is none of 0 to 3.
+    """
+    level = os.environ.get(OPTIMISATION) or _LEVELS[-1]
+    if level not in _LEVELS:
+        raise InputError(f"{OPTIMISATION}: {level!r} is no level; use {', '.join(_LEVELS)}")
+    return level
 
 
 def find_compiler() -> list[str]:
@@ -58,16 +77,26 @@ def find_compiler() -> list[str]:
 
 
 @functools.cache
-def compiler_identity(command: tuple[str, ...], path: str | None) -> str:
-    """Return version, resolved native target and binary interface as one text.
+def compiler_identity(command: tuple[str, ...], path: str | None, march: str) -> str:
+    """Return version, resolved target and binary interface as one text.
 
-    The path of the compiler that the command finds is given for the cache alone.
+    The path of the compiler that the command finds is passed for the cache alone.
+
+    Raises
+    ------
+    InputError
+        If the compiler does not know the target.
     """
     version = subprocess.run([*command, "--version"], capture_output=True, text=True)
-    verbose = [*command, "-march=native", "-E", "-x", "c++", "-v", os.devnull]
-    native = subprocess.run(verbose, capture_output=True, text=True)
+    verbose = [*command, f"-march={march}", "-E", "-x", "c++", "-v", os.devnull]
+    target = subprocess.run(verbose, capture_output=True, text=True)
+    if target.returncode and march != "native":
+        raise InputError(
+            f"{MARCH}: {command[0]} does not know {march!r}; use native, or a processor that it"
+            " accepts after -march="
+        )
     # The front end's command line is where -march=native has been expanded.
-    expanded = [line for line in native.stderr.splitlines() if "cc1" in line]
+    expanded = [line for line in target.stderr.splitlines() if "cc1" in line]
     interface = (platform.machine(), sys.platform, *platform.libc_ver())
     return "\n".join([version.stdout, *expanded, *interface])
 
@@ -77,9 +106,9 @@ def compile_library(text: str, fast: bool = True) -> Path:
 
     What need not be `fast` is compiled in a tenth of the time.
     """
-    command = find_compiler()
-    identity = compiler_identity(tuple(command), shutil.which(command[0]))
-    flags = FLAGS if fast else ("-O0", *(flag for flag in FLAGS if flag != "-O3"))
+    command, march = find_compiler(), os.environ.get(MARCH) or "native"
+    identity = compiler_identity(tuple(command), shutil.which(command[0]), march)
+    flags = (f"-O{optimisation_level() if fast else 0}", f"-march={march}", *FLAGS)
     key_text = "\0".join([text, " ".join(flags), identity])
     key = hashlib.sha256(key_text.encode()).hexdigest()
     return find_or_make(f"{key}.so", lambda folder: _compile([*command, *flags], text, folder))[0]

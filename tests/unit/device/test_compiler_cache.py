@@ -9,13 +9,14 @@ import os
 import stat
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 
 from slipstream import private_cache
 from slipstream.device import host_compiler
-from slipstream.errors import RunError
+from slipstream.errors import InputError, RunError
 from slipstream.private_cache import KEPT_NAMES, cache_folder, distrusted
 
 TEXT = 'extern "C" int answer() { return ANSWER; }\n'
@@ -114,6 +115,39 @@ def test_other_native_target_is_a_miss(cache, cxx, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(older.path))
     assert host_compiler.compile_library(FORTY_TWO) != library
     assert older.compilations() == 1
+
+
+def test_chosen_target_is_independent_of_the_native_one(cache, cxx, tmp_path, monkeypatch):
+    """Machines with different processors that name one target find each other's kernels."""
+    monkeypatch.setenv(host_compiler.MARCH, "x86-64-v2")
+    library = host_compiler.compile_library(FORTY_TWO)
+    assert "-march=x86-64-v2" in cxx.log.read_text()
+    prelude = 'case "$*" in *-march=native*" -E "*) set -- "$@" -mno-avx2 -mno-sse4.2 ;; esac'
+    other = LoggingCompiler(tmp_path, "other", prelude)
+    monkeypatch.setenv("CXX", str(other.path))
+    assert host_compiler.compile_library(FORTY_TWO) == library
+    assert other.compilations() == 0
+    monkeypatch.setenv(host_compiler.MARCH, "native")
+    assert host_compiler.compile_library(FORTY_TWO) != library
+
+
+def test_unknown_target_is_refused_in_one_line(cache, monkeypatch):
+    monkeypatch.setenv(host_compiler.MARCH, "no-such-processor")
+    with pytest.raises(InputError, match="^SLIPSTREAM_MARCH: .* know 'no-such-processor'; use "):
+        host_compiler.compile_library(FORTY_TWO)
+
+
+def test_levels_of_optimisation_are_kept_apart(cache, cxx, monkeypatch):
+    monkeypatch.setenv(host_compiler.OPTIMISATION, "1")
+    low = host_compiler.compile_library(FORTY_TWO)
+    monkeypatch.delenv(host_compiler.OPTIMISATION)
+    high = host_compiler.compile_library(FORTY_TWO)
+    assert low != high
+    assert "-O1 -march" in cxx.log.read_text()
+    assert "-O3 -march" in cxx.log.read_text()
+    monkeypatch.setenv(host_compiler.OPTIMISATION, "fast")
+    with pytest.raises(InputError, match="^SLIPSTREAM_OPTIMISATION: 'fast' .*; use 0, 1, 2, 3$"):
+        host_compiler.compile_library(FORTY_TWO)
 
 
 def test_other_constants_and_other_flags_are_misses(cache, cxx, monkeypatch):
@@ -250,6 +284,17 @@ def test_folder_that_is_not_private_is_not_used(cache, elsewhere, mode):
     assert cache_folder() == elsewhere
     cache.chmod(0o700)
     assert cache_folder() == cache
+
+
+def test_chosen_folder_that_is_not_used_is_warned_of_once(cache, elsewhere, cxx):
+    cache.mkdir()
+    cache.chmod(0o755)
+    expected = f"^SLIPSTREAM_CACHE: {cache}: its mode is 0755; .* are kept in {elsewhere} instead$"
+    with pytest.warns(RuntimeWarning, match=expected):
+        host_compiler.compile_library(FORTY_TWO)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        host_compiler.compile_library("#define ANSWER 43\n" + TEXT)
 
 
 def test_folder_that_was_made_has_no_rights_for_others(tmp_path, monkeypatch):
