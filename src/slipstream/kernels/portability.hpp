@@ -101,6 +101,7 @@ using Real = REAL;
 #define PER_ITEM(Type, name, count) Type name
 #define OF_ITEM(name, i) name
 #define FOR_TILE_VECTORS(i, count, lane, lanes, width) FOR_TILE(i, count, lane, lanes)
+#define ROUNDED(product) (product)
 #define SHARED(Type, name, count) Type* name = reinterpret_cast<Type*>(shared_memory_)
 #define BLOCK_BARRIER __syncthreads();
 extern __shared__ double2 shared_memory_[];
@@ -115,6 +116,16 @@ INLINE T opaque(T value) {
   return value;
 }
 #define RESTRICT __restrict__
+// A product that is rounded before it is added. From version 12 on, GCC fuses the products of complex
+// numbers in vectorised code, whatever -ffp-contract says.
+#if defined(__has_builtin) && !defined(__clang__)
+#if __has_builtin(__builtin_assoc_barrier)
+#define ROUNDED(product) __builtin_assoc_barrier(product)
+#endif
+#endif
+#ifndef ROUNDED
+#define ROUNDED(product) (product)
+#endif
 #define UNROLL _Pragma("GCC unroll 32")
 // Of a loop over lanes that stands in many copies: without it, code outgrows the instruction cache.
 #define NOT_UNROLLED _Pragma("GCC unroll 1")
@@ -194,7 +205,7 @@ struct alignas(2 * sizeof(Real)) Complex {  // aligned, so that a GPU moves it i
 INLINE Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
 INLINE Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
 INLINE Complex operator*(Complex a, Complex b) {
-  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+  return {ROUNDED(a.re * b.re) - ROUNDED(a.im * b.im), ROUNDED(a.re * b.im) + ROUNDED(a.im * b.re)};
 }
 INLINE Complex operator*(Real s, Complex a) { return {s * a.re, s * a.im}; }
 INLINE Complex conjugate(Complex a) { return {a.re, -a.im}; }

@@ -34,24 +34,24 @@ INLINE void set_identity(Propagator& matrix, double factor) {
     for (int j = 0; j < STATE; ++j) matrix.entry[i][j] = {i == j ? factor : 0.0, 0.0};
 }
 
+INLINE DoubleComplex times(DoubleComplex a, DoubleComplex b) {
+  return {ROUNDED(a.re * b.re) - ROUNDED(a.im * b.im), ROUNDED(a.re * b.im) + ROUNDED(a.im * b.re)};
+}
+
 INLINE void multiply(const Propagator& a, const Propagator& b, Propagator& product) {
   for (int i = 0; i < STATE; ++i)
     for (int j = 0; j < STATE; ++j) {
       double re = 0, im = 0;
       for (int m = 0; m < STATE; ++m) {
-        const DoubleComplex left = a.entry[i][m], right = b.entry[m][j];
-        re += left.re * right.re - left.im * right.im;
-        im += left.re * right.im + left.im * right.re;
+        const DoubleComplex term = times(a.entry[i][m], b.entry[m][j]);
+        re += term.re;
+        im += term.im;
       }
       product.entry[i][j] = {re, im};
     }
 }
 
 constexpr int PHIS = 4;
-
-INLINE DoubleComplex times(DoubleComplex a, DoubleComplex b) {
-  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-}
 
 // Set the inverse of a matrix, which is overwritten, by Gauss' and Jordan's elimination.
 INLINE void invert(Propagator& a, Propagator& inverse) {
