@@ -13,11 +13,16 @@ endif
 # The shipped case has 128^3 points; with fewer it needs a larger viscosity.
 DEMO := --set grid.points=64 --set equation.viscosity=0.005 --set title="Taylor-Green vortex, Re = 200"
 
-.PHONY: help demo test lint docs format gpu-check gpu-bench bench clean
+# The tests of Hypothesis that `make test-all` draws: others at each commit, the same for one commit.
+SEED ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+
+.PHONY: help demo quick test test-rest test-all lint docs format gpu-check gpu-bench bench clean
 
 help:
 	@echo "make demo       simulate the Taylor-Green vortex and draw pictures, in a minute"
-	@echo "make test       run all tests, also those on several MPI ranks"
+	@echo "make quick      run the tests that take less than 0.3 s each, in two minutes"
+	@echo "make test       run the tests of every feature, also on three MPI ranks, in eight minutes"
+	@echo "make test-all   run all tests, on 1 to 6 ranks and two nodes, in twenty minutes"
 	@echo "make lint       check style, formatting, types and the documentation site"
 	@echo "make docs       build the documentation site: build/docs/index.html"
 	@echo "make gpu-check  run everything that needs a GPU (PYTHON=... to choose the interpreter)"
@@ -53,8 +58,17 @@ demo: $(VENV)/.stamp-core
 	@echo "    slipstream cases"
 
 # Tests start many processes: where Python was told to keep no bytecode, each compiles all it imports.
-test: $(VENV)/.stamp-test
-	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
+
+quick test: $(VENV)/.stamp-test
+	$(PYTEST) --tier $@
+
+# What `make test` leaves out, and new examples of Hypothesis.
+test-rest: $(VENV)/.stamp-test
+	$(PYTEST) --tier rest --hypothesis-profile random --hypothesis-seed $(SEED)
+
+test-all: test
+	$(MAKE) test-rest
 
 lint: $(VENV)/.stamp-test docs
 	$(VENV)/bin/ruff check .

@@ -22,11 +22,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import tiers
 from fft_cases import usable_transports
 from first_rank import wait_for_all
 from quick_pictures import quick_pictures
 from slipstream import mpi_launch, tuner
-from slipstream.device import HostDevice, open_device
+from slipstream.device import HostDevice, host_compiler, open_device
 from slipstream.exchange import local_rank
 from slipstream.report import picture_process
 
@@ -57,6 +58,7 @@ def pytest_addoption(parser):
         help="device of the tests that run on any: cpu, cuda, or tiled for the CPU with the"
         f" kernels and layouts of GPUs (default: ${DEVICE_VARIABLE}, else cpu)",
     )
+    tiers.add_options(parser)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -77,6 +79,10 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
+    # Kernels of tests run for moments: compiled in half the time, they give the same bits.
+    os.environ.setdefault(host_compiler.OPTIMISATION, "1")
+    if config.getoption("--costs"):
+        config.pluginmanager.register(tiers.CostRecorder(config))
     # Who runs the tests by nohup wants them to ignore a hang-up; what they start obeys it.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -141,7 +147,12 @@ def pytest_collection_modifyitems(config, items):
     left_out = ["one_rank" if several_ranks() else "several_ranks"]
     if config.getoption("--device") != "cuda":
         left_out.append("gpu")
-    unwanted = {item for item in items if any(map(item.get_closest_marker, left_out))}
+    tier, sampled = config.getoption("--tier"), tiers.take_samples(items)
+    unwanted = {
+        item
+        for item in items
+        if any(map(item.get_closest_marker, left_out)) or not tiers.is_in_tier(item, tier, sampled)
+    }
     if unwanted:
         config.hook.pytest_deselected(items=list(unwanted))
         items[:] = [item for item in items if item not in unwanted]

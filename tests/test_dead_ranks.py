@@ -75,6 +75,7 @@ def run_with(folder, end, transport, schedule="overlap", layout="slab"):
     return result.returncode, said.read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("transport", "schedule", "layout"),
     [
@@ -95,6 +96,7 @@ def test_a_rank_that_never_comes_is_waited_for_no_longer_than_allowed(
     assert "nothing was noticed" not in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("end", "transport"), [("is killed", "peer"), ("is killed", "mpi-p2p"), ("ends early", "peer")]
 )
@@ -123,6 +125,7 @@ def is_free(folder):
     return True
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("killed", ["starter", "launcher"])
 def test_ranks_end_and_leave_a_state_when_who_started_them_is_killed(tmp_path, killed):
     """Meanwhile another run into their folder is refused, and modules beside the case are not."""

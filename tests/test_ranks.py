@@ -191,18 +191,33 @@ def test_all_that_is_named_is_there():
         assert f"\ndef {test}(" in texts[name] if test else name in texts, key
 
 
-# The longest first.
-@pytest.mark.timeout(3200)
-@pytest.mark.parametrize("ranks", ["3", "2", "2 tiled", "4"])
-def test_parallel_tests_hold_on_several_ranks(ranks):
+def run_parallel_tests(ranks, tier):
+    """Run those tests of tests/parallel that belong to a tier on ranks, such as "2 tiled"."""
     tests = itertools.chain(*(runs_on(ranks, path) for path in PARALLEL))
     number, *kind = ranks.split()
-    result = run_tests(int(number), *tests, f"--device={kind[0] if kind else 'cpu'}")
+    device = f"--device={kind[0] if kind else 'cpu'}"
+    result = run_tests(int(number), *tests, device, f"--tier={tier}")
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
     assert "failed" not in result.stdout
 
 
+@pytest.mark.timeout(3200)
+def test_parallel_tests_hold_on_three_ranks():
+    run_parallel_tests("3", "test")
+
+
+# The longest first.
+@pytest.mark.thorough
+@pytest.mark.timeout(3200)
+@pytest.mark.parametrize(
+    ("ranks", "tier"), [("2", "all"), ("3", "rest"), ("2 tiled", "all"), ("4", "all")]
+)
+def test_parallel_tests_hold_on_several_ranks(ranks, tier):
+    run_parallel_tests(ranks, tier)
+
+
+@pytest.mark.thorough
 def test_more_ranks_than_points_or_planes_give_the_same():
     """Six, of which process grids are 2 x 3, and which may be on six, three or two nodes."""
     names = ("counted_messages", "fft_layouts", "lattice_flow", "nodes")
@@ -237,6 +252,7 @@ def two_nodes(tmp_path):
     return ["--prtemca", "plm_ssh_agent", str(agent), *hosts]
 
 
+@pytest.mark.thorough
 def test_ranks_of_different_nodes_give_the_same_bits(two_nodes):
     tests = ["tests/parallel/test_nodes.py", "--device=cpu"]
     result = run_tests(4, *tests, launcher=two_nodes, SLIPSTREAM_TEST_NODES="2")

@@ -43,6 +43,7 @@ def folders_in(place, count):
     return [str(path) for path in paths]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "how", "folders"),
     [
@@ -73,6 +74,7 @@ def test_steps_from_disk_give_the_bits_of_steps_from_the_host(
     assert disk.diagnostics() == host.diagnostics()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_disk_to_memory_and_back(comm, device, shared_folder):
     """The steps of a run have the same bits wherever its fields are, and however it was ended."""
     whole, run = shared_folder / "whole", shared_folder / "run"
@@ -107,6 +109,7 @@ def test_blocks_of_other_ranks_go_to_their_files(comm, device, shared_folder):
     assert all(files_of(block) is not None for block in blocks if block.size)
 
 
+@pytest.mark.slow
 @alike(examples=12)
 @given(data=st.data())
 def test_any_transform_of_files_equals_numpy(comm, device, ranks, transports, data):

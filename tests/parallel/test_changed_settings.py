@@ -42,6 +42,8 @@ def change(sim, settings):
 SCALAR = {"scalars": {"diffusivity": 0.03}}
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "settings"),
     [
@@ -242,6 +244,7 @@ def test_a_step_that_misses_what_is_to_come_is_refused(comm, device):
     assert [text.partition(":")[0] for text in found] == ["every", "until"] or len(found) == 2
 
 
+@pytest.mark.slow
 def test_a_run_keeps_what_was_changed_and_goes_on_with_it(comm, device, shared_folder):
     folder = shared_folder / "run"
 
@@ -318,6 +321,7 @@ def test_a_series_gains_the_diagnostics_of_new_terms(comm, device, shared_folder
     assert (driving[3:] > 0).all()
 
 
+@pytest.mark.slow
 def test_flow_through_pores_follows_its_fluid_and_drive(comm, device, shared_folder):
     image = np.random.default_rng(3).random((12, 12, 12)) > 0.2
 

@@ -18,6 +18,7 @@ from slipstream.validation.reference_case import Finding, ReferenceCase
 ONES = np.ones(1)
 
 
+@pytest.mark.slow
 def test_a_check_tells_all_ranks_the_same_and_leaves_nothing(
     comm, device, shared_folder, monkeypatch
 ):

@@ -122,6 +122,7 @@ def test_places_are_interpolated_as_fields_are(sim, shared_folder):
     on_first_rank(sim.comm, check)
 
 
+@pytest.mark.slow
 def test_a_case_writes_what_it_asks_for_at_its_times(comm, device, shared_folder, sim):
     tables = """
     [[output.fields]]
@@ -189,6 +190,7 @@ def test_a_case_writes_what_it_asks_for_at_its_times(comm, device, shared_folder
     on_first_rank(comm, check)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:average")
 def test_averages_are_those_of_whole_fields(sim, shared_folder):
     index = REGIONS["box"][1]
@@ -295,6 +297,7 @@ def test_names_of_magnetic_flow_agree_with_diagnostics(comm, device):
     assert (current**2).sum() / 2 == pytest.approx(flow.diagnostics["magnetic_enstrophy"])
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:average")
 def test_files_without_a_directory_are_in_the_outputs_of_each_run(sim, shared_folder, monkeypatch):
     monkeypatch.chdir(shared_folder)
@@ -337,6 +340,7 @@ def test_files_without_a_directory_are_in_the_outputs_of_each_run(sim, shared_fo
         sim.run(until=0.35, output="first")
 
 
+@pytest.mark.slow
 def test_files_of_the_case_are_not_replaced(comm, device, shared_folder, monkeypatch):
     monkeypatch.chdir(shared_folder)
     fields = [{"of": "velocity_x", "plane": {"axis": "z", "position": 0.0}, "file": "mine.zarr"}]

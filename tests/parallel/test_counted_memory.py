@@ -41,6 +41,8 @@ SPECTRAL = {
 }
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECTRAL)
 def test_a_spectral_step_takes_what_is_said_before(comm, device, name):
     simulation = SpectralSimulation(make_case(*BOX, *SPECTRAL[name]), comm, device)

@@ -84,6 +84,7 @@ OPTIONS = st.builds(
 )
 
 
+@pytest.mark.slow
 @alike(examples=18)
 @given(data=st.data())
 def test_slab_options_do_not_change_the_result(comm, device, ranks, transports, data):

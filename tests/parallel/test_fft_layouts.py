@@ -25,6 +25,7 @@ def test_every_layout_equals_numpy(comm, device, shape, layout, order):
     check(comm, device, shape, "float64", layout=layout, order=order)
 
 
+@pytest.mark.slow
 @alike(examples=25)
 @given(data=st.data())
 def test_any_division_of_any_array_equals_numpy(comm, device, device_kind, ranks, transports, data):

@@ -58,6 +58,7 @@ def used(comm, device, shape=SHAPE, **options):
     return fft
 
 
+@pytest.mark.slow
 def test_a_plan_and_its_arrays_end_when_it_is_deleted(comm, device, options, no_collector):
     fft = used(comm, device, **options)
     steps = [one.step for kept in fft._steps.values() for one in kept._steps.values()]

@@ -35,6 +35,7 @@ def streaming(kinds=COPIES):
     )
 
 
+@pytest.mark.slow
 @alike(examples=25)
 @given(data=st.data())
 def test_any_streaming_of_any_array_equals_numpy(comm, device, ranks, transports, data):
@@ -49,6 +50,7 @@ def test_any_streaming_of_any_array_equals_numpy(comm, device, ranks, transports
     together(comm, check, comm, device, residency="host", **case)
 
 
+@pytest.mark.slow
 @alike(examples=12)
 @given(data=st.data())
 def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(
@@ -73,6 +75,7 @@ def test_bits_depend_neither_on_the_policy_nor_on_what_overlaps(
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 @alike(examples=10)
 @given(data=st.data())
 def test_bricks_stream_too(comm, device, ranks, transports, data):
@@ -255,6 +258,7 @@ def test_options_without_effect_are_refused(comm, device, options, message):
         DistributedFFT(SHAPE, comm=comm, device=device, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["slab", "root"])
 def test_slabs_have_the_bits_of_those_on_a_cpu(comm, device, layout):
     if device.kind != "cpu":
@@ -285,6 +289,7 @@ def test_slabs_have_the_bits_of_those_on_a_cpu(comm, device, layout):
             assert (found.tobytes(), there.backward(found.copy()).tobytes()) == expected
 
 
+@pytest.mark.slow
 def test_a_device_may_be_smaller_than_a_plane(comm, device, monkeypatch):
     shape = (4, 96, 80)
     small = plan_on_host(comm, device, shape, streaming={"tiles": 5000}).streamed
@@ -329,6 +334,7 @@ def test_pencils_take_the_exchanges_of_those_on_a_device(comm, device, ranks, dt
             assert len(set(results)) == 1
 
 
+@pytest.mark.slow
 def test_only_other_tiles_give_other_roundings(comm, device):
     shape = (48, 40, 36)
     oracle, results = Oracle(shape, "float64"), {}

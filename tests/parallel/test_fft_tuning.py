@@ -157,6 +157,7 @@ def on_the_host(comm, device, tune, **options):
     )
 
 
+@pytest.mark.slow
 def test_ways_to_stream_are_measured_once_and_remembered(comm, device, ranks, folder, measured):
     fft = on_the_host(comm, device, "quick")
     tried = len(measured)
@@ -171,6 +172,7 @@ def test_ways_to_stream_are_measured_once_and_remembered(comm, device, ranks, fo
     check(comm, device, SHAPE, "float64", residency="host", tune="quick", memory="1 MiB")
 
 
+@pytest.mark.slow
 def test_limits_that_differ_a_little_are_tuned_apart(comm, device, folder, measured):
     sizes = [1 << 20, (1 << 20) + 1]
     for size in sizes:
@@ -178,6 +180,7 @@ def test_limits_that_differ_a_little_are_tuned_apart(comm, device, folder, measu
     assert len(entries(comm, folder)) == len(sizes)
 
 
+@pytest.mark.slow
 def test_what_needs_more_than_is_free_today_is_measured_again(
     comm, device, folder, measured, monkeypatch
 ):

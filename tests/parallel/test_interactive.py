@@ -242,6 +242,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_on_all_ranks_and_the_run_goes_on(
     assert math.isfinite(sim.diagnostics["energy"])
 
 
+@pytest.mark.slow
 def test_runs_with_output_say_what_they_need(comm, device, shared_folder):
     quiet = {"fields": [], "pictures": False, "checkpoint": False}
     sim = turbulence(comm, device, output=quiet)
@@ -531,6 +532,7 @@ def test_a_state_is_not_written_behind_a_later_one(comm, device, shared_folder):
     assert turbulence(comm, device, initial={"restart": str(shared_folder)}).steps == 3
 
 
+@pytest.mark.slow
 def test_a_run_with_output_writes_what_the_command_line_writes(comm, device, shared_folder):
     sim = turbulence(comm, device)
     calls = []
@@ -784,6 +786,7 @@ def test_what_is_shown_of_it_communicates_nothing(comm, device):
         assert (f"{sim.ranks} ranks" in page) == (sim.ranks > 1)
 
 
+@pytest.mark.slow
 def test_a_plane_is_shown_in_a_file_by_the_first_rank(comm, device, shared_folder):
     folder = shared_folder
     sim = turbulence(comm, device)

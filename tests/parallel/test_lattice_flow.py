@@ -126,6 +126,7 @@ def check(comm, device, name, image, periodic, axis, partition, fluid, choices, 
         assert sums.mach == pytest.approx(fastest * 3**0.5, rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("periodic", "fluid"), [(PERIODIC, DRIVEN), (JOINED_ONCE, SLOW)])
 def test_every_transport_storage_and_policy(comm, device, transports, periodic, fluid):
     image, axis = IMAGES["random"]
@@ -291,6 +292,7 @@ def test_ranks_have_what_one_process_counts_of_as_many(comm, partition, isolated
 # -- permeability --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["z", "all"])
 def test_permeability_is_that_of_a_single_rank(comm, device, axis):
     sample = make_sample("sandstone", (14, 10, 12), porosity=0.4, radius=4, seed=1)

@@ -34,6 +34,7 @@ def test_steps_lose_what_the_wire_rounds(comm, device, ranks, wire):
     assert 0 < changed < 10 * ROUNDING[wire] * largest
 
 
+@pytest.mark.slow
 def test_bits_depend_neither_on_the_transport_nor_on_the_schedule(comm, device):
     wire = "numerics.wire=float32"
     expected, loss = after_two_steps(comm, device, wire, "run.schedule=serial")

@@ -143,6 +143,7 @@ def test_only_the_first_rank_acts(comm):
     assert action.seconds() >= 0
 
 
+@pytest.mark.thorough
 def test_a_way_that_one_rank_has_no_memory_for_is_left_out_on_all(comm, device, monkeypatch):
     monkeypatch.setattr(measured_rates, "_BUFFER", 1 << 16)
     last = comm is None or comm.rank == comm.size - 1

@@ -43,6 +43,7 @@ def test_values_are_those_of_one_process(comm, device, case):
     np.testing.assert_allclose(found, spectrum, rtol=0, atol=tolerance * spectrum.max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["device", "host"])
 def test_steps_after_an_evaluation_have_the_same_bits(comm, device, case):
     untouched = advance(start(device, *CASES[case], comm=comm), 3)

@@ -115,6 +115,8 @@ of_all_kinds = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @of_each_model
 def test_result_depends_neither_on_the_number_of_ranks_nor_on_the_schedule(comm, device, model):
     def alone():

@@ -62,6 +62,7 @@ def test_digests_do_not_depend_on_the_number_of_ranks(comm, device, name):
     assert found == alone and 0 < found < 1 << 53
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_on_another_number_of_ranks(comm, device, shared_folder):
     forced = [*UNEVEN_BOX, "time.end=0.06", "output.digest_steps=2", "output.report=false"]
     forced += ["output.diagnostics_interval=0.01", "forcing.kind='abc'", "forcing.amplitude=0.1"]

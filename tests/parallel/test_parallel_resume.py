@@ -50,6 +50,7 @@ def wait(comm):
         comm.Barrier()
 
 
+@pytest.mark.slow
 def test_segments_may_have_any_number_of_ranks(comm, device, shared_folder, tmp_path):
     run = shared_folder / "run"
     if is_first(comm):
@@ -70,6 +71,7 @@ def test_segments_may_have_any_number_of_ranks(comm, device, shared_folder, tmp_
     wait(comm)  # the folder goes with the first rank's test
 
 
+@pytest.mark.slow
 def test_all_ranks_are_told_why_a_run_cannot_go_on(comm, device, shared_folder):
     with pytest.raises(InputError, match="no such folder"):
         resume_run(shared_folder / "nowhere", [], comm, device, QUIET)

@@ -83,6 +83,8 @@ STREAMED = {
 }
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "how", "decomposition", "points", "transport"),
     [
@@ -128,6 +130,7 @@ def test_tiles_of_the_host_have_the_bits_of_slabs(
         assert many[key] == pytest.approx(few[key], rel=rounding, abs=rounding), key
 
 
+@pytest.mark.slow
 def test_tiles_smaller_than_a_plane_come_from_files_too(comm, device, ranks, shared_folder):
     settings = (*BOX, "grid.points=[12, 10, 4]")
     disk = ("run.residency=disk", f'run.scratch="{shared_folder}"', "run.streaming={ tiles = 24 }")

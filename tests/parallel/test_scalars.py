@@ -86,6 +86,7 @@ def test_a_uniform_wind_across_a_gradient_is_exact(comm, device):
     np.testing.assert_allclose(sim.fields["heat"].gather(), -0.5 * (0.5 * 2 - 0.25), rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_scalars_go_through_a_restart_and_may_be_added(comm, device, shared_folder):
     folder = shared_folder / "run"
     sim = stratified(comm, device, forcing=FORCES[:2], output={"pictures": False})

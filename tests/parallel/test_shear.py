@@ -108,6 +108,7 @@ def at_places(x, y, z, values, time):
     return [(one * phase).real for one in values]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", [0.25, 0.9])
 def test_waves_are_exact_across_changes_of_labels(comm, device, time):
     sim = stratified(comm, device, initial={"velocity": along(WAVE, *START)})
@@ -136,6 +137,7 @@ def test_growth_is_that_of_orr():
     assert amplitudes_of_wave(time, START, rates)[1] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_what_depends_on_z_alone_swings_at_the_epicyclic_frequency(comm, device):
     wave, twice = 2 * np.pi / 5, 2 * STRATIFIED["rotation"][2]
     sim = stratified(comm, device, initial={"velocity": [f"cos({wave}*z)", "0", "0"]})
@@ -149,6 +151,7 @@ def test_what_depends_on_z_alone_swings_at_the_epicyclic_frequency(comm, device)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_forces_that_no_frame_changes_are_exact(comm, device):
     """A jet that a force of y and t drives, with a wave that grows at a rate besides."""
     rate, wave, time = 0.3, 4 / 3, 0.9
@@ -176,6 +179,7 @@ def test_forces_that_no_frame_changes_are_exact(comm, device):
     np.testing.assert_allclose(own.fields["velocity"].gather(), expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_charged_waves_are_exact(comm, device):
     sim = boxed(
         "mhd",
@@ -199,6 +203,7 @@ EQUATION = (
 )
 
 
+@pytest.mark.slow
 def test_a_step_solves_the_equations_of_the_box(comm, device):
     """At all points of the box, in a frame that is tilted, and with all that is not linear."""
     slopes = []
@@ -236,6 +241,7 @@ def test_the_mean_flow_pays_for_the_energy(comm, device):
     )
 
 
+@pytest.mark.slow
 def test_ranks_and_restarts_change_nothing(comm, device, shared_folder):
     """Runs that end before and after labels have changed; warnings say what the grid drops."""
     folder, options = shared_folder / "run", {"output": {"pictures": False}}

@@ -98,6 +98,8 @@ EXCHANGED = (
 )
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "resident"),
     [
@@ -136,6 +138,7 @@ def streamed_by_default(comm, device):
     return settings, modes_of(advance(start(device, *settings, comm=comm), 2))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "schedule"),
     [
@@ -205,6 +208,8 @@ def crossed_in_a_step(simulation, monkeypatch):
     return tuple(crossed)
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "how"),
     [
@@ -230,6 +235,7 @@ def test_bytes_over_the_bus_are_foretold(comm, device, monkeypatch, model, how):
     assert all(bytes_text(one) in description(streamed)["bus"] for one in crossed)
 
 
+@pytest.mark.thorough
 @pytest.mark.one_rank
 def test_bytes_of_tiles_smaller_than_a_plane_are_foretold(device, monkeypatch):
     options = "run.streaming={ tiles = 30 }"
@@ -240,6 +246,7 @@ def test_bytes_of_tiles_smaller_than_a_plane_are_foretold(device, monkeypatch):
     assert all(bytes_text(one) in description(streamed)["bus"] for one in crossed)
 
 
+@pytest.mark.slow
 def test_columns_stay_on_the_device_as_far_as_memory_allows(comm, device, ranks, monkeypatch):
     if ranks > 6:
         return  # too few ky for each
@@ -319,6 +326,7 @@ def test_too_little_memory_is_refused_before_any_field_is_made(comm, device):
         SpectralSimulation(case, comm, device)
 
 
+@pytest.mark.thorough
 def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, device):
     settings = ("grid.points=48", *streaming(comm, device))
     with pytest.raises(
@@ -334,6 +342,7 @@ def test_too_little_memory_is_refused_with_the_smallest_that_would_do(comm, devi
             start(device, *settings, f"run.memory={bytes_of(least) - 1024}", comm=comm)
 
 
+@pytest.mark.slow
 def test_device_is_taken_where_fields_fit_there(comm, device):
     roomy = start(device, "grid.points=48", "run.residency=auto", comm=comm)
     assert roomy.placement.residency == "device"

@@ -22,6 +22,7 @@ from slipstream.schedule import POLICIES
 pytestmark = pytest.mark.usefixtures("quick_collector")
 
 
+@pytest.mark.thorough
 def test_memory_is_obeyed_and_more_tiles_are_cut_for_less(comm, device):
     shape = (32, 24, 40)
     sizes, tiles = [], []
@@ -187,6 +188,7 @@ def held(comm, device):
     }
 
 
+@pytest.mark.thorough
 def test_many_plans_leave_nothing_behind(comm, device, transports):
     transform_often(comm, device, transports, 4)
     before = held(comm, device)
@@ -238,6 +240,7 @@ def test_one_rank_without_memory_stops_all(comm, device, ranks, monkeypatch):
         plan_on_host(comm, device, memory="24 MiB")
 
 
+@pytest.mark.thorough
 def test_many_transforms_with_random_options_leave_no_array_behind(
     comm, device, transports, monkeypatch
 ):

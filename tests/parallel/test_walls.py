@@ -67,6 +67,7 @@ def symmetric(device):
     return flow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_equals_the_symmetric_flow_of_a_doubled_box(comm, device, symmetric, precision):
     flow = walled(device, comm, scalars=SCALARS, forcing=FORCES, precision=precision)
@@ -96,6 +97,8 @@ WHERE = {
 }
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("where", WHERE)
 def test_fields_anywhere_take_the_same_steps(comm, device, device_kind, shared_folder, where):
     if where == "pencils":
@@ -164,6 +167,7 @@ def test_bodies_are_those_of_a_doubled_box_with_their_mirror_images(comm, device
             assert (2 if name in drags else 1) * own[name] == near, name
 
 
+@pytest.mark.slow
 def test_expressions_have_the_parity_of_their_terms(comm, device, symmetric):
     flow = walled(device, comm, scalars=SCALARS, forcing=FORCES)
     flow.step(4)
@@ -299,6 +303,7 @@ def test_random_forces_are_mirror_images_of_a_known_strength(comm, device, kind,
     assert_close(flow.fields[field].gather(), alone.fields[field].gather(), 1e-12)
 
 
+@pytest.mark.slow
 def test_goes_on_from_a_state_of_any_resolution(comm, device, shared_folder):
     flow = walled(device, comm)
     flow.step(3)

@@ -54,6 +54,7 @@ def views_of(sim):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", MADE)
 @settings(max_examples=4, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(number=st.integers(0, len(VALUES) - 1))

@@ -158,6 +158,7 @@ def test_operations_are_counted_as_in_the_paper():
     assert FLOPS == 27 + 26
 
 
+@pytest.mark.slow
 def test_all_devices_agree_on_the_bits_of_a_long_run(device):
     """On a GPU too: its kernels, those of CPUs, and both together."""
     values, results = noise((20, 22, 70)), []

@@ -205,6 +205,7 @@ def check_budget(rows):
         assert rows["budget_residual"][after] == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "model", "precision", "other"),
     [

@@ -16,6 +16,7 @@ def isothermal(viscosity):
     return (f"equation={{ model = 'isothermal', {parameters} }}",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linear", ["decay", "all"])
 def test_sound_of_small_amplitude_has_its_speed(device, linear):
     simulation = start(
@@ -37,6 +38,7 @@ def test_sound_of_small_amplitude_has_its_speed(device, linear):
     assert largest_error(simulation, **before) <= 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "error"), [("float64", 1e-8), ("float32", 1e-5)])
 def test_mass_is_kept_and_viscosity_takes_the_energy(device, precision, error):
     simulation = start(

@@ -132,6 +132,7 @@ def check_against_numpy(device, settings, integrator, integrating_factor):
     assert relative_error(points_of(simulation), expected) <= 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "box", [UNEVEN_BOX, ("grid.points=[34, 12, 17]", "numerics.dealiasing=none")]
 )

@@ -112,6 +112,7 @@ def test_means_of_invariants_are_those_of_betchov(magnetic):
     assert max(abs(q), abs(r), abs(stretching - 4 * strain)) <= 1e-12 * abs(stretching)
 
 
+@pytest.mark.thorough
 def test_pressure_balances_the_gradient_of_all_that_moves_the_fluid(magnetic, known):
     calculus, u, b = known
     rate = -calculus.div(kept(calculus, calculus.outer(u, u)))
@@ -217,6 +218,7 @@ def test_products_lose_what_lies_outside_of_the_sphere():
     assert not modes[outside].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["pressure", "vorticity_magnitude", "strain"])
 def test_evaluating_changes_nothing(text):
     settings = (*BOX, "time.integrator=rk4")
@@ -231,6 +233,7 @@ def test_evaluating_changes_nothing(text):
     np.testing.assert_array_equal(modes_of(looked_at), modes_of(untouched))
 
 
+@pytest.mark.slow
 def test_complex_fields_have_densities_phases_and_currents():
     simulation = start(
         "cpu", "equation={ model = 'gpe' }", "grid.points=[12, 16, 1]", "initial.flow=wave",

@@ -54,6 +54,7 @@ def constant_by_definition(u):
     return math.sqrt(max(mixing, 0)) * CUTOFF / math.pi
 
 
+@pytest.mark.slow
 def test_constant_of_smagorinsky_is_that_of_least_squares(device):
     simulation = advance(start(device, *DYNAMIC, *SETTINGS), 12, 0.05)
     row = simulation.diagnostics()
@@ -76,6 +77,7 @@ def test_constant_of_smagorinsky_is_that_of_least_squares(device):
     assert simulation.diagnostics()["smagorinsky_constant"] == 0
 
 
+@pytest.mark.slow
 def test_spectral_eddies_damp_a_wave_at_the_cutoff_as_their_formula_says(device):
     size, k, end = 1.3, 4, 0.4
     fields = f"initial.fields={{ velocity = ['0', '0', '{size}*sin({k}*x)'] }}"
@@ -120,6 +122,8 @@ def stirred(viscosity):
     )
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "error"), [("float64", 1e-12), ("float32", 1e-5)])
 @pytest.mark.parametrize("settings", [(), ("numerics.linear=all",)])
 def test_parameter_of_any_model_follows_and_a_run_goes_on_with_the_same_bits(

@@ -173,6 +173,7 @@ def test_quantum_taylor_green_vortex_is_the_product_of_the_article(device):
     assert np.abs(wave_function(simulation) - product**power).max() <= 1e-13
 
 
+@pytest.mark.slow
 def test_dark_solitons_move_at_their_speed(device):
     speed, healing, sound, time, steps = 0.4, 0.1, 1.3, 0.8, 640
     length = 2 * math.pi

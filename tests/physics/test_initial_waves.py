@@ -54,6 +54,8 @@ def frequency(simulation, wavevector, steps=16, step=0.005):
     return -sign * slope
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "branch"), [(name, branch) for name in WAVES for branch in range(len(WAVES[name][2]))]
 )

@@ -251,6 +251,7 @@ def modes_by_wavenumber(simulation):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", ["[24, 12, 16]", "[10, 10, 10]", "[16, 16, 1]", "[40, 36, 30]"])
 def test_restart_at_another_resolution_keeps_the_common_modes(device, tmp_path, points):
     earlier = advance(start(device, "grid.points=[20, 18, 16]"), 2)

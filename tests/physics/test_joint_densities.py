@@ -87,6 +87,7 @@ def test_a_gaussian_field_has_gaussian_densities_and_linear_conditional_means(te
     )
 
 
+@pytest.mark.slow
 def test_runs_write_densities_and_go_on(tested_device, tmp_path):
     output = {
         "densities": [

@@ -14,6 +14,7 @@ WIDTH = 2 * math.pi / POINTS
 SMAGORINSKY = (f"equation={{ model = 'smagorinsky', viscosity = 0, width = {WIDTH} }}",)
 
 
+@pytest.mark.slow
 def test_eddies_damp_a_shear_wave_as_its_formula_says(device):
     size, k, mixing = 1.3, 2, (0.17 * WIDTH) ** 2
     simulation = start(
@@ -38,6 +39,7 @@ def test_eddies_damp_a_shear_wave_as_its_formula_says(device):
     assert courant_rate(simulation.flow) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "error"), [("float64", 5e-7), ("float32", 2e-4)])
 def test_energy_is_lost_at_the_rate_of_subgrid_dissipation(device, precision, error):
     simulation = start(
@@ -61,6 +63,7 @@ def test_energy_is_lost_at_the_rate_of_subgrid_dissipation(device, precision, er
     assert "kmax_eta" not in rows[0] and rows[0]["integral_scale"] > 0
 
 
+@pytest.mark.slow
 def test_energy_does_not_pile_up_at_the_smallest_eddies(device):
     def steepness(*settings):
         simulation = start(device, "grid.points=32", "time.cfl=0.5", *settings)

@@ -39,6 +39,8 @@ def flow_through(image, fluid, device, **storage):
 # -- channels and ducts --------------------------------------------------------------------------
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [5, 10])
 @pytest.mark.parametrize("magic", [3 / 16, 1 / 8])
 @pytest.mark.parametrize("relaxation_time", [0.6, 1.0, 2.0])
@@ -89,6 +91,7 @@ def test_every_node_of_a_channel_has_the_velocity_of_the_parabola(device, magic,
     np.testing.assert_allclose(density - 1, falls[:, None, None] + 0 * density, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_permeability_of_a_square_duct_converges_by_second_order(device):
     errors = []
     for width in (8, 16, 32):
@@ -109,6 +112,7 @@ def test_permeability_of_a_square_duct_converges_by_second_order(device):
 # -- spheres -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solid_fraction", "tolerance"), [(0.027, 0.015), (0.216, 0.035), (0.5236, 0.055)]
 )
@@ -131,6 +135,7 @@ def test_permeability_of_cubic_sphere_lattices_is_that_of_the_literature(
 # -- invariants ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_permeability_does_not_depend_on_the_relaxation_time(device):
     image = sandstone()
     found = [
@@ -152,6 +157,7 @@ def test_mass_is_kept_over_ten_thousand_steps(device, inertia):
     assert abs(flow.sums()[0][3]) < 1e-12 * image.sum()
 
 
+@pytest.mark.slow
 def test_tensor_is_symmetric_and_its_diagonal_that_of_single_axes(device):
     image = voxels("random-pack", (16, 20, 24), radius=4, solid_fraction=0.3)
     settings = {"relaxation_time": 2.0, "tolerance": 1e-5, "device": device}
@@ -182,6 +188,7 @@ def test_pressure_drives_a_periodic_sample_as_a_force_does(device):
     np.testing.assert_allclose(difference, difference[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["x", "z"])
 def test_mirror_images_follow_the_sample_and_have_its_permeability(device, axis):
     image, place = sandstone(16), AXES.index(axis)
@@ -198,6 +205,7 @@ def test_mirror_images_follow_the_sample_and_have_its_permeability(device, axis)
     assert both.k_lattice != pytest.approx(one, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("mixed", 1e-4)])
 def test_less_precision_gives_the_same_permeability(device, precision, tolerance):
     settings = {"relaxation_time": 2.0, "tolerance": 1e-5, "device": device}
@@ -277,6 +285,7 @@ def steady(image, force, device, inertia):
     return permeability(image, axis="x", **fluid, **options).k
 
 
+@pytest.mark.slow
 def test_inertia_of_slow_flow_does_not_count_and_that_of_fast_flow_resists(device):
     image = voxels("spheres", (16, 16, 16), lattice="simple", solid_fraction=0.216)
     stokes = steady(image, 1e-4, device, inertia=False)

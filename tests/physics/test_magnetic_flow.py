@@ -10,6 +10,7 @@ from flows import MHD, advance, start
 from slipstream.validation.reference_solutions import ORSZAG_TANG_AT_1
 
 
+@pytest.mark.slow
 def test_orszag_tang_vortex_has_the_reference_energies(device):
     # As many points as the reference has: with 96^2 the last digits differ.
     simulation = start(
@@ -73,6 +74,7 @@ def test_alfven_wave_travels_along_the_mean_field(device, sign):
     assert error <= 1e-6
 
 
+@pytest.mark.slow
 def test_cross_helicity_and_energy_of_ideal_magnetic_flow_drift_at_the_order(device):
     def drifts(steps):
         simulation = start(

@@ -195,6 +195,7 @@ class Derived:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integrator", TABLEAUS)
 def test_derived_fields_give_the_flow_of_an_independent_solver(device, own, integrator):
     viscosity, drag, steps, step = 0.05, 0.2, 4, 0.02
@@ -273,6 +274,7 @@ def test_dissipation_driving_and_injection_are_told_apart(device, own):
     assert abs(residual) <= 1e-4
 
 
+@pytest.mark.slow
 def test_a_viscosity_of_another_kind_gives_no_scales_of_turbulence(device, own):
     named = {"lundgren": ["gain = 0.0", "drag = 0.0", "wind = 0.0"], "thick": []}
     for name, others in named.items():
@@ -298,6 +300,7 @@ def numbers():
 """
 
 
+@pytest.mark.slow
 def test_quotients_of_fields_are_what_they_are_at_points(device, tmp_path):
     path = tmp_path / "gas.py"
     path.write_text(GAS)

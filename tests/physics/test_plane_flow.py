@@ -37,6 +37,8 @@ def _fields(axis, has_normal, others):
     return result
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [2, 1])
 @pytest.mark.parametrize("name", MODELS)
 def test_plane_flow_is_that_of_a_thick_box_in_fewer_transforms(name, axis, device):

@@ -150,6 +150,7 @@ def test_beltrami_flow_decays_exactly_in_alpha_models(model, device):
     assert largest_error(simulation, **decayed) <= 1e-13
 
 
+@pytest.mark.slow
 def test_averaged_flow_conserves_its_own_energy(device):
     simulation = start(device, "equation={ model = 'lans-alpha', viscosity = 0, width = 0.5 }")
     before = simulation.diagnostics()

@@ -40,6 +40,7 @@ def place_of_ring(psi):
     return np.angle(turn) % (2 * math.pi), (missing * distance).sum() / missing.sum()
 
 
+@pytest.mark.slow
 def test_ring_has_one_quantum_and_the_speed_of_its_radius(device):
     settings = ("initial.flow=vortex-ring", f"initial.radius={RADIUS}", "time.integrator=rk4")
     simulation = start(device, *fluid("gpe", *settings))
@@ -71,6 +72,7 @@ def test_ring_has_one_quantum_and_the_speed_of_its_radius(device):
 KNOTS = {"trefoil": 6, "cinquefoil": 10}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flow", [*KNOTS, "quantum-taylor-green"])
 def test_relaxation_lowers_the_free_energy_and_keeps_vortex_lines(device, flow):
     size = "initial.radius=1.2" if flow in KNOTS else "initial.amplitude=3.0"
@@ -92,6 +94,7 @@ def test_relaxation_lowers_the_free_energy_and_keeps_vortex_lines(device, flow):
     np.testing.assert_allclose(before["velocity_x"], taylor_green, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_lines_of_quantum_abc_flow_like_it_at_large(device):
     settings = ("initial.coefficients=[0.9, 1, 1.1]", "initial.amplitude=0.5")
     simulation = start(device, *fluid("argle", "initial.flow=quantum-abc", *settings))

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -42,6 +43,7 @@ def run(folder, keys):
     return simulation
 
 
+@pytest.mark.thorough
 @settings(max_examples=6, phases=[Phase.generate])
 @given(box=BOXES, first=LEGS, second=LEGS, seed=st.integers(0, 9))
 def test_any_run_and_any_run_that_goes_on_from_it(tmp_path_factory, box, first, second, seed):

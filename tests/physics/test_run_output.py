@@ -30,6 +30,7 @@ def times_of(folder, name):
     return zarr.open_group(folder / name)["time"][:]
 
 
+@pytest.mark.slow
 def test_adaptive_steps_hit_the_times_of_fields_and_statistics(device, tmp_path):
     run(adaptive(*WATCHED), tmp_path / "watched", device)
     expected = {"fields.zarr": [0, 0.3, 0.6, 0.73], "pdf.zarr": [0, 0.2, 0.4, 0.6, 0.73]}
@@ -42,6 +43,7 @@ def test_adaptive_steps_hit_the_times_of_fields_and_statistics(device, tmp_path)
     np.testing.assert_array_equal(times_of(tmp_path / "plain", "fields.zarr"), [0.73])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [(), WATCHED])
 def test_step_sizes_in_the_series_are_those_that_follow(device, tmp_path, settings):
     """Also of the step that is shortened to hit the end, or output."""
@@ -50,6 +52,7 @@ def test_step_sizes_in_the_series_are_those_that_follow(device, tmp_path, settin
     np.testing.assert_allclose(np.diff(rows["time"]), rows["step_size"][:-1], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_fixed_steps_write_at_the_first_step_that_reaches_a_time(device, tmp_path):
     case = make_case(
         "grid.points=8", "time.step=0.08", "time.end=0.4", "output.fields_interval=0.1"
@@ -59,6 +62,7 @@ def test_fixed_steps_write_at_the_first_step_that_reaches_a_time(device, tmp_pat
     np.testing.assert_allclose(times_of(tmp_path, "fields.zarr"), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_rows_are_in_the_csv_at_once_and_in_zarr_at_the_end(device, tmp_path):
     simulation = make_simulation(adaptive(), None, device)
     seen = []
@@ -125,6 +129,7 @@ def test_shipped_models_alias_only_where_they_say_so(device):
         assert len(simulation.warnings()) == ("gpe" in str(settings))
 
 
+@pytest.mark.slow
 def test_what_is_not_resolved_is_said_at_the_start_on_the_way_and_at_the_end(device, tmp_path):
     text = run(adaptive("equation.viscosity=0.0005"), tmp_path / "coarse", device)
     lines = [line for line in text.splitlines() if "kmax_eta" in line]

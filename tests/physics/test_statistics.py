@@ -374,6 +374,7 @@ def test_python_has_statistics_of_the_present_state(device):
 # -- runs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_each_kind_is_written_at_its_own_interval_and_at_the_end(device, tmp_path):
     case = make_case(
         "grid.points=8",
@@ -397,6 +398,7 @@ def test_each_kind_is_written_at_its_own_interval_and_at_the_end(device, tmp_pat
     np.testing.assert_allclose(densities["velocity_x_pdf"].integrate("value"), 1, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_pictures_of_what_was_asked_for_are_drawn(device, tmp_path):
     case = make_case(
         "grid.points=[12, 12, 1]",
@@ -412,6 +414,7 @@ def test_pictures_of_what_was_asked_for_are_drawn(device, tmp_path):
     assert drawn == {"transfer", "anisotropic"}
 
 
+@pytest.mark.slow
 def test_a_fluid_at_rest_has_pictures_too(device, tmp_path):
     simulation = start(device, "grid.points=6", *formulas(velocity=["0", "0", "0"]))
     known = {kind: (0.0, statistics(simulation, kind)) for kind in KINDS}

@@ -44,6 +44,7 @@ WAVES_AND_METHODS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "integrator"), WAVES_AND_METHODS)
 def test_waves_have_their_frequencies_at_ten_times_the_explicit_step(name, integrator, device):
     settings, wavevector, omega = WAVES[name]

@@ -144,6 +144,7 @@ def assert_steps(layout, boxes, world, courant, steps, result):
     assert error <= tolerance(world, steps)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(problems())
 def test_every_kernel_gives_the_same_bits_within_rounding_of_27_products(devices, problem):
@@ -155,6 +156,7 @@ def test_every_kernel_gives_the_same_bits_within_rounding_of_27_products(devices
         assert result.tobytes() == results[0].tobytes()
 
 
+@pytest.mark.slow
 @given(problems())
 def test_steps_of_a_pass_have_the_bits_of_one_after_the_other(devices, problem):
     """In a box around the points, of which each step leaves what has its neighbours."""
@@ -173,6 +175,7 @@ def test_steps_of_a_pass_have_the_bits_of_one_after_the_other(devices, problem):
     assert together.tobytes() == values.tobytes()
 
 
+@pytest.mark.slow
 @given(problems())
 def test_points_have_the_same_bits_however_they_are_divided(device, problem):
     layout, boxes, dtype, courant, steps = problem
@@ -195,6 +198,7 @@ class NotingDevice(HostDevice):
         return super().kernel(header, name, **constants)
 
 
+@pytest.mark.slow
 @given(problems())
 def test_stores_past_the_caches_give_the_same_bits(problem):
     layout, boxes, dtype, courant, steps = problem

@@ -54,6 +54,7 @@ def test_devices_share_the_points_of_a_rank(placement):
     assert points(owned) == points([box])
 
 
+@pytest.mark.slow
 @given(placements())
 def test_what_is_advanced_first_and_the_rest_are_all(placement):
     for region in placement[1].values():

@@ -35,6 +35,7 @@ def state(folder):
     return open_checkpoint(folder).read("tracer")
 
 
+@pytest.mark.slow
 def test_run_writes_what_was_asked_for_and_says_what_it_does(folder, capsys):
     assert run("run.timeline=true", "output.fields_interval=0.5") == 0
     assert {path.name for path in (folder / "out").iterdir()} == {
@@ -90,6 +91,7 @@ def test_run_ends_with_the_first_step_that_reaches_its_end(folder):
     np.testing.assert_allclose(series["step_size"], 0.7 / 16)
 
 
+@pytest.mark.slow
 def test_steps_that_share_a_pass_show_in_no_output(folder):
     """Rows every third step, snapshots every fifth; the first segment ends within a pass."""
     settings = (
@@ -125,6 +127,7 @@ def test_function_between_steps_may_read_on_one_rank_alone():
     assert taken == [(step, 0) for step in (0, 3, 6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_run_that_goes_on_has_the_bits_of_one_that_was_never_stopped(folder, precision):
     settings = (f"numerics.precision={precision}", "output.pictures=false")
@@ -183,6 +186,7 @@ def test_run_goes_on_only_from_its_own_problem(capsys, setting, expected):
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_families_do_not_go_on_from_each_other(capsys):
     assert run(out="flow", case="flow.toml") == 0
     assert run("initial.restart=flow") == 2
@@ -221,6 +225,7 @@ def test_memory_that_does_not_suffice_is_named(monkeypatch):
         simulation._allocate()
 
 
+@pytest.mark.slow
 def test_new_writes_a_case_of_the_family(folder, capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(["new", "mine", "--solver", "advection"])

@@ -125,6 +125,7 @@ def test_the_best_of_several_records_counts():
     assert best_of(results) == {"mpi": {2: 3.0, 4: 1.0}}
 
 
+@pytest.mark.thorough
 def test_pictures_are_written_and_not_empty(measured, tmp_path):
     result, timelines = measured
     plot_advection(tmp_path / "speed.png", "title", [result, {**result, "ranks": 2}])
@@ -156,6 +157,7 @@ def run(*arguments):
     return ended.value.code or 0
 
 
+@pytest.mark.thorough
 def test_the_command_writes_a_record_and_pictures(tmp_path, capsys):
     record, speed, steps = (tmp_path / name for name in ("r.json", "speed.png", "steps.png"))
     options = ["--n", "10,12,16", "--device", "cpu", "--steps", "1", "--repetitions", "1"]

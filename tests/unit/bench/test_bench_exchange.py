@@ -156,6 +156,7 @@ def test_table_of_several_nodes_has_what_is_sent_between_them(capsys):
     assert "messages and bytes of the rank that sends most" in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("transports", [("mpi",), tuple("abcdefgh")])
 def test_picture_is_written(transports, tmp_path):
     path = tmp_path / "deep" / "exchange.png"

@@ -15,6 +15,7 @@ def in_this_process(asked, monkeypatch, capsys):
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.thorough
 def test_each_row_is_one_rank_of_a_step_or_of_a_transform(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         ranks_bench, "_in_fresh_process", lambda asked: in_this_process(asked, monkeypatch, capsys)

@@ -22,6 +22,7 @@ def command(*arguments):
     return caught.value.code
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", ["hd", "gpe"])
 def test_a_step_stands_beside_the_bus_and_the_synchronous_one(tmp_path, capsys, model):
     record = tmp_path / "record.json"
@@ -43,6 +44,7 @@ def test_a_step_stands_beside_the_bus_and_the_synchronous_one(tmp_path, capsys, 
     assert "pipelined, as asked" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_a_step_from_disk_stands_beside_the_drive_and_all_else(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(measured_rates, "_LEAST_ON_DRIVE", 8 << 20)
     record = tmp_path / "record.json"
@@ -79,6 +81,7 @@ def test_the_synchronous_step_is_measured_alone_where_it_is_asked_for(tmp_path):
     assert (row["name"], row["synchronous / this"]) == ("synchronous, as asked", 1)
 
 
+@pytest.mark.thorough
 def test_ways_that_memory_does_not_allow_are_left_out_and_said(tmp_path, capsys):
     record = tmp_path / "record.json"
     options = ("--residency", "host", "--repetitions", "1", "--n", "16", "--sweep")

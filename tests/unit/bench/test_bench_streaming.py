@@ -39,6 +39,7 @@ def test_timers_are_those_of_the_run_that_was_disturbed_least():
     assert (timers["total"], timers["copy in"], timers["exposed"]["copy"]) == (2.0, 2.0, 2.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [
@@ -94,6 +95,7 @@ def test_sweep_has_all_ways_to_stream():
         assert len(transform_variants(Streaming(), False, ranks)) == 2
 
 
+@pytest.mark.thorough
 def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatch):
     """Also if memory does not allow the defaults."""
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
@@ -106,6 +108,7 @@ def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatc
     assert (synchronous["schedule"], result["tune"]) == ("serial", "quick")
 
 
+@pytest.mark.thorough
 def test_ways_that_memory_does_not_allow_are_left_out(tmp_path):
     record = tmp_path / "record.json"
     options = ("--n", "16", "--sweep", "--memory", "12 KiB", "--repetitions", "1")

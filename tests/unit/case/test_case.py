@@ -263,6 +263,7 @@ cases = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(cases)
 def test_effective_case_loads_equal(data):
     case = validate_case(data)

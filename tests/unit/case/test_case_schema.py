@@ -85,6 +85,7 @@ def schema():
     return schema_of_cases()
 
 
+@pytest.mark.slow
 def test_it_takes_what_is_shipped_and_what_new_writes(schema, tmp_path):
     texts = {name: (REPOSITORY / "cases" / f"{name}.toml").read_text() for name in SHIPPED_CASES}
     for solver in SOLVERS:

@@ -76,6 +76,8 @@ def test_a_copy_keeps_what_templates_have_not(here):
     )
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_a_case_of_a_shipped_model_is_accepted(model, here):
     case = load_case(write_template("case", model=model))

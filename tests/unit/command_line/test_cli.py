@@ -56,6 +56,7 @@ def command(*arguments):
     return caught.value.code
 
 
+@pytest.mark.slow
 def test_run_writes_everything_that_was_asked_for(folder, simulation, capsys):
     assert (
         command("run", "case.toml", "--device", "cpu", "--set", "output.fields_interval=0.5") == 0
@@ -265,6 +266,7 @@ def test_info_shows_every_fact(capsys, monkeypatch):
         assert part in text
 
 
+@pytest.mark.slow
 def test_module_can_be_run():
     answer = subprocess.run(
         [sys.executable, "-m", "slipstream", "--help"], capture_output=True, text=True, check=True

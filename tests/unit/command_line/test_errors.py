@@ -148,6 +148,7 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(folder, capsys, 
     assert not (folder / "out" / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_restart_in_another_box_is_refused(folder, capsys):
     short = ("--set", "time.end=0.02")
     with pytest.raises(SystemExit) as caught:
@@ -165,6 +166,7 @@ def test_restart_in_another_box_is_refused(folder, capsys):
     assert "initial.restart" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_a_run_in_order(folder, number):
     command = [
@@ -208,6 +210,7 @@ def test_signal_ends_a_run_in_order(folder, number):
     assert "velocity_x" in xarray.open_zarr("out/fields.zarr")
 
 
+@pytest.mark.slow
 def test_status_reaches_the_shell(folder):
     result = slipstream("run", "case.toml", "--set", "grid.pionts=3", cwd=folder)
     assert result.returncode == 2

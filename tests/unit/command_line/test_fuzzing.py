@@ -3,10 +3,13 @@
 import subprocess
 import sys
 
+import pytest
+
 from flows import PATIENCE, REPOSITORY, environment
 from fuzzing import Outcome
 
 
+@pytest.mark.thorough
 def test_damaged_cases_and_formulas_end_in_one_line():
     program = [sys.executable, "tests/support/fuzzing.py"]
     command = [*program, "--quick", "--cases", "60", "--formulas", "8"]

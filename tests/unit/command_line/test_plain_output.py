@@ -52,6 +52,7 @@ LINES = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("variables", "lines"),
     [

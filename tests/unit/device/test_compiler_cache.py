@@ -227,6 +227,7 @@ def test_text_that_does_not_compile_shows_the_compilers_words(cache, cxx):
     assert libraries(cache) == []
 
 
+@pytest.mark.slow
 def test_several_processes_started_at_once_compile_once(cache, tmp_path, monkeypatch):
     # A compilation of two seconds lets all processes meet in it, however they are scheduled.
     slow = LoggingCompiler(tmp_path, "slow", 'case "$*" in *" -o "*) sleep 2 ;; esac')

@@ -171,6 +171,7 @@ def rocm(monkeypatch):
     device_choice._opened_gpu.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_gpu_of_amd_is_opened_only_if_it_is_asked_for(rocm):
     assert open_device("auto").kind == "cpu"
     with pytest.raises(InputError, match="'cuda' was asked for"):

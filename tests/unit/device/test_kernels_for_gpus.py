@@ -363,6 +363,7 @@ def test_kernels_are_compiled_without_contraction():
 
 
 # The types are the same in all combinations: of one precision these are compiled.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("real", "architecture", "covering"),
     [*zip(REALS, ARCHITECTURES, (every_pair, every_value), strict=True)],

@@ -44,6 +44,7 @@ def binaries(texts, processes=2):
     return [binary.result(60) for binary in [compiler.submit(text, ALL) for text in texts]]
 
 
+@pytest.mark.slow
 def test_processes_compile_what_one_would_and_end_when_idle(cache, started, monkeypatch):
     monkeypatch.setattr(nvrtc_processes, "_PATIENCE", 0.2)
     found = binaries(TEXTS)
@@ -86,6 +87,7 @@ def test_a_process_that_is_killed_loses_nothing(cache, started, monkeypatch):
     assert compiler.submit(TINY.replace("1;", "3;"), ALL).result(60)
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them(cache, tmp_path):
     import subprocess
     import sys

@@ -1,5 +1,6 @@
 """What becomes of the parameters and constants of equations."""
 
+import pytest
 import sympy
 
 from lowered_models import lowered, nu, s, u
@@ -33,6 +34,7 @@ def test_parameter_that_is_zero_leaves_no_term():
     assert not any(free.linear)
 
 
+@pytest.mark.slow
 def test_other_numbers_need_no_other_kernels():
     one = lowered("mhd", viscosity=0.1, resistivity=0.1, mean_field=1.0)
     other = lowered("mhd", viscosity=0.25, resistivity=3.0, mean_field=-7.5)

@@ -1,6 +1,7 @@
 """Equations in vector notation mean the same, lowered to products of fields, as in plain NumPy."""
 
 import numpy as np
+import pytest
 import sympy
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -179,6 +180,7 @@ FOR_SCALARS = [
 
 
 # Shrinking formulas takes minutes, and two terms of each field are easily read.
+@pytest.mark.slow
 @settings(max_examples=4, phases=[Phase.generate])
 @given(st.data())
 def test_any_formula_means_the_same_as_in_plain_numpy(data):

@@ -62,6 +62,7 @@ def test_stratified_flow_takes_twelve_transforms_in_any_notation(advection, carr
     assert parts(model) == (4, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lorentz", "induction"), [*zip(LORENTZ, INDUCTION, strict=True)])
 def test_magnetic_flow_takes_fourteen_transforms_in_any_notation(lorentz, induction):
     model = lower(Model({u: LORENTZ[lorentz](b) - dot(u, grad(u)), b: INDUCTION[induction](u, b)}))

@@ -53,6 +53,7 @@ class Array:
         return memory
 
 
+@pytest.mark.slow
 @given(REALS, st.lists(st.tuples(LENGTHS, LENGTHS, LENGTHS), max_size=4), st.data())
 def test_views_of_any_strides_are_moved_and_nothing_else_is_touched(device, dtype, shapes, data):
     sources = [Array(device, data.draw(views(s)), dtype, seed) for seed, s in enumerate(shapes)]

@@ -134,6 +134,7 @@ def test_slab_tables_find_every_row_in_the_packed_arrays(shape, ranks, truncatio
                 np.testing.assert_array_equal(row, index[first + z, modes[1].positions()[y]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truncation", [None, "2/3"])
 @pytest.mark.parametrize("ranks", [3, 4096])
 def test_counts_of_16384_cubed_are_exact(ranks, truncation):

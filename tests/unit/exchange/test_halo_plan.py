@@ -134,6 +134,7 @@ def test_both_ends_agree_on_what_travels_and_in_which_order(case):
             assert piece.source.shape == piece.target.shape
 
 
+@pytest.mark.slow
 @given(halos())
 def test_packed_blocks_hold_the_pieces_of_one_peer_without_gaps(case):
     shape, boxes, widths = case
@@ -162,6 +163,7 @@ def test_packed_blocks_hold_the_pieces_of_one_peer_without_gaps(case):
             assert {piece.peer for piece in pieces} == set(peers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_neighbours_in_a_cartesian_grid_of_equal_boxes_send_what_they_receive(axes):
     for widths in itertools.combinations_with_replacement((0, 1, 2), axes):

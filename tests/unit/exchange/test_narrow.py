@@ -165,6 +165,7 @@ SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 40), st.integers(1, 60))
 LARGE = {"shape": (6, 60, 60), "ranks": 3, "rank": 1, "fields": 2, "own": True, "seed": 0}
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     wire=st.sampled_from(sorted(WIRES)),
@@ -245,6 +246,7 @@ TIES = st.tuples(st.integers(0, 2**16 - 1), st.integers(-2, 2)).map(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.one_of(DOUBLES, TIES, st.floats(width=32)), min_size=2, max_size=40))
 def test_every_number_is_rounded_to_the_nearest(values):

@@ -33,6 +33,7 @@ def there_are(shape, truncation):
     return tuple(min(k, (n - 1) // 2) for k, n in zip(truncation, shape, strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.tuples(SIZES, SIZES, SIZES), st.sampled_from(DTYPES), st.integers(1, 3), TRUNCATIONS)
 @example((1, 1, 1), "float64", 1, "2/3")
@@ -53,6 +54,7 @@ def test_any_shape_equals_numpy_by_index_and_schedules_agree_bitwise(
 TILED_SIZES = st.sampled_from([1, 5, 12, 17])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.tuples(TILED_SIZES, TILED_SIZES, SIZES),

@@ -101,6 +101,7 @@ def assert_transforms_all_once(route, arguments, fields, workers):
     assert not remaining
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 12), st.data())
 def test_any_route_transforms_every_axis_once_and_where_it_is_whole(ranks, data):
@@ -160,6 +161,7 @@ HUGE, HUGE_RANKS = (16384,) * 3, 4096
 KX = 16384 // 2 + 1
 
 
+@pytest.mark.slow
 def test_slabs_of_16384_cubed_on_4096_ranks_have_exact_counts():
     fields = 5
     route, _ = route_of(HUGE, HUGE_RANKS, fields=fields)
@@ -175,6 +177,7 @@ def test_slabs_of_16384_cubed_on_4096_ranks_have_exact_counts():
         assert plan.off_rank_elements() == block * 4095
 
 
+@pytest.mark.slow
 def test_pencils_of_16384_cubed_on_64_by_64_ranks_have_exact_counts():
     route, _ = route_of(HUGE, HUGE_RANKS, layout="pencil", process_grid=(64, 64))
     assert [stage.axes for stage in route] == [(3,), (2,), (1,)]

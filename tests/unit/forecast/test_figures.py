@@ -623,6 +623,7 @@ def test_examples_are_as_many_and_as_short_as_told():
     assert f"twelve programs of at most {limit} lines" in words_of("README.md")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", QUOTED)
 def test_figures_of_documents_are_those_of_records(document):
     text = words_of(document)
@@ -630,6 +631,7 @@ def test_figures_of_documents_are_those_of_records(document):
     assert not missing, f"{document} lacks:\n" + "\n".join(missing)
 
 
+@pytest.mark.slow
 def test_every_record_is_quoted():
     for quotes in QUOTED.values():
         quotes()

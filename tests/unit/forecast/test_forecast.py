@@ -52,6 +52,7 @@ def case_of(points, schedule="overlap", **run):
     )
 
 
+@pytest.mark.slow
 def test_most_held_out_figures_are_within_thirty_percent():
     """Only of figures to which nothing was fitted does that say anything."""
     held_out = [abs(one.error) for one in published_runs() if one.known == "held out"]
@@ -63,6 +64,7 @@ def test_most_held_out_figures_are_within_thirty_percent():
     assert max(abs(one.error) for one in others) < 0.5
 
 
+@pytest.mark.slow
 def test_the_command_counts_held_out_figures_and_shows_misses(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["project", "--papers"])
@@ -83,6 +85,7 @@ def test_the_variant_that_won_is_the_one_foretold():
         assert min(entries, key=lambda one: one.forecast) is won
 
 
+@pytest.mark.slow
 def test_trends_of_the_lattice_on_titan_are_those_foretold():
     """Overlap gains, weak scaling keeps its rate, strong scaling loses a half of it and more."""
     two, serial, weak = (one for one in published_runs() if one.table == LATTICE)
@@ -216,6 +219,7 @@ def test_a_shell_on_the_host_moves_its_faces_over_the_bus(shell):
     assert counts.memory_bytes == 2 * 8 * block**3
 
 
+@pytest.mark.slow
 def test_advection_is_foretold_on_many_ranks_until_points_are_too_few():
     machine = load_machine("frontier")
     few, many = forecast(advection_of(2048), machine, [1, 1000])
@@ -263,6 +267,7 @@ def test_rates_of_the_network_grow_with_messages(sizes):
             assert network.rate(size) == pytest.approx(1e9 * rate)
 
 
+@pytest.mark.slow
 def test_many_ranks_are_planned_at_once():
     case = case_of(18432, residency="host")
     case = case.model_copy(
@@ -286,6 +291,7 @@ def test_ranks_divide_space_as_takes_least(nodes, divided):
 
 
 # Of Ravikumar et al. (2021), whose grids fill the memory of Summit's nodes.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("points", "nodes", "seconds"), [(12288, 1024, 10.14), (18432, 3072, 14.24)]
 )
@@ -377,6 +383,7 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_worked_out(
     assert told in capsys.readouterr().err.replace("\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["taylor-green", "sandstone"])
 def test_messages_of_mpi_cross_the_bus_of_gpus(case):
     machine = load_machine("h200-nvl8-ib")

@@ -126,6 +126,7 @@ def test_states_are_written_by_the_clock_too():
     assert "checkpoint" not in without.outputs
 
 
+@pytest.mark.slow
 def test_the_command_tells_of_output(tmp_path, capsys):
     settings = ("grid.points=4096", "output.fields_interval=0.05", "time.end=10.0")
     arguments = ["project", "taylor-green", "--machine", "summit", "--nodes", "64,512"]

@@ -117,6 +117,7 @@ def test_no_two_names_share_a_letter():
     assert written(shared) == r"\mathrm{buoyancy} + \mathrm{b}"
 
 
+@pytest.mark.slow
 def test_models_in_mathematics():
     model = models.mhd(nu, sympy.Symbol("resistivity", real=True))
     lines = model._repr_latex_().split(r" \\ ")
@@ -186,6 +187,7 @@ def sizes_of(pictures):
     return [Image.open(io.BytesIO(one)).size for one in pictures]
 
 
+@pytest.mark.slow
 def test_a_picture_changes_in_its_place_while_the_simulation_runs(notebook):
     sim = turbulence()
     shown = sim.show("vorticity_magnitude", 0.05, plane=("z", 0.0))
@@ -201,6 +203,7 @@ def test_a_picture_changes_in_its_place_while_the_simulation_runs(notebook):
     assert sim.show(sim.evaluate("dot(velocity, vorticity)")) is None and len(notebook) == 2
 
 
+@pytest.mark.slow
 def test_a_picture_in_a_file(tmp_path):
     sim = Advection(points=16, **ONE)
     sim.show("tracer", steps=2, file=tmp_path / "tracer.png")

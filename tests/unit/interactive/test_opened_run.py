@@ -92,6 +92,7 @@ def test_a_restart_goes_on_from_the_last_state(written):
         run.restart({"equation.viscocity": 0.2}, **ONE)
 
 
+@pytest.mark.slow
 def test_a_simulation_goes_on_in_its_folder_and_in_no_other(tmp_path):
     def made():
         return Flow(
@@ -118,6 +119,7 @@ def test_a_simulation_goes_on_in_its_folder_and_in_no_other(tmp_path):
     assert slipstream.open(tmp_path / "run").series["time"][-1] == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 def test_output_that_is_asked_for_is_not_left_out_in_silence(tmp_path):
     asked = Advection(points=8, width=0.25, output={"fields_interval": 0.125}, **ONE)
     with pytest.raises(InputError, match=r"give run\(output=FOLDER\)"):
@@ -126,6 +128,7 @@ def test_output_that_is_asked_for_is_not_left_out_in_silence(tmp_path):
     Advection(points=8, width=0.25, output={"pictures": False}, **ONE).run(until=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["advection", "lattice"])
 def test_every_family(family, tmp_path):
     if family == "advection":
@@ -203,6 +206,7 @@ def test_code_that_a_folder_names_is_not_run(folder, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_is_given(tmp_path):
     sim = Flow(hd, points=8, viscosity=0.1, step=0.1, initial="taylor-green", output=OUTPUT, **ONE)
     sim.run(until=0.1, output=tmp_path / "run")

@@ -123,6 +123,7 @@ def energy_of(viscosity):
     return energy_after(turbulence(viscosity=viscosity, step=0.01))
 
 
+@pytest.mark.slow
 def test_other_processes_go_on_with_simulations():
     viscosities = [0.01, 0.02]
     sims = [turbulence(viscosity=one, step=0.01) for one in viscosities]

@@ -112,6 +112,7 @@ def test_a_sample_need_not_be_an_array(rock):
     assert one.permeability == other.permeability
 
 
+@pytest.mark.slow
 def test_the_permeability_of_all_axes_is_the_mean_of_the_diagonal(rock):
     flow = PorousFlow(rock, axis="all", voxel_size=2e-6, comm=None, **PLAIN)
     flow.step(2)

@@ -15,6 +15,7 @@ from slipstream.errors import RunError
 from slipstream.fft import DistributedFFT
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["fork", "spawn", "threads"])
 def test_a_sweep_ends_with_the_results_of_one_process(how):
     result = subprocess.run(

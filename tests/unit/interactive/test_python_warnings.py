@@ -7,6 +7,7 @@ import pytest
 import slipstream as ss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_folder", [False, True])
 def test_a_run_that_is_not_resolved_warns_once(tmp_path, has_folder):
     sim = ss.Turbulence(points=16, viscosity=0.002, initial="random")

@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from flows import PATIENCE, REPOSITORY, environment
 
 
+@pytest.mark.thorough
 def test_damaged_and_forged_states_end_in_one_line():
     result = subprocess.run(
         [sys.executable, "tests/support/checkpoint_fuzzing.py", "--states", "25"],

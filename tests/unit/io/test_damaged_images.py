@@ -6,6 +6,7 @@ from image_fuzzing import check
 from launched_runs import enter
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("start", range(0, 30, 10))
 def test_damaged_images_are_refused_in_one_line(tmp_path, monkeypatch, start):
     folder = enter(tmp_path, monkeypatch)

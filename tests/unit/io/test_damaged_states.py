@@ -24,6 +24,7 @@ def test_undamaged_states_are_taken_as_they_are(run):
     assert run.go_on() == (run.states[STEPS[-1]], [])
 
 
+@pytest.mark.thorough
 def test_damage_is_named_and_the_state_before_is_taken(run):
     """Each kind of one family; `damaged_states.py` does each of all."""
     mine = list(DAMAGES)[list(CASES).index(run.family) :: len(CASES)]

@@ -249,6 +249,7 @@ def test_a_run_ends_by_a_full_disk_with_what_it_has_written(tmp_path, monkeypatc
     assert xarray.open_zarr(tmp_path / "fields.zarr").sizes["time"] == 3
 
 
+@pytest.mark.slow
 def test_a_state_is_written_by_the_clock(tmp_path):
     """Without any interval, and no later than the time that the case gives."""
     seen = []

@@ -446,6 +446,7 @@ def test_images_of_several_values_need_to_be_told_which_are_pore(values, told):
             plain.check_values()
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_any_box_of_slices_is_that_of_the_array(tmp_path_factory, data):

@@ -52,6 +52,7 @@ def run(kind, folder, steps):
         tracemalloc.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "lengths", "bytes_of_a_row"),
     # A spectrum has 32 KiB, a row in memory 800 bytes. What is left is garbage of zarr's, and
@@ -64,6 +65,7 @@ def test_memory_does_not_grow_with_what_is_written(tmp_path, kind, lengths, byte
     assert long - short < bytes_of_a_row * (lengths[1] - lengths[0])
 
 
+@pytest.mark.thorough
 def test_rows_in_blocks_are_those_in_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(time_series, "_ROWS_AT_ONCE", 4)
     run(WithRows, tmp_path, 21)
@@ -86,6 +88,7 @@ def test_a_row_that_a_full_disk_has_cut_is_left_out(tmp_path):
         assert stored["step"].values.tolist() == [0, 1]
 
 
+@pytest.mark.thorough
 def test_spectra_are_read_as_they_were(tmp_path):
     run(WithSpectra, tmp_path, 5)
     stored = StoredSpectra(StoredArrays(tmp_path / "spectra.zarr"), ["energy_spectrum"])

@@ -143,6 +143,7 @@ def test_a_run_replaces_what_the_earlier_one_wrote_and_nothing_else(tmp_path, ea
     assert not any(name.startswith((".replaced", ".discarded", "failed")) for name in after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["output.checkpoint=true", "output.checkpoint=false"])
 def test_output_of_an_earlier_run_goes_with_the_first_state(tmp_path, earlier, setting):
     """Without states, the first rows are what a run has."""
@@ -161,6 +162,7 @@ def test_output_of_an_earlier_run_goes_with_the_first_state(tmp_path, earlier, s
     assert there == ["true" in setting] * 10
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_before_its_first_state_puts_the_earlier_output_back(tmp_path, earlier):
     for _ in range(2):
         with pytest.raises(RunError, match="blown up"):

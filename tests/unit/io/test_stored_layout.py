@@ -207,6 +207,7 @@ def test_a_store_goes_on_with_its_shards(tmp_path, monkeypatch):
     np.testing.assert_array_equal(array[...], [values, values + 1, values + 3])
 
 
+@pytest.mark.slow
 def test_runs_with_shards_are_opened_drawn_and_go_on(tmp_path, monkeypatch):
     set_small_limits(monkeypatch.setattr)
     settings = ("grid.points=12", "time.end=0.1", "time.step=0.05", "output.fields_interval=0.1")

@@ -48,6 +48,8 @@ OPTIONS = {
 }
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_the_steady_flow_is_that_of_time_steps_alone(options):
     image = smooth_noise(16, 0.4, 3, 1.5)
@@ -65,6 +67,7 @@ def test_the_steady_flow_is_that_of_time_steps_alone(options):
         )
 
 
+@pytest.mark.slow
 def test_the_relaxation_time_suits_the_pores(tight):
     """Twice the pores over the surface of walls is the width of a slit."""
     from slipstream import PorousFlow
@@ -94,6 +97,7 @@ def test_the_relaxation_time_suits_the_pores(tight):
     assert found.steps < plain.steps
 
 
+@pytest.mark.slow
 def test_a_tight_medium_takes_a_fraction_of_the_steps(tight):
     found, plain = (permeability(tight, vectors=n, tolerance=1e-5, **PLAIN) for n in (10, 0))
     assert found.converged
@@ -101,6 +105,7 @@ def test_a_tight_medium_takes_a_fraction_of_the_steps(tight):
     assert found.iteration_error == found.residual < 1e-5
 
 
+@pytest.mark.slow
 def test_all_storages_give_the_same_bits(tight):
     storages = [
         Storage(propagation, layout, order, encoding)
@@ -138,6 +143,7 @@ def test_mass_is_conserved_to_round_off(precision, most):
     assert abs(simulation.diagnostics()["mass"]) < most
 
 
+@pytest.mark.thorough
 def test_estimates_are_above_the_error():
     """In more than nine of ten media; see docs/lattice.md for more of them."""
     held, count = 0, 0
@@ -156,6 +162,7 @@ def test_estimates_are_above_the_error():
     assert held > 0.9 * count >= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 def test_a_tolerance_below_the_floor_of_a_flow_is_told(tight, precision):
     with pytest.warns(RuntimeWarning, match="round-off leaves the permeability .* from steady"):
@@ -171,6 +178,7 @@ def test_a_tolerance_below_the_floor_of_a_flow_is_told(tight, precision):
     assert simulation.finished.startswith("round-off leaves")
 
 
+@pytest.mark.slow
 def test_half_precision_is_refused_where_its_error_exceeds_the_tolerance(tight):
     exact = permeability(tight, tolerance=1e-9, **PLAIN)
     found = permeability(tight, tolerance=0.2, storage=Storage(precision="float16"))
@@ -202,6 +210,7 @@ def test_a_copy_goes_on_with_the_same_bits():
     assert copy.steadiness.residual == first.steadiness.residual
 
 
+@pytest.mark.slow
 def test_a_restart_begins_anew_and_comes_to_the_same_flow(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = ("time.end=4000", "convergence.vectors=10", "convergence.tolerance=1e-7")
@@ -269,6 +278,7 @@ def test_numbers_of_vectors_are_checked(tight, vectors):
         permeability(tight, vectors=vectors, **PLAIN)
 
 
+@pytest.mark.slow
 def test_flow_without_a_steady_state_ends_as_it_did():
     sample = make_sample("random-pack", (12, 14, 16), radius=4, solid_fraction=0.2)
     settings = {"inertia": True, "force": 1e-5, "relaxation_time": 0.505, "max_steps": 12_000}

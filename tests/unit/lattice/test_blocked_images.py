@@ -78,6 +78,7 @@ def test_flow_of_a_blocked_axis_can_be_followed_in_time(device):
     assert abs(found[1]) < 0.01 * abs(found[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["z", "all"])
 def test_run_of_a_blocked_image_says_so(tmp_path, monkeypatch, capsys, axis):
     folder = enter(tmp_path, monkeypatch, case=CASE)

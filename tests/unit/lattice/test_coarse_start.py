@@ -35,6 +35,7 @@ def coarser(image):
     return (image.reshape(sizes).sum(axis=(1, 3, 5)) >= 4).astype(np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"pressure_drop": 1e-4, "buffer": 2}, {"axis": "all"}])
 def test_the_flow_is_the_same_and_tells_how_far_larger_voxels_are_off(sandstone, options):
     settings = {"tolerance": 1e-7, **options, **PLAIN}
@@ -79,6 +80,7 @@ def test_a_permeability_far_from_that_of_larger_voxels_is_doubted():
     assert f"{found.resolution_error:.1%} away" in repr(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_coarse_start_saves_steps_in_any_unit(precision):
     sample = make_sample("sandstone", (24, 24, 24), porosity=0.3, radius=5)
@@ -128,6 +130,7 @@ def test_densities_that_grow_along_an_axis_stay_so():
     assert not found[1:].any()
 
 
+@pytest.mark.slow
 def test_a_restart_goes_on_without_another_coarse_start(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = ("time.end=4000", "convergence.vectors=10", "convergence.coarse_start=true")

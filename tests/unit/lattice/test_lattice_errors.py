@@ -119,6 +119,7 @@ def test_families_do_not_go_on_from_each_other(capsys):
     assert "is of solver 'spectral', this case of 'lattice'" in told
 
 
+@pytest.mark.slow
 def test_fast_flows_are_warned_of_and_then_refused(capsys):
     assert run("flow.force=1e-2", "flow.inertia=true") == 0
     output = capsys.readouterr().out
@@ -277,6 +278,7 @@ def test_faces_that_do_not_match_are_told_of_with_what_helps(folder):
     assert "faces" not in description(make(HostDevice(), "image.buffer=2", case=case))
 
 
+@pytest.mark.slow
 def test_periodic_samples_are_not_told_to_be_mirrored_but_parts_of_them_are():
     def told(pack, **options):
         with warnings.catch_warnings(record=True) as caught:

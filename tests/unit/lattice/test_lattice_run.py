@@ -31,6 +31,7 @@ def sandstone():
     return make_sample("sandstone", SHAPE, radius=4, porosity=0.4).read(whole(SHAPE))
 
 
+@pytest.mark.slow
 def test_run_writes_what_was_asked_for_and_says_what_it_does(
     folder, capsys, pictures_drawn_as_ever
 ):
@@ -100,6 +101,7 @@ def test_progress_tells_step_permeability_and_how_steady_it_is(folder, capsys, s
         assert (f"{residual:.2g} from steady" in rest) == (residual < 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["", "voxel_size = 1\n"], ids=["none", "1"])
 def test_voxels_without_a_size_have_no_permeability_in_metres(folder, capsys, size):
     (folder / "sizeless.toml").write_text(CASE.replace("voxel_size = 2e-6\n", size))
@@ -121,6 +123,7 @@ def test_voxels_without_a_size_have_no_permeability_in_metres(folder, capsys, si
     assert (folder / "sizeless" / "permeability.png").exists()
 
 
+@pytest.mark.slow
 def test_output_of_an_earlier_run_is_replaced(folder):
     assert run("output.vtk=true", "time.end=2") == 0
     (folder / "out" / "mine.png").touch()
@@ -199,6 +202,7 @@ def test_channel_has_the_permeability_of_poiseuille(folder, capsys, drive, axis)
     assert (series["residual"][:3] == 1).all()
 
 
+@pytest.mark.slow
 def test_layers_of_pore_do_not_resist(folder):
     """A sample of solid but for a channel along z; in layers before and behind it nothing rubs."""
     mask = np.zeros((6, 10, 10), np.uint8)
@@ -255,6 +259,7 @@ def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
     np.testing.assert_array_equal(pore, np.concatenate([cropped, cropped[..., ::-1]], axis=2))
 
 
+@pytest.mark.slow
 def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
     assert run("time.max_steps=4", out="first") == 0
     told = capsys.readouterr().out
@@ -269,6 +274,7 @@ def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
     assert not re.search("not converged[:,]", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "mixed", "float16"])
 def test_run_that_goes_on_has_the_bits_of_one_that_was_never_stopped(folder, precision):
     settings = [f"numerics.precision={precision}", "time.end=44", "convergence.interval=8"]
@@ -287,6 +293,7 @@ def test_run_that_goes_on_has_the_bits_of_one_that_was_never_stopped(folder, pre
         assert second[name][-1] == values[-1], name
 
 
+@pytest.mark.slow
 def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
     device, settings = HostDevice(), ("convergence.interval=20",)
     whole_ = advance(start(device, *settings, case=CHANNEL), 4000)
@@ -365,6 +372,7 @@ def test_memory_is_known_before_it_is_allocated():
     assert allocated + output <= simulation.memory()[0][1] <= 1.3 * allocated + output
 
 
+@pytest.mark.slow
 def test_new_writes_a_case_of_the_family(folder, capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(["new", "mine", "--solver", "lattice"])

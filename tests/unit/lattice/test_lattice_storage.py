@@ -104,6 +104,8 @@ def check_bits(found, *given):
     np.testing.assert_array_equal(found, FIRST.setdefault(given, found))
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", STORAGES, ids=NAMES)
 def test_velocity_and_density_are_those_of_the_dense_method(flow_of, device, storage):
     if not possible(device, storage):
@@ -258,6 +260,8 @@ def links_of(device, image, periodic, storage):
     return sites, make_links(sites, storage, sites.wide_links())
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("image", "periodic", "exceptional"), COMPACT.values(), ids=COMPACT)
 def test_links_that_do_not_fit_are_exceptions(flow_of, device, image, periodic, exceptional, order):
@@ -283,6 +287,7 @@ def sparse_images(draw):
     return image
 
 
+@pytest.mark.slow
 @given(sparse_images(), st.sampled_from(PERIODICITIES), st.sampled_from(SOME))
 def test_isolated_pores_and_axes_of_a_voxel_or_two(flow_of, device, image, periodic, storage):
     if not possible(device, storage):

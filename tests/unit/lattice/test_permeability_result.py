@@ -204,6 +204,7 @@ def test_results_keep_no_flow():
     assert all(one.fields["speed"].data.any() for one in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["x", "all"])
 def test_a_result_is_shown_as_one_table(axis):
     result = permeability(sphere(), 2e-6, axis, **PLAIN)
@@ -224,6 +225,7 @@ def test_a_result_is_shown_as_one_table(axis):
 # -- what drives it ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pressure_drop_does_what_a_force_does():
     force = permeability(sphere(), tolerance=1e-7, **PLAIN)
     for axis in ("y", "all"):
@@ -231,6 +233,7 @@ def test_pressure_drop_does_what_a_force_does():
         assert drop.k == pytest.approx(force.k, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_inertia_lowers_the_permeability_as_forchheimer_says():
     """Symmetry leaves the square of the velocity, so a square of the force, of what is lost."""
     settings = {"tolerance": 1e-9, "relaxation_time": 0.6, **PLAIN}
@@ -270,6 +273,7 @@ def test_physical_units_of_a_channel_are_those_of_its_parabola():
     assert result.speed_histogram()[1][-1] == pytest.approx(speed.data.max(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_stokes_flow_is_scaled_whatever_drives_it_on_the_lattice():
     drives = ({}, {"force": 1e-7}, {"pressure_drop": 1e-3}, {"relaxation_time": 0.7})
     found = [permeability(sphere(), tolerance=1e-8, **one, **SI, **PLAIN) for one in drives]
@@ -281,6 +285,7 @@ def test_stokes_flow_is_scaled_whatever_drives_it_on_the_lattice():
     assert np.abs(pressures[0]).max() > 1e-5
 
 
+@pytest.mark.slow
 def test_inertia_in_physical_units_is_that_of_the_same_reynolds_number():
     fluid = {**SI, "viscosity": 1e-3, "pressure_gradient": 2e5, "density": 1000.0}
     found = []
@@ -381,6 +386,7 @@ def test_a_callback_is_told_of_the_flow_and_stops_it():
     assert (result.steps, result.flow.ended) == (seen[-1].step, "converged")
 
 
+@pytest.mark.slow
 def test_what_a_callback_raises_ends_the_call_and_the_next_one_is_as_if_nothing_had_been():
     expected = permeability(sphere(), **PLAIN).k
 
@@ -430,6 +436,7 @@ def test_isolated_pores_make_no_difference_to_the_flow():
     assert kept.fields["pore"].data.sum() == removed.fields["pore"].data.sum() + 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:pore faces solid")
 def test_random_pores_have_drags_that_balance_along_all_axes():
     image = random_pores((8, 8, 8), 0.8)

@@ -80,6 +80,7 @@ def test_each_axis_has_a_curve_of_its_own(device, whole):
     assert one == ("permeability_millidarcy",)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_axis_that_it_was_at(device, whole, tmp_path):
     expected = whole.tensor()
     began = whole._over[1].began

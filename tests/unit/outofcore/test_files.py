@@ -84,6 +84,7 @@ def test_folders_that_are_none_are_refused(scratch):
         DistributedFFT((8, 8, 8), residency="disk", scratch=scratch)
 
 
+@pytest.mark.thorough
 def test_memory_of_tiles_keeps_its_limit(tmp_path, all_in_files):
     settings = "run.residency=disk", f"run.scratch={tmp_path}", "run.memory=2 MiB"
     meter = MemoryMeter()

@@ -110,6 +110,7 @@ def test_batches_that_are_too_short_or_too_few_are_warned_of(batch, said):
 # -- in runs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_averages_are_those_of_snapshots(tmp_path):
     averages = """
       { of = "velocity", interval = 0.05, batch = 0.1, file = "whole" },
@@ -165,6 +166,7 @@ def test_averages_are_those_of_snapshots(tmp_path):
     np.testing.assert_allclose(stored(tmp_path, "uv").uv_mean[0], product.mean(0), atol=1e-15)
 
 
+@pytest.mark.slow
 def test_nothing_is_written_before_there_are_samples(tmp_path):
     average = '{ of = "velocity", interval = 0.05, since = 0.4, batch = 0.1, file = "mean" }'
     run(tmp_path, average, "time.max_steps=4")
@@ -174,6 +176,7 @@ def test_nothing_is_written_before_there_are_samples(tmp_path):
     assert stored(tmp_path, "mean").equals(stored(tmp_path / "whole", "mean"))
 
 
+@pytest.mark.slow
 def test_adaptive_steps_hit_the_samples(tmp_path):
     text = CASE.replace("step = 0.05", "cfl = 0.3\nmax_step = 0.04")
     run(tmp_path, '{ of = "velocity", interval = 0.05, since = 0.25, batch = 0.1 }', text=text)
@@ -182,6 +185,7 @@ def test_adaptive_steps_hit_the_samples(tmp_path):
     np.testing.assert_allclose(stored(tmp_path, "velocity-average").velocity_mean_x[0], mean)
 
 
+@pytest.mark.slow
 def test_a_run_from_a_state_takes_its_samples_if_it_says_since_when(tmp_path):
     averages = '{ of = "velocity", interval = 0.05, since = 0.1, batch = 0.1, file = "mean" }'
     run(tmp_path / "whole", averages)
@@ -206,6 +210,7 @@ def test_a_run_from_a_state_takes_its_samples_if_it_says_since_when(tmp_path):
         assert "output.averages[1]: its settings are not those of before; the average" in said
 
 
+@pytest.mark.slow
 def test_states_hold_sums_that_are_not_the_flow(tmp_path, recwarn):
     run(tmp_path / "a", '{ of = "velocity", interval = 0.05, batch = 0.1 }', "time.end=0.4")
     names = open_checkpoint(tmp_path / "a").arrays
@@ -217,6 +222,7 @@ def test_states_hold_sums_that_are_not_the_flow(tmp_path, recwarn):
     assert not [one for one in recwarn if "average" in str(one.message)]
 
 
+@pytest.mark.slow
 def test_from_python_into_a_folder(tmp_path):
     flow = ss.Turbulence(
         points=8,
@@ -263,6 +269,7 @@ def test_what_has_no_mean_ends_the_run(tmp_path):
         run(tmp_path, '{ of = "exp(2000 + velocity_x)", interval = 0.1, file = "none" }')
 
 
+@pytest.mark.slow
 def test_phase_averages_go_on(tmp_path):
     averages = (
         '{ of = "velocity_x", interval = 0.05, phases = 3, batch = 0.3, profile = "z",'

@@ -90,6 +90,7 @@ def test_what_cannot_be_had_is_refused_before_the_folder_is_touched(
     assert not [one for one in (tmp_path / "run").iterdir() if one.name != "run.lock"]
 
 
+@pytest.mark.slow
 def test_fixed_steps_write_at_the_times_that_they_hit_and_a_restart_goes_on(tmp_path):
     tables = FIELDS + "times = [0.2, 0.5, 0.8]\n" + PLANE
     run(tmp_path / "one", tables, "time.max_steps=6")
@@ -151,6 +152,7 @@ def plane_of(frame):
     return frame[34:-54, 70:-112]
 
 
+@pytest.mark.slow
 def test_a_movie_is_whole_after_each_frame_and_signs_have_colours(tmp_path):
     movie = Movie(tmp_path / "a.gif", kind="gif")
     values = np.linspace(-1, 1, 12).reshape(3, 4)
@@ -187,6 +189,7 @@ def test_a_movie_has_the_size_that_is_asked_for(tmp_path):
         assert height / width == pytest.approx(shape[0] / shape[1], rel=0.05)
 
 
+@pytest.mark.slow
 def test_all_segments_of_a_movie_have_the_same_colours(tmp_path):
     """Of a flow that decays, the second would begin with fainter ones."""
     movie = '[[output.movies]]\nof = "velocity_x"\ninterval = 0.1\n' + PLANE
@@ -230,6 +233,7 @@ def test_times_after_the_end_are_not_written_without_a_word():
     assert warning.endswith(": 99, 98")
 
 
+@pytest.mark.slow
 def test_numbers_are_drawn(tmp_path):
     scalars = '[[output.scalars]]\nof = "helicity"\nreduce = "max"\n'
     case = parse_case(CASE + scalars)

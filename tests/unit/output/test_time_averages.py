@@ -38,6 +38,7 @@ def coverage(times, correlation_time, seeds=2000, offset=7.0):
 
 
 # A normal distribution has 0.683 and 0.954 there; 2000 seeds know this to 0.01 and 0.005.
+@pytest.mark.thorough
 @pytest.mark.parametrize("spacing", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize("length", [120, 400])
 def test_errors_are_as_large_as_they_are_said_to_be(spacing, length):
@@ -78,6 +79,7 @@ def test_short_records_have_wide_errors_or_a_warning(made, length):
         assert is_within.mean() > 0.89
 
 
+@pytest.mark.slow
 def test_errors_of_samples_at_unequal_distances():
     random = np.random.default_rng(5)
     for shape in (1, 4):  # of gaps from very small to many times their mean
@@ -117,6 +119,7 @@ def test_equal_spacing_is_the_mean_of_the_rows():
     assert alone.error == pytest.approx(found.error[2, 1], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_many_rows_have_the_same_error():
     """Where lags are of cells, since there are too many rows."""
     times = np.arange(0, 2000, 0.05)

@@ -186,6 +186,7 @@ def test_blocks_that_are_not_run_are_well_formed():
             tomllib.loads(block.text)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("document", with_python(), ids=named)
 def test_python_blocks_run(document, folder):
@@ -228,6 +229,7 @@ def test_commands_that_are_not_run_are_accepted():
         command.make_context(name, list(arguments), parent=context)
 
 
+@pytest.mark.slow
 def test_other_commands_have_what_they_name(noted):
     """Targets of make, extras and requirements that pip is given, programs that Python runs."""
     makefile = (REPOSITORY / "Makefile").read_text()
@@ -248,6 +250,7 @@ def test_other_commands_have_what_they_name(noted):
                     Requirement(one)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("document", with_bash(), ids=named)
 def test_commands_run(document, folder, commands):
     """In their order, in one folder; what measures or validates, which takes long, is not run."""
@@ -273,6 +276,7 @@ def test_commands_run(document, folder, commands):
             run(arguments)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("document", with_toml(), ids=named)
 def test_toml_blocks_run(document, folder):
     """Each completed to a case by tables of a shipped one, or used as the machine it describes."""
@@ -290,6 +294,7 @@ def test_toml_blocks_run(document, folder):
         run(made_small(["run", "case.toml", "--set", "time.max_step=0.1"]))
 
 
+@pytest.mark.slow
 def test_phases_of_readme_separate(folder, commands):
     """The report on a user's model has something to show, not a decay to zero."""
     for arguments in commands(REPOSITORY / "README.md"):
@@ -299,6 +304,7 @@ def test_phases_of_readme_separate(folder, commands):
     assert found["energy"][-1] > 0.15 > 100 * found["energy"][0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_cases_step(path, folder):
     settings = small_settings(load_case(path, []))

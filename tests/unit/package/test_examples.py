@@ -58,6 +58,7 @@ def test_an_example_is_short(name):
     assert len((REPOSITORY / "examples" / f"{name}.py").read_text().splitlines()) <= 50
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ON_RANKS])
 def test_an_example_runs_without_a_warning(name, tmp_path, monkeypatch, capsys):
     path = REPOSITORY / "examples" / f"{name}.py"

@@ -132,6 +132,7 @@ def test_imports_point_downward(path):
     assert not upward
 
 
+@pytest.mark.slow
 def test_families_do_not_import_each_other_or_the_inside_of_a_transport():
     for path in MODULES:
         if layer_of(path) in (*FAMILIES, "fft"):
@@ -160,6 +161,7 @@ CUDA_MODULES = (
 )
 
 
+@pytest.mark.slow
 def test_only_the_cuda_modules_import_cupy_at_all_times():
     """Everything else must work, and be imported, where there is no GPU."""
     for path in MODULES:

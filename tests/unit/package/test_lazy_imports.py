@@ -22,6 +22,7 @@ advance(start(open_device("cpu")), 1)
 NAMES = ("nccl_transport", "peer_transport", "mpi_transport", "halo_exchange", "sparse_exchange")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program", ["import slipstream.fft", TRANSFORM, RUN], ids=["import", "fft", "run"]
 )

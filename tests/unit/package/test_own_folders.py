@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 import conftest
 from flows import PATIENCE, REPOSITORY, environment
 
@@ -17,6 +19,7 @@ print(made)
 """
 
 
+@pytest.mark.thorough
 def test_runs_at_the_same_time_have_folders_of_their_own(tmp_path):
     places = [str(REPOSITORY / name) for name in ("src", "tests", "tests/support")]
     paths = os.pathsep.join([*places, environment()["PYTHONPATH"]])

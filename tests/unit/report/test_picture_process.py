@@ -38,6 +38,7 @@ def is_over(number):
     return False
 
 
+@pytest.mark.slow
 def test_pictures_are_the_same_to_the_byte(tmp_path):
     with PictureProcess() as artist:
         folders = [tmp_path / "here", tmp_path / "there"]
@@ -56,6 +57,7 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
     assert is_over(artist._process.pid)
 
 
+@pytest.mark.slow
 def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
@@ -84,6 +86,7 @@ def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
         assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.slow
 def test_pictures_follow_a_folder_that_is_renamed(tmp_path):
     (tmp_path / "run").mkdir()
     hold = RunFolder(tmp_path / "run")
@@ -97,6 +100,7 @@ def test_pictures_follow_a_folder_that_is_renamed(tmp_path):
     assert os.listdir(tmp_path) == ["renamed"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_told_as_it_would_be_here(tmp_path):
     with (
         PictureProcess() as artist,
@@ -123,6 +127,7 @@ def test_its_death_is_an_error(tmp_path):
             artist.finish()
 
 
+@pytest.mark.slow
 def test_it_ends_with_what_started_it():
     with PictureProcess() as artist:
         artist._process.stdin.close()

@@ -85,6 +85,7 @@ def copied(folder, place):
     return place
 
 
+@pytest.mark.slow
 def test_pictures_of_a_folder_are_those_of_its_run(finished, tmp_path):
     before = contents(finished)
     drawn = plot(finished, tmp_path / "plots")
@@ -95,6 +96,7 @@ def test_pictures_of_a_folder_are_those_of_its_run(finished, tmp_path):
     assert contents(finished) == before
 
 
+@pytest.mark.slow
 def test_what_is_half_written_is_not_drawn(finished, tmp_path):
     """A row that is cut short; a snapshot of which the group does not tell yet; no record."""
     folder = copied(finished, tmp_path / "run")
@@ -155,6 +157,7 @@ def test_planes_are_those_that_are_asked_for(finished):
     assert across.values.shape == (8, 4)
 
 
+@pytest.mark.slow
 def test_formats_and_movies(finished, tmp_path):
     wishes = PlaneWishes.of_options("y=1", 0.5, "-1,2", "viridis")
     (picture,) = plot(finished, tmp_path, field="velocity", wishes=wishes, format="svg")
@@ -198,6 +201,7 @@ def test_wishes_are_judged(options, match):
         PlaneWishes.of_options(*options)
 
 
+@pytest.mark.slow
 def test_the_snapshot_that_is_drawn_is_said(finished, tmp_path, capsys):
     said = []
     plot(finished, tmp_path, wishes=PlaneWishes(time=0.7), tell=said.append)
@@ -230,6 +234,7 @@ def drawn_spectrum(choice, **wishes):
     return spectrum_figure("", spectra, {"e": "energy $E$"}, choice, given).axes[0]
 
 
+@pytest.mark.slow
 def test_spectra_end_at_the_cutoff_which_is_marked():
     axes = drawn_spectrum(PictureChoice(spectra=("e",), cutoff=10.0))
     curves = [one for one in axes.lines if len(one.get_xdata()) > 2]
@@ -300,6 +305,7 @@ def test_wishes_for_spectra_are_judged(finished, tmp_path):
 # -- several runs -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_several_runs_are_one_figure_as_wide_as_a_column(finished, tmp_path):
     other = copied(finished, tmp_path / "other")
     case = (other / "case.toml").read_text()

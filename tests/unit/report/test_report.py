@@ -80,6 +80,7 @@ def draw(folder, **changes):
     return [one.write(folder).name for one in run_pictures(**{**data, **changes})]
 
 
+@pytest.mark.slow
 def test_all_pictures_are_drawn_and_not_blank(tmp_path):
     assert draw(tmp_path) == ["energy.png", "spectrum.png", "vorticity.png", "summary.png"]
     for path in tmp_path.iterdir():
@@ -88,6 +89,7 @@ def test_all_pictures_are_drawn_and_not_blank(tmp_path):
         assert pixels[..., :3].std() > 0.05
 
 
+@pytest.mark.slow
 def test_pictures_without_data_are_left_out(tmp_path):
     assert draw(tmp_path, planes=[]) == ["energy.png", "spectrum.png"]
     assert draw(tmp_path, planes=[], spectra=[]) == ["energy.png"]
@@ -96,6 +98,7 @@ def test_pictures_without_data_are_left_out(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_degenerate_data_do_not_stop_a_picture(tmp_path):
     still = {name: np.zeros(3) if name != "time" else TIME[:3] for name in SERIES}
     zeros = [(0.0, {"energy_spectrum": (WAVENUMBER, 0 * WAVENUMBER)})]
@@ -270,6 +273,7 @@ def test_plane_is_composed_of_components_where_there_is_something():
     assert compose_plane({}, choice) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solid", ["some", "all", "none"])
 def test_picture_of_what_is_masked_has_its_units(tmp_path, solid):
     choice = PictureChoice(

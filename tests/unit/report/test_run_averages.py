@@ -39,6 +39,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_column_of_the_series(folder):
     run = ss.open(folder)
     energy = run.average("energy", since=20)

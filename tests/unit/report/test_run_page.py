@@ -109,6 +109,7 @@ def test_each_run_has_a_page(run):
     )
 
 
+@pytest.mark.slow
 def test_plots_stand_on_the_page_and_names_are_no_code(drawn):
     page = check_harmless(drawn.read_text())
     kinds = [tag for tag, _ in page.found]
@@ -182,6 +183,7 @@ def test_numbers_that_give_doubts_are_told():
         assert check.is_warning is expected
 
 
+@pytest.mark.slow
 def test_several_runs_stand_side_by_side(run, tmp_path):
     other = write_run(tmp_path / "other" / run.name, "equation.viscosity=0.2", "time.end=0.5")
     runs = {"a": StoredRun(run), "b": StoredRun(other)}

@@ -50,6 +50,7 @@ def is_kept(promised, found):
     return promised is None or (found is not None and found >= promised)
 
 
+@pytest.mark.thorough
 def test_a_kill_leaves_the_last_state_whenever_it_comes(tmp_path, monkeypatch):
     looks = []
 
@@ -64,6 +65,7 @@ def test_a_kill_leaves_the_last_state_whenever_it_comes(tmp_path, monkeypatch):
         assert is_kept(promised, moments.check_left(tmp_path / str(number))), number
 
 
+@pytest.mark.thorough
 def test_a_power_cut_leaves_the_last_state_whenever_it_comes(tmp_path, monkeypatch):
     images, image = [], tmp_path / "image"
 

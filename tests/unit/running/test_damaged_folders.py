@@ -192,6 +192,7 @@ def test_a_device_that_cannot_read_ends_the_command(run, monkeypatch):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.thorough
 def test_a_file_whose_name_is_too_long_is_refused(run, tmp_path, capsys):
     name = str(tmp_path / ("x" * 250))
     for command in (
@@ -213,6 +214,7 @@ def test_what_a_kill_left_of_a_state_goes_when_the_run_goes_on(run):
     assert not left.exists()
 
 
+@pytest.mark.thorough
 def test_some_kinds_of_damage_are_refused_or_said_or_harmless():
     done = subprocess.run(
         [sys.executable, "tests/support/damaged_folders.py", "--families", "advection"]

@@ -124,6 +124,7 @@ def test_series_has_rows_at_the_interval_and_at_both_ends(tmp_path):
     np.testing.assert_allclose(times, [0, 0.28, 0.52, 0.76, 1.0])
 
 
+@pytest.mark.slow
 def test_checkpoint_and_pictures_can_be_switched_off(tmp_path):
     run(FakeSimulation(), tmp_path / "with", pictures="true")
     assert (tmp_path / "with" / "checkpoints").exists()
@@ -176,6 +177,7 @@ def test_run_beyond_its_end_is_refused(tmp_path):
         run(FakeSimulation(start=(20, 2.0)), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_draws_is_started_for_runs_that_are_prepared_only(tmp_path, monkeypatch):
     module, prepared = importlib.import_module("slipstream.running.run_case"), []
 
@@ -194,6 +196,7 @@ def test_what_draws_is_started_for_runs_that_are_prepared_only(tmp_path, monkeyp
     assert prepared == [True]
 
 
+@pytest.mark.slow
 def test_a_thread_writes_what_is_else_written_at_once(tmp_path, monkeypatch):
     settings = ("output.fields_interval=0.2", "output.checkpoint_interval=0.3")
     contents = []

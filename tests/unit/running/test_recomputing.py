@@ -74,6 +74,8 @@ def runs(tmp_path_factory):
     return folder_of
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", EVERY)
 def test_any_step_is_computed_with_the_bits_of_the_run(runs, tmp_path, family):
     states = slipstream.open(runs(family)).states
@@ -110,6 +112,7 @@ def test_a_time_between_two_steps_is_reached_by_a_shorter_step(runs):
         slipstream.open(runs("lattice")).at(3.0, **ONE)
 
 
+@pytest.mark.slow
 def test_segments_have_the_settings_that_the_run_had(tmp_path):
     """A run is stopped, goes on with other settings, and is changed by a program."""
     folder = run(ADAPTIVE, tmp_path / "run", "time.max_steps=3")
@@ -126,6 +129,7 @@ def test_segments_have_the_settings_that_the_run_had(tmp_path):
     assert {one.text for one in verdicts} == {"the same bits"} and len(verdicts) > 6
 
 
+@pytest.mark.slow
 def test_particles_are_followed_again_after_a_change_of_points(tmp_path):
     heavy = '{name="heavy", number=8, kind="inertial", response_time=0.3}'
     folder = run(
@@ -142,6 +146,7 @@ def test_particles_are_followed_again_after_a_change_of_points(tmp_path):
     assert simulation.digest() != digest
 
 
+@pytest.mark.slow
 def test_what_cannot_be_computed_again_is_refused(tmp_path):
     folder = run("spectral", tmp_path / "run", "time.max_steps=4", "output.keep_checkpoints=1")
     changes = ["grid.points=14", "time.max_steps=1000"]
@@ -155,6 +160,7 @@ def test_what_cannot_be_computed_again_is_refused(tmp_path):
         opened.at(step=4, **ONE)
 
 
+@pytest.mark.slow
 def test_changes_by_a_program_are_made_again_and_set_fields_are_not(tmp_path):
     output = {"pictures": False, "checkpoint_interval": 0.1, "keep_checkpoints": 99}
     case = {"points": 8, "initial": "taylor-green", "step": 0.05, "output": output}
@@ -241,6 +247,7 @@ def test_bits_of_another_device_are_compared_but_for_rounding(runs, tmp_path, mo
     assert verdict.deviates == (0, 1)
 
 
+@pytest.mark.slow
 def test_runs_without_digests_are_computed_but_not_verified(tmp_path):
     folder = run("spectral", tmp_path / "run", "output.digest_steps=0")
     lines = [line for line in (folder / "steps.csv").read_text().splitlines() if line[0] != "#"]
@@ -252,6 +259,7 @@ def test_runs_without_digests_are_computed_but_not_verified(tmp_path):
         verify_run(folder)
 
 
+@pytest.mark.slow
 def test_a_time_without_a_snapshot_is_drawn(runs, tmp_path, capsys):
     folder = without_states(runs("spectral"), tmp_path / "run")
     before = files_of(folder)

@@ -146,6 +146,7 @@ def lose_last_state(folder):
     shutil.rmtree(states[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_in_segments_has_the_files_of_one(tmp_path, whole, family):
     unit, folder = UNIT[family], tmp_path / "run"
@@ -175,6 +176,7 @@ def test_a_run_in_segments_has_the_files_of_one(tmp_path, whole, family):
     assert_same(tmp_path / "kept", whole(family))
 
 
+@pytest.mark.slow
 def test_what_comes_after_the_last_intact_state_is_done_again(tmp_path, whole):
     folder = tmp_path / "run"
     shutil.copytree(whole("spectral"), folder)
@@ -202,6 +204,7 @@ def test_chosen_output_does_not_wait_for_diagnostics(tmp_path):
     np.testing.assert_allclose(times, [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 
 
+@pytest.mark.slow
 def test_times_of_output_are_those_of_the_whole_run(tmp_path):
     run("spectral", tmp_path, "time.max_steps=5", *PLAIN)
     settings = ("output.diagnostics_interval=0.2", "output.fields_interval=0.15")
@@ -214,6 +217,7 @@ def test_times_of_output_are_those_of_the_whole_run(tmp_path):
     np.testing.assert_allclose(times, [0, 0.1, 0.2, 0.3, 0.45, 0.6])
 
 
+@pytest.mark.slow
 def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
     run("spectral", tmp_path, "time.max_steps=6", *PLAIN)
     console = recording()
@@ -246,6 +250,7 @@ def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
     assert not (tmp_path / "fields~2.zarr").exists()
 
 
+@pytest.mark.slow
 def test_a_python_file_is_imported_only_if_it_is_named(tmp_path):
     code = """
 from pathlib import Path
@@ -269,6 +274,7 @@ def decay():
     assert imported.exists() and open_checkpoint(folder).step == 4
 
 
+@pytest.mark.slow
 def test_a_field_is_added_and_dropped(tmp_path):
     run("spectral", tmp_path, "time.max_steps=4", *PLAIN)
     state = open_checkpoint(tmp_path)
@@ -302,6 +308,7 @@ def recording():
     return Console(record=True, width=300, file=io.StringIO())
 
 
+@pytest.mark.thorough
 def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, monkeypatch):
     """By a clock of which a step takes 19 of the 20 seconds that each job has."""
     now, folder, jobs = [0.0], tmp_path / "run", 0
@@ -327,6 +334,7 @@ def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, 
     assert ends == ["wall"] * (jobs - 1) + ["end"]
 
 
+@pytest.mark.slow
 def test_a_kill_while_a_run_goes_on_loses_nothing(tmp_path, whole, monkeypatch):
     """What others see of the files at a moment is what they see after a kill; all go on from it."""
     folder, copies = tmp_path / "run", []
@@ -355,6 +363,7 @@ def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_go_on_is_left_as_it_is(tmp_path, whole):
     folder = tmp_path / "run"
     shutil.copytree(whole("spectral"), folder)
@@ -381,6 +390,8 @@ def test_a_run_that_cannot_go_on_is_left_as_it_is(tmp_path, whole):
             resume(tmp_path / place)
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [None, b"", b"\0" * 300, b"solver = ", b"[" * 100_000])
 def test_a_damaged_case_is_taken_from_the_state(tmp_path, whole, damaged):
     run("advection", tmp_path, "time.max_steps=3")
@@ -408,6 +419,8 @@ def _flipped(path):
     path.write_bytes(content)
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "place", "damage"),
     [
@@ -447,6 +460,7 @@ def test_output_that_is_not_as_it_was_written_is_set_aside(tmp_path, whole, name
     assert "damaged" not in said_by(tmp_path, "time.max_steps=100", "time.end=0.8")
 
 
+@pytest.mark.slow
 def test_a_state_of_another_run_is_not_gone_on_from_unasked(tmp_path, whole):
     run("spectral", tmp_path / "run", "time.max_steps=3", *PLAIN)
     run("spectral", tmp_path / "other", "time.max_steps=4", "equation.viscosity=0.02", *PLAIN)
@@ -464,6 +478,7 @@ def test_a_state_of_another_run_is_not_gone_on_from_unasked(tmp_path, whole):
     assert (tmp_path / "run" / "diagnostics.csv.damaged").exists()
 
 
+@pytest.mark.slow
 def test_a_case_that_was_changed_by_hand_is_gone_on_with_only_if_that_is_said(tmp_path):
     run("advection", tmp_path, "time.max_steps=3")
     path = tmp_path / "case.toml"
@@ -474,6 +489,7 @@ def test_a_case_that_was_changed_by_hand_is_gone_on_with_only_if_that_is_said(tm
     assert open_checkpoint(tmp_path).time == pytest.approx(0.3)
 
 
+@pytest.mark.slow
 def test_a_run_writes_where_its_folder_has_been_moved(tmp_path, whole, monkeypatch):
     moved = []
 
@@ -491,6 +507,7 @@ def test_a_run_writes_where_its_folder_has_been_moved(tmp_path, whole, monkeypat
     assert_same(tmp_path / "moved", whole("advection"))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_python(tmp_path, whole):
     run("advection", tmp_path, "time.max_steps=3")
     opened = open_run(tmp_path)
@@ -502,6 +519,7 @@ def test_a_run_goes_on_from_python(tmp_path, whole):
         opened.resume(device="cpu")
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "case.toml").write_text(moments.CASES["advection"])
@@ -529,6 +547,7 @@ def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
     assert len(read_run_record("runs/case").segments) == 1
 
 
+@pytest.mark.slow
 def test_fields_that_are_written_are_let_go_before_the_next_are_made(tmp_path, monkeypatch):
     """Large fields are made one by one, or they would all take memory at the same time."""
     made, make = [], SpectralSimulation._points_of

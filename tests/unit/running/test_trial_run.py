@@ -64,6 +64,8 @@ CASES = {
 }
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_announced_is_what_a_run_does(tmp_path, name):
     case = CASES[name]
@@ -93,6 +95,7 @@ def test_what_is_announced_is_what_a_run_does(tmp_path, name):
     assert all(part >= 0 for part in forecast.parts.values())
 
 
+@pytest.mark.slow
 def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatch):
     case = small("output.fields_interval=0.05")
     found, _ = check(case, tmp_path / "one")
@@ -109,6 +112,7 @@ def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatc
     assert large.files == 4 * 3 + 3
 
 
+@pytest.mark.slow
 def test_a_run_of_many_files_is_told_what_to_change(tmp_path, monkeypatch):
     monkeypatch.setattr(output_writer, "MANY_FILES", 20)
     monkeypatch.setattr(trial_run, "_TELLING", 2)
@@ -181,6 +185,7 @@ def test_steps_are_added_where_they_are_shortened_to_hit_output():
     assert cost_of(fitting, trial, foreseen).steps == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wall", "said"), [("25s", "about 4 jobs"), ("1s", "before the run has")])
 def test_jobs_that_a_run_takes_are_counted(tmp_path, monkeypatch, wall, said):
     found = cost_of(
@@ -297,6 +302,7 @@ def command(*arguments):
     return stopped.value.code
 
 
+@pytest.mark.slow
 def test_the_command_leaves_an_earlier_run_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")

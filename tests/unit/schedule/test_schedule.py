@@ -98,6 +98,7 @@ def in_order(recipes, runs, memory=None):
     return memory
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(st.one_of(OPERATIONS, TRANSFERS), max_size=14), st.booleans())
 def test_overlap_is_bitwise_serial(recipes, profile):
@@ -184,6 +185,7 @@ def test_independent_work_runs_while_a_transfer_is_in_flight():
     assert ran == [1]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.one_of(OPERATIONS, TRANSFERS), max_size=6), st.booleans())
 def test_a_step_comes_between_what_its_stream_does_before_and_after(recipes, profile):
@@ -261,6 +263,7 @@ class CapturingDevice(HostDevice):
         return CapturingStream()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(OPERATIONS, max_size=8), st.lists(st.booleans(), max_size=4))
 def test_a_captured_step_is_in_order_with_every_stream_that_it_runs_on(recipes, profiled):

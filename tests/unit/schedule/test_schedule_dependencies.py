@@ -130,6 +130,7 @@ def touched(view):
 ACCESSES = st.tuples(st.lists(views(), max_size=2), st.lists(views(), max_size=2))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(ACCESSES, max_size=10))
 @example([([], [BASE]), ([], [BASE.real]), ([BASE.imag], [])])
@@ -182,6 +183,7 @@ def random_graph(data, count):
     return graph
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(0, 12))
 def test_urgency_order_respects_dependencies_and_puts_feeders_first(data, count):
     nodes = random_graph(data, count).nodes

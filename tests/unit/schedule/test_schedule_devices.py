@@ -122,6 +122,7 @@ def in_order(recipes, runs, memory):
     return memory
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.one_of(OPERATIONS, OPERATIONS, TRANSFERS), max_size=10), st.booleans())
 def test_steps_on_two_devices_give_the_bits_of_a_plain_loop(recipes, profile):

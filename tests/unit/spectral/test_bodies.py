@@ -165,6 +165,7 @@ def test_a_scalar_takes_the_value_of_the_body(device):
     assert "dye_residual" in row and "scalar_residual" not in row
 
 
+@pytest.mark.slow
 def test_flow_between_walls_is_that_of_poiseuille(device):
     """Walls are boxes as long as the grid's; the error falls as the square of their width."""
     errors = []
@@ -188,6 +189,7 @@ def test_flow_between_walls_is_that_of_poiseuille(device):
     assert errors[1] < 0.08 and errors[0] / errors[1] > 3
 
 
+@pytest.mark.slow
 def test_cylinders_have_the_drag_of_sangani_and_acrivos(device):
     """Square array of a solid fraction of 0.2 in Stokes flow: force over viscosity and velocity."""
     found = []

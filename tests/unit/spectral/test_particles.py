@@ -134,6 +134,8 @@ HOST = {"run": {"residency": "host", "streaming": {"tiles": 3}}}
 DIVIDED = {"run": {"residency": "host", "streaming": {"tiles": 40}}}
 
 
+@pytest.mark.samples(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device_of", "points", "tables"),
     [
@@ -363,6 +365,7 @@ def test_unknown_names_and_places_are_refused(device):
         simulation.place_particles("tracers", np.zeros((3, 3)))
 
 
+@pytest.mark.slow
 def test_statistics_of_paths_that_are_known():
     times = 0.01 * np.arange(400)
     phases = np.random.default_rng(1).random((1, 500, 1)) * 2 * np.pi
