@@ -60,8 +60,11 @@ demo: $(VENV)/.stamp-core
 # Tests start many processes: where Python was told to keep no bytecode, each compiles all it imports.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 
-quick test: $(VENV)/.stamp-test
-	$(PYTEST) --tier $@
+quick: $(VENV)/.stamp-test
+	$(PYTEST) --tier quick
+
+test: $(VENV)/.stamp-test
+	$(PYTEST) --tier test
 
 # What `make test` leaves out, and new examples of Hypothesis.
 test-rest: $(VENV)/.stamp-test
