@@ -1,22 +1,25 @@
 """Everything that needs a GPU, in one command: ``python tools/gpu_check.py``.
 
 Runs the tests that hold on any device on a GPU, those that only a GPU can run, and the parallel
-ones on 2 and 4 MPI ranks, which share the GPUs in turn. What does not disturb each other runs at
-the same time. Run it from the root of the repository; its last line is ``N passed, N failed``, the
-sum over all of them.
+ones on 2 and 4 MPI ranks, which share the GPUs in turn. Parts run at the same time as far as there
+is memory for all: each states what its processes take of a GPU, and gets no more. Run it from the
+root of the repository; its last line is ``N passed, N failed``, the sum over all of them, and what
+failures say comes just before.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +28,66 @@ from slipstream.device import cuda_device_count
 from slipstream.errors import InputError
 from slipstream.printable_text import allow_plain_output
 
-# What measures the memory of a GPU runs alone.
-ALONE = ("tests/gpu",)
-SERIAL = (
-    "tests/unit/fft/test_fft.py",
-    "tests/unit/exchange/test_box_copies.py",
-    "tests/unit/advection/test_advection_kernels.py",
-    "tests/unit/package/test_examples.py",
-)
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tests that some ranks run together.
+
+    Attributes
+    ----------
+    ranks : int
+        How many processes run them.
+    tests : tuple of str
+        Their files.
+    seconds : float
+        After which they are stopped. Parts that may take long start first.
+    gib : float
+        What each process, and what it starts, may allocate on a GPU; what a process takes besides
+        is not in it.
+    children : int
+        How many processes with GPUs the tests start at a time.
+    alone : bool
+        Whether nothing else may run meanwhile: what measures time or the memory of a whole GPU, and
+        ranks that share a GPU and poll each other's messages.
+    """
+
+    ranks: int
+    tests: tuple[str, ...]
+    seconds: float
+    gib: float
+    children: int = 0
+    alone: bool = False
+
+    @property
+    def working(self) -> int:
+        """How many processes work at a time: tests wait for what they have started."""
+        return max(self.ranks, self.children)
+
+    def claims(self, first: int, gpus: int) -> list[float]:
+        """Return the GiB that the processes take on each GPU, where the first has the given one."""
+        one = self.gib + _CONTEXT
+        if self.ranks > 1 and gpus > 1:
+            one += _NCCL
+        if _EVERY_GPU in self.tests:
+            return [self.ranks * one] * gpus
+        if self.ranks == 1:
+            return [one * (1 + self.children) if gpu == first else 0.0 for gpu in range(gpus)]
+        return [one * -(-self.ranks // gpus)] * gpus
+
+    def sees_all(self) -> bool:
+        """Return whether the processes are to see all GPUs, or only that of the first."""
+        return self.ranks > 1 or self.alone or _EVERY_GPU in self.tests
+
+
+# GiB: what CUDA takes in a process beside its arrays (streams, graphs, kernels and their stacks),
+# what NCCL takes between GPUs, and what is left to whoever else uses a GPU.
+_CONTEXT, _NCCL, _LEFT = 1.0, 1.0, 1.0
+# Its tests open a second GPU if there is one.
+_EVERY_GPU = "tests/parallel/test_streamed_steps.py"
+# A process mostly waits for one of its kernels to be compiled.
+_PROCESSES_PER_CORE = 1.25
 
 
 def shares(folder: str, count: int) -> list[tuple[str, ...]]:
@@ -46,10 +100,11 @@ def shares(folder: str, count: int) -> list[tuple[str, ...]]:
     return [(*names[i :: 2 * count], *names[2 * count - 1 - i :: 2 * count]) for i in range(count)]
 
 
-# Kernels are many, and a process mostly waits for one of its own to be compiled.
-PHYSICS = shares("tests/physics", 6)
-PARALLEL = shares("tests/parallel", 3)
-# Ranks that share a GPU and poll each other's messages are slow beside anything else.
+SERIAL = (
+    "tests/unit/fft/test_fft.py",
+    "tests/unit/exchange/test_box_copies.py",
+    "tests/unit/advection/test_advection_kernels.py",
+)
 SHARED = tuple(
     f"tests/parallel/test_{name}.py"
     for name in (
@@ -69,20 +124,86 @@ SHARED = tuple(
         "sparse_exchange",
     )
 )
-# One group after the other: ranks, what they run, and the seconds after which they are stopped,
-# below ten minutes in all.
-GROUPS = (
-    ((1, ALONE, 140),),
-    (
-        *((ranks, share, 280) for ranks in (2, 1) for share in PARALLEL),
-        (1, SERIAL, 280),
-        *((1, share, 280) for share in PHYSICS),
-    ),
-    ((4, SHARED, 150),),
-)
-_SECONDS_PER_TEST = 60
-# Of what failures say, where pytest did not come to tell them.
+
+
+def parts_of(gpus: int) -> list[Part]:
+    """Return everything that is checked; with two GPUs, and their cores, in more parts."""
+    more = min(gpus, 2)
+    parallel = shares("tests/parallel", 3 * more)
+    return [
+        *(Part(2, tests, 290, 3.0) for tests in parallel),
+        *(Part(1, tests, 285, 3.0) for tests in parallel),
+        *(Part(1, tests, 280, 1.5) for tests in shares("tests/physics", 6 * more)),
+        Part(1, SERIAL, 270, 3.0),
+        Part(1, ("tests/gpu/test_cuda.py",), 260, 1.5, children=1),
+        Part(1, ("tests/unit/package/test_examples.py",), 250, 1.0, children=2),
+        Part(4, SHARED, 180, 3.0, alone=True),
+        Part(1, ("tests/gpu/test_cuda_device.py",), 110, 8.0, alone=True),
+    ]
+
+
+class Schedule:
+    """Which part starts when, and on which GPUs: one that may take long before others.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        All of them.
+    free : sequence of float
+        The GiB that are free on each GPU.
+    processes : float
+        How many may work at a time.
+    """
+
+    def __init__(self, parts: Sequence[Part], free: Sequence[float], processes: float) -> None:
+        # What waits until nothing else runs would keep others waiting: it comes last.
+        self.waiting = sorted(parts, key=lambda part: (part.alone, -part.seconds))
+        self._free, self._processes = list(free), processes
+        self._running: list[tuple[Part, list[float]]] = []
+
+    def start(self) -> tuple[Part, list[int]] | None:
+        """Return a part that starts now, and the GPUs that it sees; None if nothing can."""
+        if any(part.alone for part, _ in self._running):
+            return None
+        for part in self.waiting:
+            first = max(range(len(self._free)), key=lambda gpu: self._free[gpu])
+            claims = part.claims(first, len(self._free))
+            # What does not even fit alone is tried nevertheless: it may take less.
+            if self._running and (part.alone or not self._fits(part, claims)):
+                continue
+            self.waiting.remove(part)
+            self._take(claims, 1)
+            self._running.append((part, claims))
+            return part, list(range(len(self._free))) if part.sees_all() else [first]
+        return None
+
+    def end(self, part: Part) -> None:
+        """Note that a part has ended."""
+        index = next(i for i, (one, _) in enumerate(self._running) if one is part)
+        self._take(self._running.pop(index)[1], -1)
+
+    def _fits(self, part: Part, claims: Sequence[float]) -> bool:
+        working = sum(one.working for one, _ in self._running)
+        fits = all(one <= free for one, free in zip(claims, self._free, strict=True))
+        return fits and working + part.working <= self._processes
+
+    def _take(self, claims: Sequence[float], sign: int) -> None:
+        self._free = [free - sign * one for free, one in zip(self._free, claims, strict=True)]
+
+
+# Kernels may have to be compiled, while other parts have the cores.
+_SECONDS_PER_TEST = 150
+# Of what a part has said, where pytest did not come to tell what failed.
 _CHARACTERS = 20_000
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A test that failed in a part, or the part itself; ranks and what they said."""
+
+    test: str
+    part: Part
+    said: list[tuple[int, str]]
 
 
 class Tally:
@@ -90,38 +211,49 @@ class Tally:
 
     Parameters
     ----------
-    path : path
-        The file, to which all ranks append: failures of any rank, successes of the first. What
-        failures say is in a file beside it.
-    is_first : bool
-        Whether this process is the first rank.
+    record : path
+        How the files of all ranks begin, of which each has one.
+    rank : int
+        Which of them is this process. Successes count if the first has them, failures of any.
     """
 
-    def __init__(self, path: str | Path, is_first: bool = True) -> None:
-        self._path, self._is_first = Path(path), is_first
+    def __init__(self, record: str | Path, rank: int = 0) -> None:
+        self._path, self._rank = Path(f"{record}.rank-{rank:03}"), rank
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Note the outcome of a test."""
         if report.failed:
-            self.note("failed", report.nodeid)
-            with _failures(self._path).open("a", encoding="utf-8") as file:
-                file.write(f"\n{report.nodeid}\n{report.longreprtext}\n")
-        elif report.when == "call" and report.passed and self._is_first:
+            captured = [f"--- {title} ---\n{text}" for title, text in report.sections]
+            self.note("failed", report.nodeid, "\n".join([report.longreprtext, *captured]))
+        elif report.when == "call" and report.passed and self._rank == 0:
             self.note("passed", report.nodeid)
 
     def pytest_collectreport(self, report: Any) -> None:
         """Note a file that cannot even be read."""
         if report.failed:
-            self.note("failed", report.nodeid)
+            self.note("failed", report.nodeid, report.longreprtext)
 
-    def note(self, outcome: str, name: str) -> None:
+    def note(self, outcome: str, test: str, text: str = "") -> None:
         """Append one line."""
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(f"{outcome} {name}\n")
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([outcome, test, self._rank, text]) + "\n")
 
 
-def _failures(record: Path) -> Path:
-    return record.with_suffix(".failures")
+def read_tally(record: Path) -> tuple[set[str], dict[str, list[tuple[int, str]]]]:
+    """Return which tests have passed, and of those that failed the ranks and what they said."""
+    passed: set[str] = set()
+    failed: dict[str, list[tuple[int, str]]] = {}
+    for path in sorted(record.parent.glob(f"{record.name}.rank-*")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                outcome, test, rank, text = json.loads(line)
+            except ValueError:  # a rank that was killed while it wrote
+                continue
+            if outcome == "passed":
+                passed.add(test)
+            else:
+                failed.setdefault(test, []).append((rank, text))
+    return passed - failed.keys(), failed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,37 +274,77 @@ def _check() -> int:
         print("gpu-check: CuPy finds no GPU, so nothing was checked")
         print("0 passed, 1 failed")
         return 1
-    print(f"gpu-check: {count} GPU{'s' * (count > 1)}", flush=True)
-    passed = failed = 0
+    free = memory_free(count)
+    shown = ", ".join(f"{gib:.0f} GiB free" for gib in free)
+    print(f"gpu-check: {count} GPU{'s' * (count > 1)}, {shown}", flush=True)
+    began, cores = time.monotonic(), len(os.sched_getaffinity(0))
+    usable = [gib - _LEFT for gib in free]
+    schedule = Schedule(parts_of(count), usable, max(4.0, _PROCESSES_PER_CORE * cores))
+    passed, failures = 0, list[Failure]()
     # Runs flush every file, and would await a disk.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="slipstream-gpu-check-", dir=memory) as folder:
-        for number, group in enumerate(GROUPS):
-            parts = [(*part, Path(folder) / f"{number}-{i}") for i, part in enumerate(group)]
-            with ThreadPoolExecutor(len(parts)) as threads:
-                for own in threads.map(lambda part: _tally(*part), parts):
-                    passed, failed = passed + own[0], failed + own[1]
+    with (
+        tempfile.TemporaryDirectory(prefix="slipstream-gpu-check-", dir=memory) as folder,
+        ThreadPoolExecutor(len(schedule.waiting)) as threads,
+    ):
+        running: dict[Future[tuple[int, list[Failure]]], Part] = {}
+        while schedule.waiting or running:
+            while (started := schedule.start()) is not None:
+                record = Path(folder) / f"{len(schedule.waiting)}"
+                running[threads.submit(_outcome, *started, record)] = started[0]
+            for done in wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done:
+                schedule.end(running.pop(done))
+                more, failed = done.result()
+                passed, failures = passed + more, failures + failed
+            free = [min(pair) for pair in zip(free, memory_free(count), strict=True)]
+    shown = ", ".join(f"{gib:.0f}" for gib in free)
+    print(f"\ngpu-check: {time.monotonic() - began:.0f} s; at least {shown} GiB were free")
+    print(*failure_texts(failures), sep="\n", end="")
     sys.stderr.flush()
-    print(f"{passed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    print(f"{passed} passed, {len(failures)} failed", flush=True)
+    return 1 if failures else 0
 
 
-def _tally(ranks: int, tests: Sequence[str], seconds: float, record: Path) -> tuple[int, int]:
-    """Run one part and print what it said; return how many tests passed and failed."""
-    record.touch()
+def memory_free(count: int) -> list[float]:
+    """Return the GiB that are free on each GPU."""
+    import cupy
+
+    return [cupy.cuda.Device(gpu).mem_info[0] / 2**30 for gpu in range(count)]
+
+
+def failure_texts(failures: Iterable[Failure]) -> list[str]:
+    """Return what failed and what it said, each text once, with all ranks that said it."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for one in failures:
+        for rank, text in one.said:
+            where = places.setdefault((one.test, text.strip()), [])
+            where.append(f"rank {rank} of {one.part.ranks}")
+    return [
+        f"\ngpu-check: failed: {test} ({', '.join(dict.fromkeys(where))})\n{text}\n"
+        for (test, text), where in places.items()
+    ]
+
+
+def _outcome(part: Part, gpus: Sequence[int], record: Path) -> tuple[int, list[Failure]]:
+    """Run one part and print how it went; return how many tests passed, and what failed."""
     log = record.with_suffix(".log")
     began = time.monotonic()
-    status = _launch(ranks, tests, record, seconds, log)
+    status = _launch(part, gpus, record, log)
     took = time.monotonic() - began
-    outcomes = [line.split()[0] for line in record.read_text().splitlines()]
+    passed, failed = read_tally(record)
+    failures = [Failure(test, part, said) for test, said in failed.items()]
     # What ends badly, or tests nothing, has failed even if no test could say so.
-    unexplained = "failed" not in outcomes and (status != 0 or not outcomes)
-    lines = [f"\ngpu-check: {ranks} rank{'s' * (ranks > 1)}, {took:.0f} s: {' '.join(tests)}"]
-    lines.append(log.read_text(errors="replace").rstrip() if log.exists() else "")
-    if unexplained:
-        lines.append(f"gpu-check: the tests ended with status {status}")
-    print("\n".join(lines), flush=True)
-    return outcomes.count("passed"), outcomes.count("failed") + unexplained
+    if status is None or (not failures and (status or not passed)):
+        text = log.read_text(errors="replace")[-_CHARACTERS:].strip() if log.exists() else ""
+        end = f"stopped after {part.seconds:g} s" if status is None else f"status {status}"
+        failures.append(Failure(" ".join(part.tests), part, [(0, f"{text}\ngpu-check: {end}")]))
+    on = f" on GPU {gpus[0]}" if len(gpus) == 1 else ""
+    print(
+        f"gpu-check: {part.ranks} rank{'s' * (part.ranks > 1)}{on}, {took:.0f} s,"
+        f" {len(passed)} passed, {len(failures)} failed: {' '.join(part.tests)}",
+        flush=True,
+    )
+    return len(passed), failures
 
 
 def _run_tests(tests: Sequence[str], record: Path) -> int:
@@ -180,12 +352,11 @@ def _run_tests(tests: Sequence[str], record: Path) -> int:
     import pytest
 
     comm = mpi_launch.world_comm()
-    is_first = comm is None or comm.rank == 0
-    tally = Tally(record, is_first)
+    rank = comm.rank if comm is not None else 0
+    tally = Tally(record, rank)
     present = [path for path in tests if Path(path).exists()]
-    for path in sorted(set(tests) - set(present)) if is_first else ():
-        print(f"gpu-check: {path} is missing; run this from the root of the repository")
-        tally.note("failed", path)
+    for path in sorted(set(tests) - set(present)) if rank == 0 else ():
+        tally.note("failed", path, "it is missing; run this from the root of the repository")
     options = [
         "--device=cuda",
         "-q",
@@ -195,36 +366,42 @@ def _run_tests(tests: Sequence[str], record: Path) -> int:
         f"--timeout={_SECONDS_PER_TEST}",
         "--timeout-method=thread",
         # Ranks that tidy up one folder at the same time fail.
-        f"--basetemp={record.with_suffix(f'.files-{comm.rank if comm else 0}')}",
+        f"--basetemp={record.with_suffix(f'.files-{rank}')}",
     ]
     return int(pytest.main([*options, *present], plugins=[tally])) if present else 1
 
 
-def _launch(ranks: int, tests: Sequence[str], record: Path, seconds: float, log: Path) -> int:
-    """Run tests on some ranks, in processes that may hang or crash; return their exit status."""
+def _environment(part: Part, gpus: Sequence[int]) -> dict[str, str]:
+    """Return the environment of a part: its GPUs, and what it may take of them."""
+    environment = dict(os.environ)
+    seen = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if len(gpus) == 1:
+        environment["CUDA_VISIBLE_DEVICES"] = seen[gpus[0]] if seen != [""] else str(gpus[0])
+    environment["CUPY_GPU_MEMORY_LIMIT"] = str(int(part.gib * 2**30))
+    # Several parts share the cores.
+    environment.setdefault("OMP_NUM_THREADS", "2")
+    return environment | mpi_launch.launch_environment(part.ranks, environment)
+
+
+def _launch(part: Part, gpus: Sequence[int], record: Path, log: Path) -> int | None:
+    """Run tests in processes that may hang or crash; return their status, None if stopped."""
     try:
-        launcher = [mpi_launch.find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
+        launcher = [mpi_launch.find_mpiexec(), "-n", str(part.ranks)] if part.ranks > 1 else []
     except InputError as error:
         log.write_text(f"gpu-check: {error}")
         return error.exit_status
-    module = [sys.executable, __file__, "--record", str(record)]
-    # Several parts share the cores.
-    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
     with log.open("w") as said:
         child = subprocess.Popen(
-            [*launcher, *module, *tests],
-            env={**os.environ, **threads, **mpi_launch.launch_environment(ranks)},
+            [*launcher, sys.executable, __file__, "--record", str(record), *part.tests],
+            env=_environment(part, gpus),
             stdout=said,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            return child.wait(timeout=seconds)
+            return child.wait(timeout=part.seconds)
         except subprocess.TimeoutExpired:
-            if _failures(record).exists():
-                said.write(_failures(record).read_text(errors="replace")[:_CHARACTERS])
-            said.write(f"\ngpu-check: not done after {seconds:g} s")
-            return 1
+            return None
         finally:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)

@@ -1,13 +1,17 @@
 """A GPU as a device: copies, streams, graphs, memory. Run by `tools/gpu_check.py`."""
 
 import gc
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
 from flows import (
+    PATIENCE,
     advance,
+    environment,
     random_values,
     start,
 )
@@ -178,6 +182,47 @@ def test_free_memory_counts_what_the_pool_can_give_again(device):
     assert taken == pytest.approx(array.nbytes, abs=64 * 2**20)
     del array
     assert device.memory_free() == pytest.approx(before, abs=64 * 2**20)
+
+
+# With a limit of 256 MiB.
+LIMITED = """
+import cupy
+from slipstream.device import open_device
+from slipstream.errors import InputError
+
+def refused(call, size):
+    try:
+        call(size)
+    except InputError:
+        return True
+
+def array(size):
+    return device.empty((size,), "uint8")
+
+device, MiB = open_device("cuda"), 1 << 20
+assert device.memory_total() == device.memory_free() == 256 * MiB
+for more in range(6):
+    array((100 + more) * MiB)  # a block that no later array fits
+cupy.zeros(200 * MiB, "uint8")
+address = device.allocate(100 * MiB)
+assert device.memory_total() == 256 * MiB
+assert device.memory_free() == 156 * MiB
+assert refused(array, 200 * MiB) and refused(device.allocate, 200 * MiB)
+device.release(address)
+array(200 * MiB)
+"""
+
+
+def test_a_process_keeps_to_the_limit_of_cupys_pool():
+    limited = environment() | {"CUPY_GPU_MEMORY_LIMIT": str(256 << 20)}
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED],
+        env=limited,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

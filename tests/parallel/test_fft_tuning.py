@@ -38,10 +38,9 @@ RECORDS = [
 
 
 @pytest.fixture
-def folder(monkeypatch, shared_folder, comm, device):
-    # Kernels are compiled, and wisdom is loaded, before the cache is an empty one.
-    check(comm, device, SHAPE, "float64")
-    monkeypatch.setenv("SLIPSTREAM_CACHE", str(shared_folder))
+def folder(monkeypatch, shared_folder):
+    """Where records are; kernels stay where they are kept for all tests."""
+    monkeypatch.setattr(tuner, "cache_folder", lambda: shared_folder)
     return shared_folder
 
 

@@ -35,6 +35,7 @@ _GPU = {
     "DNS 512³ single": "dns --n 512 --no-plain --precision float32",
     "DNS mhd 512³": "dns --n 512 --no-plain --model mhd",
     "FFT 512³": "fft --n 512 --no-plain",
+    "FFT 1024³": "fft --n 1024 --no-plain",
     "sandstone 320³": "lattice --n 320 --radius 20",
     "sandstone 320³ single": "lattice --n 320 --radius 20 --precision float32",
     "advection 420³": "advection --n 420 --strategies gpu",

@@ -32,6 +32,7 @@ from slipstream.device.device_interface import (
 from slipstream.device.mapped_files import new_memory
 from slipstream.device.memory_meter import note
 from slipstream.device.nvrtc_processes import NVIDIA, GpuVendor
+from slipstream.device.pool_limit import give_back, keep_to_limit, reserve
 from slipstream.errors import InputError
 
 # Streams beyond this many share queues of the device and wait for each other without need, for ever
@@ -162,7 +163,10 @@ class CudaDevice(Device):
         # CuPy's own default, so that array expressions, and memory that is freed and allocated
         # again between them, are in order with the operations submitted here.
         self.default_stream = self.stream_class(self, cupy.cuda.Stream.null)
+        # By the addresses of memory outside of CuPy's pool: by how much they lower its limit.
+        self._reserved: dict[int, int] = {}
         self.make_current()
+        keep_to_limit()
 
     def _shared_memory_limit(self, properties: dict[str, Any]) -> int:
         return int(properties["sharedMemPerBlockOptin"])
@@ -198,11 +202,23 @@ class CudaDevice(Device):
         return array
 
     def allocate(self, size: int) -> int:
-        """Return the address of `size` bytes outside of CuPy's pool."""
+        """Return the address of `size` bytes outside of CuPy's pool, but within its limit."""
         with self.context, self._memory_for(f"{size} bytes to share"):
             cupy.get_default_memory_pool().free_all_blocks()
-            address: int = cupy.cuda.runtime.malloc(size)
+            reserved = reserve(size)
+            try:
+                address: int = cupy.cuda.runtime.malloc(size)
+            except BaseException:
+                give_back(reserved)
+                raise
+        self._reserved[address] = reserved
         return address
+
+    def release(self, address: int) -> None:
+        """Free what `allocate` has returned."""
+        with self.context:
+            cupy.cuda.runtime.free(address)
+            give_back(self._reserved.pop(address))
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         count = math.prod(shape)
@@ -327,12 +343,16 @@ class CudaDevice(Device):
 
     def memory_total(self) -> int:
         with self.context:
-            return int(cupy.cuda.runtime.memGetInfo()[1])
+            total = int(cupy.cuda.runtime.memGetInfo()[1])
+            limit = cupy.get_default_memory_pool().get_limit()
+        return min(total, limit + sum(self._reserved.values())) if limit else total
 
     def memory_free(self) -> int:
+        pool = cupy.get_default_memory_pool()
         with self.context:
-            free, _ = cupy.cuda.runtime.memGetInfo()
-            return int(free + cupy.get_default_memory_pool().free_bytes())
+            free = int(cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes())
+            limit = pool.get_limit()
+            return max(0, min(free, limit - pool.used_bytes())) if limit else free
 
     def synchronize(self) -> None:
         self.context.synchronize()

@@ -13,6 +13,7 @@ from cupy.cuda import cufft
 from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import Operation, Scratch, Stream
 from slipstream.device.memory_meter import note
+from slipstream.device.pool_limit import allocate_pooled
 
 _KINDS = {
     ("f", "F"): cufft.CUFFT_R2C,
@@ -53,7 +54,7 @@ class CufftScratch(Scratch):
         if self._memory is None:
             return self._tiny.data
         if size > self._memory.nbytes:  # which nobody has planned: transforms between steps
-            return cupy.get_default_memory_pool().malloc(size)
+            return allocate_pooled(size)
         return self._memory.data
 
 

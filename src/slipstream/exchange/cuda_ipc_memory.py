@@ -56,8 +56,7 @@ class CudaMemory:
         self._others.clear()
 
     def free(self) -> None:
-        with self._device.context:
-            self._runtime.free(self._pointer)
+        self._device.release(self._pointer)
 
     def _bytes(self, pointer: int, size: int, owner: Any = None) -> Any:
         memory = cupy.cuda.UnownedMemory(pointer, size, owner or self, self._device.ordinal)

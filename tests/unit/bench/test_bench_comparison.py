@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import types
 from dataclasses import asdict
 
 import numpy as np
@@ -122,6 +123,35 @@ def test_every_figure_is_a_command_that_is_accepted(kind, ranks, monkeypatch):
         assert done.exit_code == 0, done.output
         asked[-1].check()
     assert {one.ranks or 1 for one in asked} == ({1, ranks} if ranks > 1 else {1})
+
+
+def test_the_large_transform_is_guarded_from_when_it_is_recorded_on():
+    name = "FFT 1024³, 1 GPU"
+    command = headlines_bench.commands_of("cuda", 1)[name]
+    assert shlex.split(command) == ["fft", "--n", "1024", "--no-plain"]
+    large = {f"{name}: {way}": 1.0 for way in fft_bench.DIRECTIONS}
+    record = {"FFT 512³, 1 GPU: forward": 1.0}
+    now = {figure: Headline(seconds) for figure, seconds in (record | large).items()}
+    assert not any(one["is worse"] for one in changes(record, now, 0.05))
+    later = record | dict.fromkeys(large, 0.9)
+    worse = {one["figure"] for one in changes(later, now, 0.05) if one["is worse"]}
+    assert worse == large.keys()
+
+
+def test_a_figure_that_a_gpu_has_no_memory_for_is_said_to_be_left_out(monkeypatch, capsys):
+    def measured(command, kind):
+        if "1024" in command:
+            raise headlines_bench._Failed("A GPU has no memory left for an array")
+        return {"forward": asdict(Headline(1.0))}
+
+    monkeypatch.setattr(headlines_bench, "_measured", measured)
+    monkeypatch.setattr(headlines_bench, "gpu_count", lambda kind: 1)
+    gpu = types.SimpleNamespace(kind="cuda", name="a GPU")
+    request = HeadlinesRequest(processes=1, only=("FFT",))
+    outcome = headlines_bench.run(request, gpu, None)
+    outcome.show(outcome.title, outcome.result)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "left out: FFT 1024³, 1 GPU: A GPU has no memory left for an array" in said
 
 
 def test_figures_are_of_all_processes(monkeypatch):

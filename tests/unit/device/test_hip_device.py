@@ -28,7 +28,7 @@ from slipstream.private_cache import find_or_make
 from slipstream.schedule import StepGraph, commit
 from slipstream.schedule.committed_steps import CapturedStep
 
-MODULES = ("cufft", "cuda_kernel", "cuda_device", "hip_device")
+MODULES = ("pool_limit", "cufft", "cuda_kernel", "cuda_device", "hip_device")
 GRIDS = []
 
 
@@ -150,6 +150,8 @@ def rocm_cupy():
     cupy = ModuleType("cupy")
     cupy.cuda, cupy.ndarray = cuda, Array
     cupy.empty = lambda shape, dtype: np.zeros(shape, dtype).view(Array)
+    pool = SimpleNamespace(get_limit=lambda: 0)
+    cupy.get_default_memory_pool = lambda: pool
     return cupy
 
 

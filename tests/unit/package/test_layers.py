@@ -158,6 +158,7 @@ CUDA_MODULES = (
     "cuda_kernel.py",
     "cufft.py",
     "hip_device.py",
+    "pool_limit.py",
 )
 
 
