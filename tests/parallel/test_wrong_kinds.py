@@ -4,9 +4,10 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fft_cases import alike
 from slipstream import Advection, InputError, PorousFlow, RunError, Turbulence
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -55,7 +56,7 @@ def views_of(sim):
 
 
 @pytest.mark.parametrize("family", MADE)
-@settings(max_examples=4, suppress_health_check=list(HealthCheck), derandomize=True)
+@alike(examples=4)
 @given(number=st.integers(0, len(VALUES) - 1))
 def test_attributes_are_set_or_refused(comm, device, family, number):
     sim, value = MADE[family](comm=comm, device=device), VALUES[number]
@@ -74,7 +75,7 @@ def test_attributes_are_set_or_refused(comm, device, family, number):
 
 
 @pytest.mark.parametrize("family", MADE)
-@settings(max_examples=4, suppress_health_check=list(HealthCheck), derandomize=True)
+@alike(examples=4)
 @given(number=st.integers(0, len(VALUES) - 1))
 def test_methods_take_or_refuse_arguments(comm, device, family, number):
     sim, value = MADE[family](comm=comm, device=device), VALUES[number]
