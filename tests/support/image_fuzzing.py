@@ -8,6 +8,7 @@ and one line, and has not allocated what only a header claims. Some run with the
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import os
@@ -273,8 +274,18 @@ def read(path, keys):
     return None
 
 
+@functools.cache
+def warm_up():
+    """Run a whole image: the first run of all measures, in large arrays, what is then kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "whole.npy")
+        np.save(path, voxels())
+        command(Path(folder), path, {})
+
+
 def check(seed, folder):
     """Damage an image, and look what becomes of it; return the damage, status and seconds."""
+    warm_up()
     signal.alarm(ENDLESS)  # ends the process
     random_ = random.Random(seed)
     suffix = random_.choice(list(WRITERS))
