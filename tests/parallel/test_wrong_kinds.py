@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fft_cases import alike
@@ -77,6 +77,7 @@ def test_attributes_are_set_or_refused(comm, device, family, number):
 @pytest.mark.parametrize("family", MADE)
 @alike(examples=4)
 @given(number=st.integers(0, len(VALUES) - 1))
+@example(number=VALUES.index([1, "a"]))
 def test_methods_take_or_refuse_arguments(comm, device, family, number):
     sim, value = MADE[family](comm=comm, device=device), VALUES[number]
     for view in views_of(sim)[:3]:
