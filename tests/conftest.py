@@ -36,6 +36,7 @@ OWN_FOLDER = pytest.StashKey[str | None]()
 
 # Some examples compile kernels, and other ranks take the cores: time says nothing about a test.
 COMMON = {
+    "database": None,
     "deadline": None,
     "max_examples": 50,
     "print_blob": True,
