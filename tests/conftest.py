@@ -10,6 +10,7 @@ import gc
 import importlib
 import math
 import os
+import random
 import shutil
 import signal
 import sys
@@ -20,7 +21,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import tiers
 from fft_cases import usable_transports
@@ -35,10 +36,18 @@ DEVICE_VARIABLE = "SLIPSTREAM_TEST_DEVICE"
 OWN_FOLDER = pytest.StashKey[str | None]()
 
 # Some examples compile kernels, and other ranks take the cores: time says nothing about a test.
-# Every run draws other examples; --hypothesis-profile=thorough draws many at once.
-settings.register_profile("slipstream", deadline=None, max_examples=50)
-settings.register_profile("thorough", deadline=None, max_examples=500)
+COMMON = {
+    "database": None,
+    "deadline": None,
+    "max_examples": 50,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow],
+}
+# Every run draws the same examples, and with --hypothesis-profile=random others.
+settings.register_profile("slipstream", derandomize=True, **COMMON)
+settings.register_profile("random", derandomize=False, **COMMON)
 settings.load_profile("slipstream")
+SEED_VARIABLE = "SLIPSTREAM_TEST_SEED"
 
 
 def world():
@@ -64,11 +73,29 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
     """Choose the temporary folders, before pytest's own plugins are configured with theirs."""
+    share_seed(config.option)
     config.stash[OWN_FOLDER] = use_own_folder()
     if several_ranks() and not config.option.basetemp:
         # Ranks that tidy up one folder at the same time fail.
         config.option.basetemp = tempfile.mkdtemp(prefix="slipstream-tests-")
         atexit.register(_remove, config.option.basetemp, os.getpid())
+
+
+def share_seed(option):
+    """Let this run, with all workers and ranks that it starts, draw examples from one seed."""
+    if SEED_VARIABLE in os.environ:
+        option.hypothesis_profile, option.hypothesis_seed = "random", os.environ[SEED_VARIABLE]
+    elif option.hypothesis_profile == "random":
+        seed = option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
+        option.hypothesis_seed = world().bcast(seed) if several_ranks() else seed
+        os.environ[SEED_VARIABLE] = option.hypothesis_seed
+
+
+def pytest_sessionstart(session):
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if reporter and SEED_VARIABLE in os.environ:
+        seed = os.environ[SEED_VARIABLE]
+        reporter.write_line(f"examples: drawn at random; {SEED_VARIABLE}={seed} draws them again")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,13 +8,20 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flows import PATIENCE, RANDOM, REPOSITORY, diagnostics, environment, slipstream
+from flows import (
+    PATIENCE,
+    RANDOM,
+    REPOSITORY,
+    diagnostics,
+    environment,
+    slipstream,
+    wait_until,
+)
 from slipstream import cli
 from slipstream.io import open_checkpoint
 from slipstream.mpi_launch import find_mpiexec
@@ -334,7 +341,8 @@ def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, nu
         start_new_session=True,
     )
     try:
-        _wait_for_rows(folder / "stopped" / "diagnostics.csv", 3, process)
+        series = folder / "stopped" / "diagnostics.csv"
+        wait_until(lambda: _has_rows(series, 3, process), "the third row")
         process.send_signal(number)
         output, errors = process.communicate(timeout=PATIENCE)
     finally:
@@ -363,14 +371,8 @@ def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, nu
         assert_same_series(diagnostics(folder / name), later, 1e-11)
 
 
-def _wait_for_rows(path, count, process, seconds=PATIENCE):
-    """Wait until a running process has written some rows of its time series."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()
-        if path.exists():
-            lines = path.read_text().splitlines()
-            if sum(not line.startswith("#") for line in lines) > count:
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"{path} got no {count} rows in {seconds} s")
+def _has_rows(path, count, process):
+    """Return whether a process, which must be running, has written some rows of its series."""
+    assert process.poll() is None, process.communicate()
+    lines = path.read_text().splitlines() if path.exists() else []
+    return sum(not line.startswith("#") for line in lines) > count

@@ -45,8 +45,9 @@ def test_a_machine_describes_itself(comm, device, ranks, path):
         assert 0 < machine.device.share(family) <= 1
         assert machine.device.cached(family) > 0
     assert machine.device.cache_mib == (1, 4)
-    assert machine.device.step_us + machine.device.launch_us + machine.device.issue_us > 0
-    assert machine.device.transform_us is not None and machine.device.transform_us >= 0
+    # Which may be nothing where others have the cores; test_step_rates.py has their values.
+    for name in ("step_us", "launch_us", "issue_us", "transform_us"):
+        assert name in machine.device.model_fields_set and getattr(machine.device, name) >= 0
     assert on_first_rank(comm, lambda: load_machine(path)) == machine
     found = forecast(load_case("taylor-green", ["grid.points=32"]), machine, [1, 2])
     assert found[0].time is not None and found[0].time.total > 0

@@ -1,6 +1,7 @@
 """Checks before a run, and of an installation, on several ranks."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ def test_a_check_tells_all_ranks_the_same_and_leaves_nothing(
     comm, device, shared_folder, monkeypatch
 ):
     monkeypatch.setattr(trial_run, "_STEPPING", 0.02)
-    monkeypatch.setattr(trial_run, "_PILOT", 0.2)
+    monkeypatch.setattr(trial_run, "_PILOT", math.inf)
     case = make_case("grid.points=12", "time.end=0.1", "output.fields_interval=0.05")
     before = sorted(Path(shared_folder).iterdir())
     forecast = trial_run.check_run(

@@ -26,7 +26,7 @@ DIVISIONS = [
 # How blocks travel does not depend on the type of what they hold.
 @pytest.mark.parametrize(
     ("division", "dtype"),
-    zip(DIVISIONS, itertools.cycle(["float64", "complex64"])),
+    list(zip(DIVISIONS, itertools.cycle(["float64", "complex64"]))),
     ids=lambda one: one if isinstance(one, str) else " ".join(one.values()),
 )
 def test_transports_and_schedules_give_the_same_bits(comm, device, transports, dtype, division):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fft_oracle import field
+from flows import PATIENCE
 from slipstream.errors import InputError, RunError
 from slipstream.fft import DistributedFFT, PendingTransform
 
@@ -232,13 +233,13 @@ def test_waiting_has_a_limit_and_failures_are_those_of_the_call(comm, device, mo
     if device.kind != "cpu":
         return
     held, prepared, u = threading.Event(), fft._prepared, np.ones(SHAPE)
-    monkeypatch.setattr(fft, "_prepared", lambda *given: held.wait(30) and prepared(*given))
+    monkeypatch.setattr(fft, "_prepared", lambda *given: held.wait(PATIENCE) and prepared(*given))
     pending = fft.forward_async(u)
     assert not pending.done()
     with pytest.raises(RunError, match=r"not done after 0.01 s"):
         pending.wait(0.01)
     held.set()
-    np.testing.assert_allclose(pending.wait(30), np.fft.rfftn(u), atol=1e-12)
+    np.testing.assert_allclose(pending.wait(PATIENCE), np.fft.rfftn(u), atol=1e-12)
 
     def fail(*_):
         raise RunError("the reason")

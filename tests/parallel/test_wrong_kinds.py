@@ -4,9 +4,10 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fft_cases import alike
 from slipstream import Advection, InputError, PorousFlow, RunError, Turbulence
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -56,7 +57,7 @@ def views_of(sim):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", MADE)
-@settings(max_examples=4, suppress_health_check=list(HealthCheck), derandomize=True)
+@alike(examples=4)
 @given(number=st.integers(0, len(VALUES) - 1))
 def test_attributes_are_set_or_refused(comm, device, family, number):
     sim, value = MADE[family](comm=comm, device=device), VALUES[number]
@@ -75,8 +76,10 @@ def test_attributes_are_set_or_refused(comm, device, family, number):
 
 
 @pytest.mark.parametrize("family", MADE)
-@settings(max_examples=4, suppress_health_check=list(HealthCheck), derandomize=True)
+@alike(examples=4)
 @given(number=st.integers(0, len(VALUES) - 1))
+@example(number=10)
+@example(number=13)
 def test_methods_take_or_refuse_arguments(comm, device, family, number):
     sim, value = MADE[family](comm=comm, device=device), VALUES[number]
     for view in views_of(sim)[:3]:

@@ -468,7 +468,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             run = Run(family, Path(folder))
             for name in DAMAGES:
-                signal.alarm(30)  # ends anything that hangs
+                signal.alarm(400)  # ends anything that hangs
                 result = outcome(run, name)
                 signal.alarm(0)
                 found[result] += 1

@@ -26,9 +26,6 @@ def alike(examples):
     """Return settings with which all ranks draw, and shrink, the same examples."""
     return settings(
         max_examples=examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
         phases=(Phase.explicit, Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )

@@ -4,6 +4,7 @@ import csv
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,14 @@ def points_of(simulation):
 # Seconds after which a process is taken to hang. It is no bound on speed: other runs of the tests,
 # and a load of 30, may make what takes one second alone take a hundred.
 PATIENCE = 500
+
+
+def wait_until(condition, what="what is waited for"):
+    """Wait for a condition to hold; fail if it does not for so long that something hangs."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} has not happened in {PATIENCE} s"
+        time.sleep(0.01)
 
 
 def relative_error(actual, expected):

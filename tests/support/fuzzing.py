@@ -35,9 +35,9 @@ from slipstream.spectral.formula_parser import FUNCTIONS
 
 # What a refusal may take; what a run may take until it is asked to stop, and then: seconds of
 # processor time of a process that has all modules, since others may have the processors.
-REFUSAL, PATIENCE, STOPPING = 2.0, 6.0, 6.0
-# What all of it may take that does not compute, seconds.
-IDLE = 60.0
+REFUSAL, PATIENCE, STOPPING = 2.0, 6.0, 60.0
+# What each may take by the clock, seconds: it is no bound on speed.
+IDLE = 400.0
 # Address space in bytes: legal input needs far less, and illegal input must allocate nothing.
 MEMORY = 6 << 30
 

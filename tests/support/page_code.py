@@ -16,7 +16,7 @@ import warnings
 from dataclasses import dataclass
 from functools import cache
 
-from flows import environment
+from flows import PATIENCE, environment
 
 OUTPUT = "output.txt"
 LANGUAGES = ("python", "bash", "toml", "text")
@@ -87,7 +87,7 @@ def noted_commands(document, folder):
         },
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert result.returncode == 0 and not result.stderr, result.stderr
     return [shlex.split(line) for line in noted.read_text().splitlines()]

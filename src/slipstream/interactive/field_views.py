@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.argument_checks import check_type
+from slipstream.argument_checks import check_type, whole_number
 from slipstream.array_types import Array
-from slipstream.collective import on_every_rank, sum_over_ranks, together
+from slipstream.collective import check_agreement, on_every_rank, sum_over_ranks, together
 from slipstream.decomposition import Box, whole
 from slipstream.errors import InputError
 from slipstream.known_attributes import KnownAttributes
@@ -181,6 +181,10 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         from slipstream.redistribution import redistribute
 
         simulation, layout = self._simulation, self._layout
+        with together(simulation.comm):
+            if root is not None:
+                root = whole_number("root", root, 0, simulation.ranks - 1)
+            check_agreement(simulation.comm, {"root": root})
         values = simulation.device.to_host(self._read())
         if simulation.comm is None:
             return values

@@ -415,7 +415,7 @@ class Flow(InteractiveSimulation):
         InputError
             If the kind is none of these.
         """
-        if kind not in STATISTICS:
+        if not isinstance(kind, str) or kind not in STATISTICS:
             raise InputError(f"statistics: {shown(kind)}; accepted: {', '.join(STATISTICS)}")
         self._ready_flow()
         return {field.name: field for field in self._spectral.statistics(kind)}

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slipstream.accepted import IMAGE_FORMATS
@@ -106,10 +106,12 @@ def test_all_that_a_file_does_not_need_is_named_at_once():
         "case: image: 'shape' and 'radius' do not belong to path = 'rock.tif': remove them, a TIFF "
         "file tells its own shape; accepted with it: pore, pore_below, pore_above"
     )
-    assert failure(text=text.replace("rock.tif", "scan/")) == (
-        "case: image: 'shape' and 'radius' do not belong to path = 'scan/': remove them, a folder "
-        "of TIFF slices tells its own shape; accepted with it: pore, pore_below, pore_above"
-    )
+    for folder in ("scan/", "/"):
+        assert failure(text=text.replace("rock.tif", folder)) == (
+            f"case: image: 'shape' and 'radius' do not belong to path = '{folder}': remove them, a "
+            "folder of TIFF slices tells its own shape; accepted with it: pore, pore_below, "
+            "pore_above"
+        )
     told = failure(text=MINIMAL.replace("[time]", 'path = "rock.h5"\n[time]'))
     assert "both given; for the image, remove 'sample', 'shape' and 'radius'" in told
     told = failure("image.dtype=uint8", "image.path=a.h5", text=FILE)
@@ -241,19 +243,33 @@ def test_an_image_is_needed_and_one_drive():
 whole = st.integers(1, 10**6)
 axes = st.lists(st.sampled_from("xyz"), unique=True)
 ranges = st.tuples(st.integers(0, 99), st.integers(100, 999)).map(list)
+shapes = st.lists(whole, min_size=3, max_size=3)
+keys_of_formats = {
+    "shape": shapes,
+    "dtype": st.sampled_from(["uint8", "float32"]),
+    "byte_order": st.sampled_from(["little", "big"]),
+    "offset": whole,
+    "dataset": st.text(),
+}
+
+
+def files(ending, accepted):
+    """Return a strategy for tables of files whose name has that ending, with the format's keys."""
+    own = {key: keys_of_formats[key] for key in accepted}
+    names = st.text().map(lambda text: f"{text}x{ending}")
+    return st.fixed_dictionaries(
+        {"path": names}, optional={"pore": whole | st.lists(whole, min_size=1), **own}
+    )
+
+
 sources = st.one_of(
-    st.fixed_dictionaries(
-        {"path": st.text(min_size=1)},
-        optional={
-            "pore": whole | st.lists(whole, min_size=1),
-            "shape": st.lists(whole, min_size=3, max_size=3),
-            "dtype": st.sampled_from(["uint8", "float32"]),
-        },
-    ),
+    # Of other formats it is not known what they take.
+    files("", keys_of_formats),
+    *(files(ending, FORMAT_KEYS[name]) for ending, name in IMAGE_FORMATS.items()),
     st.fixed_dictionaries(
         {
             "sample": st.just("sandstone"),
-            "shape": st.lists(whole, min_size=3, max_size=3),
+            "shape": shapes,
             "radius": st.floats(1e-3, 1e3),
         },
         optional={"porosity": st.floats(0.01, 0.99), "seed": whole},
@@ -274,6 +290,7 @@ drives = st.fixed_dictionaries(
 
 
 @given(sources, shared, drives, whole, st.text())
+@example({"path": "/"}, {"voxel_size": 1.0}, {}, 1, "")
 def test_effective_case_loads_equal(source, rest, drive, pairs, title):
     data = {
         "solver": "lattice",

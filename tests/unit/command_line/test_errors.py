@@ -4,13 +4,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import xarray
 
-from flows import PATIENCE, RANDOM, diagnostics, environment, make_case, slipstream
+from flows import PATIENCE, RANDOM, diagnostics, environment, make_case, slipstream, wait_until
 from slipstream import cli
 from slipstream.device import HostDevice
 from slipstream.io import open_checkpoint
@@ -190,12 +189,13 @@ def test_signal_ends_a_run_in_order(folder, number):
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        deadline = time.monotonic() + PATIENCE
         series = folder / "out" / "diagnostics.csv"
-        while not (series.exists() and series.read_text().count("\n") > 20):
+
+        def has_rows():
             assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            return series.exists() and series.read_text().count("\n") > 20
+
+        wait_until(has_rows)
         process.send_signal(number)
         output, errors = process.communicate(timeout=PATIENCE)
     finally:

@@ -4,11 +4,11 @@ import os
 import signal
 import sys
 import threading
-import time
 import types
 
 import pytest
 
+from flows import PATIENCE, wait_until
 from slipstream import mpi_launch
 from slipstream.errors import InputError
 from slipstream.stop_signals import SIGNALS, STATUS_FILE
@@ -117,7 +117,7 @@ def test_relaunch_turns_what_asks_it_to_stop_into_one_signal(fake_mpiexec, tmp_p
         "    sys.exit(int((folder / 'asked').read_text()))\n"
         "signal.signal(signal.SIGUSR1, stop)\n"
         "(folder / 'ready').touch()\n"
-        "time.sleep(20)"
+        f"time.sleep({PATIENCE})"
     )
     before = [signal.getsignal(one) for one in SIGNALS]
     assert mpi_launch.relaunch(2, []) == number
@@ -132,17 +132,13 @@ def test_the_launcher_is_asked_to_stop_when_its_starter_is_killed(fake_mpiexec, 
         "    os._exit(0)\n"
         "signal.signal(signal.SIGUSR1, stop)\n"
         "os.kill(os.getppid(), signal.SIGKILL)\n"
-        "time.sleep(20)"
+        f"time.sleep({PATIENCE})"
     )
     starter = os.fork()
     if starter == 0:
         mpi_launch.relaunch(2, [])
     assert os.waitpid(starter, 0)[1] == signal.SIGKILL
-    for _ in range(500):
-        if seen.exists() and seen.read_text():
-            break
-        time.sleep(0.01)
-    assert seen.read_text() == "stopped"
+    wait_until(lambda: seen.exists() and seen.read_text() == "stopped")
 
 
 def test_a_rank_is_stopped_when_its_launcher_dies(monkeypatch, capsys):

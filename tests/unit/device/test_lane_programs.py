@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from flows import PATIENCE
 from slipstream.device import HostCall, HostDevice, LaneNode, RowLaunch
 from slipstream.errors import RunError
 from slipstream.schedule import POLICIES, StepGraph, commit
@@ -142,7 +143,7 @@ def test_lanes_of_compiled_code_have_threads_of_the_device():
     del device, programs
     gc.collect()
     for thread in crew:
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
@@ -152,13 +153,13 @@ def test_streams_run_what_comes_while_the_threads_of_the_device_work():
 
     def one():
         began.set()
-        may_end.wait(60)
+        may_end.wait(PATIENCE)
 
     slow = HostCall(ctypes.CFUNCTYPE(None)(one), [], None)
     first = DEVICE.lane_programs([[], [LaneNode(0, slow)]])
     other = threading.Thread(target=first.run, args=([None] * 2,))
     other.start()
-    assert began.wait(60)
+    assert began.wait(PATIENCE)
     calls = []
     lanes = lanes_in_turn(calls)
     run(lanes)

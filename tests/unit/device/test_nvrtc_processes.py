@@ -7,6 +7,7 @@ import time
 import pytest
 
 import nvrtc
+from flows import PATIENCE, wait_until
 from slipstream import kernels
 from slipstream.device import nvrtc_processes
 from slipstream.device.nvrtc_compiler import compile_program
@@ -41,7 +42,7 @@ def started(monkeypatch):
 
 def binaries(texts, processes=2):
     compiler = SideCompiler(nvrtc.library(), "13", processes)
-    return [binary.result(60) for binary in [compiler.submit(text, ALL) for text in texts]]
+    return [binary.result(PATIENCE) for binary in [compiler.submit(text, ALL) for text in texts]]
 
 
 @pytest.mark.slow
@@ -51,7 +52,7 @@ def test_processes_compile_what_one_would_and_end_when_idle(cache, started, monk
     assert 1 <= len(started) <= 2
     assert found == [compile_program(nvrtc.library(), text, ALL) for text in TEXTS]
     for process in started:
-        process.wait(30)  # for two seconds there was no work
+        process.wait(PATIENCE)  # as there is no work
     count = len(started)
     assert binaries(TEXTS) == found  # from the cache
     assert len(started) == count
@@ -75,7 +76,7 @@ def test_mistakes_are_told(cache, started):
 def test_a_process_that_is_killed_loses_nothing(cache, started, monkeypatch):
     monkeypatch.setattr(nvrtc_processes, "_PATIENCE", 30.0)
     compiler = SideCompiler(nvrtc.library(), "13", 2)
-    compiler.submit(TINY, ALL).result(60)
+    compiler.submit(TINY, ALL).result(PATIENCE)
     (process,) = started
     process.send_signal(signal.SIGINT)  # as a terminal does
     time.sleep(0.1)
@@ -83,8 +84,8 @@ def test_a_process_that_is_killed_loses_nothing(cache, started, monkeypatch):
     process.kill()
     other = TINY.replace("1;", "2;")
     # The same thread or the other one has it: either way there is an answer.
-    assert compiler.submit(other, ALL).result(60)
-    assert compiler.submit(TINY.replace("1;", "3;"), ALL).result(60)
+    assert compiler.submit(other, ALL).result(PATIENCE)
+    assert compiler.submit(TINY.replace("1;", "3;"), ALL).result(PATIENCE)
 
 
 @pytest.mark.slow
@@ -104,7 +105,7 @@ def popen(*arguments, **options):
     return process
 nvrtc_processes.subprocess.Popen = popen
 compiler = SideCompiler({nvrtc.library()!r}, "13", 2)
-compiler.submit({TINY!r}, {ALL!r}).result(60)
+compiler.submit({TINY!r}, {ALL!r}).result({PATIENCE})
 compiler.submit({COPY!r}, {ALL!r})
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -112,9 +113,6 @@ compiler.submit({COPY!r}, {ALL!r})
     numbers = [int(line) for line in done.stdout.split()]
     assert numbers
     for number in numbers:
-        for _ in range(100):
-            if not os.path.exists(f"/proc/{number}"):
-                break
-            time.sleep(0.05)
-        else:
-            raise AssertionError(f"process {number} is left")
+        wait_until(
+            lambda number=number: not os.path.exists(f"/proc/{number}"), f"the end of {number}"
+        )

@@ -152,7 +152,7 @@ def boxes_of(draw, shape):
     return Box(*zip(*pairs, strict=True))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_box_of_any_raw_file_is_that_of_the_array(tmp_path, data):
     shape = data.draw(st.tuples(*[st.integers(1, 9)] * 3))
@@ -447,7 +447,6 @@ def test_images_of_several_values_need_to_be_told_which_are_pore(values, told):
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_any_box_of_slices_is_that_of_the_array(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("scan")

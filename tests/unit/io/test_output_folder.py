@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from fake_simulation import CASE, FakeSimulation
+from flows import PATIENCE
 from slipstream.case import Case, parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint, output_folder
@@ -38,7 +39,7 @@ def hold(folder, held, done):
     """Write into a folder, in another process, until told that it is done."""
     with claim_folder(folder):
         held.set()
-        done.wait(30)
+        done.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def holder(tmp_path):
     held, done = spawn.Event(), spawn.Event()
     process = spawn.Process(target=hold, args=(tmp_path / "out", held, done))
     process.start()
-    assert held.wait(30)
+    assert held.wait(PATIENCE)
     yield process
     process.kill()
     process.join()

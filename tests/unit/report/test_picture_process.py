@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows import environment
+from flows import PATIENCE, environment
 from slipstream.errors import RunError
 from slipstream.io.run_folder import RunFolder
 from slipstream.report import picture_process
@@ -131,7 +131,7 @@ def test_its_death_is_an_error(tmp_path):
 def test_it_ends_with_what_started_it():
     with PictureProcess() as artist:
         artist._process.stdin.close()
-        assert artist._process.wait(60) == 0
+        assert artist._process.wait(PATIENCE) == 0
     with pytest.raises(KeyError), PictureProcess() as artist:
         raise KeyError
     assert is_over(artist._process.pid)

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from fake_simulation import CASE, FakeSimulation
+from flows import PATIENCE
 from quick_pictures import quick_pictures
 from slipstream.case import parse_case
 from slipstream.errors import InputError
@@ -217,6 +218,6 @@ def test_a_browser_has_nothing_to_say(drawn, tmp_path):
     command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr"]
     command += ["--window-size=390,844", "--dump-dom", drawn.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert "CONSOLE" not in done.stderr
     assert "How to cite" in done.stdout

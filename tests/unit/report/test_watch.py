@@ -150,10 +150,11 @@ def test_a_run_under_way_tells_how_far_and_how_fast_it_is(folder):
 
 
 def test_speed_is_that_of_while_it_is_watched(folder, monkeypatch):
+    now = [time.time()]
+    monkeypatch.setattr(run_status.clock, "time", lambda: now[0])
     watcher = RunWatcher(folder)
     watcher.look()
-    now = time.time()
-    monkeypatch.setattr(run_status.clock, "time", lambda: now + 10)
+    now[0] += 10
     with (folder / "diagnostics.csv").open("a") as file:
         file.write(rows(51, 71))
     status = watcher.look()

@@ -8,6 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from flows import PATIENCE
 from slipstream import cli
 from slipstream.case import parse_case
 from slipstream.device import HostDevice
@@ -221,6 +222,6 @@ def test_some_kinds_of_damage_are_refused_or_said_or_harmless():
         + ["--kinds", "5", "--commands", "resume", "open"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import math
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from slipstream.case import parse_case
 from slipstream.errors import InputError, RunError
 from slipstream.io import open_checkpoint, write_checkpoint
 from slipstream.running.run_case import RunOptions, run_case
+from slipstream.simulation import stop_requests
 from slipstream.simulation.solver_values import Fact
 from slipstream.stop_signals import SIGNALS
 
@@ -143,7 +145,10 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signals_finish_the_step_and_write(tmp_path, number):
+def test_signals_finish_the_step_and_write(tmp_path, monkeypatch, number):
+    # However late the second one comes.
+    monkeypatch.setattr(stop_requests, "SECONDS_OF_ONE_REQUEST", math.inf)
+
     def interrupt(simulation):
         if simulation.step == 3:
             os.kill(os.getpid(), number)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer
+from flows import PATIENCE
 from slipstream.device import HostDevice
 from slipstream.device.cpu_device import HostEvent, HostStream
 from slipstream.errors import RunError
@@ -290,7 +291,10 @@ def test_synchronize_gives_up_on_work_that_the_device_orders(monkeypatch):
     device, gate = CapturingDevice(), threading.Event()
     graph, stream = StepGraph(device), device.stream()
     graph.add(
-        lambda stream: gate.wait(60), writes=[np.zeros(4)], label="send", category="communication"
+        lambda stream: gate.wait(PATIENCE),
+        writes=[np.zeros(4)],
+        label="send",
+        category="communication",
     )
     step = commit(graph, "overlap")
     step.synchronize()  # nothing has run: nothing is waited for

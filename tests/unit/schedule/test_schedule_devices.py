@@ -7,6 +7,7 @@ wait for ever, and fails by the time limit of a wait.
 import itertools
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_transfer import WITH_EVERY_POLICY, FakeTransfer
+from flows import PATIENCE
 from slipstream.device import HostDevice, RowLaunch
 from slipstream.errors import RunError
 from slipstream.schedule import POLICIES, StepGraph, commit
 from slipstream.schedule.committed_steps import CapturedStep
 from slipstream.schedule.timeouts import Patience
 
-FOREVER = 30
 SLOTS, LENGTH = 5, 8
 
 
@@ -141,7 +142,7 @@ def meet(mine, other):
 
     def operation(stream):
         mine.set()
-        assert other.wait(FOREVER)
+        assert other.wait(PATIENCE)
 
     return operation
 
@@ -235,7 +236,7 @@ def test_who_waits_for_another_device_keeps_nobody_else_waiting():
     graph = StepGraph(WORKING[0])
 
     def until_then(stream):
-        assert ran.wait(FOREVER)
+        assert ran.wait(PATIENCE)
 
     graph.add(until_then, writes=[a], label="first", category="compute", device=WORKING[0])
     graph.add(lambda stream: None, reads=[a], label="dependent", category="compute", device=SECOND)
@@ -463,7 +464,8 @@ def test_polls_pause_where_a_processor_needs_the_interpreter(monkeypatch, pauses
     for device, pause in zip(devices, pauses, strict=True):
         device.pause, device.inline = pause, False
     slept = []
-    monkeypatch.setattr("slipstream.schedule.timeouts.time.sleep", slept.append)
+    clock = SimpleNamespace(sleep=slept.append, perf_counter=lambda: 0.0)
+    monkeypatch.setattr("slipstream.schedule.timeouts.time", clock)
     Patience(*devices).rest()
     assert slept == [2e-5]
 
