@@ -10,6 +10,7 @@ failures say comes just before.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import signal
@@ -192,6 +193,7 @@ class Schedule:
 
 
 # Kernels may have to be compiled, while other parts have the cores.
+_ATTEMPTS, _MOST_ATTEMPTS = "SLIPSTREAM_GPU_CHECK_ATTEMPTS", 20
 _SECONDS_PER_TEST = 150
 # Of what a part has said, where pytest did not come to tell what failed.
 _CHARACTERS = 20_000
@@ -351,6 +353,7 @@ def _run_tests(tests: Sequence[str], record: Path) -> int:
     """Run tests in this process, which may be one of several ranks."""
     import pytest
 
+    _open_gpu(record.with_name("opening"))
     comm = mpi_launch.world_comm()
     rank = comm.rank if comm is not None else 0
     tally = Tally(record, rank)
@@ -369,6 +372,33 @@ def _run_tests(tests: Sequence[str], record: Path) -> int:
         f"--basetemp={record.with_suffix(f'.files-{rank}')}",
     ]
     return int(pytest.main([*options, *present], plugins=[tally])) if present else 1
+
+
+def _open_gpu(lock: Path) -> None:
+    """Open this rank's GPU, one process after the other, and again if that fails for a while.
+
+    Drivers take memory of the host for it. Machines whose memory grows as it is used lack it for a
+    moment where many processes begin at once.
+    """
+    from cupy.cuda import runtime
+
+    ordinal = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", 0)) % runtime.getDeviceCount()
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            runtime.setDevice(ordinal)
+            runtime.free(0)
+            return
+        except runtime.CUDARuntimeError as failure:
+            error = failure
+            attempts = int(os.environ.get(_ATTEMPTS, 0))
+            if error.status != runtime.errorMemoryAllocation or attempts == _MOST_ATTEMPTS:
+                raise
+    print(f"gpu-check: GPU {ordinal} could not be opened ({error}): again in 2 s", flush=True)
+    time.sleep(2)
+    # In a new process image: what has failed to begin may not begin again in this one.
+    os.environ[_ATTEMPTS] = str(attempts + 1)
+    os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def _environment(part: Part, gpus: Sequence[int]) -> dict[str, str]:
