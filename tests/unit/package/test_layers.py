@@ -121,15 +121,23 @@ def test_imports_are_found():
     assert imported_layers(ROOT / "running" / "run_case.py") >= {"running", "simulation"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_downward(path):
-    own = layer_of(path)
-    if path == ROOT / "__init__.py":
-        # For type checkers alone, which it tells of the names that it imports when they are used.
-        assert path.read_text().count("\n    from slipstream.") == len(slipstream._OFFERED)
-        return
-    upward = {layer for layer in imported_layers(path) - {own} if LEVEL[layer] >= LEVEL[own]}
-    assert not upward
+def upward_imports(path):
+    """Return the layers that a module imports though they are not below its own."""
+    layer = layer_of(path)
+    imported = imported_layers(path) - {layer}
+    return {other for other in imported if LEVEL[other] >= LEVEL[layer]}
+
+
+@pytest.mark.slow
+def test_imports_point_downward():
+    upward = {path: upward_imports(path) for path in MODULES if path != ROOT / "__init__.py"}
+    assert not {str(path): layers for path, layers in upward.items() if layers}
+
+
+def test_the_package_itself_imports_for_type_checkers_alone():
+    """It tells them of the names that it imports when they are used."""
+    imported = (ROOT / "__init__.py").read_text().count("\n    from slipstream.")
+    assert imported == len(slipstream._OFFERED)
 
 
 @pytest.mark.slow
