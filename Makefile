@@ -68,7 +68,7 @@ test: $(VENV)/.stamp-test
 
 # What `make test` leaves out, and new examples of Hypothesis.
 test-rest: $(VENV)/.stamp-test
-	$(PYTEST) --tier rest --hypothesis-profile random --hypothesis-seed $(SEED)
+	$(PYTEST) --tier beyond-test --hypothesis-profile random --hypothesis-seed $(SEED)
 
 test-all: test
 	$(MAKE) test-rest

@@ -210,15 +210,15 @@ def run_parallel_tests(ranks, tier):
 
 
 @pytest.mark.timeout(3200)
-def test_parallel_tests_hold_on_three_ranks():
-    run_parallel_tests("3", "test")
+def test_quick_parallel_tests_hold_on_three_ranks():
+    run_parallel_tests("3", "quick")
 
 
 # The longest first.
 @pytest.mark.thorough
 @pytest.mark.timeout(3200)
 @pytest.mark.parametrize(
-    ("ranks", "tier"), [("2", "all"), ("3", "rest"), ("2 tiled", "all"), ("4", "all")]
+    ("ranks", "tier"), [("2", "all"), ("3", "beyond-quick"), ("2 tiled", "all"), ("4", "all")]
 )
 def test_parallel_tests_hold_on_several_ranks(ranks, tier):
     run_parallel_tests(ranks, tier)
@@ -308,6 +308,7 @@ def test_bad_input_on_two_ranks_is_one_line_with_status_2(folder, settings, expe
     assert expected in result.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_run_goes_on_with_the_numbers_of_an_uninterrupted_one(folder, number):
     command = [

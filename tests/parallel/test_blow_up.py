@@ -142,6 +142,7 @@ def test_a_fixed_step_has_a_courant_number_and_is_warned_of_if_it_is_large(comm,
     assert when.endswith(f"stable with rk4 up to about {limit:.2g}")
 
 
+@pytest.mark.slow
 @pytest.mark.one_rank
 @pytest.mark.parametrize("integrator", ["rk3", "jst4", "etdrk4", "ars233", "rk2"])
 def test_waves_are_stable_up_to_the_courant_number_that_is_told(device, integrator):

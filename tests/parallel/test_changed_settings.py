@@ -299,6 +299,7 @@ def test_a_state_written_before_a_change_goes_on_without_it(comm, device, shared
     assert open_run(folder).restart(comm=comm, device=device).viscosity == 0.02
 
 
+@pytest.mark.slow
 def test_a_series_gains_the_diagnostics_of_new_terms(comm, device, shared_folder):
     def model(growth: float):
         s = Scalar("s")

@@ -648,6 +648,7 @@ def test_a_name_that_is_not_there_is_answered_with_one_that_is(comm, device):
         assert "components such as vorticity_z" in str(error.value)
 
 
+@pytest.mark.slow
 def test_models_of_ones_own(comm, device):
     def burgers(viscosity: float, drag: float = 0.0):
         u, c = Vector("velocity", solenoidal=True), Scalar("dye")

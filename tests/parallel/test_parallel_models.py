@@ -159,6 +159,7 @@ def test_run_goes_on_from_a_state_on_another_number_of_ranks(
     assert error <= (1e-12 if precision == "float64" else 1e-5) * np.abs(whole).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_plane_flow_with_functions_of_the_wavenumber_is_the_same_on_any_ranks(
     comm, device, precision, shared_folder
@@ -198,6 +199,7 @@ def test_case_with_a_model_of_ones_own_is_sent_between_ranks(comm, device, model
     assert [str(one) for one in simulation.problem.model.components][3] == "a"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["rk4", "etdrk4", "ars233"])
 def test_coupled_linear_terms_are_exact_on_any_ranks_and_wherever_fields_are(
     comm, device, integrator, shared_folder

@@ -32,6 +32,7 @@ def stratified(comm, device, **options):
     )
 
 
+@pytest.mark.slow
 def test_budgets_are_met_to_the_order_of_time(comm, device):
     """Rows a step apart obey the trapezoidal rule, whose error is that of the second order."""
     sim = stratified(comm, device)
@@ -69,6 +70,7 @@ def test_scalars_do_not_act_on_the_flow(comm, device):
 NONE = {"scalars": (), "forcing": FORCES[2:]}
 
 
+@pytest.mark.slow
 def test_a_uniform_wind_across_a_gradient_is_exact(comm, device):
     sim = Flow(
         "mhd",

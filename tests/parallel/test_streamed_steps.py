@@ -155,6 +155,7 @@ def test_no_way_to_stream_changes_a_bit(comm, device, streamed_by_default, optio
     assert actual.tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_tiles_of_planes_may_be_smaller_than_those_of_columns(
     comm, device, streamed_by_default, monkeypatch
 ):

@@ -7,6 +7,7 @@ from slipstream.case import make_case
 from slipstream.simulation import make_simulation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", [[16, 16, 1], 8])
 def test_curls_of_velocity_and_magnetic_field(points):
     """Orszag and Tang's vortex has known ones: u = (-sin y, sin x), b = (-sin y, sin 2x)."""

@@ -77,6 +77,7 @@ def test_energy_budget_closes_as_the_interval_shrinks(device):
     assert coarse / fine == pytest.approx(4, rel=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [1, 2])  # factors along the axes, or one per mode
 @pytest.mark.parametrize("integrating_factor", ["true", "false"])
 def test_single_precision_keeps_its_digits(device, integrating_factor, power):

@@ -186,6 +186,7 @@ def test_magnetic_and_kinetic_shells_keep_theirs(device):
 SWINGING = 'forcing={ kind = "formula", formula = ["sin(y + 3*t)*cos(2*t)", "0", "cos(x)"] }'
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     ("force", "numerics", "order"),
     [

@@ -136,6 +136,7 @@ def test_dipole_of_lamb_travels_at_its_speed(device):
     assert abs(place() - before) == pytest.approx((speed + images) * time, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["lans-alpha", "leray-alpha"])
 def test_beltrami_flow_decays_exactly_in_alpha_models(model, device):
     simulation = start(

@@ -422,6 +422,7 @@ def test_a_fluid_at_rest_has_pictures_too(device, tmp_path):
         assert picture.write(tmp_path).stat().st_size > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dealiasing", ["2/3", "phase-shift"])
 def test_looking_at_a_state_does_not_change_it(device, dealiasing):
     settings = ("grid.points=10", f"numerics.dealiasing={dealiasing}", *MHD)

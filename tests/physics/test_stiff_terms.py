@@ -93,6 +93,7 @@ def test_orders_with_coupled_stiff_terms(integrator, order, device):
     assert math.log2(coarse / fine) == pytest.approx(order, abs=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("integrator", "order"), [("ars222", 2), ("ars233", 3)])
 @pytest.mark.parametrize("name", WAVES)
 def test_implicit_waves_have_the_factor_of_the_method(name, integrator, order, device):
@@ -135,6 +136,7 @@ def test_implicit_steps_of_any_size_damp_what_is_viscous(device, integrator, lef
     np.testing.assert_allclose(after, left * before, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_soliton_of_korteweg_and_de_vries_takes_few_steps(device, tmp_path):
     path = tmp_path / "kdv.py"
     path.write_text(KDV)
@@ -156,6 +158,7 @@ def test_soliton_of_korteweg_and_de_vries_takes_few_steps(device, tmp_path):
     assert largest_error(simulation, height=expected + 0 * values(simulation)["height"]) <= 1e-6
 
 
+@pytest.mark.slow
 def test_damping_is_the_same_in_both_ways(device):
     given = ("grid.points=12", "equation.viscosity=0.05", "equation.hypoviscosity=0.3")
     plain, all_linear = (

@@ -22,7 +22,7 @@ QUICK_SECONDS = 0.3
 # Costs vary between runs: only those far beyond the limit are listed.
 _MARGIN = 1.5
 _COST = "cpu seconds"
-TIERS = ("quick", "test", "rest", "all")
+TIERS = ("quick", "test", "beyond-quick", "beyond-test", "all")
 
 
 def add_options(parser):
@@ -30,7 +30,7 @@ def add_options(parser):
         "--tier",
         choices=TIERS,
         default="all",
-        help="which tests run: quick ones, those of `make test`, the others, or all (default)",
+        help="which tests run: those of `make quick`, of `make test`, the others, or all (default)",
     )
     parser.addoption("--costs", metavar="FILE", help="write the CPU seconds of each test")
 
@@ -39,14 +39,16 @@ def is_in_tier(item, tier, sampled):
     """Return whether a tier runs a test; `sampled` are those whose parameters `make test` takes."""
     marked = {mark.name for mark in item.iter_markers()}
     in_test = "thorough" not in marked and item in sampled
-    if tier == "quick":
-        return in_test and not marked & {"slow", "mpi"}
-    if tier == "test":
-        return in_test
-    if tier == "rest":
-        # Examples of Hypothesis are drawn anew there.
-        return not in_test or _draws_examples(item)
-    return True
+    in_quick = in_test and not marked & {"slow", "mpi"}
+    # Beyond a tier, Hypothesis draws new examples also for tests that belong to it.
+    again = _draws_examples(item)
+    return {
+        "quick": in_quick,
+        "test": in_test,
+        "beyond-quick": again or not in_quick,
+        "beyond-test": again or not in_test,
+        "all": True,
+    }[tier]
 
 
 def _draws_examples(item):

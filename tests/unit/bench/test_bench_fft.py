@@ -97,6 +97,7 @@ def assert_consistent(result, request):
                 assert one[key] * pair == pytest.approx(one["forward"] + one["backward"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 @pytest.mark.parametrize("truncation", [None, "2/3"])
 def test_figures_of_one_rank_are_consistent(device, without_mpi4py_fft, dtype, truncation):

@@ -49,6 +49,7 @@ def without_title(case):
     return case.model_dump(exclude={"title"})
 
 
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("name", SHIPPED_CASES)
 def test_a_copy_is_the_case_with_every_key_explained(name, here):
     copy = write_template("copy", source=name)

@@ -106,6 +106,7 @@ def test_too_much_memory_is_refused_before_allocating(folder, capsys, no_allocat
     assert not (folder / "out").exists()
 
 
+@pytest.mark.slow
 def test_memory_is_told_as_it_is_allocated(monkeypatch):
     """What a run announces is what it takes, within a tenth: all large arrays, and the output's."""
     allocated = []

@@ -403,6 +403,7 @@ def test_every_kernel_compiles_for_amd(real, architecture, covering):
         compile_for_amd("KERNEL wrong() { Index i = 0 }")
 
 
+@pytest.mark.slow
 def test_every_kernel_of_every_header_is_among_them():
     folder = Path(kernels.__file__).parent
     defined = {

@@ -49,6 +49,8 @@ def assert_near(actual, expected, real):
     assert error < 8 * ROUNDING[real]
 
 
+@pytest.mark.slow
+@pytest.mark.samples(26)
 @pytest.mark.parametrize(("n", "real"), CASES)
 def test_transforms_are_those_of_numpy(n, real):
     complex_dtype = np.result_type(real, np.complex64)

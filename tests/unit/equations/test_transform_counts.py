@@ -124,6 +124,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTS)
 def test_other_shipped_models_take_few_transforms(name):
     values = dict.fromkeys(("viscosity", "diffusivity", "resistivity", "radius"), 0.5)

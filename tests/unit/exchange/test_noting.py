@@ -83,6 +83,7 @@ def test_a_step_moves_what_its_five_kernels_must():
     assert 2 * 16 * elements < moved < 1.15 * 2 * 16 * elements
 
 
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("update", ["device", "host"])
 @pytest.mark.parametrize("model", MODELS)
 def test_what_crosses_the_bus_is_what_a_run_announces(model, update):

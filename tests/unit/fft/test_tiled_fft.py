@@ -131,6 +131,7 @@ class Strided:
         assert (target == POISON).all()
 
 
+@pytest.mark.samples(6)
 @pytest.mark.parametrize(("n", "real", "sign"), DIRECTIONS)
 def test_strided_fft_equals_numpy(n, real, sign):
     strided = Strided(n, real, sign)
@@ -317,6 +318,7 @@ def test_fused_product_reports_a_rate_that_is_not_finite(bad):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [30, 48, 256])
 def test_fused_product_does_not_depend_on_groups(n):
     """Products that go back together or one after the other have the same bits."""

@@ -61,6 +61,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(values, theirs[name])
 
 
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize(
     "again", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))]

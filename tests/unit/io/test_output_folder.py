@@ -294,6 +294,7 @@ INPUTS = [
 ]
 
 
+@pytest.mark.samples(6)
 @pytest.mark.parametrize(("key", "where", "may"), INPUTS)
 @pytest.mark.parametrize("through", ["absolute", "relative", "link"])
 def test_input_in_the_output_folder_is_not_lost(

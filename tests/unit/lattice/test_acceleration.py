@@ -134,6 +134,7 @@ def test_threads_give_the_same_bits(tight):
     assert one.fields["velocity"].data.tobytes() == two.fields["velocity"].data.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "most"), [("float64", 1e-17), ("float32", 1e-9)])
 def test_mass_is_conserved_to_round_off(precision, most):
     case = lattice_flows.CASE.replace("vectors = 0", "vectors = 5")
@@ -278,6 +279,7 @@ def test_numbers_of_vectors_are_checked(tight, vectors):
         permeability(tight, vectors=vectors, **PLAIN)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_flow_without_a_steady_state_ends_as_it_did():
     sample = make_sample("random-pack", (12, 14, 16), radius=4, solid_fraction=0.2)

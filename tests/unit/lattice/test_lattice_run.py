@@ -317,6 +317,7 @@ def test_run_that_goes_on_converges_when_the_whole_one_does(folder):
         assert not start(device, *options, case=CHANNEL).finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -319,6 +319,7 @@ def processor_features():
     return next((line.split() for line in lines if line.startswith("flags")), [])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="of these processors only")
 @pytest.mark.parametrize(
     ("lacking", "precision", "feature"),

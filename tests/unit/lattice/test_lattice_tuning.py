@@ -34,6 +34,7 @@ WISHES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wishes", WISHES, ids=lambda wishes: "-".join(wishes.values()) or "none")
 def test_what_is_chosen_is_as_wished_and_the_fastest_of_what_was_tried(subdomain, wishes):
     everything = {**AUTO, **wishes}
@@ -58,6 +59,7 @@ def test_no_timing_decides_the_order_of_sums_on_cpus(subdomain, monkeypatch):
         assert seconds == {}
 
 
+@pytest.mark.slow
 def test_strips_are_tried_with_any_propagation(subdomain):
     wishes = {**AUTO, "propagation": "two-lattice"}
     _, seconds = choose_storage(wishes, subdomain, HostDevice(), is_measured=True)

@@ -27,6 +27,7 @@ def test_the_table_has_all_models_and_integrators():
     assert len(ROWS) == 6
 
 
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("residency", ["device", "host", "disk"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]}")
 def test_a_step_allocates_what_the_table_says(tmp_path, monkeypatch, row, residency):

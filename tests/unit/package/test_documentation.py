@@ -186,6 +186,7 @@ def test_blocks_that_are_not_run_are_well_formed():
             tomllib.loads(block.text)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("document", with_python(), ids=named)

@@ -57,6 +57,7 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
     assert is_over(artist._process.pid)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()

@@ -146,6 +146,7 @@ def lose_last_state(folder):
     shutil.rmtree(states[-1])
 
 
+@pytest.mark.samples(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_in_segments_has_the_files_of_one(tmp_path, whole, family):
@@ -334,6 +335,7 @@ def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, 
     assert ends == ["wall"] * (jobs - 1) + ["end"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_kill_while_a_run_goes_on_loses_nothing(tmp_path, whole, monkeypatch):
     """What others see of the files at a moment is what they see after a kill; all go on from it."""
@@ -547,6 +549,7 @@ def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
     assert len(read_run_record("runs/case").segments) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_fields_that_are_written_are_let_go_before_the_next_are_made(tmp_path, monkeypatch):
     """Large fields are made one by one, or they would all take memory at the same time."""

@@ -149,6 +149,7 @@ def test_the_mean_flow_is_kept_and_its_power_counts(device):
     assert abs(change + loss - row["injection"] - row["bodies_power"]) < 0.02 * loss
 
 
+@pytest.mark.slow
 def test_a_scalar_takes_the_value_of_the_body(device):
     body = {"shape": "sphere", "radius": 1.5, "values": {"scalar": 2.0}, "eta": 1e-4}
     dye, name = {"name": "dye", "mean_gradient": [1, 0, 0]}, "scalar"
