@@ -92,7 +92,7 @@ class NoKernel(Kernel):
     """Takes any arguments and does nothing."""
 
     def bind(self, launch, *arguments):
-        return HostCall(NOTHING, (), None)
+        return HostCall(lambda: NOTHING, (), None)
 
 
 class NotingDevice(HostDevice):
