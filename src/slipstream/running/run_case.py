@@ -25,6 +25,7 @@ from slipstream.io.run_record import EndedBy
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
 from slipstream.report.console import (
+    CompilingLine,
     Progress,
     Summary,
     announce,
@@ -220,7 +221,8 @@ class _CaseRun:
         if earlier is not None and (changes := earlier.changes(case)):
             self._tell(f"changed: {', '.join(changes)}")
         if not simulation.is_prepared:
-            simulation.prepare()
+            with CompilingLine(self._console):
+                simulation.prepare()
         if earlier is not None and earlier.is_whole and is_over(simulation, earlier):
             step, time = simulation.step, simulation.time
             text = how_to_lengthen(case, self._folder, step, time, simulation.finished)
