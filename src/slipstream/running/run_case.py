@@ -113,6 +113,8 @@ class RunOptions:
         What `run.log` has, a name of `slipstream.accepted.LOG_LEVELS`.
     warn : callable or None
         Called on each rank with every warning, which is also shown and logged.
+    artist : PictureProcess or None
+        What draws the pictures on the first rank, if it has been started.
     """
 
     observers: Sequence[Observer] = ()
@@ -121,6 +123,7 @@ class RunOptions:
     settings: Sequence[str] = ()
     log_level: str = "info"
     warn: Callable[[str], None] | None = None
+    artist: PictureProcess | None = None
 
 
 def run_case(
@@ -204,11 +207,11 @@ class _CaseRun:
         chosen = ChosenOutputs(simulation, self._earlier)
         chosen.check_columns(simulation.labels())
         self._writer = OutputWriter(simulation, self._output, chosen, self._earlier)
-        # Only now: loading them meanwhile would take a core from preparing, and a refused run draws
-        # none.
+        # Only now, unless it has been started while modules were loaded: it would take a core from
+        # preparing, and a refused run draws nothing.
         drawing: contextlib.AbstractContextManager[PictureProcess | None]
-        drawing = contextlib.nullcontext()
-        if simulation.rank == 0 and case.output.pictures:
+        drawing = contextlib.nullcontext(self._options.artist)
+        if self._options.artist is None and simulation.rank == 0 and case.output.pictures:
             drawing = PictureProcess()
         with drawing as artist:
             self._run_and_draw(artist)
