@@ -14,6 +14,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,9 +141,7 @@ def run(
 ) -> None:
     """Run a case and write its output into a folder."""
     from slipstream.io.output_folder import check_folder, claim_folder
-    from slipstream.running.resuming import has_state
-    from slipstream.running.run_case import run_case
-    from slipstream.simulation import make_simulation
+    from slipstream.report.picture_process import PictureProcess
 
     if overwrite and resumes:
         raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
@@ -154,7 +153,7 @@ def run(
     case = case_file(case)
     folder = out if out is not None else Path("runs") / case.stem
     comm = _launched_comm(ranks)
-    if resumes and on_first_rank(comm, lambda: has_state(folder)):
+    if resumes and _has_state(folder, comm):
         _resume(folder, overrides, ranks, comm, how, case)
         return
     # Without a state there is nothing to go on from, but perhaps the rows of a run that was killed.
@@ -172,17 +171,24 @@ def run(
     settled = on_first_rank(comm, read)
     if check:
         from slipstream.running.trial_run import check_run
+        from slipstream.simulation import make_simulation
 
         wanted = 1.0 if resolve is None else resolve
         with _unfinished():
             made = functools.partial(make_simulation, settled, comm)
             check_run(made, settled, folder, comm, kmax_eta=wanted)
         return
+    draws = settled.output.pictures and (comm is None or comm.rank == 0)
     with (
         _unfinished(),
         claim_folder(folder, comm, overwrite, settled.inputs(case)) as claimed,
+        PictureProcess() if draws else contextlib.nullcontext() as artist,
     ):
-        options = how.options(overrides)
+        # Only now, while the process that draws loads what it needs.
+        from slipstream.running.run_case import run_case
+        from slipstream.simulation import make_simulation
+
+        options = replace(how.options(overrides), artist=artist)
         run_case(make_simulation(settled, comm), claimed, how.console(), options=options)
 
 
@@ -206,6 +212,12 @@ def resume(
 
 def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
     return [*(settings or []), *([] if device is None else [f"run.device={device}"])]
+
+
+def _has_state(folder: Path, comm: Comm) -> bool:
+    from slipstream.running.resuming import has_state
+
+    return on_first_rank(comm, lambda: has_state(folder))
 
 
 def _launched_comm(ranks: int | None) -> Comm:
@@ -274,12 +286,14 @@ def _resume(
 @contextlib.contextmanager
 def _unfinished() -> Iterator[None]:
     """End without talk of an error where a run has come to its end, or stops because asked to."""
-    from slipstream.running.run_case import AtItsEnd
-    from slipstream.simulation import Interrupted
-
     try:
         yield
-    except (AtItsEnd, Interrupted) as end:
+    except SlipstreamError as end:
+        from slipstream.running.run_case import AtItsEnd
+        from slipstream.simulation import Interrupted
+
+        if not isinstance(end, (AtItsEnd, Interrupted)):
+            raise
         _fail(end, heading="")
 
 

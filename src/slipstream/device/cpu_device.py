@@ -38,7 +38,7 @@ from slipstream.device.device_interface import (
     Span,
     Stream,
 )
-from slipstream.device.host_compiler import compile_library
+from slipstream.device.host_compilations import COMPILATIONS
 from slipstream.device.lane_programs import Crew, HostCall, LaneNode, LanePrograms
 from slipstream.device.mapped_files import MappedBytes, map_file, unmap, use_huge_pages
 from slipstream.device.memory_meter import note
@@ -229,14 +229,18 @@ class HostKernel(Kernel):
     def __init__(self, text: str, name: str, fast: bool = True) -> None:
         self._text, self._name, self._fast = text, name, fast
 
-    @functools.cached_property
-    def _function(self) -> Any:
+    def begin(self) -> None:
+        COMPILATIONS.begin(self._text, self._fast, is_needed=False)
+
+    def load(self) -> Any:
+        """Return the function, once it is compiled."""
         function = getattr(_load(self._text, self._fast), self._name)
         function.restype = None
         return function
 
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> HostCall:
-        return HostCall(self._function, [_c_argument(one) for one in arguments], arguments)
+        COMPILATIONS.begin(self._text, self._fast)
+        return HostCall(self.load, [_c_argument(one) for one in arguments], arguments)
 
 
 # What arrays begin at a multiple of: a line of the cache, and the largest vector.
@@ -364,6 +368,9 @@ class HostDevice(Device):
         text = kernels.source_of_variants(header, name, variants)
         return [HostKernel(text, f"{name}_{number}") for number in range(len(variants))]
 
+    def load_kernels(self) -> None:
+        COMPILATIONS.finish()
+
     def copy(self, target: Any, source: Any) -> Operation:
         return lambda stream: np.copyto(target, source)
 
@@ -428,7 +435,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 @functools.cache
 def _load(text: str, fast: bool = True) -> ctypes.CDLL:
-    return ctypes.CDLL(str(compile_library(text, fast)))
+    return ctypes.CDLL(str(COMPILATIONS.library(text, fast)))
 
 
 def _keep_to_one_thread() -> None:

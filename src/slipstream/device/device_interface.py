@@ -104,8 +104,7 @@ class BlockLaunch:
 class Kernel(ABC):
     """A kernel, compiled once it is bound. `bind` fixes its arguments and returns an operation.
 
-    On a GPU the first run of the operation waits for the compiler, unless `Device.load_kernels`
-    has.
+    The first run of the operation waits for the compiler, unless `Device.load_kernels` has.
     """
 
     def begin(self) -> None:

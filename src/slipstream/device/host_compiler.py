@@ -7,17 +7,21 @@ Entries lie where nobody else can write, and are made once per node (`private_ca
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from slipstream.device.compilation_count import COUNT
 from slipstream.errors import InputError, RunError
 from slipstream.private_cache import SCRATCH, find_or_make
 
@@ -119,7 +123,60 @@ def _compile(command: list[str], text: str, folder: Path) -> bytes:
         source, target = Path(scratch, "kernel.cpp"), Path(scratch, "kernel.so")
         source.write_text(text, encoding="utf-8")
         arguments = [*command, str(source), "-o", str(target)]
-        result = subprocess.run(arguments, capture_output=True, text=True)
-        if result.returncode:
-            raise RunError(f"the C++ compiler failed: {' '.join(arguments)}\n{result.stderr}")
+        with COUNT.one_running():
+            status, messages = _run(arguments)
+        if status:
+            raise RunError(f"the C++ compiler failed: {' '.join(arguments)}\n{messages}")
         return target.read_bytes()
+
+
+# Compilers that are running, by process, and for how many callers of `no_compilers` they may not.
+_running: set[subprocess.Popen[str]] = set()
+_forbidden = 0
+
+
+def _run(arguments: list[str]) -> tuple[int, str]:
+    """Run a compiler; return its status and what it has to say."""
+    # In a group of its own: Ctrl-C is for the run, which finishes the step that needs the kernel,
+    # and a compiler that is stopped ends with its passes.
+    process = subprocess.Popen(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    _running.add(process)
+    if _forbidden:
+        _stop(process)
+    try:
+        messages = process.communicate()[1]
+    except BaseException:
+        _stop(process)
+        process.communicate()
+        raise
+    finally:
+        _running.discard(process)
+    return process.returncode, messages
+
+
+@contextlib.contextmanager
+def no_compilers() -> Iterator[None]:
+    """End all compilers that are running, and those that begin within the context.
+
+    Their callers get an error.
+    """
+    global _forbidden
+    _forbidden += 1
+    for process in list(_running):
+        _stop(process)
+    try:
+        yield
+    finally:
+        _forbidden -= 1
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -9,13 +9,14 @@ stand between such lists.
 from __future__ import annotations
 
 import ctypes
+import functools
+import itertools
 import platform
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -36,18 +37,31 @@ _ANY_STREAM = cast(Stream, None)
 
 @dataclass(frozen=True)
 class PackedCall:
-    """A call in the form that `lane_program.hpp` takes: a function's address and its arguments."""
+    """The arguments of a call in the form that `lane_program.hpp` takes."""
 
-    address: int
     integers: list[int]
     reals: bytes
 
 
 class HostCall:
-    """An operation that calls a C function with fixed arguments and keeps their targets alive."""
+    """An operation that calls a C function with fixed arguments and keeps their targets alive.
 
-    def __init__(self, function: Any, values: Sequence[Any], kept: Any) -> None:
-        self._function, self._values, self.kept = function, values, kept
+    `load` returns the function, when it is first needed.
+    """
+
+    def __init__(self, load: Callable[[], Any], values: Sequence[Any], kept: Any) -> None:
+        self._load, self._values, self.kept = load, values, kept
+        self._fillers: list[Callable[[], None]] = []
+
+    def fill_later(self, fill: Callable[[], None]) -> None:
+        """Have the tables that the function reads completed when it is first needed."""
+        self._fillers.append(fill)
+
+    @functools.cached_property
+    def _function(self) -> Any:
+        for fill in self._fillers:
+            fill()
+        return self._load()
 
     def __call__(self, stream: Stream) -> None:
         self._function(*self._values)
@@ -57,19 +71,23 @@ class HostCall:
         """Where the function is, for others that call it."""
         return address_of_function(self._function)
 
-    def packed(self) -> PackedCall | None:
-        """Return the call in the form that compiled code takes, or None if it cannot make it."""
+    @property
+    def is_packable(self) -> bool:
+        """Whether compiled code can make the call."""
+        reals = sum(isinstance(one, _FLOATS) for one in self._values)
+        fits = len(self._values) - reals <= _INTEGERS[-1] and reals <= _REALS
+        return platform.machine() in _PROCESSORS and fits
+
+    def packed(self) -> PackedCall:
+        """Return the call in the form that compiled code takes, if it can make it."""
         integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
-        fits = len(integers) <= _INTEGERS[-1] and len(self._values) - len(integers) <= _REALS
-        if platform.machine() not in _PROCESSORS or not fits:
-            return None
         room = next(size for size in _INTEGERS if len(integers) <= size)
         content = b""
         if len(integers) < len(self._values):
             reals = (bytes(one) for one in self._values if isinstance(one, _FLOATS))
             content = b"".join(one.ljust(8, b"\0") for one in reals)
         integers += [0] * (room - len(integers))
-        return PackedCall(self.address, integers, content.ljust(8 * _REALS, b"\0"))
+        return PackedCall(integers, content.ljust(8 * _REALS, b"\0"))
 
 
 def address_of_function(function: Any) -> int:
@@ -176,6 +194,8 @@ class LanePrograms:
             run = device.kernel("lane_program.hpp", "run_programs")
             fixed = crew.addresses, self._programs, len(lanes), self._counters
             untimed, with_times = (run.bind(RowLaunch(1, 1), *fixed, timed) for timed in (0, 1))
+            for call, parts in itertools.product((untimed, with_times), self._lanes):
+                cast(HostCall, call).fill_later(cast(_CompiledPart, parts[0]).fill)
             self._together = untimed, with_times
 
     def run(self, streams: Sequence[Stream], timed: bool = False) -> None:
@@ -192,7 +212,7 @@ class LanePrograms:
             return
         self._counters[...] = 0
         for stream, parts in zip(streams, self._lanes, strict=True):
-            stream.submit(partial(self._run_lane, parts, timed))
+            stream.submit(functools.partial(self._run_lane, parts, timed))
 
     def intervals(self) -> dict[int, tuple[float, float]]:
         """Return when each operation ran in a timed run, in seconds of `time.perf_counter`."""
@@ -235,7 +255,7 @@ class LanePrograms:
 
 def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     """Return an operation that makes calls in order, by compiled code wherever possible."""
-    if any(call.packed() is None for call in calls):
+    if not all(call.is_packable for call in calls):
 
         def run(stream: Stream) -> None:
             for call in calls:
@@ -301,7 +321,7 @@ class _CompiledPart(_Part):
 
     def __init__(self) -> None:
         self._items: list[list[int]] = []
-        self._calls: dict[int, PackedCall] = {}  # by the places of their items
+        self._calls: dict[int, tuple[HostCall, PackedCall]] = {}  # by the places of their items
         self._numbers: dict[int, int] = {}  # of operations, by the same places
 
     @property
@@ -314,34 +334,42 @@ class _CompiledPart(_Part):
 
     def add_call(self, call: HostCall, number: int | None = None) -> bool:
         """Append a call, of the operation with this number; return whether that is possible."""
-        packed = call.packed()
-        if packed is None:
+        if not call.is_packable:
             return False
-        place = len(self._items)
+        place, packed = len(self._items), call.packed()
         if number is not None:
             self._numbers[place] = number
-        self._calls[place] = packed
-        self._items.append([_CALL, packed.address, 0, len(packed.integers), 0, 0, 0])
+        self._calls[place] = call, packed
+        self._items.append([_CALL, 0, 0, len(packed.integers), 0, 0, 0])
         return True
 
     def finish(self, device: Device, failed: np.ndarray) -> None:
-        calls = list(self._calls.values())
+        calls = [packed for _, packed in self._calls.values()]
         # What items point to.
         self.arguments = (
             np.array([n for call in calls for n in call.integers], np.int64),
             np.frombuffer(b"".join(call.reals for call in calls), np.uint8),
         )
         integers, reals = (address_of(array) for array in self.arguments)
-        for place, call in self._calls.items():
+        for place, (_, packed) in self._calls.items():
             self._items[place][2], self._items[place][4] = integers, reals
-            integers += 8 * len(call.integers)
-            reals += len(call.reals)
+            integers += 8 * len(packed.integers)
+            reals += len(packed.reals)
         items = np.array(self._items, np.int64)
+        made = {place: call for place, (call, _) in self._calls.items()}
+
+        def fill_addresses() -> None:
+            for place, call in made.items():
+                items[place, 1] = call.address
+
+        self.fill = fill_addresses
         self._times = times = np.zeros((len(items), 2), np.int64)
         self._program = [address_of(items), len(items), address_of(failed), address_of(times)]
         self.untimed, self._timed = (
             _bound(device, items, failed, times, timed) for timed in (0, 1)
         )
+        for call in (self.untimed, self._timed):
+            call.fill_later(fill_addresses)
 
     def program(self) -> list[int] | None:
         return self._program

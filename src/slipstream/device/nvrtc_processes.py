@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.device import nvrtc_compiler
+from slipstream.device.compilation_count import COUNT
 from slipstream.device.nvrtc_compiler import CompilationError, compile_program
 from slipstream.errors import RunError
 from slipstream.private_cache import find_or_make
@@ -102,6 +103,7 @@ class SideCompiler:
         """Return a future of the binary of a program."""
         binary: Future[bytes] = Future()
         self._queue.put((text, options, binary))
+        COUNT.add_waiting(1)
         if self._threads < max(1, self._most):
             self._threads += 1
             # A daemon: nothing is lost if the process ends before everything is compiled.
@@ -116,18 +118,20 @@ class SideCompiler:
             except queue.Empty:
                 process = _end(process)
                 continue
+            COUNT.add_waiting(-1)
             key = hashlib.sha256("\0".join([text, *options, self._identity]).encode()).hexdigest()
 
             def compiled(_: Path, text: str = text, options: tuple[str, ...] = options) -> bytes:
                 nonlocal process
-                if self._most > 1:
-                    try:
-                        process = process or _Process()
-                        return process.compile(self._library, text, options)
-                    except (OSError, EOFError, pickle.UnpicklingError):
-                        # It was killed, or could not be started: this process compiles the program.
-                        process = _end(process)
-                return compile_program(self._library, text, options)
+                with COUNT.one_running():
+                    if self._most > 1:
+                        try:
+                            process = process or _Process()
+                            return process.compile(self._library, text, options)
+                        except (OSError, EOFError, pickle.UnpicklingError):
+                            # It was killed, or could not be started: this process compiles.
+                            process = _end(process)
+                    return compile_program(self._library, text, options)
 
             try:
                 binary.set_result(find_or_make(f"{key}.cubin", compiled)[1])

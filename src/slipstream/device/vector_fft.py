@@ -22,10 +22,17 @@ from slipstream.device.lane_programs import HostCall, in_sequence
 # The largest radix that `vector_fft.hpp` has: lengths with larger primes are convolutions.
 _LARGEST_RADIX = 61
 
-# Lengths that have programs of their own, which take up to a fifth less time.
-_FIXED = frozenset(n for n in range(32, 1025) if n % 16 == 0 and 720720 % (n // 16) == 0)
-# Of `fft_columns`, for both sides: no offsets, no pitches, no first plane.
+# Lengths that have programs of their own, which take up to a fifth less time: also half a row of 48
+# points, and 512, of shipped cases.
+_FIXED = frozenset(
+    {24, 512, *(n for n in range(32, 1025) if n % 16 == 0 and 720720 % (n // 16) == 0)}
+)
+# The most numbers that a thread copies at a time.
+_PART = 4096
+# Of `fft_columns`, for both sides: no offsets, no pitches, no first plane; and the offset of a row
+# that is not kept.
 _NO_TABLES = [0] * 6
+_NOT_KEPT = -(2**62)
 
 # Sizes, and strides in bytes in source and target, of axes that a call of a kernel loops over.
 _Axes = list[tuple[int, tuple[int, int]]]
@@ -64,8 +71,10 @@ def plan(
     is_half = is_real and is_rows and n % 2 == 0
     name = "fft_rows" if is_rows else "fft_columns"
     size = n // 2 if is_half else n
-    kernel, length = _kernel(device, name, size, real.name, forward, kind)
-    functions = _for_any_length(device, period(kind, size), real.name, forward)
+    is_plain = not (is_rows or is_real) and kind == "fft" and _radices(n) != ()
+    special = {"HALVES": is_half} if is_rows else {"PLAIN": is_plain}
+    kernel, length = _kernel(device, name, size, real.name, forward, kind, **special)
+    functions = _for_any_length(device, period(kind, size), real.name, forward, is_plain)
     turns = _roots(n, real.name) if is_half else None
     units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
     calls = []
@@ -73,15 +82,16 @@ def plan(
         sizes = [size for size, _ in axes]
         if is_rows:
             factor = int(np.float64(scale).view(np.int64))
-            form = [factor, is_real and not is_half, is_half, _address(turns), *sizes]
-            after = functions[:1]
+            form = [factor, is_real and not is_half, _address(turns), *sizes]
+            after, called = [], functions[:1]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form = [is_real, *sizes, source.shape[along]]
-            after = [*_NO_TABLES, *functions]
+            after, called = _NO_TABLES, functions
         steps = [one[side] // units[side] for side in (0, 1) for _, one in axes]
         arguments = [*form, *steps, *after]
-        calls.append(_call(kernel, length, first, second, arguments, (source, target, turns)))
+        kept = source, target, turns
+        calls.append(_call(kernel, length, first, second, arguments, called, kept))
     return calls[0] if len(calls) == 1 else in_sequence(device, cast("list[HostCall]", calls))
 
 
@@ -147,15 +157,47 @@ def bind_lines(
     if not a * b * columns:
         return lambda stream: None
     real = source[0].real.dtype.name
-    kernel, length = _kernel(device, "fft_columns", n, real, forward)
+    if n == 1 and (copy := _copied_rows(device, source, target, (a, b, columns))):
+        return copy
+    is_plain = _radices(n) != ()
+    kernel, length = _kernel(device, "fft_columns", n, real, forward, PLAIN=is_plain)
     tables = [
         one if isinstance(one, int) else _address(one)
         for side in (source, target)
         for one in side[2]
     ]
-    functions = _for_any_length(device, n, real, forward)
-    arguments = [0, a, b, columns, *source[1], *target[1], *tables, *functions]
-    return _call(kernel, length, source[0], target[0], arguments, (source, target))
+    functions = _for_any_length(device, n, real, forward, is_plain)
+    arguments = [0, a, b, columns, *source[1], *target[1], *tables]
+    return _call(kernel, length, source[0], target[0], arguments, functions, (source, target))
+
+
+def _copied_rows(
+    device: Device,
+    source: tuple[Array, Sequence[int], Sequence[Any]],
+    target: tuple[Array, Sequence[int], Sequence[Any]],
+    shape: tuple[int, int, int],
+) -> Operation | None:
+    """Return the transform of one point, which is a copy; None if a row is not kept."""
+    addresses, steps = [], []
+    for array, strides, (offset, pitch, first) in (target, source):
+        begin, between = 0, strides[1]
+        if offset is not None:
+            if offset[0] == _NOT_KEPT:
+                return None
+            between = int(pitch[0])
+            begin = int(offset[0]) + first * between
+        addresses.append(address_of(array) + begin * array.itemsize)
+        steps += [0, 2 * strides[0], 2 * between]
+    a, b, columns = shape[0], shape[1], 2 * shape[2]
+    part = min(columns, _PART)
+    rows, parts = a * b, -(-columns // part)
+    real = REAL_NAMES[source[0].real.dtype.name]
+    kernel = device.kernel("strided_copy.hpp", "copy_box", REAL=real)
+    launch, sizes = RowLaunch(rows * parts, part), [rows, a, b, columns, parts, part]
+    call = kernel.bind(launch, *addresses, *sizes, *steps)
+    if isinstance(call, HostCall):  # not where nothing runs
+        call.kept = source, target
+    return call
 
 
 def bind_products(
@@ -185,12 +227,12 @@ def bind_products(
     tables = [np.ascontiguousarray(table, np.int64) for _, table in (source, target)]
     shares = [number for one in tables for number in (len(one), _address(one))]
     kept = int(tables[0][:, 1].sum())
-    entries = [n, is_half, kept, rows, *shares, _address(turns), *functions]
-    table = np.array(entries, np.int64)
+    table = np.array([n, is_half, kept, rows, *shares, _address(turns), 0, 0], np.int64)
     arrays = source[0], target[0], maxima, parameters
     call = kernel.bind(RowLaunch(1, 1), *arrays, table, length.plan, *stored)
     if isinstance(call, HostCall):  # not where nothing runs
         call.kept = *arrays, table, length, turns, tables, *stored
+        _put_addresses(call, table, functions)
     return call
 
 
@@ -210,17 +252,19 @@ def _fixed(n: int) -> dict[str, Any]:
     return {"N": n, "RADICES": _radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
 
 
-def _for_any_length(device: Device, n: int, real: str, forward: bool) -> list[int]:
-    """Return the addresses of a `TileTransform` and `TilePasses`; of no use if `n` is fixed."""
-    if n in _FIXED:
-        return [0, 0]
-    direction = "forward" if forward else "backward"
-    kernels = (
-        device.kernel("vector_fft_tile.hpp", f"{what}_{direction}", REAL=REAL_NAMES[real])
-        for what in ("transform", "passes")
-    )
-    calls = [kernel.bind(RowLaunch(1, 1)) for kernel in kernels]
-    return [call.address if isinstance(call, HostCall) else 0 for call in calls]
+def _for_any_length(
+    device: Device, n: int, real: str, forward: bool, is_plain: bool = False
+) -> list[Operation | None]:
+    """Return a `TileTransform` and `TilePasses`, None for what is not called."""
+    if n in _FIXED or (is_plain and len(_radices(n)) <= 2):
+        return [None, None]
+    constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
+    header, name = "vector_fft_passes.hpp", "transform_passes"
+    if not is_plain:
+        header, name = "vector_fft_tile.hpp", "transform_whole_tile"
+        constants["CHIRP"] = not _radices(n)
+    call = device.kernel(header, name, **constants).bind(RowLaunch(1, 1))
+    return [None, call] if is_plain else [call, None]
 
 
 def _call(
@@ -229,14 +273,32 @@ def _call(
     source: Array | int,
     target: Array | int,
     arguments: Sequence[int],
+    functions: Sequence[Operation | None],
     kept: tuple[Any, ...],
 ) -> Operation:
-    """Return the call of a kernel from one array, or address, to another; it keeps `kept` alive."""
-    table = np.array(arguments, np.int64)
+    """Return the call of a kernel from one array, or address, to another; it keeps `kept` alive.
+
+    The kernel calls the functions, whose addresses follow the arguments.
+    """
+    table = np.array([*arguments, *[0] * len(functions)], np.int64)
     call = kernel.bind(RowLaunch(1, 1), source, target, table, length.plan)
     if isinstance(call, HostCall):  # not where nothing runs
         call.kept = *kept, table, length
+        _put_addresses(call, table, functions)
     return call
+
+
+def _put_addresses(
+    call: HostCall, table: np.ndarray, functions: Sequence[Operation | None]
+) -> None:
+    """Have the addresses of functions put at the end of a table once they are compiled."""
+    called = [one if isinstance(one, HostCall) else None for one in functions]
+
+    def put() -> None:
+        table[-len(called) :] = [one.address if one else 0 for one in called]
+
+    if any(called):
+        call.fill_later(put)
 
 
 def _address(array: Array | None) -> int:
@@ -244,11 +306,17 @@ def _address(array: Array | None) -> int:
 
 
 def _kernel(
-    device: Device, name: str, n: int, real: str, forward: bool, kind: str = "fft"
+    device: Device,
+    name: str,
+    n: int,
+    real: str,
+    forward: bool,
+    kind: str = "fft",
+    **special: bool,
 ) -> tuple[Kernel, _Length]:
     """Return the kernel for transforms of `n` points, and what it has to know of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
-    constants |= _fixed(period(kind, n))
+    constants |= _fixed(period(kind, n)) | special
     return device.kernel(f"vector_{name}.hpp", name, **constants), _length(n, real, kind)
 
 

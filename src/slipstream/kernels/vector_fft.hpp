@@ -5,7 +5,8 @@
 // memory, and the last one stores whole rows, in the order that the passes leave (as on GPUs,
 // `strided_fft.hpp`). Each lane does the same arithmetic whatever is beside it, so results do not
 // depend on how the work is divided. Lengths and radices are arguments: one program serves all. What takes
-// long to compile is compiled once for all kernels (`vector_fft_tile.hpp`), which call it by its address.
+// long to compile is compiled once for all kernels (`vector_fft_tile.hpp`, `vector_fft_passes.hpp`), which
+// call it by its address.
 //
 // Constants: SIGN of kernels (-1 forward, +1 backward). A length with its own program has N and
 // RADICES as well, and LENGTH_HEADER, which is strided_fft.hpp.
@@ -216,7 +217,7 @@ INLINE void multiply_modes(const Plan& plan, Values* tile) {
 INLINE Index tile_size(const Plan& plan) {
   return (plan.of.n > plan.with.by.n ? plan.of.n : plan.with.by.n) + lane_count;
 }
-// The functions of `vector_fft_tile.hpp`. `any` is null where the length is known to the compiler.
+// The functions of `vector_fft_tile.hpp` and `vector_fft_passes.hpp`. `any` is null where the length is known to the compiler.
 using TileTransform = void (*)(const Plan* plan, Values* tile, Values* target);
 using TilePasses = void (*)(const Length* of, Values* tile, Index pass);
 template <int Sign>

@@ -9,6 +9,8 @@
 // count numbers of the array's. Where there are tables, of complex numbers, row r of [a][b] lies at
 // offset[r] + (first + b) * pitch[r] behind [a]; rows that are not kept are zero, or are not stored.
 // Both arrays may be the same, if rows stay in their places.
+//
+// Constants: PLAIN, if all numbers are complex and the length is a product of radices; see vector_fft.hpp.
 struct Columns {
   Index is_real, a, b, columns, source_a, source_b, source_row, target_a, target_b, target_row;
   const Index *source_offset, *source_pitch;
@@ -20,9 +22,9 @@ struct Columns {
 };
 KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
   Columns all = *columns;
-  const Index points = plan->points;
-  const Index n = points ? points : plan->of.n, half = n / 2 + 1;
-  const bool is_real = all.is_real, is_plain = !is_real && !points && !plan->with.by.n;
+  const Index points = PLAIN ? 0 : plan->points;
+  const Index n = points ? points : plan->of.n;
+  const bool is_real = !PLAIN && all.is_real;
   const Index source_reals = points || is_real && SIGN < 0 ? 1 : 2;
   const Index target_reals = points || is_real && SIGN > 0 ? 1 : 2;
   const RowPlaces rows_in{all.source_offset, all.source_pitch, all.source_first, all.source_b,
@@ -41,35 +43,35 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     Real* to = target + target_reals * (pieces.field * all.target_a);
     const Complex* modes_in = (const Complex*)from;
     Complex* modes_out = (Complex*)to;
-    if (is_plain) {
-      // Columns of several planes go side by side first.
-      const RowPlaces side_by_side{nullptr, nullptr, 0, 0, lane_count};
-      const RowPlaces& in = pieces.is_whole ? rows_in : side_by_side;
-      const RowPlaces& out = pieces.is_whole ? rows_out : side_by_side;
-      const Index plane = pieces.of[0].plane, column = pieces.is_whole ? pieces.of[0].distance : 0;
-      const Complex** read = (const Complex**)(tile + 2 * tile_size(*plan));
-      Complex** written = (Complex**)(read + tile_size(*plan));
-      alignas(64) static const Complex zeros[2 * lane_count] = {};
-      in.addresses(pieces.is_whole ? modes_in : (const Complex*)other, plane, column, n, zeros, read);
-      out.addresses(pieces.is_whole ? modes_out : (Complex*)other, plane, column, n, (Complex*)nullptr, written);
-      if (!pieces.is_whole) pieces.gather(rows_in, modes_in, n, (Complex*)other);
-      transform<SIGN>(
-          plan->of, tile,
-          [&](int i) {
-            const Complex* row = read[i];
-            prefetch_after(row);
-            return load_columns(row);
-          },
-          [&](int k, Values v) {
-            Complex* row = written[k];
-            if (!row) return;
-            prefetch_after(row);
-            store_columns(row, v);
-          },
-          all.passes);
-      if (!pieces.is_whole) pieces.scatter(rows_out, modes_out, n, (Complex*)other);
-      continue;
-    }
+#if PLAIN
+    // Columns of several planes go side by side first.
+    const RowPlaces side_by_side{nullptr, nullptr, 0, 0, lane_count};
+    const RowPlaces& in = pieces.is_whole ? rows_in : side_by_side;
+    const RowPlaces& out = pieces.is_whole ? rows_out : side_by_side;
+    const Index plane = pieces.of[0].plane, column = pieces.is_whole ? pieces.of[0].distance : 0;
+    const Complex** read = (const Complex**)(tile + 2 * tile_size(*plan));
+    Complex** written = (Complex**)(read + tile_size(*plan));
+    alignas(64) static const Complex zeros[2 * lane_count] = {};
+    in.addresses(pieces.is_whole ? modes_in : (const Complex*)other, plane, column, n, zeros, read);
+    out.addresses(pieces.is_whole ? modes_out : (Complex*)other, plane, column, n, (Complex*)nullptr, written);
+    if (!pieces.is_whole) pieces.gather(rows_in, modes_in, n, (Complex*)other);
+    transform<SIGN>(
+        plan->of, tile,
+        [&](int i) {
+          const Complex* row = read[i];
+          prefetch_after(row);
+          return load_columns(row);
+        },
+        [&](int k, Values v) {
+          Complex* row = written[k];
+          if (!row) return;
+          prefetch_after(row);
+          store_columns(row, v);
+        },
+        all.passes);
+    if (!pieces.is_whole) pieces.scatter(rows_out, modes_out, n, (Complex*)other);
+#else
+    const Index half = n / 2 + 1;
     if (source_reals == 1) {
       for (int i = 0; i < n; ++i) tile[i] = pieces.load(rows_in, from, i);
       if (points) multiply_points(*plan, tile);
@@ -84,6 +86,7 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     } else {
       for (int k = 0; k < (is_real ? half : n); ++k) pieces.store(rows_out, modes_out, k, other[k]);
     }
+#endif
   }
 }
 

@@ -8,18 +8,21 @@
 // their modes; or, with factors, of real ones; or, if `is_half`, between 2 n real ones and their n + 1
 // modes. All are multiplied by `scale`. Rows are contiguous; strides count real numbers. Both arrays may
 // be the same.
+//
+// Constants: HALVES is `is_half`; see vector_fft.hpp.
 struct RowsOf {
   double scale;
-  Index is_real, is_half;
+  Index is_real;
   const Complex* turns;
   Index a, b, c, source_a, source_b, source_c, target_a, target_b, target_c;
   TileTransform transform;
 };
 KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Plan* plan) {
   const RowsOf all = *sizes;
-  const bool is_real = all.is_real, is_half = all.is_half;
+  constexpr bool is_half = HALVES;
+  const bool is_real = !is_half && all.is_real;
   const Real scale = Real(all.scale);
-  const Index rows = all.a * all.b * all.c, points = plan->points, n = points ? points : plan->of.n;
+  const Index rows = all.a * all.b * all.c, points = is_half ? 0 : plan->points, n = points ? points : plan->of.n;
   const bool from_reals = points || is_real && SIGN < 0, to_reals = points || is_real && SIGN > 0;
   FOR_BLOCKS(block, (rows + lane_count - 1) / lane_count) {
     Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);

@@ -6,6 +6,7 @@ it becomes a line for every tenth of the way.
 
 import math
 import os
+import threading
 import time as clock
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
@@ -23,6 +25,7 @@ from slipstream import __version__
 from slipstream.case import SHIPPED_CASES
 from slipstream.case.case_loading import read_tables
 from slipstream.case.common_tables import Case
+from slipstream.device.compilation_count import COUNT
 from slipstream.mpi_launch import TERMINAL, launched_size
 from slipstream.printable_text import one_line, printable
 from slipstream.report.notebook_output import NotebookBar
@@ -153,6 +156,55 @@ class Progress:
             self._tenths = tenths
             elapsed = duration(clock.perf_counter() - self._began)
             self._console.print(f"{10 * tenths:3d} %  {state}, {elapsed}", highlight=False)
+
+
+class CompilingLine:
+    """Says that kernels are compiled for the first time, as a context manager; else nothing.
+
+    On a terminal a line counts them until they are ready.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._before, self._began = COUNT.compiled, 0.0
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "CompilingLine":
+        if not self._console.quiet:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        self._is_over.set()
+        if self._console.quiet:
+            return
+        self._thread.join()
+        if self._live is not None:
+            self._live.stop()
+        done = COUNT.compiled - self._before
+        if self._began and done:
+            took = duration(clock.perf_counter() - self._began)
+            _print_line(self._console, f"compiled {done} kernel{'s' * (done != 1)} in {took}")
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(0.05):
+            if COUNT.running:
+                break
+        else:
+            return
+        self._began = clock.perf_counter()
+        if self._console.is_terminal and not self._console.is_jupyter:
+            self._live = Live(get_renderable=self._progress, console=self._console, transient=True)
+            self._live.start()
+        else:
+            _print_line(self._console, "compiling kernels (once) ...")
+
+    def _progress(self) -> Text:
+        done = COUNT.compiled - self._before
+        number = done + COUNT.running + COUNT.waiting
+        return Text(f"compiling {number} kernels (once) ... {done} done")
 
 
 @dataclass(frozen=True)

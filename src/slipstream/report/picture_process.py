@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import RunError
-from slipstream.io.held_paths import as_path, door_of
 
 if TYPE_CHECKING:
     from slipstream.report.run_pictures import Picture
@@ -74,6 +73,8 @@ class PictureProcess:
         self, folder: str | Path, requests: Sequence[Request], for_page: bool = False
     ) -> None:
         """Have pictures drawn into a folder, and for a page; who wants them asks `finish`."""
+        from slipstream.io.held_paths import door_of
+
         # A thread, since the process takes nothing before it has loaded.
         self._folder, wanted = folder, (door_of(folder), list(requests), for_page)
         self._answer = self._thread.submit(self._exchange, wanted)
@@ -88,6 +89,8 @@ class PictureProcess:
         RunError
             If one cannot be drawn.
         """
+        from slipstream.io.held_paths import as_path, door_of
+
         if self._answer is None:
             return []
         drawn, failures = self._answer.result()

@@ -25,6 +25,7 @@ from slipstream.io.run_record import EndedBy
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.printable_text import printable
 from slipstream.report.console import (
+    CompilingLine,
     Progress,
     Summary,
     announce,
@@ -112,6 +113,8 @@ class RunOptions:
         What `run.log` has, a name of `slipstream.accepted.LOG_LEVELS`.
     warn : callable or None
         Called on each rank with every warning, which is also shown and logged.
+    artist : PictureProcess or None
+        What draws the pictures on the first rank, if it has been started.
     """
 
     observers: Sequence[Observer] = ()
@@ -120,6 +123,7 @@ class RunOptions:
     settings: Sequence[str] = ()
     log_level: str = "info"
     warn: Callable[[str], None] | None = None
+    artist: PictureProcess | None = None
 
 
 def run_case(
@@ -203,11 +207,11 @@ class _CaseRun:
         chosen = ChosenOutputs(simulation, self._earlier)
         chosen.check_columns(simulation.labels())
         self._writer = OutputWriter(simulation, self._output, chosen, self._earlier)
-        # Only now: loading them meanwhile would take a core from preparing, and a refused run draws
-        # none.
+        # Only now, unless it has been started while modules were loaded: it would take a core from
+        # preparing, and a refused run draws nothing.
         drawing: contextlib.AbstractContextManager[PictureProcess | None]
-        drawing = contextlib.nullcontext()
-        if simulation.rank == 0 and case.output.pictures:
+        drawing = contextlib.nullcontext(self._options.artist)
+        if self._options.artist is None and simulation.rank == 0 and case.output.pictures:
             drawing = PictureProcess()
         with drawing as artist:
             self._run_and_draw(artist)
@@ -220,7 +224,8 @@ class _CaseRun:
         if earlier is not None and (changes := earlier.changes(case)):
             self._tell(f"changed: {', '.join(changes)}")
         if not simulation.is_prepared:
-            simulation.prepare()
+            with CompilingLine(self._console):
+                simulation.prepare()
         if earlier is not None and earlier.is_whole and is_over(simulation, earlier):
             step, time = simulation.step, simulation.time
             text = how_to_lengthen(case, self._folder, step, time, simulation.finished)

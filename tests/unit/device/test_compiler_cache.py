@@ -7,6 +7,8 @@ import ctypes
 import multiprocessing
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -14,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from flows import PATIENCE
 from slipstream import private_cache
 from slipstream.device import host_compiler
+from slipstream.device.host_compilations import HostCompilations
 from slipstream.errors import InputError, RunError
 from slipstream.private_cache import KEPT_NAMES, cache_folder, distrusted
 
@@ -364,3 +368,106 @@ def count_up(lock, number):
     for _ in range(100):
         with private_cache.locked(lock):
             number.write_text(str(int(number.read_text()) + 1))
+
+
+@pytest.fixture
+def compilations():
+    begun = HostCompilations()
+    yield begun
+    begun.stop()
+
+
+def wait_for(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def gated_compiler(tmp_path, monkeypatch):
+    """Return a compiler whose texts with GATED wait for the file that is returned too."""
+    gate = tmp_path / "open"
+    prelude = (
+        'for one in "$@"; do case "$one" in *.cpp)'
+        f' if grep -q GATED "$one"; then while [ ! -e "{gate}" ]; do sleep 0.02; done; fi ;;'
+        " esac; done"
+    )
+    compiler = LoggingCompiler(tmp_path, "gated", prelude)
+    monkeypatch.setenv("CXX", str(compiler.path))
+    return compiler, gate
+
+
+def test_begun_programs_are_compiled_once_by_threads_or_by_who_needs_them(cache, cxx, compilations):
+    texts = [f"#define ANSWER {number}\n{TEXT}" for number in range(4)]
+    for text in texts * 2:
+        compilations.begin(text, True)
+    compilations.finish()
+    assert len(libraries(cache)) == 4
+    assert [answer(compilations.library(text, True)) for text in texts] == [0, 1, 2, 3]
+    assert answer(compilations.library(FORTY_TWO, True)) == 42
+    assert cxx.compilations() == 5
+
+
+def test_who_needs_a_program_does_not_wait_for_others(cache, tmp_path, monkeypatch, compilations):
+    _, gate = gated_compiler(tmp_path, monkeypatch)
+    others = [f"#define GATED {number}\n{TEXT}" for number in range(20)]
+    for text in others:
+        compilations.begin("#define ANSWER 1\n" + text, True, is_needed=False)
+    compilations.begin(FORTY_TWO, True)
+    compilations.finish()
+    assert answer(compilations.library(FORTY_TWO, True)) == 42
+    assert not gate.exists()
+
+
+def test_program_that_does_not_compile_fails_who_needs_it_each_time(cache, cxx, compilations):
+    compilations.begin("nonsense;", True)
+    with pytest.raises(RunError, match="nonsense"):
+        compilations.finish()
+    with pytest.raises(RunError, match="nonsense"):
+        compilations.library("nonsense;", True)
+    assert libraries(cache) == []
+
+
+def test_forked_process_does_not_wait_for_threads_of_its_parent(
+    cache, tmp_path, monkeypatch, compilations
+):
+    compiler, gate = gated_compiler(tmp_path, monkeypatch)
+    for number in range(20):
+        compilations.begin(f"#define ANSWER {number}\n#define GATED\n{TEXT}", True)
+    compilations.begin(FORTY_TWO, True)
+    wait_for(lambda: compiler.compilations() > 0)
+    child = multiprocessing.get_context("fork").Process(
+        target=lambda: os._exit(answer(compilations.library(FORTY_TWO, True)))
+    )
+    child.start()
+    child.join(PATIENCE)
+    assert child.exitcode == 42
+    gate.touch()
+
+
+END_EARLY = """
+import os, sys, time
+from slipstream.device.host_compilations import COMPILATIONS
+for number in range(20):
+    COMPILATIONS.begin(f"int answer() {{ return {number}; }}", True)
+while not os.path.exists(sys.argv[1]) or " -o " not in open(sys.argv[1]).read():
+    time.sleep(0.01)
+"""
+
+
+def test_process_that_ends_early_stops_its_compilers_and_leaves_nothing(cache, tmp_path):
+    endless = LoggingCompiler(
+        tmp_path, "endless", 'case "$*" in *" -o "*) while true; do sleep 1; done ;; esac'
+    )
+    environment = os.environ | {"CXX": str(endless.path), "SLIPSTREAM_CACHE": str(cache)}
+    subprocess.run(
+        [sys.executable, "-c", END_EARLY, str(endless.log)],
+        env=environment,
+        check=True,
+        timeout=PATIENCE,
+    )
+    assert endless.compilations() > 0
+    assert libraries(cache) == []
+    # The compiler of nobody would still be there, under the name of its script.
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not any(str(endless.path).encode() in one for one in commands)

@@ -1,6 +1,7 @@
 """Programs of a CPU's lanes: what they call, in which order, and how they end."""
 
 import ctypes
+import functools
 import gc
 import threading
 import time
@@ -54,9 +55,9 @@ def test_compiled_code_passes_the_arguments_that_the_interpreter_does(integers, 
         values.insert(place, -i - 0.5)
     function, calls = noting(*types)
     arguments = [kind(value) for kind, value in zip(types, values, strict=True)]
-    call = HostCall(function, arguments, None)
+    call = HostCall(lambda: function, arguments, None)
     call(None)
-    assert call.packed() is not None
+    assert call.is_packable
     run([[LaneNode(0, call)]])
     assert calls == [tuple(values)] * 2
 
@@ -64,8 +65,8 @@ def test_compiled_code_passes_the_arguments_that_the_interpreter_does(integers, 
 @pytest.mark.parametrize("types", [[ctypes.c_double] * 9, [ctypes.c_longlong] * 49])
 def test_calls_of_more_arguments_are_left_to_the_interpreter(types):
     function, calls = noting(*types)
-    call = HostCall(function, [kind(3) for kind in types], None)
-    assert call.packed() is None
+    call = HostCall(lambda: function, [kind(3) for kind in types], None)
+    assert not call.is_packable
     run([[LaneNode(0, call)]])
     assert calls == [(3,) * len(types)]
 
@@ -116,7 +117,7 @@ def lanes_in_turn(calls, lanes=3, count=24):
         def one():
             calls.append((number, threading.get_ident()))
 
-        return HostCall(ctypes.CFUNCTYPE(None)(one), [], None)
+        return HostCall(functools.partial(ctypes.CFUNCTYPE(None), one), [], None)
 
     return [
         [LaneNode(n, note(n), [n - 1] if n else []) for n in range(count) if n % lanes == lane]
@@ -155,7 +156,7 @@ def test_streams_run_what_comes_while_the_threads_of_the_device_work():
         began.set()
         may_end.wait(PATIENCE)
 
-    slow = HostCall(ctypes.CFUNCTYPE(None)(one), [], None)
+    slow = HostCall(functools.partial(ctypes.CFUNCTYPE(None), one), [], None)
     first = DEVICE.lane_programs([[], [LaneNode(0, slow)]])
     other = threading.Thread(target=first.run, args=([None] * 2,))
     other.start()

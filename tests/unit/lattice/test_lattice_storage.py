@@ -309,7 +309,7 @@ class OlderProcessor(HostDevice):
         text = kernels.source(header, constants)
         kernel = HostKernel(text, name)
         # The library of this processor may have been loaded already, for the same text.
-        vars(kernel)["_function"] = getattr(ctypes.CDLL(str(compile_library(text))), name)
+        kernel.load = lambda: getattr(ctypes.CDLL(str(compile_library(text))), name)
         return kernel
 
 

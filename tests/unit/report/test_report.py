@@ -1,6 +1,7 @@
 import io
 import math
 import re
+import time
 from dataclasses import replace
 
 import matplotlib.image
@@ -9,9 +10,11 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from flows import PATIENCE
+from slipstream.device.compilation_count import COUNT
 from slipstream.field import Field
 from slipstream.report.colour_scale import colour_scale
-from slipstream.report.console import Progress, Summary, make_console, summarise
+from slipstream.report.console import CompilingLine, Progress, Summary, make_console, summarise
 from slipstream.report.number_text import (
     REST,
     duration,
@@ -330,6 +333,30 @@ def test_quantities_have_metric_prefixes(value, text):
 
 def test_durations_read_as_people_write_them():
     assert [duration(s) for s in (12.34, 250, 11100)] == ["12.3 s", "4 min 10 s", "3 h 5 min"]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_kernels_that_are_compiled_are_announced_and_counted(is_terminal):
+    console = Console(file=io.StringIO(), width=100, force_terminal=is_terminal, no_color=True)
+    end = time.monotonic() + PATIENCE
+    with CompilingLine(console):
+        for _ in range(3):
+            with COUNT.one_running():
+                while "kernels (once) ..." not in console.file.getvalue():
+                    assert time.monotonic() < end
+                    time.sleep(0.01)
+    last = console.file.getvalue().splitlines()[-1]
+    assert "compiled 3 kernels in " in last
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_nothing_is_said_where_nothing_is_compiled_nor_where_nothing_is_wanted(is_quiet):
+    console = Console(file=io.StringIO(), quiet=is_quiet)
+    with CompilingLine(console):
+        if is_quiet:
+            with COUNT.one_running():
+                pass
+    assert console.file.getvalue() == ""
 
 
 def test_progress_is_a_few_lines_where_there_is_no_terminal():
