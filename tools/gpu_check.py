@@ -132,14 +132,14 @@ def parts_of(gpus: int) -> list[Part]:
     more = min(gpus, 2)
     parallel = shares("tests/parallel", 3 * more)
     return [
-        *(Part(2, tests, 290, 3.0) for tests in parallel),
-        *(Part(1, tests, 285, 3.0) for tests in parallel),
-        *(Part(1, tests, 280, 1.5) for tests in shares("tests/physics", 6 * more)),
-        Part(1, SERIAL, 270, 3.0),
-        Part(1, ("tests/gpu/test_cuda.py",), 260, 1.5, children=1),
-        Part(1, ("tests/unit/package/test_examples.py",), 250, 1.0, children=2),
-        Part(4, SHARED, 180, 3.0, alone=True),
-        Part(1, ("tests/gpu/test_cuda_device.py",), 110, 8.0, alone=True),
+        *(Part(2, tests, 400, 3.0) for tests in parallel),
+        *(Part(1, tests, 395, 3.0) for tests in parallel),
+        *(Part(1, tests, 390, 1.5) for tests in shares("tests/physics", 6 * more)),
+        Part(1, SERIAL, 380, 3.0),
+        Part(1, ("tests/gpu/test_cuda.py",), 370, 1.5, children=1),
+        Part(1, ("tests/unit/package/test_examples.py",), 360, 1.0, children=2),
+        Part(4, SHARED, 150, 3.0, alone=True),
+        Part(1, ("tests/gpu/test_cuda_device.py",), 45, 8.0, alone=True),
     ]
 
 

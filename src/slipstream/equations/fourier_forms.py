@@ -99,7 +99,10 @@ class Value(sympy.Symbol):
         return self.field, self.component, self.solenoidal, self.orders, self.filtered
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        return (*super()._hashable_content(), *self._attributes)
+        # SymPy orders equal symbols by this, and nothing is less or greater than None.
+        component = -1 if self.component is None else self.component
+        rest = (self.solenoidal, self.orders, self.filtered)
+        return (*super()._hashable_content(), self.field, component, *rest)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # SymPy would recreate it from its name and assumptions alone.

@@ -231,3 +231,13 @@ def test_models_do_not_disturb_each_other():
     assert parts(lower(second)) == (12, 3)
     assert Scalar("velocity_x").values[0] != other.values[0] != u.values[0]
     assert parts(lower(first)) == (3, 5)
+
+
+@pytest.mark.parametrize("component", [None, 1])
+def test_equal_values_that_are_two_objects_have_the_same_place_in_a_sum(component):
+    """SymPy's cache of objects forgets, and then its order compares what is equal."""
+    first, second = Value("density", component), Value("density", component)
+    assert first is not second
+    assert first == second
+    assert first.compare(second) == 0
+    assert first.compare(Value("density", 2)) == -1
