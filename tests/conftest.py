@@ -82,7 +82,7 @@ def pytest_cmdline_main(config):
 
 
 def share_seed(option):
-    """Let this run, with all workers and ranks that it starts, draw examples from one seed."""
+    """Share one seed of random examples with all workers and ranks that this run starts."""
     if SEED_VARIABLE in os.environ:
         option.hypothesis_profile, option.hypothesis_seed = "random", os.environ[SEED_VARIABLE]
     elif option.hypothesis_profile == "random":

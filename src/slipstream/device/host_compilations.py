@@ -1,8 +1,8 @@
-"""Kernels for CPUs, compiled in the background from when they are bound.
+"""Kernels for CPUs, compiled in the background as soon as they are bound.
 
-A few threads run the compiler, each as a process. Who needs a kernel that none of them has begun
-compiles it at once. In a forked process, which has no such threads, everything is compiled by who
-needs it.
+A few threads run the compiler, each as a process. A caller that needs a kernel that none of them
+has started compiles it immediately. A forked process has no such threads: its callers compile
+everything themselves.
 """
 
 from __future__ import annotations

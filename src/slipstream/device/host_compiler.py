@@ -137,8 +137,8 @@ _forbidden = 0
 
 def _run(arguments: list[str]) -> tuple[int, str]:
     """Run a compiler; return its status and what it has to say."""
-    # In a group of its own: Ctrl-C is for the run, which finishes the step that needs the kernel,
-    # and a compiler that is stopped ends with its passes.
+    # In its own process group: Ctrl-C is for the run, which finishes the step that needs the
+    # kernel, and a compiler that is stopped ends with its passes.
     process = subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
@@ -163,7 +163,7 @@ def _run(arguments: list[str]) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def no_compilers() -> Iterator[None]:
-    """End all compilers that are running, and those that begin within the context.
+    """End all running compilers, and any that start within the context.
 
     Their callers get an error.
     """
