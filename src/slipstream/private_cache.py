@@ -129,10 +129,10 @@ def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]
 
 def _warn_if_passed_over(folder: Path) -> None:
     """Warn that the folder that the user chose is not used, once per process and reason."""
-    chosen = os.environ.get(CACHE)
-    if chosen and folder != Path(chosen):
-        reason = _made(Path(chosen)) or distrusted(Path(chosen))
-        text = f"{CACHE}: {printable(chosen)}: {reason}; kernels are kept in {folder} instead"
+    _, refused = _chosen()
+    if os.environ.get(CACHE) and refused:
+        # The chosen folder is the first candidate.
+        text = f"{CACHE}: {printable(refused[0])}; kernels are kept in {folder} instead"
         if text not in _warned:
             _warned.add(text)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
