@@ -4,6 +4,7 @@ import collections
 import heapq
 import itertools
 import re
+import sys
 import types
 
 import pytest
@@ -243,3 +244,27 @@ def test_launch_that_takes_too_long_is_stopped_and_tells_what_failed_before(
     texts = gpu_check.failure_texts(failures)
     assert "test_of_something (rank 0 of 1)\nbecause" in texts[0]
     assert "stopped after 0.5 s" in texts[1]
+
+
+@pytest.mark.parametrize("failed_before, again", [(0, True), (gpu_check._MOST_ATTEMPTS, False)])
+def test_gpu_that_lacks_memory_to_open_is_tried_again(failed_before, again, monkeypatch, tmp_path):
+    class RuntimeFailure(RuntimeError):
+        status = 2
+
+    def fail(ordinal):
+        raise RuntimeFailure("out of memory")
+
+    def replace_process(program, arguments):
+        raise SystemExit("replaced")
+
+    runtime = types.SimpleNamespace(
+        CUDARuntimeError=RuntimeFailure, getDeviceCount=lambda: 1, setDevice=fail
+    )
+    monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", types.SimpleNamespace(runtime=runtime))
+    monkeypatch.setattr(gpu_check.os, "execv", replace_process)
+    monkeypatch.setattr(gpu_check.time, "sleep", lambda seconds: None)
+    monkeypatch.setenv(gpu_check._ATTEMPTS, str(failed_before))
+    with pytest.raises(SystemExit if again else RuntimeFailure):
+        gpu_check._open_gpu(tmp_path / "lock")
+    assert int(gpu_check.os.environ[gpu_check._ATTEMPTS]) == failed_before + again
