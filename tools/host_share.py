@@ -28,7 +28,7 @@ DEMO = ("grid.points=64", "equation.viscosity=0.005", "title=demo")
 def main() -> None:
     """Time what the options ask for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="auto", help="cpu, cuda, hip or auto")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
     parser.add_argument("--field", type=int, default=256, help="points of the field that is set")
     parser.add_argument("--steps", type=int, default=32, help="points of the grid that is stepped")
     parser.add_argument("--many", type=int, default=1000, help="steps at once")

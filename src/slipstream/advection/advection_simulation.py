@@ -304,8 +304,8 @@ def _strategy_and_devices(
         kind = wanted_device(case, device)
         if strategy is not None:
             on_every_rank(comm, lambda: check_device(name, kind))
-        # Devices of a named strategy are opened below, except AMD's.
-        device = open_matching_device(kind, comm) if strategy is None or kind == "hip" else {}
+        # Devices of a named strategy are opened below.
+        device = open_matching_device(kind, comm) if strategy is None else {}
     given = {device.processor: device} if isinstance(device, Device) else device
     are_devices = isinstance(given, Mapping) and all(
         isinstance(one, Device) for one in given.values()

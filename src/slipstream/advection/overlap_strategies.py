@@ -64,7 +64,7 @@ def check_device(name: str, device: str) -> None:
             f"run.strategy: {name!r} needs {'a' if needs_gpu else 'no'} GPU, but run.device is "
             f"{device!r}; accepted with it: auto, {strategies_of(gpu=not needs_gpu)}"
         )
-    if needs_gpu and device != "hip" and not cuda_device_count():
+    if needs_gpu and not cuda_device_count():
         raise InputError(
             f"run.strategy: {name!r} needs a GPU, and CuPy finds none; accepted here: auto, "
             f"{strategies_of(gpu=False)}"
@@ -81,8 +81,8 @@ def automatic_strategy(comm: Comm, device: Device) -> str:
     ranks = 1 if comm is None else comm.size
     if device.kind == "cpu" or comm is None or ranks == 1:
         return usual_strategy(ranks, device.kind != "cpu")
-    # Peers store into each other's memory, which requires an NVIDIA GPU for each rank.
-    shared = len(set(comm.allgather(device.identity))) < ranks or device.kind == "hip"
+    # Peers store into each other's memory, which requires a GPU for each rank.
+    shared = len(set(comm.allgather(device.identity))) < ranks
     return "gpu-mpi-streams" if shared else usual_strategy(ranks, True)
 
 

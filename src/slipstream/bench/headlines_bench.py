@@ -26,7 +26,7 @@ from slipstream.bench.harness import (
     show_table,
 )
 from slipstream.bench.requests import HeadlinesRequest
-from slipstream.device import Device, gpu_count
+from slipstream.device import Device, cuda_device_count
 from slipstream.report.number_text import counted, quantity
 
 # The measurements on one GPU, and on as many ranks as there are GPUs.
@@ -64,7 +64,7 @@ def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
     figures: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
     # Figures are measured on one rank, and on so many.
-    ranks = 2 if device.kind == "cpu" else gpu_count(device.kind)
+    ranks = 2 if device.kind == "cpu" else cuda_device_count()
     for name, command in commands_of(device.kind, ranks).items():
         if request.only and not any(part in name for part in request.only):
             continue

@@ -1,7 +1,7 @@
 """Processors: buffers, streams, events, run-time compiled kernels and local transforms.
 
-`open_device` returns a `Device`, whose contract is in `device_interface`; `cpu_device`,
-`cuda_device` and `hip_device` implement it.
+`open_device` returns a `Device`, whose contract is in `device_interface`; `cpu_device` and
+`cuda_device` implement it.
 """
 
 from slipstream.device.array_addresses import REAL_NAMES, address_of, host_values
@@ -10,7 +10,6 @@ from slipstream.device.device_choice import (
     choose_gpus,
     cuda_device_count,
     current_gpu,
-    gpu_count,
     open_device,
     open_devices,
     visible_gpus,
@@ -48,7 +47,6 @@ __all__ = [
     "current_gpu",
     "cuda_device_count",
     "fourier_factors",
-    "gpu_count",
     "host_values",
     "open_device",
     "open_devices",

@@ -31,7 +31,6 @@ from slipstream.device.device_interface import (
 )
 from slipstream.device.mapped_files import new_memory
 from slipstream.device.memory_meter import note
-from slipstream.device.nvrtc_processes import NVIDIA, GpuVendor
 from slipstream.device.pool_limit import give_back, keep_to_limit, reserve
 from slipstream.errors import InputError
 
@@ -137,16 +136,12 @@ class CudaDevice(Device):
     """One GPU, by its ordinal among the GPUs that this process sees."""
 
     kind = "cuda"
-    vendor: GpuVendor = NVIDIA
-    stream_class = CudaStream
     has_graphs = True
     array_module = cupy
     lanes = 1
     # The host has nothing else to do, and messages through it advance only when polled.
     pause = 0.0
     row_bytes = 128
-    # Whether memory that is pinned has the same address for the GPU.
-    pins_any_memory = True
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
@@ -155,25 +150,17 @@ class CudaDevice(Device):
         self.name = properties["name"].decode()
         bus = cupy.cuda.runtime.deviceGetPCIBusId(ordinal)
         self.identity = f"{platform.node()} {bus}"
-        self.shared_memory_limit = self._shared_memory_limit(properties)
+        self.shared_memory_limit = int(properties["sharedMemPerBlockOptin"])
         self.multiprocessors = int(properties["multiProcessorCount"])
-        # AMD's runtime does not say.
-        self.blocks_per_multiprocessor = int(properties.get("maxBlocksPerMultiProcessor", 32))
-        self.architecture = self._architecture(properties)
+        self.blocks_per_multiprocessor = int(properties["maxBlocksPerMultiProcessor"])
+        self.architecture = f"sm_{self.context.compute_capability}"
         # CuPy's own default, so that array expressions, and memory that is freed and allocated
         # again between them, are in order with the operations submitted here.
-        self.default_stream = self.stream_class(self, cupy.cuda.Stream.null)
+        self.default_stream = CudaStream(self, cupy.cuda.Stream.null)
         # By the addresses of memory outside of CuPy's pool: by how much they lower its limit.
         self._reserved: dict[int, int] = {}
         self.make_current()
         keep_to_limit()
-
-    def _shared_memory_limit(self, properties: dict[str, Any]) -> int:
-        return int(properties["sharedMemPerBlockOptin"])
-
-    def _architecture(self, properties: dict[str, Any]) -> str:
-        """Return what the vendor's compiler calls this GPU."""
-        return f"sm_{self.context.compute_capability}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CudaDevice) and self.ordinal == other.ordinal
@@ -226,18 +213,16 @@ class CudaDevice(Device):
         with self.context:
             if size < _POOLED:
                 memory = cupy.cuda.alloc_pinned_memory(size)
-            elif self.pins_any_memory:  # the runtime would clear page after page by one thread
+            else:  # the runtime would clear page after page by one thread
                 memory = new_memory(size)
                 self.pin(memory)
-            else:  # that of large arrays goes back to the system when they do
-                memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size), 0)
         array: np.ndarray = np.frombuffer(memory, dtype, count).reshape(shape)
         return note(array)
 
     def pinned_zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return an array of zeros on the host that is pinned."""
         array = self.pinned(shape, dtype)
-        if array.nbytes < _POOLED or not self.pins_any_memory:
+        if array.nbytes < _POOLED:
             array[...] = 0
         return array
 
@@ -257,11 +242,11 @@ class CudaDevice(Device):
         with self.context:
             priority = -1 if urgent else 0
             handle = cupy.cuda.Stream(non_blocking=True, priority=priority)
-            return self.stream_class(self, handle)
+            return CudaStream(self, handle)
 
     def stream_of(self, handle: cupy.cuda.Stream) -> CudaStream:
         """Return a stream of CuPy's as a stream of this device."""
-        return self.stream_class(self, handle)
+        return CudaStream(self, handle)
 
     def kernel(self, header: str, name: str, **constants: Any) -> Kernel:
         return CudaKernel(self, kernels.source(header, constants), name)
@@ -286,15 +271,13 @@ class CudaDevice(Device):
                 copy_1d(*run, source.nbytes, kind, cast(CudaStream, stream).handle.ptr)
 
             return copy_all
-        rectangles, copy_2d = _rectangles(target, source), self._copy_rectangle
+        rectangles, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
 
         def operation(stream: Stream, keep_alive: Any = (target, source)) -> None:
             for rectangle in rectangles:
                 copy_2d(*rectangle, kind, cast(CudaStream, stream).handle.ptr)
 
         return operation
-
-    _copy_rectangle = staticmethod(cupy.cuda.runtime.memcpy2DAsync)
 
     def fill(self, target: Array, value: float) -> Operation:
         return lambda stream: target.fill(value)

@@ -1,4 +1,4 @@
-"""Kernels for GPUs: compiled at run time by the vendor's library, loaded and launched through CuPy.
+"""Kernels for GPUs: compiled at run time by NVRTC, loaded and launched through CuPy.
 
 Compilation starts when a kernel is first bound, in the background (`nvrtc_processes.py`); its first
 run waits for the binary.
@@ -7,7 +7,6 @@ run waits for the binary.
 from __future__ import annotations
 
 import functools
-import math
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -15,7 +14,7 @@ import numpy as np
 
 from slipstream.device.array_addresses import address_of
 from slipstream.device.device_interface import BlockLaunch, Kernel, Operation, RowLaunch, Stream
-from slipstream.device.nvrtc_processes import GpuVendor, SideCompiler, loaded_library
+from slipstream.device.nvrtc_processes import OPTIONS, SideCompiler, loaded_library
 from slipstream.errors import RunError
 
 if TYPE_CHECKING:
@@ -23,8 +22,10 @@ if TYPE_CHECKING:
 
 _THREADS = 256
 _MAXIMUM_BLOCKS = 1 << 30
+# Bytes of shared memory that a block may have without asking for more.
+_USUAL_SHARED = 48 * 1024
 _MAXIMUM_ROWS = 65535  # along the second and third axis of a grid
-# That have a row to themselves where a kernel reduces: ROW_THREADS of gpu_vendor.hpp.
+# That have a row to themselves where a kernel reduces: ROW_THREADS of portability.hpp.
 _ROW_THREADS = 32
 
 
@@ -48,11 +49,7 @@ class CudaKernel(Kernel):
             grid, block = _row_grid(launch)
             shared = 0
         # Kernels go on with the rows, or blocks, that a smaller grid leaves.
-        most_blocks = self._device.vendor.most_threads // math.prod(block)
-        grid = (
-            min(grid[0], _MAXIMUM_BLOCKS, most_blocks),
-            *(min(n, _MAXIMUM_ROWS) for n in grid[1:]),
-        )
+        grid = (min(grid[0], _MAXIMUM_BLOCKS), *(min(n, _MAXIMUM_ROWS) for n in grid[1:]))
         if 0 in grid:
             return lambda stream: None
         program.want(self._name, shared)
@@ -75,11 +72,9 @@ class _Program:
     """The compiled and loaded program of one source text, on one GPU."""
 
     def __init__(self, device: CudaDevice, text: str) -> None:
-        self._context, self._vendor = device.context, device.vendor
+        self._context = device.context
         with self._context:
-            architecture = f"{self._vendor.architecture_option}{device.architecture}"
-            options = (*self._vendor.options, architecture)
-            self._binary = _compiler(self._vendor).submit(text, options)
+            self._binary = _compiler().submit(text, (*OPTIONS, f"-arch={device.architecture}"))
         # By kernel name: bytes of shared memory that a block may use.
         self._wanted: dict[str, int] = {}
         self._functions: dict[str, Any] = {}
@@ -105,7 +100,7 @@ class _Program:
                 name, shared = next(iter(self._wanted.items()))
                 if name not in self._functions:
                     self._functions[name] = module.get_function(name)
-                if shared > self._vendor.usual_shared:
+                if shared > _USUAL_SHARED:
                     limit = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     driver.funcSetAttribute(self._functions[name].ptr, limit, shared)
                 del self._wanted[name]
@@ -140,12 +135,12 @@ def _program(text: str, device: CudaDevice) -> _Program:
 
 
 @functools.cache
-def _compiler(vendor: GpuVendor) -> SideCompiler:
+def _compiler() -> SideCompiler:
     version = cupy.cuda.nvrtc.getVersion()  # which loads the library
-    library = loaded_library(vendor.libraries)
+    library = loaded_library("libnvrtc.so")
     if library is None:
-        raise RunError(f"CuPy has loaded no {vendor.compiler} to compile kernels with")
-    return SideCompiler(library, ".".join(map(str, version)), vendor=vendor)
+        raise RunError("CuPy has loaded no NVRTC to compile kernels with")
+    return SideCompiler(library, ".".join(map(str, version)))
 
 
 def _argument(value: Any) -> Any:

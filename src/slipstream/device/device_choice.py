@@ -29,26 +29,21 @@ if TYPE_CHECKING:
 
 def cuda_device_count() -> int:
     """Return how many NVIDIA GPUs CuPy sees; 0 without CuPy, a driver or a GPU."""
-    return gpu_count("cuda")
-
-
-def gpu_count(kind: str) -> int:
-    """Return how many GPUs of a kind of device, "cuda" or "hip", CuPy sees."""
     # A kernel that waits for another GPU must not keep the work of other streams waiting behind it
     # in one of the few queues that CUDA has by default. It is read when CUDA starts.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         import cupy
 
-        runtime = cupy.cuda.runtime  # of the vendor that this CuPy is built for
-        return runtime.getDeviceCount() if runtime.is_hip == (kind == "hip") else 0
+        runtime = cupy.cuda.runtime
+        return 0 if runtime.is_hip else int(runtime.getDeviceCount())
     except Exception:  # CuPy raises its own, private kinds when driver or GPU are missing
         return 0
 
 
-def visible_gpus(kind: str = "cuda") -> list[str]:
+def visible_gpus() -> list[str]:
     """Return the addresses on the bus of the GPUs that this process sees, by their ordinals."""
-    count = gpu_count(kind)
+    count = cuda_device_count()
     if not count:
         return []
     import cupy
@@ -91,8 +86,8 @@ def choose_gpus(seen: Sequence[Sequence[str]]) -> list[int]:
 def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Device:
     """Return the CPU or a GPU, the same object every time.
 
-    "auto" takes a GPU if there is one; never "hip", which is untested. Ranks share the node's GPUs
-    in turn, by `local_rank`; with several in all, a CPU of many threads has fewer lanes.
+    "auto" takes a GPU if there is one. Ranks share the node's GPUs in turn, by `local_rank`; with
+    several in all, a CPU of many threads has fewer lanes.
     """
     if kind not in ("auto", *DEVICES):
         raise InputError(f"device {kind!r} is unknown; accepted: {', '.join(['auto', *DEVICES])}")
@@ -102,8 +97,6 @@ def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Devi
             "not allow; accepted: 'cpu', or processes that are started by 'spawn' "
             "(multiprocessing.get_context)"
         )
-    if kind == "hip":
-        return _open_hip(local_rank)
     count = cuda_device_count() if kind != "cpu" else 0
     if kind == "cuda" and not count:
         raise InputError(
@@ -116,16 +109,6 @@ def open_device(kind: str = "auto", local_rank: int = 0, ranks: int = 1) -> Devi
     return _gpu(local_rank % count)
 
 
-def _open_hip(local_rank: int) -> Device:
-    count = gpu_count("hip")
-    if not count:
-        raise InputError(
-            "device 'hip' was asked for, but CuPy finds no AMD GPU; install CuPy's build for your "
-            "ROCm (such as cupy-rocm-7-0), or use device 'cpu'"
-        )
-    return _gpu(local_rank % count, "hip")
-
-
 def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     """Return several devices for one rank: GPUs, or objects of the CPU that stand for as many."""
     if isinstance(first, NotingDevice):
@@ -135,12 +118,12 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
         threads = thread_count()
         others = (_host(threads, lane_count(threads), alike, n) for n in range(1, count))
         return [first, *others]
-    found = cuda_device_count() if first.kind == "cuda" else gpu_count(first.kind)
+    found = cuda_device_count()
     if count > found:
         raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
     # The one that is opened last is CuPy's current device: the first.
     ordinals = [(local_rank * count + i) % found for i in range(count)]
-    opened = [_gpu(ordinal, first.kind) for ordinal in reversed(ordinals)]
+    opened = [_gpu(ordinal) for ordinal in reversed(ordinals)]
     return [*reversed(opened)]
 
 
@@ -150,8 +133,8 @@ def _host(threads: int, lanes: int, tiled: bool = False, number: int = 0) -> Dev
     return HostDevice(tiled=tiled, threads=threads, lanes=lanes)
 
 
-def _gpu(ordinal: int, kind: str = "cuda") -> CudaDevice:
-    device = _opened_gpu(ordinal, kind)
+def _gpu(ordinal: int) -> CudaDevice:
+    device = _opened_gpu(ordinal)
     device.make_current()
     return device
 
@@ -161,13 +144,9 @@ _process_of_gpus: int | None = None
 
 
 @functools.cache
-def _opened_gpu(ordinal: int, kind: str) -> CudaDevice:
+def _opened_gpu(ordinal: int) -> CudaDevice:
     global _process_of_gpus
     _process_of_gpus = os.getpid()
-    if kind == "hip":
-        from slipstream.device.hip_device import HipDevice
-
-        return HipDevice(ordinal)
     from slipstream.device.cuda_device import CudaDevice
 
     return CudaDevice(ordinal)

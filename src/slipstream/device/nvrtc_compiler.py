@@ -1,4 +1,4 @@
-"""Compilation by the NVRTC library, or by AMD's hiprtc, which has its functions by other names.
+"""Compilation by the NVRTC library.
 
 Run as a script, it compiles programs for its parent process.
 
@@ -42,7 +42,7 @@ def compile_program(library: str, text: str, options: Sequence[str]) -> bytes:
         if compiler.function("CompileProgram")(program, len(arguments), array):
             log = compiler.output(program, "ProgramLog")
             raise CompilationError(log.rstrip(b"\0").decode(errors="replace"))
-        return compiler.output(program, "Code" if compiler.is_hip else "CUBIN")
+        return compiler.output(program, "CUBIN")
     finally:
         compiler("DestroyProgram", ctypes.byref(program))
 
@@ -52,11 +52,10 @@ class _Compiler:
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.CDLL(library)
-        self.is_hip = hasattr(self._library, "hiprtcCreateProgram")
         self.function("GetErrorString").restype = ctypes.c_char_p
 
     def function(self, name: str) -> Any:
-        return getattr(self._library, f"{'hiprtc' if self.is_hip else 'nvrtc'}{name}")
+        return getattr(self._library, f"nvrtc{name}")
 
     def __call__(self, name: str, *arguments: Any) -> None:
         status = self.function(name)(*arguments)

@@ -14,9 +14,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.device import nvrtc_compiler
@@ -25,54 +23,9 @@ from slipstream.device.nvrtc_compiler import CompilationError, compile_program
 from slipstream.errors import RunError
 from slipstream.private_cache import find_or_make
 
-
-@dataclass(frozen=True)
-class GpuVendor:
-    """A vendor's run-time compiler, and limits of launches.
-
-    Attributes
-    ----------
-    compiler : str
-        For people.
-    libraries : tuple of str
-        How names of files begin that may be the compiler's library.
-    options : tuple of str
-        What all kernels are compiled with.
-    architecture_option : str
-        What the name of an architecture follows.
-    usual_shared : int
-        Bytes of shared memory that a block may have without asking for more.
-    most_threads : int
-        How many threads all blocks of a launch may have together.
-    """
-
-    compiler: str
-    libraries: tuple[str, ...]
-    options: tuple[str, ...]
-    architecture_option: str
-    usual_shared: int
-    most_threads: int
-
-
 # No contraction to fused multiply-adds: see FLAGS in `host_compiler`. The options about subnormal
 # numbers are CuPy's, so that its kernels and these agree.
-NVIDIA = GpuVendor(
-    compiler="NVRTC",
-    libraries=("libnvrtc.so",),
-    options=("--std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space"),
-    architecture_option="-arch=",
-    usual_shared=48 * 1024,
-    most_threads=1 << 62,
-)
-AMD = GpuVendor(
-    compiler="hiprtc",
-    libraries=("libhiprtc.so", "libamdhip64.so"),  # the second has it before ROCm 6
-    options=("-std=c++17", "-O3", "-ffp-contract=off", "-fgpu-flush-denormals-to-zero"),
-    architecture_option="--offload-arch=",
-    usual_shared=64 * 1024,
-    most_threads=(1 << 32) - 1,  # the width of the size of a grid, which is counted in threads
-)
-
+OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space")
 
 # Each has the compiler in memory, about 100 MB.
 _MOST_PROCESSES = 12
@@ -81,18 +34,12 @@ _PATIENCE = 2.0
 
 
 class SideCompiler:
-    """Compiles programs with a vendor's library at a path, in a limited number of processes."""
+    """Compiles programs with NVRTC's library at a path, in a limited number of processes."""
 
-    def __init__(
-        self,
-        library: str,
-        version: str,
-        processes: int | None = None,
-        vendor: GpuVendor = NVIDIA,
-    ) -> None:
-        self._library, self._name = library, vendor.compiler
+    def __init__(self, library: str, version: str, processes: int | None = None) -> None:
+        self._library = library
         size = os.path.getsize(library)  # distinguishes builds of one version
-        self._identity = f"{self._name} {version} of {size} bytes"
+        self._identity = f"NVRTC {version} of {size} bytes"
         cores = len(os.sched_getaffinity(0))
         self._most = min(_MOST_PROCESSES, cores) if processes is None else processes
         self._queue: queue.SimpleQueue[tuple[str, tuple[str, ...], Future[bytes]]]
@@ -136,7 +83,7 @@ class SideCompiler:
             try:
                 binary.set_result(find_or_make(f"{key}.cubin", compiled)[1])
             except CompilationError as error:
-                binary.set_exception(RunError(f"{self._name} failed: {error}"))
+                binary.set_exception(RunError(f"NVRTC failed: {error}"))
             except BaseException as error:
                 binary.set_exception(error)
 
@@ -175,12 +122,8 @@ def _end(process: _Process | None) -> _Process | None:
     return None
 
 
-def loaded_library(names: Iterable[str]) -> str | None:
+def loaded_library(name: str) -> str | None:
     """Return the path of a library that this process has loaded, the first by such a name."""
     with open("/proc/self/maps") as file:
         paths = [line.rstrip("\n").partition("/")[2] for line in file]
-    for name in names:
-        for path in paths:
-            if Path(path).name.startswith(name):
-                return f"/{path}"
-    return None
+    return next((f"/{path}" for path in paths if Path(path).name.startswith(name)), None)

@@ -120,8 +120,7 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
     """
     wants_gpu = isinstance(device, str) and device != "cpu"
     # Ranks may ask for different devices, so all take part here.
-    vendor = "hip" if wants_gpu and device == "hip" else "cuda"
-    gpus = on_every_rank(comm, lambda: visible_gpus(vendor) if wants_gpu else [])
+    gpus = on_every_rank(comm, lambda: visible_gpus() if wants_gpu else [])
     local, seen = on_node(comm, gpus)
 
     def opened() -> Device:

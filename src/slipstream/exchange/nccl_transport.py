@@ -42,7 +42,7 @@ class NcclTransport(Transport):
     """Exchanges over NCCL; every rank must have its own GPU."""
 
     name = "nccl"
-    devices = ("cuda", "hip")  # on AMD's GPUs CuPy's name for RCCL is NCCL
+    devices = ("cuda",)
     needs_own_gpu = True
 
     def __init__(self, comm: OwnCommunicator, device: Device) -> None:

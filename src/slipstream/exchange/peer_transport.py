@@ -68,12 +68,6 @@ class PeerTransport(Transport):
         self._notice = FailureNotice(comm)
 
     @classmethod
-    def lacks(cls, kind: str) -> str:
-        """Return what this rank lacks: memory in which flags are visible while kernels run."""
-        # CuPy can share AMD's memory between processes, but only allocates the coarse-grained kind.
-        return "needs a CPU or NVIDIA GPUs" if kind == "hip" else ""
-
-    @classmethod
     def make(cls, comm: OwnCommunicator, device: Device) -> PeerTransport:
         nodes = node_numbers(comm)
         reachable = [node == nodes[comm.rank] for node in nodes].__getitem__

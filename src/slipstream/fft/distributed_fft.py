@@ -90,7 +90,7 @@ class DistributedFFT(KnownAttributes):
     comm : mpi4py.MPI.Comm, optional
         Communicator of the ranks that share the array; None is serial.
     device : Device or str
-        An open device, or "auto", "cpu", "cuda", "hip".
+        An open device, or "auto", "cpu", "cuda".
     fields : int
         Number of fields that are transformed together; arrays then have a leading axis.
     layout : {"slab", "pencil", "root"}
@@ -199,7 +199,7 @@ class DistributedFFT(KnownAttributes):
         dtype: Any = "float64",
         *,
         comm: Any = None,
-        device: Device | Literal["auto", "cpu", "cuda", "hip"] = "auto",
+        device: Device | Literal["auto", "cpu", "cuda"] = "auto",
         axes: int | Sequence[int] | None = None,
         kinds: Kind | Sequence[Kind] = "fft",
         norm: Literal["backward", "ortho", "forward"] = "backward",

@@ -29,7 +29,7 @@ from slipstream.schedule.dependencies import ByteRegion
 
 # DLPack's device types: of host memory, pinned or not, and of GPUs by kind of device, managed or
 # not.
-_DLPACK_HOST, _DLPACK_GPU = (1, 3, 11), {"cuda": (2, 13), "hip": (10,)}
+_DLPACK_HOST, _DLPACK_GPU = (1, 3, 11), {"cuda": (2, 13)}
 # The number of recent arrays that are recognised, the number of pairs with a step, and the number
 # of calls after which another pair may replace an unused one.
 _RECOGNISED, _REMEMBERED, _IDLE = 8, 4, 64

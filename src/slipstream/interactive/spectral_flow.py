@@ -126,7 +126,7 @@ class Flow(InteractiveSimulation):
         Solid bodies in the box, tables as ``[[bodies]]`` of a case:
         ``{"shape": "sphere", "radius": 0.5}``. The formula may be a function of x, y, z and t, or
         of x, y and z, that returns the signed distance from the surface, negative inside.
-    device : {"auto", "cpu", "cuda", "hip"} or Device
+    device : {"auto", "cpu", "cuda"} or Device
         Device that computes.
     comm : mpi4py.MPI.Comm, None or "world"
         The ranks that share the work. "world" is all that an MPI launcher has started, or a single

@@ -1,9 +1,8 @@
 """C++17 kernel headers, one body for CPU and GPU, compiled at run time.
 
 A header is plain C++ that any editor understands. `portability.hpp` alone knows which machine it is
-compiled for, and `gpu_vendor.hpp` whose GPU. `source` turns a header and its constants into one
-self-contained text, which is what all compilers and both caches see: nothing is reached through an
-include path.
+compiled for. `source` turns a header and its constants into one self-contained text, which is what
+all compilers and both caches see: nothing is reached through an include path.
 """
 
 from __future__ import annotations

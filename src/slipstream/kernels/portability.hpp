@@ -1,5 +1,4 @@
-// The only file that tells GPU from CPU. What GPUs of different vendors have different names for is in
-// gpu_vendor.hpp.
+// The only file that tells GPU from CPU.
 //
 // A kernel is one function body over a loop nest. The loop macros below turn the nest into
 // OpenMP threads and SIMD lanes on a CPU, and into blocks and threads on a GPU. The two-level
@@ -30,7 +29,7 @@
 // `Real` is the field precision of the compiled kernel (-DREAL=float or double).
 #pragma once
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__HIP__)
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define SLIPSTREAM_GPU 1
 #endif
 
@@ -48,14 +47,92 @@ using Real = REAL;
 #ifdef SLIPSTREAM_GPU
 
 #define INLINE __device__ __forceinline__
-#include "gpu_vendor.hpp"
+// The threads that share a row are a warp.
+#define ROW_THREADS 32
+
+// The value of the thread of this row whose number differs by the bits of `step`.
+template <class T>
+INLINE T of_row_thread(T value, int step) {
+  return __shfl_xor_sync(0xffffffffu, value, step);
+}
+
+// The values of the adjacent threads in the row; at an end of the row, the thread's own.
+template <class T>
+INLINE T of_thread_before(T value) {
+  return __shfl_up_sync(0xffffffffu, value, 1);
+}
+template <class T>
+INLINE T of_thread_behind(T value) {
+  return __shfl_down_sync(0xffffffffu, value, 1);
+}
+
+// Bit i says whether thread i of this row has the flag.
+INLINE unsigned row_flags(bool flag) { return __ballot_sync(0xffffffffu, flag); }
+
+// Among all threads of a GPU.
+INLINE void atomic_maximum(Index* target, Index value) { atomicMax(target, value); }
+
+// Fetch a line of memory into the cache that all multiprocessors share.
+INLINE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+// Ordered for all processors that reach the memory.
+INLINE void system_store_release(Index* target, Index value) {
+  asm volatile("st.release.sys.global.s64 [%0], %1;" ::"l"(target), "l"(value) : "memory");
+}
+INLINE Index system_load_acquire(const Index* source) {
+  Index value;
+  asm volatile("ld.acquire.sys.global.s64 %0, [%1];" : "=l"(value) : "l"(source) : "memory");
+  return value;
+}
+
+// Read anew each time, so that places in memory that one phase of a kernel derives from it take no
+// registers in the others.
+INLINE int thread_number() {
+  int number;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+#ifdef THREADS
+  __builtin_assume(0 <= number && number < THREADS);
+#endif
+  return number;
+}
+
+// The same number, or pointer to global memory, whose origin is hidden from the compiler. So an offset
+// is added to the pointer as it stands, not to one of its terms.
+INLINE Index opaque(Index value) {
+  asm("" : "+l"(value));
+  return value;
+}
+template <class T>
+INLINE T* opaque(T* pointer) {
+  size_t address = __cvta_generic_to_global(pointer);
+  asm("" : "+l"(address));
+  return static_cast<T*>(const_cast<void*>(__cvta_global_to_generic(address)));
+}
+
+// Numbers of half precision, by their bits.
+INLINE float half_to_float(unsigned short bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+INLINE unsigned short float_to_half(float value) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+
+INLINE Index gpu_nanoseconds() {
+  Index now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
 
 
 // A kernel written for one block size says so by -DTHREADS and -DBLOCKS_PER_SM: the compiler then
 // fits its registers to that many resident blocks.
 #ifdef THREADS
 #define BLOCK_THREADS THREADS
-#define KERNEL extern "C" __global__ void LAUNCH_BOUNDS(THREADS, BLOCKS_PER_SM)
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #else
 #define BLOCK_THREADS blockDim.x
 #define KERNEL extern "C" __global__ void

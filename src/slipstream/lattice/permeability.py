@@ -222,7 +222,7 @@ def permeability(
         What is not given is measured. Results differ in the last digits only.
     keep_fields : bool
         Whether to keep velocity and pressure at the pores, in host memory.
-    device : {"auto", "cpu", "cuda", "hip"} or Device
+    device : {"auto", "cpu", "cuda"} or Device
         Device that computes.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work; all get the same result.

@@ -32,7 +32,7 @@ def make_simulation(
         What to simulate, from `slipstream.case.load_case` or `slipstream.case.make_case`.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
-    device : {"auto", "cpu", "cuda", "hip"} or Device
+    device : {"auto", "cpu", "cuda"} or Device
         What computes; "auto" leaves it to the case's ``run.device``. Ranks of a node share its GPUs
         in turn. An advection by a strategy of two devices takes a mapping with "cpu" and "gpu".
 

@@ -63,7 +63,7 @@ def validate(
     ----------
     family : str, optional
         One of `slipstream.accepted.VALIDATED`; all of them by default.
-    device : {"auto", "cpu", "cuda", "hip"} or Device
+    device : {"auto", "cpu", "cuda"} or Device
         The device, or its kind.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.

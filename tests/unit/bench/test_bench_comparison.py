@@ -145,7 +145,7 @@ def test_a_figure_that_a_gpu_has_no_memory_for_is_said_to_be_left_out(monkeypatc
         return {"forward": asdict(Headline(1.0))}
 
     monkeypatch.setattr(headlines_bench, "_measured", measured)
-    monkeypatch.setattr(headlines_bench, "gpu_count", lambda kind: 1)
+    monkeypatch.setattr(headlines_bench, "cuda_device_count", lambda: 1)
     gpu = types.SimpleNamespace(kind="cuda", name="a GPU")
     request = HeadlinesRequest(processes=1, only=("FFT",))
     outcome = headlines_bench.run(request, gpu, None)

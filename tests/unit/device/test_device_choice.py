@@ -167,7 +167,7 @@ def test_ranks_that_share_a_gpu_beside_an_idle_one_are_an_error():
 
 def test_each_rank_opens_the_gpu_that_is_its_own(monkeypatch):
     opened, gpu = [], SimpleNamespace(kind="cuda")
-    monkeypatch.setattr(communicators, "visible_gpus", lambda kind: list("AB"))
+    monkeypatch.setattr(communicators, "visible_gpus", lambda: list("AB"))
     monkeypatch.setattr(
         communicators, "open_device", lambda kind, place, ranks: opened.append(place) or gpu
     )

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import sympy
 
-import amd_compilers
 from lattice_oracle import subdomain_of
 from nvrtc import compiled
 from pairwise import every_pair, every_value
@@ -27,7 +26,7 @@ from slipstream.device import Device, HostDevice, Kernel, gpu_fft_launch
 from slipstream.device.copy_bandwidth import large_copy
 from slipstream.device.lane_programs import HostCall
 from slipstream.device.nvrtc_compiler import CompilationError
-from slipstream.device.nvrtc_processes import NVIDIA
+from slipstream.device.nvrtc_processes import OPTIONS
 from slipstream.device.state_digest import empty_sums
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.equations.walls import mirror_of
@@ -59,10 +58,9 @@ from slipstream.spectral.spectrum import energy_spectrum, variances
 from slipstream.spectral.statistics import anisotropic, record_nonlinear_term
 
 ARCHITECTURES = ("sm_80", "sm_90")
-AMD_ARCHITECTURES = ("gfx90a", "gfx942")
 REALS = ("float64", "float32")
 # Whether a kernel compiles, and for whom, does not depend on how far it is optimised.
-QUICKLY = (*NVIDIA.options, "--Ofast-compile=max")
+QUICKLY = (*OPTIONS, "--Ofast-compile=max")
 PRODUCT = NAVIER_STOKES
 # Decay that is a product of factors and one that is not, fields that are not the state, and
 # functions of the wavenumber.
@@ -360,7 +358,7 @@ def some_of(noted, covering):
 
 
 def test_kernels_are_compiled_without_contraction():
-    assert NVIDIA.options[:2] == ("--std=c++17", "--fmad=false")
+    assert OPTIONS[:2] == ("--std=c++17", "--fmad=false")
 
 
 # The types are the same in all combinations: of one precision these are compiled.
@@ -380,28 +378,6 @@ def test_every_kernel_compiles(real, architecture, covering):
         # Those of headers that are included are compiled for nobody.
         for name in re.findall(r"^INCLUDED_KERNEL (\w+)\(", text, re.MULTILINE):
             assert f".text.{name}\0".encode() not in binary
-
-
-def first(rows):
-    return rows[:1]
-
-
-@pytest.mark.parametrize(
-    ("real", "architecture", "covering"),
-    [*zip(REALS, AMD_ARCHITECTURES, (every_value, first), strict=True)],
-)
-def test_every_kernel_compiles_for_amd(real, architecture, covering):
-    """If a compiler for them is installed; none needs a GPU."""
-    compile_for_amd = amd_compilers.compiler_for(architecture)
-    texts = {}
-    for header, name, constants in some_of(collected(real), covering):
-        texts.setdefault(kernels.source(header, dict(constants)), []).append(name)
-    for text, names in texts.items():
-        binary = compile_for_amd(text)
-        for name in names:
-            assert f"{name}.kd\0".encode() in binary  # found by its plain name
-    with pytest.raises(CompilationError, match="error"):
-        compile_for_amd("KERNEL wrong() { Index i = 0 }")
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import gc
 from types import SimpleNamespace
 
 import pytest
-from test_hip_device import rocm  # noqa: F401
+from test_gpu_kernels import gpus  # noqa: F401
 
 from slipstream.device import open_device
 from slipstream.errors import InputError
@@ -54,7 +54,7 @@ class Pool:
 
 
 @pytest.fixture
-def opened(rocm, monkeypatch):  # noqa: F811
+def opened(gpus, monkeypatch):  # noqa: F811
     """Return a function that opens a GPU of `TOTAL` bytes whose pool has a limit."""
 
     def open_limited(limit, allocator=None):
@@ -71,8 +71,8 @@ def opened(rocm, monkeypatch):  # noqa: F811
         def choose(allocator):
             cuda.chosen = allocator
 
-        cuda = rocm.cuda
-        monkeypatch.setattr(rocm, "get_default_memory_pool", lambda: pool)
+        cuda = gpus.cuda
+        monkeypatch.setattr(gpus, "get_default_memory_pool", lambda: pool)
         choose(allocator or pool.malloc)
         cuda.get_allocator = lambda: cuda.chosen
         cuda.set_allocator = choose
@@ -82,7 +82,7 @@ def opened(rocm, monkeypatch):  # noqa: F811
             TOTAL - ELSEWHERE - pool.total_bytes() - sum(taken.values()),
             TOTAL,
         )
-        return open_device("hip"), pool, cuda
+        return open_device("cuda"), pool, cuda
 
     return open_limited
 

@@ -11,10 +11,10 @@ from flows import PATIENCE, wait_until
 from slipstream import kernels
 from slipstream.device import nvrtc_processes
 from slipstream.device.nvrtc_compiler import compile_program
-from slipstream.device.nvrtc_processes import NVIDIA, SideCompiler
+from slipstream.device.nvrtc_processes import OPTIONS, SideCompiler
 from slipstream.errors import RunError
 
-ALL = (*NVIDIA.options, "-arch=sm_90")
+ALL = (*OPTIONS, "-arch=sm_90")
 COPY = kernels.source("gather_scatter.hpp", {"REAL": "double"})
 TEXTS = [f"{COPY}\n#define NUMBER {number}\n" for number in range(3)]
 TINY = 'extern "C" __global__ void fill(int *a) { a[0] = 1; }'

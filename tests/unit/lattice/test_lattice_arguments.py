@@ -89,7 +89,7 @@ def made(**changes):
         (lambda: decompose(Image(np.full((3, 3, 3), 7)), PERIODIC, (0,)), "image: its read(box) "),
         (lambda: found(axis=["z"]), "axis ['z'] is unknown; accepted: x, y, z, all"),
         (lambda: found(precision="half"), "precision 'half' is unknown; accepted: float64"),
-        (lambda: found(device=0), "device 0; accepted: auto, cpu, cuda, hip, or an open device"),
+        (lambda: found(device=0), "device 0; accepted: auto, cpu, cuda, or an open device"),
         (lambda: found(force=True), "force is True; accepted: a number more than 0"),
         (lambda: found(image=np.ma.ones((3, 3, 3))), "image is a masked array; accepted: a plain"),
         (

@@ -165,7 +165,6 @@ CUDA_MODULES = (
     "cuda_ipc_memory.py",
     "cuda_kernel.py",
     "cufft.py",
-    "hip_device.py",
     "pool_limit.py",
 )
 
