@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
+from bench.harness import wait_idly
+from bench.reference_ffts import plain_transforms
+from bench.requests import DNSRequest
+from bench.step_bench import case_of_step
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
-from slipstream.bench.harness import wait_idly
-from slipstream.bench.reference_ffts import plain_transforms
-from slipstream.bench.requests import DNSRequest
-from slipstream.bench.step_bench import case_of_step
 from slipstream.device import HostDevice
 from slipstream.exchange import open_matching_device
 from slipstream.fft import DistributedFFT

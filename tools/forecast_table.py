@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.harness import read_results, write_record
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
-from slipstream.bench.harness import read_results, write_record
 from slipstream.collective import on_first_rank, own
 from slipstream.device import Device
 from slipstream.exchange import open_matching_device

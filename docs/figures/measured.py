@@ -10,7 +10,7 @@ from pathlib import Path
 
 from style import record
 
-from slipstream.bench.pictures import plot_advection, plot_exchange
+from bench.pictures import plot_advection, plot_exchange
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

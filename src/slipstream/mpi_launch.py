@@ -154,15 +154,20 @@ def should_relaunch(ranks: int | None) -> bool:
     return False
 
 
-def relaunch(ranks: int, arguments: list[str] | None = None, seconds_before: float = 0.0) -> int:
-    """Run this command again under ``mpiexec``, by default with its own arguments.
+def relaunch(
+    ranks: int,
+    arguments: list[str] | None = None,
+    seconds_before: float = 0.0,
+    module: str = "slipstream",
+) -> int:
+    """Run the command of a module under ``mpiexec``, by default with this command's arguments.
 
     Ranks count ``time.wall`` from `seconds_before` now, when this command was started.
     Returns the exit status; raises `InputError` if there is no ``mpiexec``.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     # Without -P the current folder would come before all others where modules are looked for.
-    python = [sys.executable, "-P", "-m", "slipstream"]
+    python = [sys.executable, "-P", "-m", module]
     command = [find_mpiexec(), "-n", str(ranks), *python, *arguments]
     with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
         status_file = Path(folder) / "status"

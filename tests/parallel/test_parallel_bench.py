@@ -6,12 +6,12 @@ import os
 import numpy as np
 import pytest
 
+from bench import exchange_bench, fft_bench
+from bench.fft_bench import FixedTransforms, make_plan
+from bench.harness import OnFirstRank
+from bench.requests import ExchangeRequest, TransformRequest
+from bench.step_bench import measure_streamed_step, step_variants
 from flows import make_case
-from slipstream.bench import exchange_bench, fft_bench
-from slipstream.bench.fft_bench import FixedTransforms, make_plan
-from slipstream.bench.harness import OnFirstRank
-from slipstream.bench.requests import ExchangeRequest, TransformRequest
-from slipstream.bench.step_bench import measure_streamed_step, step_variants
 from slipstream.case.spectral_case import SpectralStreaming
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import RANKS_PER_NODE

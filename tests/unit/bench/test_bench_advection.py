@@ -6,18 +6,18 @@ import matplotlib.image
 import pytest
 
 from advection_lines import lines_of
-from slipstream import cli
-from slipstream.advection import STRATEGIES, advection_solver
-from slipstream.bench import advection_bench
-from slipstream.bench.advection_bench import (
+from bench import advection_bench, benchmarks
+from bench.advection_bench import (
     SHELLS,
     fitting,
     measure_advection,
     print_advection,
 )
-from slipstream.bench.harness import read_results
-from slipstream.bench.pictures import best_of, plot_advection, plot_timelines, shared_ends
-from slipstream.bench.requests import AdvectionRequest
+from bench.harness import read_results
+from bench.pictures import best_of, plot_advection, plot_timelines, shared_ends
+from bench.requests import AdvectionRequest
+from slipstream.advection import STRATEGIES, advection_solver
+from slipstream.cli import run_app
 from slipstream.device import HostDevice, cuda_device_count
 from slipstream.device.copy_bandwidth import large_copy
 from slipstream.errors import InputError
@@ -147,13 +147,13 @@ def test_timelines_of_about_as_long_share_their_axis():
 def test_other_files_are_no_records(tmp_path, content):
     path = tmp_path / "record.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"no record of 'slipstream bench advection --json'"):
+    with pytest.raises(InputError, match=r"no record of 'python -m bench advection --json'"):
         read_results("advection", [path], "--beside")
 
 
 def run(*arguments):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["bench", "advection", *arguments])
+        run_app(benchmarks.app, "bench", ["advection", *arguments])
     return ended.value.code or 0
 
 

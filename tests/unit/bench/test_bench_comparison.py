@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import subprocess
+import sys
 import types
 from dataclasses import asdict
 
@@ -11,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from slipstream.bench import benchmarks, fft_bench, harness, headlines_bench
-from slipstream.bench.harness import Headline, asked_of, changes, headline, read_headlines
-from slipstream.bench.requests import HeadlinesRequest, TransformRequest
+from bench import benchmarks, fft_bench, harness, headlines_bench
+from bench.harness import Headline, asked_of, changes, headline, read_headlines
+from bench.requests import HeadlinesRequest, TransformRequest
+from flows import REPOSITORY
+from slipstream.cli import run_app
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.forecast.measured_rates import copy_bandwidth
@@ -172,3 +176,25 @@ def test_figures_are_of_all_processes(monkeypatch):
     assert figure["fraction of the bound"] == 0.25
     assert outcome.headlines == {"FFT 128³, 1 rank: forward": Headline(2.0, 0.1, 0.5)}
     assert outcome.result["left out"] == {"DNS 128³, 1 rank": "no memory"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        *((["dns", option, "0"], f"for '{option}'") for option in ("--n", "--ranks")),
+        (["fft", "--tiles", "0"], "--tiles"),
+        (["dns", "--ni", "8"], "--ni"),
+    ],
+)
+def test_wrong_options_are_one_line_with_status_2(arguments, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_app(benchmarks.app, "bench", arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_benchmarks_run_as_a_module():
+    command = [sys.executable, "-m", "bench", "--help"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert "headlines" in done.stdout

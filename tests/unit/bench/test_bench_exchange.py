@@ -3,12 +3,13 @@ import json
 import matplotlib.image
 import pytest
 
-from slipstream import cli
-from slipstream.bench.exchange_bench import LIMITS, measure_exchange, print_exchange
-from slipstream.bench.harness import write_record
-from slipstream.bench.pictures import plot_exchange
-from slipstream.bench.requests import ExchangeRequest, check_format, message_sizes, names_of
+from bench import benchmarks
+from bench.exchange_bench import LIMITS, measure_exchange, print_exchange
+from bench.harness import write_record
+from bench.pictures import plot_exchange
+from bench.requests import ExchangeRequest, check_format, message_sizes, names_of
 from slipstream.byte_sizes import bytes_of, bytes_text
+from slipstream.cli import run_app
 from slipstream.errors import InputError
 from slipstream.forecast.measured_rates import (
     ELEMENT,
@@ -52,7 +53,7 @@ def result_of(transports=("peer", "mpi-p2p", "mpi"), nodes=1):
 
 def command(*arguments):
     with pytest.raises(SystemExit) as caught:
-        cli.main(["bench", "exchange", *arguments])
+        run_app(benchmarks.app, "bench", ["exchange", *arguments])
     return caught.value.code
 
 

@@ -4,13 +4,13 @@ import math
 import numpy as np
 import pytest
 
-from slipstream import cli
-from slipstream.bench import fft_bench as bench
-from slipstream.bench import reference_ffts
-from slipstream.bench.fft_bench import FixedTransforms, make_plan, operations, print_fft
-from slipstream.bench.harness import OnFirstRank, wait_idly
-from slipstream.bench.reference_ffts import plain_bytes, plain_transforms
-from slipstream.bench.requests import TransformRequest, parse_shape, parse_truncation
+from bench import benchmarks, reference_ffts
+from bench import fft_bench as bench
+from bench.fft_bench import FixedTransforms, make_plan, operations, print_fft
+from bench.harness import OnFirstRank, wait_idly
+from bench.reference_ffts import plain_bytes, plain_transforms
+from bench.requests import TransformRequest, parse_shape, parse_truncation
+from slipstream.cli import run_app
 from slipstream.errors import InputError
 from slipstream.forecast.measured_rates import copy_bandwidth
 
@@ -28,7 +28,7 @@ def without_mpi4py_fft(monkeypatch):
 
 def command(*arguments):
     with pytest.raises(SystemExit) as caught:
-        cli.main(["bench", "fft", *arguments])
+        run_app(benchmarks.app, "bench", ["fft", *arguments])
     return caught.value.code
 
 

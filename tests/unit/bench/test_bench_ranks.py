@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from slipstream.bench import benchmarks, harness, ranks_bench
-from slipstream.bench.requests import RanksRequest, counts_of
+from bench import benchmarks, harness, ranks_bench
+from bench.requests import RanksRequest, counts_of
 from slipstream.errors import InputError
 
 

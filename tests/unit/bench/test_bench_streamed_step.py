@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from slipstream import cli
-from slipstream.bench.step_bench import step_variants
+from bench import benchmarks
+from bench.step_bench import step_variants
+from slipstream.cli import run_app
 from slipstream.fft import Streaming
 from slipstream.forecast import measured_rates
 
@@ -18,7 +19,7 @@ def small_copies(monkeypatch):
 
 def command(*arguments):
     with pytest.raises(SystemExit) as caught:
-        cli.main(["bench", "dns", "--device", "cpu", "--n", "12", *arguments])
+        run_app(benchmarks.app, "bench", ["dns", "--device", "cpu", "--n", "12", *arguments])
     return caught.value.code
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from slipstream import cli
-from slipstream.bench.fft_bench import print_streaming, transform_variants
-from slipstream.bench.harness import quietest, timers_of
-from slipstream.bench.step_bench import print_streamed_step
+from bench import benchmarks
+from bench.fft_bench import print_streaming, transform_variants
+from bench.harness import quietest, timers_of
+from bench.step_bench import print_streamed_step
+from slipstream.cli import run_app
 from slipstream.fft import Streaming
 from slipstream.forecast import measured_rates
 from slipstream.schedule import Timeline
@@ -23,7 +24,9 @@ def small_copies(monkeypatch):
 
 def command(*arguments):
     with pytest.raises(SystemExit) as caught:
-        cli.main(["bench", "fft", "--residency", "host", "--device", "cpu", *arguments])
+        run_app(
+            benchmarks.app, "bench", ["fft", "--residency", "host", "--device", "cpu", *arguments]
+        )
     return caught.value.code
 
 

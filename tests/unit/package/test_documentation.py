@@ -16,6 +16,7 @@ import tifffile
 import typer
 from packaging.requirements import Requirement
 
+from bench import benchmarks
 from flows import PATIENCE, REPOSITORY, diagnostics, environment, slipstream
 from page_code import (
     LANGUAGES,
@@ -220,10 +221,17 @@ def test_python_blocks_run(document, folder):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_commands_that_are_not_run_are_accepted():
+def benchmarks_of(noted):
+    """Return the arguments of each benchmark that a page has measured."""
+    words = (one for document in with_bash() for one in noted(document))
+    return [one[3:] for one in words if one[:3] == ["python", "-m", "bench"]]
+
+
+def test_commands_that_are_not_run_are_accepted(noted):
     """Every option exists and takes what it is given."""
-    for arguments in (one for document in with_bash() for one in commands_not_run(document)):
-        command = typer.main.get_command(cli.app)
+    not_run = [(cli.app, one) for document in with_bash() for one in commands_not_run(document)]
+    for app, arguments in [*not_run, *((benchmarks.app, one) for one in benchmarks_of(noted))]:
+        command = typer.main.get_command(app)
         context = command.context_class(command)
         while hasattr(command, "commands"):
             name, command, arguments = command.resolve_command(context, arguments)
@@ -238,7 +246,7 @@ def test_other_commands_have_what_they_name(noted):
     for program, *words in (one for document in with_bash() for one in noted(document)):
         if program == "make":
             assert all(re.search(rf"^{one}:", makefile, re.M) for one in words), words
-        elif program == "python":
+        elif program == "python" and words[:2] != ["-m", "bench"]:
             pages = "".join(document.read_text() for document in DOCUMENTS)
             assert (REPOSITORY / words[0]).exists() or f"`{words[0]}`" in pages, words
         elif program == "pip":
@@ -271,7 +279,7 @@ def test_commands_run(document, folder, commands):
             small += ["--set", f"time.max_steps={steps}", "--set", "output.pictures=false"]
             run(small)
             done.append("resume")
-        elif arguments[0] not in ("bench", "validate"):
+        elif arguments[0] != "validate":
             if "--since" in arguments:  # small runs end before
                 arguments[arguments.index("--since") + 1] = "0"
             run(arguments)

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
-from slipstream.bench.harness import (
+from bench.harness import (
     Column,
     Measured,
     Way,
@@ -25,6 +24,7 @@ from slipstream.bench.harness import (
     over_ranks,
     show_table,
 )
+from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.fft import Streaming
 from slipstream.report.number_text import quantity

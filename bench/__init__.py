@@ -2,7 +2,3 @@
 
 Every benchmark prints a table and writes JSON with machine, versions and commit.
 """
-
-from slipstream.bench.benchmarks import app
-
-__all__ = ["app"]

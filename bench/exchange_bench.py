@@ -17,15 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from slipstream.array_types import Comm, Communicator
-from slipstream.bench.harness import (
+from bench.harness import (
     Outcome,
     headline,
     show_table,
     wait_idly,
 )
-from slipstream.bench.pictures import plot_exchange
-from slipstream.bench.requests import ExchangeRequest
+from bench.pictures import plot_exchange
+from bench.requests import ExchangeRequest
+from slipstream.array_types import Comm, Communicator
 from slipstream.byte_sizes import bytes_text
 from slipstream.device import Device
 from slipstream.errors import InputError

@@ -22,8 +22,8 @@ from slipstream.byte_sizes import bytes_text
 from slipstream.collective import on_first_rank
 
 if TYPE_CHECKING:
-    from slipstream.bench.harness import Outcome
-    from slipstream.bench.requests import RanksRequest
+    from bench.harness import Outcome
+    from bench.requests import RanksRequest
     from slipstream.device import Device
     from slipstream.exchange import RankPlace
     from slipstream.schedule import StepGraph
@@ -33,12 +33,12 @@ SUBJECTS = {
     "pencil step": "RK4 step in pencils",
     "transform": "forward transform in pencils",
 }
-_PROGRAM = "from slipstream.bench.ranks_bench import main; main()"
+_PROGRAM = "from bench.ranks_bench import main; main()"
 
 
 def run(request: RanksRequest, device: Device, comm: Comm) -> Outcome:
     """Measure on the first rank, and say how to show it. Collective."""
-    from slipstream.bench.harness import Outcome, headline
+    from bench.harness import Outcome, headline
 
     result = on_first_rank(comm, lambda: measure_ranks(request, device.kind))
     headlines = {
@@ -174,7 +174,7 @@ def _sent(graph: StepGraph, place: RankPlace) -> dict[str, Any]:
 
 def print_ranks(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each number of ranks and each subject."""
-    from slipstream.bench.harness import show_table
+    from bench.harness import show_table
 
     show_table(
         title,

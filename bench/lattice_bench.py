@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
-from slipstream.bench.harness import (
+from bench.harness import (
     MOVING,
     Column,
     Headline,
@@ -23,7 +22,8 @@ from slipstream.bench.harness import (
     over_ranks,
     show_table,
 )
-from slipstream.bench.requests import LatticeRequest
+from bench.requests import LatticeRequest
+from slipstream.array_types import Comm
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.device.copy_bandwidth import large_copy

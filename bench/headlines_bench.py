@@ -17,15 +17,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.array_types import Comm
-from slipstream.bench.harness import (
+from bench.harness import (
     Column,
     Headline,
     Outcome,
     left_out,
     show_table,
 )
-from slipstream.bench.requests import HeadlinesRequest
+from bench.requests import HeadlinesRequest
+from slipstream.array_types import Comm
 from slipstream.device import Device, cuda_device_count
 from slipstream.report.number_text import counted, quantity
 
@@ -89,7 +89,7 @@ def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
 
 
 def commands_of(kind: str, ranks: int) -> dict[str, str]:
-    """Return the arguments of ``slipstream bench`` for each figure, by name."""
+    """Return the arguments of ``python -m bench`` for each figure, by name."""
     one, several = (_CPU, _CPUS) if kind == "cpu" else (_GPU, _GPUS)
     unit = "rank" if kind == "cpu" else "GPU"
     commands = {f"{name}, 1 {unit}": command for name, command in one.items()}
@@ -109,7 +109,7 @@ def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
         record = Path(folder) / "record.json"
         arguments = [*shlex.split(command), "--device", kind, "--json", str(record)]
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "slipstream", "bench", *arguments],
+            [sys.executable, "-P", "-m", "bench", *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -129,7 +129,7 @@ def _figure(command: str, taken: list[Mapping[str, Any]]) -> dict[str, Any]:
     bounds = [one["bound"] for one in taken if one["bound"] is not None]
     bound = statistics.median(bounds) if bounds else None
     return {
-        "command": f"slipstream bench {command}",
+        "command": f"python -m bench {command}",
         "seconds": median,
         "seconds of each process": seconds,
         "spread of processes": (max(seconds) - min(seconds)) / median,

@@ -250,7 +250,7 @@ class DNSRequest(TileRequest):
     resident: bool = _option(True, "Let columns stay on the device as memory allows.")
 
     def check(self) -> None:
-        from slipstream.bench.step_bench import case_of_step
+        from bench.step_bench import case_of_step
 
         how = self.streaming
         self.check_residency({"--no-resident": not self.resident})
@@ -398,7 +398,7 @@ class AdvectionRequest(Request):
     def check(self) -> None:
         if self.every and self.strategies:
             raise InputError("--all and --strategies exclude each other")
-        from slipstream.bench.harness import read_results
+        from bench.harness import read_results
 
         read_results("advection", self.beside or [], "--beside")
 

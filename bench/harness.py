@@ -25,9 +25,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from bench.requests import Request
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
-from slipstream.bench.requests import Request
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError, RunError
@@ -93,7 +93,7 @@ def run_benchmark(name: str, run: Callable[[], Run], request: Request) -> None:
     request.check_pictures()
     request.check()
     if mpi_launch.should_relaunch(request.ranks):
-        raise typer.Exit(mpi_launch.relaunch(request.ranks or 1))
+        raise typer.Exit(mpi_launch.relaunch(request.ranks or 1, module="bench"))
     from slipstream.exchange import open_matching_device
 
     comm = own(mpi_launch.world_comm(), "benchmark")
@@ -123,7 +123,7 @@ def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) ->
         if path is not None:
             draw(path, outcome.title)
     if timelines := getattr(request, "timelines", None):
-        from slipstream.bench.pictures import plot_timelines
+        from bench.pictures import plot_timelines
 
         title = outcome.title + (outcome.timelines_of and f": {outcome.timelines_of}")
         plot_timelines(timelines, title, outcome.timelines)
@@ -191,7 +191,7 @@ def read_results(
             results.append(record["result"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{option} {path}: no record of 'slipstream bench {benchmark} --json'"
+                f"{option} {path}: no record of 'python -m bench {benchmark} --json'"
             ) from error
     return results
 
@@ -209,7 +209,7 @@ def read_headlines(
         earlier = dict(record["asked"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{option}: no record with headlines; accepted: a file that 'slipstream bench"
+            f"{option}: no record with headlines; accepted: a file that 'python -m bench"
             f" {benchmark} --json FILE' has written"
         ) from error
     for name, mine in {"benchmark": benchmark, "device": device}.items():

@@ -21,8 +21,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from slipstream.array_types import Array, Comm
-from slipstream.bench.harness import (
+from bench.harness import (
     Column,
     OnFirstRank,
     Outcome,
@@ -34,14 +33,14 @@ from slipstream.bench.harness import (
     show_table,
     timers_of,
 )
-from slipstream.bench.reference_ffts import (
+from bench.reference_ffts import (
     Problem,
     Yardstick,
     mpi4py_fft_yardstick,
     plain_yardstick,
 )
-from slipstream.bench.requests import TransformRequest
-from slipstream.bench.streaming_ways import (
+from bench.requests import TransformRequest
+from bench.streaming_ways import (
     WITHOUT_DRIVE,
     Variant,
     bounds_of_drive,
@@ -54,6 +53,7 @@ from slipstream.bench.streaming_ways import (
     variants_of,
     without_drive,
 )
+from slipstream.array_types import Array, Comm
 from slipstream.device import Device, HostDevice
 from slipstream.exchange import Transport, make_transport
 from slipstream.fft import DistributedFFT, Streaming

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian
-from slipstream.advection.overlap_strategies import checked_strategy
-from slipstream.array_types import Comm
-from slipstream.bench.harness import (
+from bench.harness import (
     MOVING,
     Outcome,
     Way,
@@ -26,8 +23,11 @@ from slipstream.bench.harness import (
     read_results,
     show_table,
 )
-from slipstream.bench.pictures import plot_advection
-from slipstream.bench.requests import AdvectionRequest
+from bench.pictures import plot_advection
+from bench.requests import AdvectionRequest
+from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian
+from slipstream.advection.overlap_strategies import checked_strategy
+from slipstream.array_types import Comm
 from slipstream.device import Device, HostDevice
 from slipstream.device.copy_bandwidth import large_copy
 from slipstream.schedule import Timeline

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bench.harness import OnFirstRank, wait_idly
 from slipstream.array_types import Array, Comm
-from slipstream.bench.harness import OnFirstRank, wait_idly
 from slipstream.device import Device, HostDevice, host_values
 from slipstream.forecast.measured_rates import repeated
 from slipstream.report.number_text import counted

@@ -1,4 +1,4 @@
-"""``slipstream bench``: the table of benchmarks; each is a command."""
+"""``python -m bench``: the table of benchmarks; each is a command."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from slipstream.bench import requests
+from bench import requests
 
 if TYPE_CHECKING:
-    from slipstream.bench.harness import Run
+    from bench.harness import Run
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Benchmark:
 
     def run(self) -> Run:
         """Import and return what measures."""
-        run: Run = importlib.import_module(f"slipstream.bench.{self.module}").run
+        run: Run = importlib.import_module(f"bench.{self.module}").run
         return run
 
 
@@ -101,7 +101,7 @@ def _add(name: str, benchmark: Benchmark) -> None:
     request = benchmark.request
 
     def command(**options: Any) -> None:
-        from slipstream.bench import harness
+        from bench import harness
 
         harness.run_benchmark(name, benchmark.run, request(**options))
 

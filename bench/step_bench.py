@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from slipstream.array_types import Comm
-from slipstream.bench.harness import (
+from bench.harness import (
     Column,
     Outcome,
     Way,
@@ -22,9 +21,9 @@ from slipstream.bench.harness import (
     print_figures,
     timers_of,
 )
-from slipstream.bench.reference_ffts import plain_transforms
-from slipstream.bench.requests import DNSRequest
-from slipstream.bench.streaming_ways import (
+from bench.reference_ffts import plain_transforms
+from bench.requests import DNSRequest
+from bench.streaming_ways import (
     WITHOUT_DRIVE,
     Variant,
     bounds_of_drive,
@@ -37,6 +36,7 @@ from slipstream.bench.streaming_ways import (
     variants_of,
     without_drive,
 )
+from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.case import SpectralCase, validate_case
 from slipstream.collective import on_every_rank
