@@ -10,7 +10,6 @@ from slipstream.collective import own
 from slipstream.device import HostDevice
 from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.simulation import make_simulation
-from slipstream.spectral import particle_ranks
 
 # Those that fall cross several planes in a step.
 SETS = """
@@ -27,6 +26,7 @@ separation = 0.2
 """
 STEPS, STEP = 12, 0.05
 PENCILS = ("run.decomposition=pencil",)
+from slipstream.spectral import particle_state
 
 
 def made(comm, device, *settings):
@@ -100,7 +100,7 @@ def test_schedules_and_transports_give_the_same_bits(comm, device):
 def test_states_go_on_with_the_same_bits(comm, device, shared_folder, monkeypatch):
     """Also where particles travel a few at a time."""
     whole = everything(advance(made(comm, device), STEPS, STEP))
-    monkeypatch.setattr(particle_ranks, "_MOST_BYTES", 2000)
+    monkeypatch.setattr(particle_state, "_MOST_BYTES", 2000)
     half = advance(made(comm, device), STEPS // 2, STEP)
     folder = shared_folder / "half"
     state = write_checkpoint(

@@ -1,4 +1,8 @@
-"""The arguments of a distributed transform: checked, completed, and the same on all ranks."""
+"""The arguments of a distributed transform: checked, completed, and the same on all ranks.
+
+Cosine and sine transforms are those of `scipy.fft`, of types I to IV, without a factor. Default
+layouts are the ones that need the fewest exchanges.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,118 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.accepted import FFT_DTYPES, NORMS, WIRES
+from slipstream.accepted import FFT_DTYPES, FFT_KINDS, NORMS, WIRES
 from slipstream.argument_checks import name_among, whole_number
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_of
 from slipstream.collective import check_agreement, on_every_rank
-from slipstream.decomposition import Box, checked_boxes
+from slipstream.decomposition import Box, checked_boxes, grid_boxes, process_grid, whole
 from slipstream.device import period
 from slipstream.errors import InputError
 from slipstream.exchange import TRANSPORTS
-from slipstream.fft.default_layouts import default_boxes
 from slipstream.fft.layout_search import Boxes, Stage, find_route, with_fields
-from slipstream.fft.transform_kinds import checked_kinds
 from slipstream.fft.truncation import Modes, padded_sizes, truncate
 from slipstream.outofcore.streaming_options import DEFAULT, Streaming, checked_streaming
 from slipstream.schedule import POLICIES
+
+_INVERSE_TYPE = {"1": "1", "2": "3", "3": "2", "4": "4"}
+
+
+def inverse_kind(kind: str) -> str:
+    """Return the kind that inverts another one, up to a factor."""
+    return kind if kind == "fft" else kind[:3] + _INVERSE_TYPE[kind[3]]
+
+
+def half_waves(kind: str, n: int) -> np.ndarray:
+    """Return the number of half waves of each mode of a cosine or sine transform."""
+    first = {"dct1": 0, "dct2": 0, "dst1": 1, "dst2": 1}.get(kind)
+    return np.arange(n) + 0.5 if first is None else np.arange(first, first + n)
+
+
+def places(kind: str, n: int) -> np.ndarray:
+    """Return the places of the points of an axis, as fractions of its length."""
+    index = np.arange(n)
+    if kind == "dct1":
+        return index / (n - 1)
+    if kind == "dst1":
+        return (index + 1) / (n + 1)
+    return {"fft": index, "dct3": index, "dst3": index + 1}.get(kind, index + 0.5) / n
+
+
+def checked_kinds(kinds: str | Sequence[str], axes: Sequence[int]) -> tuple[str, ...]:
+    """Return the kind of each axis of a transform, or raise `InputError`."""
+    if isinstance(kinds, str):
+        kinds = (kinds,) * len(axes)
+    if not isinstance(kinds, Sequence) or len(kinds) != len(axes):
+        raise InputError(
+            f"kinds {kinds!r}; accepted: one name, or one for each of the {len(axes)} axes, of "
+            f"{', '.join(FFT_KINDS)}"
+        )
+    return tuple(name_among("kinds", kind, FFT_KINDS) for kind in kinds)
+
+
+def default_boxes(
+    sizes: Sequence[int],
+    spectral_shape: Sequence[int],
+    ranks: int,
+    layout: str,
+    order: str,
+    axes: Sequence[int],
+    first: int,
+    grid: tuple[int, ...] | None,
+) -> tuple[Boxes, Boxes]:
+    """Return the boxes of physical and of spectral arrays.
+
+    Arrays are transformed along `axes`, first along `first`; `grid` is the process grid of pencils.
+    """
+    if layout == "root":
+        return _on_root(sizes, ranks), _on_root(spectral_shape, ranks)
+    favoured = _favoured(sizes, ranks, axes, first)
+    divided = favoured[: 2 if layout == "pencil" and len(sizes) > 2 else 1]
+    if len(divided) == 2:
+        parts = grid or process_grid(ranks, [sizes[axis] for axis in divided])
+    else:
+        parts = (ranks,)
+    moved = divided if order == "natural" else _moved(divided, favoured, axes)
+    return (
+        _boxes(sizes, divided, parts),
+        _boxes(spectral_shape, moved, parts),
+    )
+
+
+def _favoured(sizes: Sequence[int], ranks: int, axes: Sequence[int], first: int) -> tuple[int, ...]:
+    """Return all axes, the best ones to divide first.
+
+    An axis that is not transformed can be divided without an exchange, if it is long enough for all
+    ranks; the axis that is transformed first should not be divided.
+    """
+    free = [axis for axis in range(len(sizes)) if axis not in axes]
+    long = [axis for axis in free if sizes[axis] >= ranks]
+    short = sorted(set(free) - set(long), key=lambda axis: -sizes[axis])
+    later = [axis for axis in sorted(axes) if axis != first]
+    rest = [first, *short] if later else [*short, first]
+    return (*long, *later, *rest)
+
+
+def _moved(
+    divided: tuple[int, ...], favoured: tuple[int, ...], axes: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the axes along which an array is divided after its transforms: the next ones."""
+    stay = 0
+    while stay < len(divided) and divided[stay] not in axes:
+        stay += 1
+    after = (*favoured[:stay], *favoured[stay + 1 :], *favoured[stay : stay + 1])
+    return after[: len(divided)]
+
+
+def _boxes(shape: Sequence[int], divided: Sequence[int], parts: Sequence[int]) -> Boxes:
+    of = dict(zip(divided, parts, strict=True))
+    return grid_boxes(shape, [of.get(axis, 1) for axis in range(len(shape))])
+
+
+def _on_root(shape: Sequence[int], ranks: int) -> Boxes:
+    return (whole(shape), *[whole((0,) * len(shape))] * (ranks - 1))
+
 
 LAYOUTS = ("slab", "pencil", "root")
 ORDERS = ("transposed", "natural")

@@ -1,7 +1,15 @@
-"""Where the arrays of a transform are: on the device, or on the host if they are too large."""
+"""Where the arrays of a transform are: on the device, or on the host if they are too large.
+
+Options of `Streaming` that the user has not set are measured for the whole transform, and
+remembered.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from slipstream import tuner
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.collective import on_every_rank
@@ -10,8 +18,74 @@ from slipstream.device.device_choice import home_of
 from slipstream.errors import InputError
 from slipstream.fft.fft_arguments import Arguments
 from slipstream.fft.fft_plan import Plan
-from slipstream.fft.fft_tuning import choose
+from slipstream.fft.fft_tuning import choose, pair_of, transform_key
+from slipstream.fft.streamed_transform import StreamedPlan
 from slipstream.outofcore.memory_budget import devices_of, fits_on_all, memory_limit
+from slipstream.outofcore.streaming_options import DEFAULT, Streaming
+
+# The values to try for options that the user has not set.
+_TRIED: dict[str, tuple[Any, ...]] = {
+    "streams": (0, 2, 4),
+    "tiles": (None, 4, 16, 64),
+    "copies": ("memcpy2D", "zero-copy"),
+    "tiles_per_exchange": (None, 1, 4),
+    "exchange": ("host", "device"),
+}
+_BETWEEN_RANKS = ("tiles_per_exchange", "exchange")
+
+
+def streamed_plan(
+    arguments: Arguments, devices: Sequence[Device], home: Device, comm: Comm, limit: int
+) -> StreamedPlan:
+    """Return the plan of arrays on the host that streams fastest within a limit. Collective."""
+    a = arguments
+
+    def plan(streaming: Streaming) -> StreamedPlan:
+        return StreamedPlan(a, devices, home, comm, streaming, limit)
+
+    if a.tune == "off":
+        return plan(a.streaming)
+    # A limit from the free memory differs between runs, and is not part of the key.
+    memory = "what is free" if a.memory is None else f"{limit} bytes"
+    given = a.streaming.of_transform()
+    key = (
+        f"{transform_key(a, devices[0])}; on the host, {memory}; "
+        f"{', '.join(f'{name} {value}' for name, value in given.items())}"
+    )
+    options = {
+        name: values
+        for name, values in _TRIED.items()
+        if getattr(a.streaming, name) == getattr(DEFAULT, name)
+        and (a.ranks > 1 or name not in _BETWEEN_RANKS)
+        and (a.streaming.devices == 1 or name != "exchange")
+    }
+
+    def chosen(again: bool) -> Streaming:
+        return tuner.tuned(
+            key,
+            _from_record,
+            tuner.variations(a.streaming, options, a.tune),
+            lambda candidate: pair_of(plan(candidate), a, devices[0], home, comm),
+            comm,
+            a.tune,
+            again,
+            Streaming.of_transform,
+        )
+
+    streaming = chosen(again=False)
+    try:
+        return plan(streaming)
+    except InputError:  # the same on all ranks
+        # The fastest plan may need more memory than is free now.
+        return plan(chosen(again=True) if streaming != a.streaming else streaming)
+
+
+def _from_record(record: dict[str, Any]) -> Streaming | None:
+    """Return remembered options; None if they are from another version."""
+    try:
+        return Streaming(**{name: record[name] for name in DEFAULT.of_transform()})
+    except (TypeError, KeyError, InputError):
+        return None
 
 
 def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, Device, Device]:
@@ -33,7 +107,6 @@ def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, D
     if a.residency == "auto" and fits_on_all(comm, in_core_bytes(a), limit):
         return Plan(a, device, comm, choose(a, device, comm)), device, device
     # Plans on a device do not need this import.
-    from slipstream.fft.streaming_tuning import streamed_plan
 
     if not a.is_usual or len(a.shape) > 3:
         raise InputError(

@@ -16,8 +16,7 @@ from slipstream.argument_checks import is_finite, whole_number
 from slipstream.array_types import Array
 from slipstream.decomposition import Box
 from slipstream.errors import InputError
-from slipstream.fft.fft_arguments import Arguments
-from slipstream.fft.transform_kinds import half_waves, places
+from slipstream.fft.fft_arguments import Arguments, half_waves, places
 
 if TYPE_CHECKING:
     from slipstream.fft.distributed_fft import DistributedFFT

@@ -1,5 +1,5 @@
 // Addition of numbers to listed populations, such as the jumps of a pressure drop to populations that
-// cross the faces of the domain (lattice/pressure_boundary.py).
+// cross the faces of the domain (lattice/pore_flow.py).
 #include "population_layout.hpp"
 
 // Add a number to the populations at some addresses.

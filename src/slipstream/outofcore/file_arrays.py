@@ -1,7 +1,7 @@
 """Arrays in files: mapped memory, and where in which file each byte of it is.
 
 Such an array can be used as any other: the system then reads and writes pages of its file. Tiles
-take another way, `file_transfers.py`, which goes to the drive directly. Our files have no names:
+take another way, `host_device_copy.py`, which goes to the drive directly. Our files have no names:
 the system removes them when the process ends, however it ends.
 """
 

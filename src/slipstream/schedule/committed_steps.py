@@ -23,11 +23,10 @@ import time
 from slipstream.collective import RankFailed, WaitedTooLong, timeout
 from slipstream.device import Event, Stream
 from slipstream.errors import InputError
-from slipstream.schedule.overlap_executor import OverlapExecutor
+from slipstream.schedule.overlap_executor import OverlapExecutor, Patience
 from slipstream.schedule.step_graph import MAIN_LANE, Node, StepGraph
 from slipstream.schedule.streams import Lanes, named_error
 from slipstream.schedule.timeline import Timeline
-from slipstream.schedule.timeouts import Patience
 
 POLICIES = ("serial", "overlap")
 

@@ -6,7 +6,7 @@ transformed before the step (`interpolation.py`). One kernel interpolates and mo
 These are nodes of the recorded step, as those of the flow are.
 
 A rank has the particles between its points. They may leave these for as long as the halo suffices;
-then all that are outside go to the ranks that have their places (`particle_ranks.py`). Each
+then all that are outside go to the ranks that have their places (`particle_state.py`). Each
 particle is computed alone, so their order in memory changes no bit. Positions are in double
 precision and not taken back into the periodic box.
 """
@@ -33,8 +33,7 @@ from slipstream.schedule import StepGraph
 from slipstream.spectral.evaluation import Evaluation
 from slipstream.spectral.expressions import quantity_of
 from slipstream.spectral.interpolation import HALO, TOGETHER, Interpolant, halo_widths
-from slipstream.spectral.particle_ranks import ParticleRanks
-from slipstream.spectral.particle_state import ParticleState, first_places
+from slipstream.spectral.particle_state import ParticleRanks, ParticleState, first_places
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem, velocity_of
 

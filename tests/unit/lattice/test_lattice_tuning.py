@@ -11,7 +11,7 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample
 from slipstream.lattice.lattice_memory import Share, memory_needed
-from slipstream.lattice.pressure_boundary import inlets
+from slipstream.lattice.pore_flow import inlets
 from slipstream.lattice.storage_tuning import choose_storage
 
 AUTO = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slipstream.decomposition import Box, grid_boxes, whole
 from slipstream.errors import InputError
-from slipstream.lattice import sphere_packing
+from slipstream.lattice import samples
 from slipstream.lattice.samples import SAMPLES, make_sample
 
 AXES = ("z", "y", "x")
@@ -124,14 +124,14 @@ def test_voxels_of_lattices_have_the_fraction_that_is_asked_for(lattice, fractio
 def test_any_box_of_any_spheres(shape, radius, seed, data):
     """Radii larger than the period, too."""
     centres = np.random.default_rng(seed).random((data.draw(st.integers(0, 3)), 3)) * shape
-    mask = sphere_packing.draw_spheres(centres, radius, shape, whole(shape))
+    mask = samples.draw_spheres(centres, radius, shape, whole(shape))
     if len(centres):
         assert_drawn(mask, centres, radius, shape)
     else:
         assert mask.all()
     pairs = [sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2))) for n in shape]
     box = Box(*zip(*pairs, strict=True))
-    part = sphere_packing.draw_spheres(centres, radius, shape, box)
+    part = samples.draw_spheres(centres, radius, shape, box)
     assert part.dtype == np.uint8
     np.testing.assert_array_equal(part, mask[box.slices()])
 
@@ -198,7 +198,7 @@ def test_sandstone_has_the_porosity_that_is_asked_for(seed):
 
 
 def test_sandstone_of_many_voxels_is_probed_by_some(monkeypatch):
-    monkeypatch.setattr(sphere_packing, "_PROBED_VOXELS", 2**16)
+    monkeypatch.setattr(samples, "_PROBED_VOXELS", 2**16)
     sample = make_sample("sandstone", (96, 110, 120), radius=7, porosity=0.2, seed=2)
     assert mask_of(sample).mean() == pytest.approx(0.2, abs=4e-3)
 

@@ -13,7 +13,7 @@ from slipstream.errors import InputError
 from slipstream.fft import DistributedFFT
 from slipstream.outofcore import file_arrays
 from slipstream.outofcore.file_arrays import FileHome, TileHost, file_home, files_of
-from slipstream.outofcore.file_transfers import FileTransfer
+from slipstream.outofcore.host_device_copy import FileTransfer
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 DEVICE = HostDevice(threads=2)

@@ -7,6 +7,7 @@ any box. `waves` are 2 pi over the lengths along x, y and z.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,9 +29,174 @@ from slipstream.spectral.formula_checks import (
     check_waves,
 )
 from slipstream.spectral.formula_parser import evaluator, parsed_components
+from slipstream.spectral.initial_conditions.quantum_fluids import coefficients, is_quantum_fluid
 from slipstream.spectral.kept_modes import unit_wavenumbers
+from slipstream.spectral.linear_operator import LinearOperator, projector
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
+
+# Rates that differ by less than this fraction of the largest are equal; smaller rates are 0.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Wave:
+    """A plane wave."""
+
+    frequency: (
+        float  # omega; a positive one travels along its wavevector, a negative one against it
+    )
+    mode: np.ndarray  # the vector a: complex, by component, of length 1
+
+
+def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list[Wave]:
+    """Return the waves of a wavevector, from the highest frequency to the lowest (negative) one.
+
+    The first wave of a frequency has the largest possible first component. The waves of `gpe` are
+    Bogoliubov waves about psi = 1, ``omega = +-c k sqrt(1 + (k xi)^2 / 2)``; waves of other models
+    are about rest.
+    """
+    k = physical(problem, wavevector)
+    matrix, allowed = _linear_part(problem, k), _without_divergence(problem, k)
+    rates, modes = np.linalg.eig(allowed.T @ matrix @ allowed)
+    modes = allowed @ modes
+    rounding = _ROUNDING * np.abs(rates).max(initial=0.0)
+    waves, left = [], np.abs(rates.imag) > rounding
+    while left.any():
+        same = left & (np.abs(rates - rates[left.argmax()]) <= rounding)
+        frequency = -float(rates[same].imag.mean())
+        waves += [Wave(frequency, mode) for mode in _standard(modes[:, same])]
+        left &= ~same
+    return sorted(waves, key=lambda wave: -wave.frequency)
+
+
+def wave_formulas(
+    problem: SpectralProblem, wavevector: tuple[int, int, int], amplitude: float, branch: int
+) -> dict[str, Callable[..., Any]]:
+    """Return the formulas of a wave, by component; `branch` counts as `waves_of` does, from 0.
+
+    The amplitude is the root mean square of all components together (for `gpe` of psi - 1): the
+    energy is half its square.
+    """
+    if problem.model.coefficients:
+        raise InputError(
+            "initial.flow: 'wave' is for homogeneous models; in this one functions of x, y "
+            "and z multiply fields"
+        )
+    text = list(wavevector)
+    if not any(wavevector):
+        raise InputError(f"initial.wavevector: {text} is not a wave; accepted: a nonzero one")
+    check_waves(problem, wavevector, "initial.wavevector")
+    if not any(problem.model.linear):
+        raise InputError(
+            "initial.flow: 'wave' needs a model with waves, and this one has no linear terms but "
+            "decay; accepted: rotation, stratification, a mean field, gpe, or another flow"
+        )
+    waves = waves_of(problem, wavevector)
+    if not waves:
+        raise InputError(
+            f"initial.wavevector: no wave of this model has {text}: every frequency is 0; accepted:"
+            " another direction"
+        )
+    if branch >= len(waves):
+        frequencies = ", ".join(f"{wave.frequency:.6g}" for wave in waves)
+        raise InputError(
+            f"initial.branch: {branch} is beyond the {len(waves)} waves of {text}, which have the "
+            f"frequencies {frequencies}; accepted: 0 to {len(waves) - 1}"
+        )
+    k, strength = physical(problem, wavevector), math.sqrt(2) * amplitude
+    result: dict[str, Callable[..., Any]] = {}
+    for value, factor in zip(problem.model.components, waves[branch].mode, strict=True):
+        rest = 1.0 if is_quantum_fluid(problem) and str(value) == "psi_real" else 0.0
+        parts = strength * float(factor.real), strength * float(factor.imag)
+        result[str(value)] = functools.partial(_plane_wave, k, *parts, rest)
+    return result
+
+
+def physical(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> tuple[float, ...]:
+    """Return a wavevector in radians per unit of length, along x, y and z."""
+    lengths = reversed(problem.lengths)
+    return tuple(2 * math.pi * n / length for n, length in zip(wavevector, lengths, strict=True))
+
+
+def _plane_wave(
+    k: tuple[float, ...],
+    real: float,
+    imaginary: float,
+    rest: float,
+    x: Any,
+    y: Any,
+    z: Any,
+    module: Any,
+) -> Any:
+    phase = k[0] * x + k[1] * y + k[2] * z
+    return rest + real * module.cos(phase) - imaginary * module.sin(phase)
+
+
+def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
+    """Return the matrix that gives the rate of change of a mode."""
+    if is_quantum_fluid(problem):
+        # For psi = 1 + a + i b: the linear part of the product.
+        (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
+        return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
+    return LinearOperator(problem).matrix(k)
+
+
+def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
+    """Return an orthonormal basis of the solenoidal states, as columns."""
+    sizes, columns = np.linalg.eigh(projector(k, problem.size, problem.model.vectors))
+    return columns[:, sizes > 0.5]
+
+
+def _standard(modes: np.ndarray) -> list[np.ndarray]:
+    """Return orthonormal modes that depend only on the space that the given columns span.
+
+    Libraries return arbitrary modes, with arbitrary phases, for equal frequencies.
+    """
+    columns, sizes, _ = np.linalg.svd(modes, full_matrices=False)
+    columns = columns[:, sizes > 1e-6]
+    result: list[np.ndarray] = []
+    for column in (columns @ columns.conj().T).T:
+        own = column - sum((np.vdot(other, column) * other for other in result), 0)
+        if len(result) < columns.shape[1] and np.linalg.norm(own) > 1e-6:
+            result.append(own / np.linalg.norm(own))
+    return result
+
+
+# The first zero of Bessel's function J1, and J0 there.
+_ZERO, _J0 = 3.831705970207512, -0.402759395702553
+# The number of points of the integral for J1, exact to round-off up to its first zero.
+_POINTS = 32
+
+
+def lamb_dipole(
+    problem: SpectralProblem, speed: float, radius: float | None
+) -> dict[str, Callable[..., Any]]:
+    """Return the vorticity of a dipole in the middle of the box that moves along x.
+
+    Within the radius it is -2 U k J1(k r) sin(theta) / J0(k R), k R = 3.8317; outside it is 0
+    (Meleshko and van Heijst, J. Fluid Mech. 272, 157 (1994)). The speed is that in an unbounded
+    plane; the images in a periodic square of side L reduce it by the fraction pi (R / L)^2.
+    """
+    _, length_y, length_x = problem.lengths
+    shorter = min(length_x, length_y)
+    size = shorter / 8 if radius is None else radius
+    if size > shorter / 2:
+        raise InputError(f"initial.radius: {size:g}; accepted: at most {shorter / 2:g}, to fit in")
+    k, strength = _ZERO / size, -2 * speed * _ZERO / size / _J0
+
+    def vorticity(x: Any, y: Any, z: Any, module: Any) -> Any:
+        x, y = x - length_x / 2, y - length_y / 2
+        r = module.sqrt(x * x + y * y)
+        inside = module.minimum(k * r, _ZERO)
+        angles = [2 * math.pi * n / _POINTS for n in range(_POINTS)]
+        bessel = sum(module.cos(one - inside * math.sin(one)) for one in angles) / _POINTS
+        # Where r is 0 so is J1.
+        sine = y / module.maximum(r, 1e-300)
+        return strength * module.where(r < size, bessel, 0.0) * sine + 0 * z
+
+    return {"vorticity": vorticity}
+
 
 # The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
 Settings = Any
@@ -261,7 +427,6 @@ def _orszag_tang(
 def _lamb_dipole(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
-    from slipstream.spectral.initial_conditions.lamb_dipole import lamb_dipole
 
     field_of_name(fields, "vorticity", "initial.flow")
     return lamb_dipole(problem, settings.amplitude, settings.radius)
@@ -292,7 +457,6 @@ def _quantum_fluid(
 
 
 def _wave(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
-    from slipstream.spectral.initial_conditions.linear_waves import wave_formulas
 
     return wave_formulas(problem, settings.wavevector, settings.amplitude, settings.branch)
 
