@@ -117,7 +117,7 @@ class SpectralStep:
         self.after: Sequence[Callable[[StepGraph], None]] = ()
         self.stored_points: Any = None
         self.with_points: Callable[[StepGraph], None] | None = None
-        # Evaluations of the state, which are made anew if the equations change.
+        # Evaluations of the state, which are repeated if the equations change.
         self.evaluations: weakref.WeakSet[Any] = weakref.WeakSet()
         self._kept: dict[Hashable, Any] = {}
 
@@ -141,15 +141,14 @@ class SpectralStep:
         for tables in self.tables_on.values():
             tables.restate(problem)
 
-    def become(self, other: SpectralStep) -> None:
-        """Become another step of the same fields, with this state; nobody else may use `other`."""
+    def succeed(self, former: SpectralStep) -> None:
+        """Take the state and the evaluations of a step of the same fields, which ends its use."""
+        former.device.synchronize()
+        self.device.run(self.device.copy(self.state, former.read_state()))
         self.device.synchronize()
-        other.device.run(other.device.copy(other.state, self.read_state()))
-        other.device.synchronize()
-        other.evaluations = self.evaluations
-        other.tilt = self.tilt
-        self.__dict__ = other.__dict__
+        self.tilt, self.evaluations = former.tilt, former.evaluations
         for evaluation in list(self.evaluations):
+            evaluation.flow = self
             evaluation.restate()
 
     @property

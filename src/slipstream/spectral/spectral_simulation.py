@@ -79,8 +79,6 @@ _REMEMBERED = (
     "_rate",
     "_looked_at",
     "_largest_courant",
-    "_force_state",
-    "_tilt",
     "_dropped_by_shear",
 )
 
@@ -289,7 +287,7 @@ class SpectralSimulation(Simulation):
         self._results.begin()
         self._rate, self._looked_at = 0.0, -1
         self._largest_courant, self._measured_at = (0.0, self.time), self.time
-        self._tilt, self._dropped_by_shear = 0.0, 0.0
+        self.flow.tilt, self._dropped_by_shear = 0.0, 0.0
         warnings, initial = self._early_warnings + self._results.forecast(), self._initial
         warnings += self._force()
         folder = self.restart
@@ -300,7 +298,7 @@ class SpectralSimulation(Simulation):
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
             lacking = lacking_fields(checkpoint, self._fields, self.problem)
-            self._tilt = on_every_rank(
+            self.flow.tilt = on_every_rank(
                 self.comm,
                 lambda: read_tilt(checkpoint, self.problem, bool(initial and lacking)),
             )
@@ -554,7 +552,7 @@ class SpectralSimulation(Simulation):
         if stated_by[0] == stated_by[1]:
             self._linear = linear
             return
-        problem, kept = now.problem, self._force_state
+        problem, kept = now.problem, self.forcing.kept() if self.forcing else None
         if problem.steps_like(self.problem):
             self.flow.restate(problem)
         else:
@@ -580,8 +578,9 @@ class SpectralSimulation(Simulation):
             self._check_memory()
             home, passes = self.placement.home, self.placement.passes()
             transport = self.placement.make_transport()
-            self.flow.become(SpectralStep(problem, home, transport, passes))
-            self._transport = transport
+            step = SpectralStep(problem, home, transport, passes)
+            step.succeed(self.flow)
+            self.flow, self._transport = step, transport
         except Exception:
             self.placement = former
             raise
@@ -728,14 +727,20 @@ class SpectralSimulation(Simulation):
         yield from self.particles.sample(kind.removeprefix("particles_"), self.time)
 
     def _remembered(self) -> dict[str, Any]:
-        """Return the results of steps and diagnostics that later ones depend on."""
-        own = {name: copy.copy(getattr(self, name)) for name in _REMEMBERED}
-        return {**own, "_results": self._results.kept()}
+        return {
+            **{name: copy.copy(getattr(self, name)) for name in _REMEMBERED},
+            "tilt": self.flow.tilt,
+            "forcing": self.forcing.kept() if self.forcing else None,
+            "results": self._results.kept(),
+        }
 
     def _recall_all(self, remembered: Mapping[str, Any]) -> None:
         for name in _REMEMBERED:
             setattr(self, name, remembered[name])
-        self._results.restore(remembered["_results"])
+        self.flow.tilt = remembered["tilt"]
+        if self.forcing and remembered["forcing"] is not None:
+            self.forcing.restore(remembered["forcing"])
+        self._results.restore(remembered["results"])
 
     def _note_fields(self) -> None:
         """Note that fields were set; at the start, particles begin with them. Collective."""
@@ -756,23 +761,6 @@ class SpectralSimulation(Simulation):
             self._particles.forget_steps()
         if self.bodies is not None:
             self.bodies.forget()
-
-    @property
-    def _tilt(self) -> float:
-        return self.flow.tilt
-
-    @_tilt.setter
-    def _tilt(self, tilt: float) -> None:
-        self.flow.tilt = tilt
-
-    @property
-    def _force_state(self) -> dict[str, Any] | None:
-        return self.forcing.kept() if self.forcing else None
-
-    @_force_state.setter
-    def _force_state(self, kept: dict[str, Any] | None) -> None:
-        if self.forcing and kept is not None:
-            self.forcing.restore(kept)
 
     # -- results -----------------------------------------------------------------------------
 
@@ -871,7 +859,7 @@ class SpectralSimulation(Simulation):
 
     def _slide(self) -> float:
         """Return the shift along x, by the shear, of the periodic images along y."""
-        return self._tilt * self.problem.lengths[1]
+        return self.flow.tilt * self.problem.lengths[1]
 
     def density(
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
@@ -909,7 +897,7 @@ class SpectralSimulation(Simulation):
                 dims=("frame",),
                 shape=(1,),
                 offset=(0,),
-                data=np.full(int(self.rank == 0), self._tilt),
+                data=np.full(int(self.rank == 0), self.flow.tilt),
                 attributes={"long_name": "wavenumbers along y are reduced by this times kx"},
             )
         if self._particles is not None:
