@@ -10,6 +10,7 @@ from slipstream.collective import own
 from slipstream.device import HostDevice
 from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.simulation import make_simulation
+from slipstream.spectral import particle_state
 
 # Those that fall cross several planes in a step.
 SETS = """
@@ -26,7 +27,6 @@ separation = 0.2
 """
 STEPS, STEP = 12, 0.05
 PENCILS = ("run.decomposition=pencil",)
-from slipstream.spectral import particle_state
 
 
 def made(comm, device, *settings):

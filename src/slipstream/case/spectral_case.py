@@ -387,7 +387,7 @@ class Forcing(Table):
         for name in sorted(self.model_fields_set - {"kind", "field"}):
             # Cases that a run has written have all keys, with what they are by default.
             is_default = getattr(self, name) == type(self).model_fields[name].default
-            if name not in own and not is_default and not self._was_default(name):
+            if name not in own and not is_default:
                 raise ValueError(
                     f"{name!r} does not belong to kind = {self.kind!r}; accepted with it: field,"
                     f" {', '.join(own)}"
@@ -410,10 +410,6 @@ class Forcing(Table):
                 " of 'shells'"
             )
         return self
-
-    def _was_default(self, name: str) -> bool:
-        """Whether a key has what it was by default in cases that earlier versions have written."""
-        return name == "shells" and self.shells == _SHELLS
 
     @property
     def forced_shells(self) -> tuple[int, int]:

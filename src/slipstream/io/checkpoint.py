@@ -51,7 +51,6 @@ AVERAGE, MOVIE, FORCE, PARTICLES = "average.", "movie.", "force.", "particles."
 TILT = "frame.tilt"
 # The step, and a number if a run has more than one state of it.
 _GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
-_FORMER_NAME = "checkpoint.zarr"
 Result = TypeVar("Result")
 _EXPECTED = (
     f"the output folder of a run, or one of its states, as in {CHECKPOINTS_NAME}/000000100.zarr"
@@ -276,10 +275,7 @@ def _generations_at(folder: Path) -> list[Path]:
         raise InputError(
             f"initial.restart: {folder} cannot be read: {error.strerror}; expected {_EXPECTED}"
         ) from error
-    reason = "holds no checkpoint"
-    if folder.name == _FORMER_NAME or (folder / _FORMER_NAME).is_dir():
-        reason = f"{_FORMER_NAME} is of an earlier version, and cannot be read any more"
-    raise InputError(f"initial.restart: {folder}: {reason}; expected {_EXPECTED}")
+    raise InputError(f"initial.restart: {folder}: holds no checkpoint; expected {_EXPECTED}")
 
 
 def _new_generation(checkpoints: Path, step: int) -> Path:

@@ -55,10 +55,6 @@ OUTPUT_NAMES = (
     OUTPUTS_NAME,
     SCALARS_PICTURE,
     CHECKPOINTS_NAME,
-    # What earlier versions wrote.
-    "checkpoint.zarr",
-    "checkpoint.partial",
-    "checkpoint.previous",
     "energy.png",
     "spectrum.png",
     "vorticity.png",
