@@ -12,7 +12,7 @@ import slipstream as ss
 
 size = int(sys.argv[1]) if sys.argv[1:] else 48
 rock = {"sample": "sandstone", "shape": (size,) * 3, "porosity": 0.6, "radius": size / 4}
-sim = ss.PorousFlow(rock, tolerance=0)  # it would go on for ever
+sim = ss.PorousFlow(rock, tolerance=0)  # it would continue for ever
 seen, limits = [], []
 
 

@@ -247,7 +247,7 @@ def two_nodes(tmp_path):
         pytest.skip("needs Open MPI 5")
     if shutil.which("unshare") is None or subprocess.run(without_its_name("true")).returncode:
         pytest.skip("needs the right to name this machine in a namespace")
-    agent = tmp_path / "agent"  # in the place of ssh: options, a host, and a command
+    agent = tmp_path / "agent"  # instead of ssh: options, a host, and a command
     renamed = shlex.join(without_its_name("sh", "-c"))
     agent.write_text(
         '#!/bin/sh\nwhile case "$1" in -*) ;; *) false;; esac; do shift; done\n'

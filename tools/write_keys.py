@@ -212,7 +212,7 @@ def _literal(default: Any) -> str:
 
 
 def with_arguments(text: str, callee: Callee) -> str:
-    """Return a source with the arguments of a callee that are keys written anew."""
+    """Return a source with the arguments of a callee that are keys written again."""
     lines = text.split("\n")
     owner, _, name = callee.name.rpartition(".")
     body = ast.parse(text).body
@@ -254,7 +254,7 @@ def _replaced(argument: ast.arg, default: ast.expr | None, new: list[str]) -> di
 def _documented(
     lines: list[str], arguments: Mapping[str, tuple[str, str, str]], indent: str
 ) -> list[str]:
-    """Return the lines of a docstring with its entries of arguments written anew."""
+    """Return the lines of a docstring with its entries of arguments written again."""
     start = lines.index(f"{indent}Parameters") + 2
     stop = next(n for n in range(start, len(lines)) if lines[n].startswith(f"{indent}---")) - 2
     entries: list[tuple[str, list[str]]] = []
@@ -280,7 +280,7 @@ def _documented(
 
 
 def with_tables(text: str) -> str:
-    """Return docs/cases.md with its tables of keys written anew."""
+    """Return docs/cases.md with its tables of keys written again."""
     for name in re.findall(r"<!-- keys of (.*) -->", text):
         head, _, rest = text.partition(f"<!-- keys of {name} -->\n")
         _, end, tail = rest.partition("<!-- end of keys -->")

@@ -76,7 +76,7 @@ def validation(path: Path) -> str:
     present = [(name, case.title) for name in VALIDATED for case in cases_of(name)]
     if recorded != present:
         raise ValueError(
-            f"{path.name} has other cases than the program: make it anew by"
+            f"{path.name} has other cases than the program: make it again by"
             f" `slipstream validate --json {path}`"
         )
     lines = [

@@ -1,4 +1,4 @@
-"""What the package uses of objects that optional libraries define: arrays and communicators."""
+"""Protocols of what optional libraries define: arrays and communicators."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ class GridBoxes(Sequence[Box]):
         return GridBoxes((size, *self.shape), (1, *self.grid), self._ranks, (1, *self._units))
 
     def common_parts(self, box: Box) -> list[tuple[int, Box]]:
-        """Return what ranks have in common with a box, in order of ranks."""
+        """Return the intersections of ranks' boxes with a box, in order of ranks."""
         found: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = [(0, (), ())]
         axes = zip(self.shape, self.grid, self._units, box.start, box.stop, strict=True)
         for size, parts, unit, low, high in axes:

@@ -1,4 +1,4 @@
-"""What options and arguments of commands accept: checked in one line, and completed by shells."""
+"""Accepted values of options and arguments: checked in one line, and completed by shells."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one_of(names: Iterable[str], what: str = "{}") -> Any:
 
 
 def beginning_with(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what completes an option or argument by some names."""
+    """Return a function that completes an option or argument by some names."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 

@@ -191,7 +191,7 @@ def average_of(
     what: str = "average",
     row: int = 1,
 ) -> TimeAverage:
-    """Return what `time_average` does, of values that are read a part at a time.
+    """Return the result of `time_average` for values that are read in parts.
 
     ``read(rows, columns)`` returns an array of some samples, each of `width` numbers; columns are
     asked for in multiples of `row`.
@@ -398,7 +398,7 @@ class RunningAverage:
 
     @property
     def numbers(self) -> np.ndarray:
-        """What goes with `arrays`: both make the average, if they are kept."""
+        """The rest of an average, besides `arrays`, if it is kept."""
         return np.array([self._number[name] for name in _NUMBERS])
 
     @numbers.setter

@@ -146,7 +146,7 @@ def test_files_hold_arrays_of_any_division_and_give_any_other(
         mine = {
             key: device.array_module.asarray(part(one, boxes, rank)) for key, one in arrays.items()
         }
-        # Each time in place of the file before.
+        # Each time instead of the file before.
         write_arrays(path, mine, boxes, comm, {"time": 0.5, "title": "a flow"})
         for key, array in arrays.items():
             for other in divisions(ranks)[::2]:

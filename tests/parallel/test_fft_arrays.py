@@ -302,7 +302,7 @@ def test_arrays_that_a_plan_cannot_take_are_refused_on_all_ranks(comm, device, d
 
 
 def test_an_array_that_one_rank_refuses_ends_the_plan_on_all(comm, device, ranks):
-    """None gets a result, though the rank that refused goes on with the next call."""
+    """None gets a result, though the rank that refused continues with the next call."""
     if ranks == 1 or device.kind != "cpu":
         pytest.skip("needs several ranks on CPUs: a GPU that waits is not told")
     fft, oracle = plan_and_oracle(comm, device)
@@ -348,7 +348,7 @@ def test_what_is_no_array_is_refused_by_the_name_of_the_argument(comm, device, m
     if method != "profile":
         with pytest.raises(InputError, match="^out is .* this plan takes shape"):
             call(given, device.to_host(out).tolist())
-    # The plan goes on as if nothing had been asked.
+    # The plan continues as if nothing had been asked.
     oracle.assert_modes(fft, fft.forward(u))
     oracle.assert_points(fft, fft.backward(u_hat))
 

@@ -118,7 +118,7 @@ def test_parts_of_a_communicator_transform_on_their_own(comm, device, ranks, tra
     for transport in ("auto", *transports):
         check(part, device, shape, "float64", transport=transport)
         check(part, device, shape, "complex64", layout="pencil", transport=transport)
-    # The whole goes on as before.
+    # The whole continues as before.
     check(comm, device, SHAPE, "float64")
     part.Free()
 

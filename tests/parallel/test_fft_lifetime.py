@@ -105,7 +105,7 @@ def test_a_closed_plan_has_let_go_of_everything_and_refuses_calls(
             call()
     fft.close()
     assert fft.shape == SHAPE
-    # Others go on.
+    # Others continue.
     used(comm, device, **options)
 
 

@@ -77,7 +77,7 @@ def test_a_state_goes_on_with_the_same_bits(comm, device, name, shared_folder):
     kept = first.kept()
     expected = modes_of(advance(first, 2))
     assert modes_of(second).tobytes() == expected.tobytes()
-    # What a process keeps goes on as well.
+    # What a process keeps continues as well.
     first.restore(kept)
     assert modes_of(advance(first, 2)).tobytes() == expected.tobytes()
     # A force of other shells has no state there, and says so.

@@ -168,7 +168,7 @@ def test_orders_that_differ_raise_on_all_ranks(comm, device, ranks, transports, 
         assert raised >= 2
         wait_for_all(comm)
         monkeypatch.undo()  # a rank that is late as others have the cores gives nothing up
-        # What is given up is given up on all ranks; other plans go on.
+        # What is given up is given up on all ranks; other plans continue.
         broken = 0
         for number in (0, 1):
             try:
@@ -176,14 +176,14 @@ def test_orders_that_differ_raise_on_all_ranks(comm, device, ranks, transports, 
             except RunError:
                 broken += 1
         assert comm.allgather(broken) == [broken] * ranks
-        anew = plan(comm, device, transport)
-        assert_right(anew, filled(anew, 5), 5)
+        again = plan(comm, device, transport)
+        assert_right(again, filled(again, 5), 5)
 
 
 def test_an_error_that_one_rank_catches_spoils_no_other_plan(
     comm, device, ranks, transports, monkeypatch
 ):
-    """The last rank gives a wrong array, catches the error, and goes on with another plan."""
+    """The last rank gives a wrong array, catches the error, and continues with another plan."""
     if ranks == 1:
         pytest.skip("needs several ranks")
     for transport in waiting_transports(device, transports):

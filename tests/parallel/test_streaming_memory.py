@@ -71,7 +71,7 @@ def test_too_little_memory_is_told_without_planning(comm, device, monkeypatch, s
 
 
 def test_a_rank_whose_device_has_less_than_it_said_stops_all(comm, device, monkeypatch):
-    """Where the array between two passes is to stay there; a rank that goes on would hang."""
+    """Where the array between two passes is to stay there; a rank that continues would hang."""
     first = comm is None or comm.rank == 0
     keep = StreamedPasses._keep
 

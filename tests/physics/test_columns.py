@@ -1,4 +1,4 @@
-"""Every column that a run writes is what its name says, computed anew from the fields it writes."""
+"""Every column that a run writes is what its name says, computed again from its fields."""
 
 import itertools
 import math

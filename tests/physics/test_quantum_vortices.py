@@ -51,7 +51,7 @@ def test_ring_has_one_quantum_and_the_speed_of_its_radius(device):
     row, column = np.argwhere(turns == 1)[0]
     spacing = 2 * math.pi / POINTS
     assert abs(abs((column + 0.5) * spacing - math.pi) - RADIUS) < spacing
-    # Where the box repeats the phase goes on: a ring between others is no obstacle.
+    # Where the box repeats the phase continues: a ring between others is no obstacle.
     for axis in range(3):
         seam = np.angle(psi.take(0, axis) / psi.take(-1, axis))
         assert np.abs(seam).max() < 0.06

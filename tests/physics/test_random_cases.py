@@ -15,7 +15,7 @@ from slipstream.running.run_case import run_case
 from slipstream.simulation import make_simulation
 
 STEPS = 3
-# What a run may change that goes on from the state of another one.
+# What a run may change that continues from the state of another one.
 LEGS = st.fixed_dictionaries(
     {
         "equation.viscosity": st.sampled_from([0.0, 0.003, 0.02]),

@@ -1,7 +1,7 @@
 """Damaged and forged states, through the command line's own entry.
 
-A run that goes on from a damaged folder ends with status 2 and one line, or has one of the states
-that were written, not a third. One that goes on from a forged folder, whose checksums are right,
+A run that continues from a damaged folder ends with status 2 and one line, or has one of the states
+that were written, not a third. One that continues from a forged folder, whose checksums are right,
 may have any numbers, but ends as any run does. A few run with the tests; many of them with
 
     python tests/support/checkpoint_fuzzing.py --states 1000
@@ -163,7 +163,7 @@ def check(number, prototypes, expected, worker):
 
 
 def results_of(prototypes, worker):
-    """Return by family what a run that goes on from each of its states has."""
+    """Return by family what a run that continues from each of its states has."""
     found = {}
     for family in FAMILIES:
         found[family] = []

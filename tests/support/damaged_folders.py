@@ -246,7 +246,7 @@ def kinds_for(base):
 
 
 def prepare(family, place):
-    """Make a run that was stopped half way, and one that went on from there."""
+    """Make a run that was stopped half way, and one that continued from there."""
     head, output = moments.CASES[family].split("[output]")
     text = f"{head}[output]{output.rstrip()}\n{OUTPUT[family]}"
     case = parse_case(text, [f"time.max_steps={HALF_WAY[family]}"])
@@ -437,7 +437,7 @@ def outcome(name, kind, damage, place, expected):
             return "silent", f"{one} differs without a word"
     if " is damaged: " in text:
         return "older state", ""
-    is_said = "it is kept as" in text or "is missing; it begins anew" in text
+    is_said = "it is kept as" in text or "is missing; it begins again" in text
     return ("said", "") if is_said else ("harmless", "")
 
 

@@ -398,7 +398,7 @@ def bits(simulation):
 
 
 class Run:
-    """A run of a family with two states, and a simulation that goes on from it."""
+    """A run of a family with two states, and a simulation that continues from it."""
 
     def __init__(self, family, folder):
         case, device = CASES[family], HostDevice(threads=1)
@@ -439,7 +439,7 @@ class Run:
         DAMAGES[name](self.state(step), self.chunk(step))
 
     def go_on(self):
-        """Return the state, and the warnings, of a simulation that goes on from the files."""
+        """Return the state, and the warnings, of a simulation that continues from the files."""
         self.simulation.prepare()
         return bits(self.simulation), self.simulation.warnings()
 
@@ -455,7 +455,7 @@ def outcome(run, name):
     except Exception as error:
         return f"defect: {error!r}"
     if state == run.states[STEPS[0]]:
-        intact = f"; going on from {run.state(STEPS[0]).name}"
+        intact = f"; continuing from {run.state(STEPS[0]).name}"
         told = [one for one in warnings if "is damaged: " in one and one.endswith(intact)]
         return "the state before" if told and told[0].isprintable() else "unsaid"
     return "not noticed" if state == run.states[STEPS[-1]] else "other numbers"

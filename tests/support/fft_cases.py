@@ -32,7 +32,7 @@ def alike(examples):
 
 
 def together(comm, test, *arguments, **options):
-    """Run a test on all ranks; if it fails on one, fail on all, so that they go on alike."""
+    """Run a test on all ranks; if it fails on one, fail on all, so that they continue alike."""
     try:
         result, failure = test(*arguments, **options), None
     except Exception as error:

@@ -497,7 +497,7 @@ def _serve(orders, answers, whole_every):
 
         from slipstream import cli
 
-        # Typer makes its commands anew for each call, which takes longer than most refusals.
+        # Typer makes its commands again for each call, which takes longer than most refusals.
         cli.app = typer.main.get_command(cli.app)
         running = importlib.import_module("slipstream.running.run_case")
         whole = running.run_case

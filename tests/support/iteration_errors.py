@@ -8,7 +8,7 @@ the tolerance: what is estimated, and when, is found for all tolerances afterwar
 precision and tolerance a line has the flows that converged, in how many of them the true error was
 at most the estimate, the median of true over estimated errors, the mean number of steps, and how
 many flows took more steps than without vectors, to a true error of the tolerance. With --save, what
-was found on the way goes to a file, which --load takes in place of media.
+was found on the way goes to a file, which --load takes instead of media.
 
 With --tight 64, media are smooth fields and sandstones of 64 voxels along an edge and porosities of
 0.13 to 0.35, at the relaxation time that is chosen by default, with vectors and without.

@@ -1,4 +1,4 @@
-"""Runs are killed at moments drawn from a seed, and go on: to the bits of a run that was not.
+"""Runs are killed at moments drawn from a seed, and continue: to the bits of a run that was not.
 
 python tests/support/kills.py --resume --kills 150 --ranks 1 1 1 2 --seed 0
 """
@@ -47,7 +47,7 @@ def lost(family, ranks, place, whole, draw):
         return fault, moment, 0
     restart = {} if state is None else {"restart": killed}
     if start(ranks, family, onward, place / "second", **restart):
-        return "it does not go on", moment, 0
+        return "it does not continue", moment, 0
     for one in range(ranks):
         if (
             moments.reported(place / "second", one)["digest"]
@@ -79,14 +79,14 @@ def spoiled(family, ranks, place, whole, draw):
             break
     moment = f"{family}, {ranks} ranks, moments {', '.join(ways)}"
     if not fault and start(ranks, family, run, place / "report", resumes=1):
-        fault = "it does not go on"
+        fault = "it does not continue"
     return fault or moments.differs(run, Path(f"{whole}") / "run"), moment, 0
 
 
 def replaced(family, ranks, place, whole, draw):
     """Kill a run that replaces the output of another; return the faults, and the moment.
 
-    What goes on is the other, as it was, or once the new one has left a state that one.
+    What continues is the other, as it was, or once the new one has left a state that one.
     """
     run, other = place / "run", Path(f"{whole} other") / "run"
     shutil.copytree(other, run)
@@ -97,7 +97,7 @@ def replaced(family, ranks, place, whole, draw):
         return "it was not killed", moment, 0
     told = moments.reported(place / "first")
     if start(ranks, family, run, place / "second", resumes=1):
-        return "it does not go on", moment, 0
+        return "it does not continue", moment, 0
     if (run / ".replaced").exists():
         return "the replaced output is still there", moment, 0
     faults = [moments.differs(run, one) for one in (Path(f"{whole}") / "run", other)]
@@ -107,7 +107,7 @@ def replaced(family, ranks, place, whole, draw):
 
 
 def main(arguments=None):
-    """Kill runs, and report each that does not go on as it should; return 1 if there is one."""
+    """Kill runs, and report each that does not continue as it should; return 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=150)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 1, 1, 2])

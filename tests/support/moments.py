@@ -197,9 +197,9 @@ def check_left(folder, power_cut=False):
 def run_to(
     family, folder, report, restart=None, last=0, act=None, rank=0, resumes=False, other=False
 ):
-    """Do a run, or go on with one; `rank` acts at its last moment. Tell what came of it.
+    """Do a run, or continue with one; `rank` acts at its last moment. Tell what came of it.
 
-    With `resumes` it goes on in its folder, if it has left a state there. An `other` run has other
+    With `resumes` it continues in its folder, if that contains a state. An `other` run has other
     numbers. Without either, output in the folder is replaced.
 
     The report has the steps done so far, that of the last state which is promised to stay, and at
@@ -246,7 +246,7 @@ def run_to(
         else:
             run_case(make(case, comm, HostDevice(threads=1)), folder, Console(quiet=True))
     except (InputError, AtItsEnd) as error:
-        # The run that was to go on had come to its end.
+        # The run that was to continue had come to its end.
         assert "time.end" in str(error), error
     tell(moments=moments.count, **({"digest": digest(made[-1])} if made else {}))
 
@@ -296,7 +296,7 @@ def summed_up(trials, name, tell=False):
         if fault or tell:
             print(f"{moment}: {fault or gone}", flush=True)
     print(
-        f"{count} {name}: {count - failures} went on to the same bits; "
+        f"{count} {name}: {count - failures} continued to the same bits; "
         f"{most} steps lost at most, with states every 4 (lattice: 8)"
     )
     return int(failures > 0)

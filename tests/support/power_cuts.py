@@ -79,7 +79,7 @@ def lost(family, place, whole, draw):
         if fault:
             return fault, moment, 0
         if moments.forked(moments.run_to, family, run, place / "second", resumes=True):
-            return "it does not go on", moment, 0
+            return "it does not continue", moment, 0
         if fault := moments.differs(run, whole.with_name(f"{family} run")):
             return fault, moment, 0
     fault, gone = moments.steps_lost(family, told, state)

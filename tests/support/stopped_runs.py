@@ -1,8 +1,8 @@
-"""Runs are stopped at random, in every way, and go on in their folders until they are over.
+"""Runs are stopped at random, in every way, and continue in their folders until they are over.
 
     python tests/support/stopped_runs.py --runs 40 --seed 0
 
-They go on by `slipstream resume`, or by the command that began them, with `--resume`.
+They continue by `slipstream resume`, or by the command that began them, with `--resume`.
 
 In the end the series has no gap and no row twice, snapshots are those that were asked for, and the
 numbers have the bits of a run that was never stopped; where the number of ranks has changed they
@@ -66,7 +66,7 @@ def case_of(family):
 
 
 def start(folder, family, ranks, wall=None, by_resume=False):
-    """Start a run, or go on with it where there is a state."""
+    """Start a run, or continue with it where there is a state."""
     command = ["run", str(folder / f"{family}.toml"), "--resume", "--out", str(folder / "out")]
     if by_resume and has_state(folder / "out"):
         command = ["resume", str(folder / "out")]

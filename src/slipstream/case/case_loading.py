@@ -255,7 +255,7 @@ def parse_case_of_run(text: str, overrides: Iterable[str], source: str) -> Case:
 
 
 def parse_stored_case(text: str, case: Case, source: str) -> Case:
-    """Validate the text of the case of an earlier run, whose state `case` goes on from.
+    """Validate the text of the case of an earlier run, whose state `case` continues from.
 
     It may be somebody else's, so nothing is imported that `case` does not name.
     """

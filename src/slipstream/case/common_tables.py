@@ -185,7 +185,7 @@ class Output(Table):
 
 
 class Case(Table):
-    """What cases of all solver families have."""
+    """The tables that cases of all solver families have."""
 
     # Keys of the file that a key on the command line, or "key=value", displaces, since they exclude
     # each other.
@@ -293,7 +293,7 @@ class Case(Table):
         return to_toml({**self.as_given(data), **shared})
 
     def as_given(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return dumped tables with a table in place of a list of one, where both are accepted."""
+        """Return dumped tables with a table instead of a list of one, where both are accepted."""
         given = {key: one for key, one in data.items() if key not in self.one_or_more or one}
         single = {key for key in self.one_or_more & given.keys() if len(given[key]) == 1}
         return given | {key: given[key][0] for key in single}

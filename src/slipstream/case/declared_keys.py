@@ -1,4 +1,4 @@
-"""What is declared of keys: where they are, which names they accept, and what they mean.
+"""Keys as they are declared: their tables, accepted values and meanings.
 
 The template of `slipstream new`, the JSON schema, docs/cases.md, messages, and signatures and
 docstrings of the Python classes take it from here.
@@ -119,7 +119,7 @@ def _arguments(annotation: Any) -> Iterator[Any]:
 
 
 def meaning_of_table(table: type[BaseModel]) -> str:
-    """Return what the docstring of a table says of it: ``"the fluid, and what drives it"``."""
+    """Return the description of a table in its docstring: ``"the fluid, and what drives it"``."""
     text = " ".join((inspect.getdoc(table) or "").split())
     return (text.partition("``: ")[2] or text).removesuffix(".")
 
@@ -182,7 +182,7 @@ _NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 
 def meanings_of_parameters(function: Any) -> dict[str, str]:
-    """Return what a NumPy docstring says of each parameter; nothing if there is none."""
+    """Return the description of each parameter in a NumPy docstring; empty without any."""
     # Not that of a class from which it is derived.
     lines = inspect.cleandoc(getattr(function, "__doc__", None) or "").split("\n")
     found: dict[str, str] = {}

@@ -81,7 +81,7 @@ KEYS_OF_FILES = tuple(key for key in _FILE_KEYS if key != "shape")
 
 
 def _whole(value: Any) -> Any:
-    """Let a whole number pass that is written with a decimal point."""
+    """Accept a whole number that is written with a decimal point."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -126,7 +126,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _axes(value: Any) -> Any:
-    """Let "xy" pass as ["x", "y"], as it does in Python."""
+    """Accept "xy" for ["x", "y"], as Python does."""
     axes = as_tuple(list(value) if isinstance(value, str) else value)
     if isinstance(axes, tuple) and any(axes.count(one) > 1 for one in axes):
         raise ValueError(f"accepted: each axis once, not {list(axes)}")
@@ -162,7 +162,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _remove(foreign: list[str], whose: str, own: dict[str, Any], path: Any) -> str:
-    """Return what to do with keys that do not apply to an image, in one message."""
+    """Return the remedy for keys that do not apply to an image, in one message."""
     text = f"{_listed(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
     text += " them" if foreign[1:] else " it"
     found = _format_of(path)
@@ -332,7 +332,7 @@ class Image(Table):
 
     @property
     def sample_parameters(self) -> dict[str, Any]:
-        """What the sample takes besides its shape."""
+        """The parameters of the sample besides its shape."""
         keys = SAMPLE_KEYS[self.sample] if self.sample is not None else {}
         given = {key: getattr(self, key) for key in keys}
         return {key: value for key, value in given.items() if value is not None}

@@ -113,7 +113,7 @@ class Ranges(Table):
 
 
 class _Recurring(Table):
-    """What is written at an interval, or at given times."""
+    """Output at an interval, or at listed times."""
 
     interval: Positive | None = Key(
         None, "time between outputs; the first is at the start of the run", example=0.1
@@ -243,7 +243,7 @@ class FieldsOutput(_Recurring):
 
     @property
     def ending(self) -> str:
-        """What the file's name ends with, if that is the ending of a format."""
+        """The ending of the file's name, if it is that of a format."""
         known = [one for endings in OUTPUT_ENDINGS.values() for one in endings]
         return next((one for one in known if (self.file or "").endswith(one)), "")
 
@@ -275,10 +275,10 @@ class FieldsOutput(_Recurring):
 
 
 class AveragesOutput(FieldsOutput):
-    """``[[output.averages]]``: averages over time of fields or expressions, while the run goes on.
+    """``[[output.averages]]``: averages over time of fields or expressions, during the run.
 
     Mean, root mean square of the fluctuation and standard error of the mean are written at the end.
-    What has been summed up is kept with states, so that a run that goes on adds to it.
+    What has been summed up is kept with states, so that a run that continues adds to it.
     """
 
     interval: Positive = Key(..., "time between two samples", example=0.1)
@@ -338,7 +338,7 @@ class AveragesOutput(FieldsOutput):
 
     @property
     def identity(self) -> str:
-        """The settings of an average, which must be the same for earlier sums to go on."""
+        """The settings of an average, which must be the same for earlier sums to continue."""
         how = self.model_dump(mode="json", exclude={"precision", "format", "file", "interval"})
         if self.phases == 1:
             del how["phases"]
@@ -511,7 +511,7 @@ class MovieOutput(Table):
 
     @property
     def ending(self) -> str:
-        """What the file's name ends with, if that is the ending of a format."""
+        """The ending of the file's name, if it is that of a format."""
         endings = (f".{kind}" for kind in MOVIE_FORMATS)
         return next((one for one in endings if (self.file or "").endswith(one)), "")
 

@@ -140,14 +140,14 @@ class SpectralGrid(Grid):
 
     walls: Literal["z"] | None = Key(
         None,
-        "the axis that ends at walls, impermeable and free of friction, in place of a period;"
+        "the axis that ends at walls, impermeable and free of friction, instead of a period;"
         " points are then in the middles of cells",
         example="z",
     )
     zero_at_walls: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Key(
         (),
         "scalars that are 0 at the walls (others are insulated there); vectors whose components"
-        " along the walls are 0 there, in place of the normal one. Fields whose equations allow"
+        " along the walls are 0 there, instead of the normal one. Fields whose equations allow"
         " nothing else need not be named",
         example=["buoyancy"],
     )
@@ -678,7 +678,7 @@ class SpectralCase(Case):
         "initial.restart": tuple(
             f"initial.{key}" for key in SpectralInitial.model_fields if key != "restart"
         ),
-        # A run goes on where its fields were not before.
+        # A run continues where its fields were not before.
         "run.residency=device": ("run.memory", "run.scratch", "run.streaming"),
         "run.residency=host": ("run.scratch",),
         "run.residency=auto": ("run.scratch",),
@@ -813,7 +813,7 @@ class SpectralCase(Case):
         return {**data, "equation": {**data["equation"], "model": own}}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let ranks send cases to each other, though classes are made for models."""
+        """Make cases picklable, so that ranks can send them, though classes are made for models."""
         return _again, (self.model_dump(exclude_unset=True),)
 
     @property

@@ -1,4 +1,4 @@
-"""What the tables of a case are made of: keys, each declared once.
+"""The parts of a case's tables: keys, each declared once.
 
 `Key` gives a key its default and its meaning; its type says what it accepts. The template of
 `slipstream new`, the JSON schema, the tables in docs/cases.md, and signatures and docstrings of the
@@ -81,17 +81,17 @@ Precision = Annotated[str, one_of(PRECISIONS)]
 
 
 def as_tuple(value: Any) -> Any:
-    """Let TOML's lists pass as the tuples that frozen settings need."""
+    """Accept TOML's lists for the tuples of frozen settings."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def as_tuples(value: Any) -> Any:
-    """Let TOML's lists pass as tuples, those within them too."""
+    """Accept TOML's lists for tuples, including nested ones."""
     return tuple(map(as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def as_three(value: Any) -> Any:
-    """Let a list of three pass as a tuple, and nothing else."""
+    """Accept a list of three for a tuple, and nothing else."""
     if not isinstance(value, list | tuple) or len(value) != 3:
         raise ValueError(f"accepted: a list of three numbers, not {value!r}")
     return tuple(value)
@@ -107,7 +107,7 @@ def three(value: Any) -> tuple[Any, ...]:
 
 
 class Refusal(ValueError):
-    """What is wrong with several keys together, worded for cases and for arguments of Python."""
+    """An error of several keys together, worded for cases and for arguments of Python."""
 
     def __init__(self, text: str, in_python: str) -> None:
         super().__init__(text)

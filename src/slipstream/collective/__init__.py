@@ -1,4 +1,4 @@
-"""What ranks do together, each by itself: if it fails on one of them, it fails on all.
+"""Operations of all ranks: if one fails on some rank, it fails on all.
 
 A rank that raised an exception alone would leave the others waiting for it for ever. A function
 that must not communicate is called by `on_every_rank`; one that may is called `together`, on its
@@ -125,7 +125,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
 
 
 def give_up(comm: Comm, failure: BaseException | None) -> None:
-    """Let no rank wait for this one, which has failed alone and gone elsewhere."""
+    """Free the other ranks from waiting for this one, which failed alone and left."""
     if failure is not None and is_own(comm) and not is_on_all_ranks(failure):
         comm.tell(failure)
 
@@ -188,7 +188,7 @@ def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
 
 
 def described(failure: BaseException) -> tuple[type[Exception], str]:
-    """Return what other ranks raise if one of them fails: a type and a text.
+    """Return the exception that other ranks raise if one fails: a type and a text.
 
     What is a defect, with its traceback, on one rank is a `RunError` on the others.
     """
@@ -199,7 +199,7 @@ def described(failure: BaseException) -> tuple[type[Exception], str]:
 
 
 def failure_of(kind: type[Exception], text: str, rank: int) -> Exception:
-    """Return what the other ranks raise because one has failed."""
+    """Return the exception that the other ranks raise because one has failed."""
     return on_all_ranks(kind(f"{text} (on rank {rank})"))
 
 

@@ -74,7 +74,7 @@ def _wait(
 
 
 class Notice(NamedTuple):
-    """What a rank tells all others without their asking: that it has failed.
+    """A rank's message to all others, unasked, that it has failed.
 
     `number` is that of a duplicate, `topic` what of it is concerned: 0 is all, others are
     transports. A failure is for good, or that of a collective `call`, or ends with the next
@@ -119,7 +119,7 @@ class Door:
         """Wait until all other ranks have refused the call that this one has refused, if any.
 
         A rank that has not refused it waits for this one, and fails: `RankFailed` is raised. If
-        this rank went on instead, its next call would answer the other's wait. A `look` now and
+        this rank continued instead, its next call would answer the other's wait. A `look` now and
         then may raise what ends the wait.
         """
         if self._refused is None:
@@ -197,14 +197,14 @@ class OwnCommunicator(MPI.Intracomm):
         """
         text = self.door.tell(failure, topic)
         if topic == 0:
-            self._given_up = self._given_up or f"{text}; make it anew"
+            self._given_up = self._given_up or f"{text}; make it again"
 
     def look(self, topic: int = 0, meets: bool = False) -> None:
         """Raise `RankFailed` if another rank has told that it failed, and this one waits for it."""
         for notice in self._family.heard(self.door):
             if self.door.concerns(notice, topic, meets):
                 if notice.call is notice.meeting is None and notice.topic == 0:
-                    self._given_up = self._given_up or f"{notice.text}; make it anew"
+                    self._given_up = self._given_up or f"{notice.text}; make it again"
                 raise RankFailed(notice.text)
 
     def meet(
@@ -268,7 +268,7 @@ class OwnCommunicator(MPI.Intracomm):
             abandoned.append((request, *arrays))
             if not self._given_up:
                 self.tell(failure)
-                self._given_up = "ranks have lost each other here before; make the plan anew"
+                self._given_up = "ranks have lost each other here before; make the plan again"
             raise
 
     def _reduce(self, said: bytes, failed: bool, numbers: np.ndarray | None) -> bool:
@@ -302,7 +302,7 @@ class OwnCommunicator(MPI.Intracomm):
         return found
 
     def fail(self, failure: BaseException) -> None:
-        """Let the other ranks fail by this one's failure, wherever they meet next. Collective.
+        """Make the other ranks fail by this one's failure, wherever they meet next. Collective.
 
         Ranks that wait for it in an exchange get a notice.
         """
@@ -339,7 +339,7 @@ class OwnCommunicator(MPI.Intracomm):
         return _Duplicate(made, self)
 
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what all duplicates of a communicator share by a name, made if need be.
+        """Return an object that all duplicates of a communicator share, made if need be.
 
         Collective if `make` is. When the user's communicator is freed, it is asked to `close`.
         """
@@ -433,7 +433,7 @@ class _Family:
                 self._sent.append((self._channel.Isend(said, peer), said))
 
     def heard(self, door: Door) -> list[Notice]:
-        """Return what other ranks have told about a duplicate, as far as it is not over."""
+        """Return the notices of other ranks about a duplicate that still apply."""
         while (message := self._channel.Improbe()) is not None:
             said = bytearray(_LONGEST_NOTICE)
             message.Recv(said)
@@ -452,11 +452,11 @@ class _Family:
             comm.tell(failure)
 
     def renew(self) -> None:
-        """Let a forked process leave the ranks of its parent alone."""
+        """Separate a forked process from the ranks of its parent."""
         self._is_closed = True
         for comm in list(self._used.values()):
             comm._given_up = (
-                "this process was forked from a rank of MPI and is not one itself; make anew, "
+                "this process was forked from a rank of MPI and is not one itself; make again, "
                 "with comm=None, the objects that it uses"
             )
 
@@ -498,7 +498,7 @@ _families: weakref.WeakSet[_Family] = weakref.WeakSet()
 
 @atexit.register
 def _tell_of_the_end() -> None:
-    """Let nobody wait for a process that an exception ends, which Python has shown before this."""
+    """Free other ranks from waiting for a process that an exception ends; Python has shown it."""
     failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if failure is None or MPI.Is_finalized():
         return

@@ -1,4 +1,4 @@
-"""What kernels need to know of arrays: where they begin, and the C++ names of their types."""
+"""Addresses of arrays, and the C++ names of their types, for kernels."""
 
 from __future__ import annotations
 

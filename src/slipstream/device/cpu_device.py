@@ -202,7 +202,7 @@ class HostStream(_TimedStream):
 
 
 class _Worker:
-    """What the thread holds. It must not hold the stream, whose end is the thread's end."""
+    """The thread's data. It must not hold the stream, whose end is the thread's end."""
 
     def __init__(self, stream: Stream) -> None:
         self.queue: queue.SimpleQueue[Operation | HostEvent | None] = queue.SimpleQueue()
@@ -439,7 +439,7 @@ def _load(text: str, fast: bool = True) -> ctypes.CDLL:
 
 
 def _keep_to_one_thread() -> None:
-    """Let the thread that has forked, and is the child's only one, run kernels by itself.
+    """Make the child's only thread, the one that forked, run kernels by itself.
 
     GNU's OpenMP would wait for threads that it had in the parent. Threads that begin in the child
     have their own teams.

@@ -57,7 +57,7 @@ class CudaEvent(Event):
 
     def done(self) -> bool:
         runtime = cupy.cuda.runtime
-        # A fault of the device is no reason to go on waiting.
+        # A fault of the device is no reason to continue waiting.
         status: int = runtime.eventQuery(self.handle.ptr)
         if status not in (0, _NOT_READY):
             raise runtime.CUDARuntimeError(status)
@@ -115,7 +115,7 @@ class CudaStream(Stream):
             self.handle.synchronize()
 
     def capture(self, enqueue: Callable[[], None]) -> Operation:
-        """Return what `enqueue` submits to this stream, and to those waiting for it, as one graph.
+        """Return a graph of the work that `enqueue` submits here and to streams waiting for this.
 
         Nothing runs during the capture. The result is an operation that replays the graph.
         """
@@ -169,7 +169,7 @@ class CudaDevice(Device):
         return hash((CudaDevice, self.ordinal))
 
     def make_current(self) -> None:
-        """Let arrays made by users and by default streams live on this GPU; set its clock anew.
+        """Make arrays of users and of default streams live on this GPU, and reset its clock.
 
         The times of spans count from a recent event, as CUDA rounds them to single precision.
         """

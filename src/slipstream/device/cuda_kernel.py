@@ -48,7 +48,7 @@ class CudaKernel(Kernel):
         else:
             grid, block = _row_grid(launch)
             shared = 0
-        # Kernels go on with the rows, or blocks, that a smaller grid leaves.
+        # Kernels continue with the rows, or blocks, that a smaller grid leaves.
         grid = (min(grid[0], _MAXIMUM_BLOCKS), *(min(n, _MAXIMUM_ROWS) for n in grid[1:]))
         if 0 in grid:
             return lambda stream: None

@@ -62,7 +62,7 @@ class Stream(ABC):
 
     @abstractmethod
     def wait(self, event: Event) -> None:
-        """Let all later work in this stream start only after `event`."""
+        """Make all later work in this stream start only after `event`."""
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -126,7 +126,7 @@ class Kernel(ABC):
 
 
 class Scratch:
-    """What transforms share that never run at the same time: plans, and memory to work in.
+    """Resources of transforms that never run at the same time: plans, and work memory.
 
     First transforms are planned to find out what they need; then the memory is provided, and they
     are planned again.
@@ -220,7 +220,7 @@ class Device(ABC):
         """Return a C-ordered NumPy array to and from which this device copies asynchronously."""
 
     def pin(self, memory: np.ndarray) -> None:
-        """Let copies from and to memory of the host be asynchronous, until it is freed.
+        """Make copies from and to memory of the host asynchronous, until it is freed.
 
         A CPU copies from and to any.
         """

@@ -177,13 +177,13 @@ def fused_product(
             candidates.append((blocks, group, pairs, threads, shared_bytes))
     if not candidates:
         return None
-    # Groups pay where they leave room for half as many blocks more: on an H200, six in place of
+    # Groups pay where they leave room for half as many blocks more: on an H200, six instead of
     # four take 0.84 of the time at 512 points in double precision.
     blocks, group, pairs, threads, shared_bytes = candidates[0]
     if 2 * candidates[-1][0] >= 3 * blocks:
         blocks, group, pairs, threads, shared_bytes = candidates[-1]
     if group < outputs and real.itemsize == 4:
-        # Points that are held spill less with 96 registers in place of 80: five blocks take 0.92 of
+        # Points that are held spill less with 96 registers instead of 80: five blocks take 0.92 of
         # the time of six at 512 points on an H200.
         roomy, fewer = _occupancy(points * pairs, shared_bytes, registers + 16)
         threads, blocks = (roomy, fewer) if roomy == threads else (threads, blocks)

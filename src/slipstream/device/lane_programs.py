@@ -91,7 +91,7 @@ class HostCall:
 
 
 def address_of_function(function: Any) -> int:
-    """Return what a cast to a pointer gives, in a fraction of its time."""
+    """Return the result of a cast to a pointer, in a fraction of its time."""
     return ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
 
 

@@ -39,7 +39,7 @@ _MOST_BYTES = (1 << 63) - 1
 
 
 class _Address:
-    """What NumPy takes for the memory of an array."""
+    """The interface by which NumPy finds the memory of an array."""
 
     def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.__array_interface__ = {
@@ -155,7 +155,7 @@ class NotingDevice(Device):
 
     @property
     def home(self) -> NotingDevice:
-        """What stands for the host; a CPU does so itself."""
+        """The stand-in for the host; a CPU is its own."""
         return self._home or self
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> NotedArray:

@@ -1,4 +1,4 @@
-"""Programs for GPUs, compiled in parallel by a few processes while this one goes on.
+"""Programs for GPUs, compiled in parallel by a few processes while this one continues.
 
 A process is started when there is work for it and ends shortly after it runs out of work. It also
 ends with this one, whose end of the pipe is then closed. Binaries are kept on disk

@@ -25,7 +25,7 @@ def allocate_pooled(size: int) -> Any:
 
 
 def keep_to_limit() -> None:
-    """Let all of CuPy allocate so, if its pool has a limit on the current GPU.
+    """Make all of CuPy allocate this way, if its pool has a limit on the current GPU.
 
     Allocators that users have chosen stay.
     """

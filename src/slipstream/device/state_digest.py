@@ -26,7 +26,7 @@ def digest_kernel(device: Device, dtype: np.dtype) -> Kernel:
 
 
 def empty_sums(device: Device) -> Array:
-    """Return what kernels add to."""
+    """Return the numbers to which kernels add."""
     return device.zeros((SUMS,), np.int64)
 
 

@@ -321,7 +321,7 @@ def _kernel(
 
 
 class _Length:
-    """What `vector_fft.hpp` has to know of a length: the address of a `Plan`."""
+    """The description of a length for `vector_fft.hpp`: the address of a `Plan`."""
 
     def __init__(self, points: int, real: str, kind: str) -> None:
         self._kept: list[np.ndarray] = []

@@ -176,7 +176,7 @@ def has_waves(factor: sympy.Expr) -> bool:
 
 
 def with_numbers(expression: Any, values: Mapping[sympy.Symbol, Any]) -> Any:
-    """Return an expression with numbers in place of parameters, also in its filters."""
+    """Return an expression with numbers instead of parameters, also in its filters."""
     filters = {
         one: Filter(one.function.subs(values), one.at_zero.subs(values))
         for one in filters_in(expression)

@@ -301,7 +301,7 @@ def _averages(model: Model, flat: FlatAxes) -> Averages | None:
 
 
 def _with_coefficients(form: Form, known: dict[sympy.Expr, Value], taken: Collection[str]) -> Form:
-    """Return a form with values in place of the functions of coordinates that multiply fields."""
+    """Return a form with values instead of the functions of coordinates that multiply fields."""
     terms: dict[sympy.Expr, sympy.Expr] = {}
     for points, factor in form.terms.items():
         values = values_in(points)

@@ -285,7 +285,7 @@ def argle(sound_speed: Positive = 1.0, healing_length: Positive = 1.0) -> Model:
 
     ``d psi/dt = alpha (grad - i u / (2 alpha))^2 psi - beta (|psi|^2 - 1) psi``, with a velocity u
     that does not change (Nore, Abid and Brachet, Phys. Fluids 9, 2644 (1997)). It lowers the mean
-    `free_energy`, until the fluid flows as u does, with vortex lines in place of its vorticity.
+    `free_energy`, until the fluid flows as u does, with vortex lines instead of its vorticity.
 
     Parameters
     ----------

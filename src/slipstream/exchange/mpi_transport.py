@@ -415,7 +415,7 @@ class _FromDevice(MpiTransport):
 
     @classmethod
     def lacks(cls, kind: str) -> str:
-        """Return what this rank lacks: an MPI library that accepts GPU memory."""
+        """Return the missing requirement of this rank: an MPI library that accepts GPU memory."""
         if kind == "cpu" or mpi_takes_gpus():
             return ""
         return "needs an MPI library that accepts GPU memory (CUDA-aware), and this one does not"

@@ -51,7 +51,7 @@ class NcclTransport(Transport):
 
     @classmethod
     def lacks(cls, kind: str) -> str:
-        """Return what this rank lacks: CuPy and NCCL, on a GPU."""
+        """Return the missing requirements of this rank: CuPy and NCCL, on a GPU."""
         missing = kind != "cpu" and not nccl_is_available()
         return "needs CuPy with the NCCL library on every rank" if missing else ""
 

@@ -94,7 +94,7 @@ class Transport(ABC):
 
     @classmethod
     def lacks(cls, kind: str) -> str:
-        """Return what this rank lacks for devices of a kind; "" if nothing."""
+        """Return the missing requirements of this rank for a kind of device; "" if none."""
         return ""
 
     @classmethod

@@ -69,7 +69,7 @@ class PendingTransform(KnownAttributes):
 
 
 class _NoRank:
-    """In place of a lock: refuses calls in a process that is not a rank of MPI."""
+    """Instead of a lock: refuses calls in a process that is not a rank of MPI."""
 
     def acquire(self, blocking: bool = True) -> bool:
         raise InputError(

@@ -131,7 +131,7 @@ class HostFields:
 
     They are in the working arrays of `engine`, and `resident` are the columns of each range of kx
     that stay on a device. If `by_device`, tiles go to `DeviceTargets`. Points may have `padded`
-    rows, whose padding is copied too. A single rank may have columns `apart`, in place of the
+    rows, whose padding is copied too. A single rank may have columns `apart`, instead of the
     engine's.
     """
 

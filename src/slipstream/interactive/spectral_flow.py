@@ -77,11 +77,11 @@ class Flow(InteractiveSimulation):
     length : float, str or sequence of 3 (float or str)
         Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
     walls : {"z"}, optional
-        The axis that ends at walls, impermeable and free of friction, in place of a period; points
+        The axis that ends at walls, impermeable and free of friction, instead of a period; points
         are then in the middles of cells.
     zero_at_walls : sequence of str
         Scalars that are 0 at the walls (others are insulated there); vectors whose components along
-        the walls are 0 there, in place of the normal one. Fields whose equations allow nothing else
+        the walls are 0 there, instead of the normal one. Fields whose equations allow nothing else
         need not be named.
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.
@@ -655,11 +655,11 @@ class Turbulence(Flow):
     length : float, str or sequence of 3 (float or str)
         Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
     walls : {"z"}, optional
-        The axis that ends at walls, impermeable and free of friction, in place of a period; points
+        The axis that ends at walls, impermeable and free of friction, instead of a period; points
         are then in the middles of cells.
     zero_at_walls : sequence of str
         Scalars that are 0 at the walls (others are insulated there); vectors whose components along
-        the walls are 0 there, in place of the normal one. Fields whose equations allow nothing else
+        the walls are 0 there, instead of the normal one. Fields whose equations allow nothing else
         need not be named.
     step : float, optional
         Fixed time step (non-dimensional), instead of cfl.

@@ -39,7 +39,7 @@ def write_arrays(
     comm: Comm = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write distributed arrays to a new file, in place of one that is there. Collective.
+    """Write distributed arrays to a new file, instead of one that is there. Collective.
 
     Parameters
     ----------

@@ -184,7 +184,9 @@ def reseal(state: Path, seals: dict[str, Seal]) -> None:
         try:
             said = read_manifest(state)
         except Damage as damage:
-            raise RunError(f"{state} has been changed while the run goes on: {damage}") from damage
+            raise RunError(
+                f"{state} has been changed while the run continues: {damage}"
+            ) from damage
         changed = said.model_copy(update={"seals": seals, "format": format_of(said.arrays, seals)})
         # A kill must not leave a foreign file in the state.
         partial = state.with_name(state.name + PARTIAL)
@@ -225,10 +227,10 @@ def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
     for path in on_first_rank(comm, lambda: _generations_at(as_path(folder))):
         found = _read(path, comm)
         if isinstance(found, Manifest):
-            warnings = (f"{one}; going on from {path.name}" for one in damaged)
+            warnings = (f"{one}; continuing from {path.name}" for one in damaged)
             return Checkpoint(**dict(found), path=path, warnings=tuple(warnings))
         damaged.append(f"initial.restart: {path} is damaged: {found}")
-    raise InputError(f"{'; '.join(damaged)}; there is no other state to go on from")
+    raise InputError(f"{'; '.join(damaged)}; there is no other state to continue from")
 
 
 def _read(path: Path, comm: Comm) -> Manifest | str:
@@ -261,7 +263,7 @@ def generations(checkpoints: Path) -> list[Path]:
 
 
 def _generations_at(folder: Path) -> list[Path]:
-    """Return what to read for a folder that a person names; `InputError` if there is nothing."""
+    """Return the states to read for a folder that a user names; `InputError` if there is none."""
     try:
         if _GENERATION.fullmatch(folder.name) or (folder / MANIFEST).exists():
             folder.lstat()

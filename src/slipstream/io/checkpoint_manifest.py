@@ -110,7 +110,7 @@ class StoredArray(_Strict):
 
 
 class Manifest(_Strict):
-    """What a checkpoint consists of.
+    """The contents of a checkpoint.
 
     Attributes
     ----------
@@ -223,7 +223,7 @@ def check_chunks(path: Path, manifest: Manifest, rank: int = 0, ranks: int = 1) 
 
 
 def _parsed(content: bytes) -> Manifest:
-    """Return what a manifest says, if it is whole and of this version."""
+    """Return the contents of a manifest, if it is complete and of this version."""
     try:
         said = json.loads(content)
         version = said["format"]

@@ -56,7 +56,7 @@ class FolderLock:
         os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()} {began}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others in, and remove the file."""
+        """Release the lock, and remove the file."""
         if self._file >= 0:
             # Removed while it is held: nobody can hold it and see it go.
             if self._is_there():

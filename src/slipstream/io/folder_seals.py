@@ -1,8 +1,8 @@
-"""What a state knows of the rest of its run's folder, as that was when the state was written.
+"""Seals: a state's record of the rest of its run's folder when the state was written.
 
 Of a time series it is a length and a checksum of so many bytes; of a store, checksums of each array
 as it is described, and of each snapshot. What is added later does not change them, so that they are
-kept while output is written, and compared when the run goes on: nothing is read a second time.
+kept while output is written, and compared when the run continues: nothing is read a second time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 
 
 class Seal(BaseModel):
-    """What was known of a series or a store.
+    """The record of a series or a store.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Seal(BaseModel):
 
 @dataclass(frozen=True)
 class KeptOutput:
-    """What of the output in a run's folder goes on.
+    """The part of the output in a run's folder that continues.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class KeptOutput:
     aside: Mapping[str, str] = field(default_factory=dict)
 
     def goes_on(self, name: str) -> bool:
-        """Return whether the output of this name goes on, instead of being set aside."""
+        """Return whether the output of this name continues, instead of being set aside."""
         return name not in self.aside
 
     def below(self, folder: str) -> KeptOutput:
@@ -121,12 +121,12 @@ def file_checksum(path: Path, most: int) -> tuple[int, int]:
 
 
 def piece_checksum(key: str, index: int, size: int, checksum: int) -> int:
-    """Return what a file, or its part of a snapshot, adds to the checksum of the snapshot."""
+    """Return the share of a file, or of its part of a snapshot, in the snapshot's checksum."""
     return zlib.crc32(f"{key} {index} {size} {checksum}".encode())
 
 
 def time_checksum(index: int, time: float) -> int:
-    """Return what the time of a snapshot adds."""
+    """Return the share of a snapshot's time in its checksum."""
     return piece_checksum("time", index, 8, zlib.crc32(np.float64(time).tobytes()))
 
 
@@ -259,7 +259,7 @@ def file_seal(path: Path, count: int, known: Seal | None = None) -> Seal:
 
 
 def fault_of(path: Path, seal: Seal | None) -> str:
-    """Return the fault of a series, a store or files that are to go on, or nothing.
+    """Return the fault of a series, a store or files that are to continue, or nothing.
 
     Raises a `RunError` if the disk cannot read it.
     """

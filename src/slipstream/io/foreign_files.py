@@ -51,7 +51,7 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """Return what something is that is no file, by its mode."""
+    """Return the kind of a path that is not a file, from its mode."""
     return next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), "a device or the like")
 
 

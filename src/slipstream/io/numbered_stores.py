@@ -1,4 +1,4 @@
-"""Names of stores that go on with other points: ``fields.zarr``, ``fields~2.zarr``, ..."""
+"""Names of stores that continue with other points: ``fields.zarr``, ``fields~2.zarr``, ..."""
 
 from __future__ import annotations
 

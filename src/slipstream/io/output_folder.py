@@ -139,7 +139,7 @@ def _check_input(folder: Path, key: str, read: Path) -> None:
     for place in (Path(os.path.realpath(read)), Path(os.path.realpath(named.parent)) / named.name):
         if place == own or (key == "initial.restart" and place.is_relative_to(own)):
             raise InputError(
-                f"output folder {folder} holds the state to go on from ({key}); choose another"
+                f"output folder {folder} holds the state to continue from ({key}); choose another"
                 " with --out"
                 if key == "initial.restart"
                 else f"output folder {folder} is an input ({key}); choose another with --out"
@@ -216,7 +216,7 @@ def claim_folder(
 def claim_run(
     folder: str | Path, comm: Comm = None, check: Callable[[RunFolder], None] = lambda run: None
 ) -> Iterator[OutputFolder]:
-    """Hold the folder of a run that is to go on there within this context. Collective.
+    """Hold the folder of a run that is to continue there within this context. Collective.
 
     What of `claim_folder` is about output that would be replaced is not asked here. `check` may
     refuse the folder, on the first rank, before anything is made there.
@@ -242,7 +242,7 @@ def _check_free(path: Path, overwrite: bool) -> None:
     names = os.listdir(path) if path.is_dir() and not overwrite else []
     if any(name not in (LOCK_NAME, DISCARDED_NAME) for name in names):
         has_state = CHECKPOINTS_NAME in names
-        resume = f"go on with slipstream resume {shlex.quote(str(path))}, "
+        resume = f"continue with slipstream resume {shlex.quote(str(path))}, "
         go_on = resume if has_state else ""
         raise InputError(
             f"output folder {path} exists and is not empty; {go_on}choose another with --out, or"
@@ -309,7 +309,7 @@ class OutputFolder(RunFolder):
                 flush_folder(self.path)
 
     def go_on(self, aside: Iterable[str] = ()) -> None:
-        """Keep the output of the run that goes on; rename the output in `aside`."""
+        """Keep the output of the run that continues; rename the output in `aside`."""
         if self._is_first:
             for name in aside:
                 self._set_damaged_aside(name)
@@ -394,7 +394,7 @@ class OutputFolder(RunFolder):
         flush_folder(self.path)
 
     def _set_damaged_aside(self, name: str) -> None:
-        """Rename output that cannot go on, if it is there; nothing is removed."""
+        """Rename output that cannot continue, if it is there; nothing is removed."""
         path = self.path / name
         if not self.has(name):
             return

@@ -248,7 +248,7 @@ class RunFolder:
             return StoredArrays(self.path / name)
 
     def stores(self, name: str) -> list[StoredArrays]:
-        """Return a store and those that go on from it with other points, in order of time."""
+        """Return a store and those that continue from it with other points, in order of time."""
         found = (self.store(one.name) for one in numbered_stores(self.path / name))
         return [one for one in found if one is not None]
 
@@ -326,7 +326,7 @@ class RunFolder:
         return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:
-        """Return which output goes on from a state with these seals; change nothing.
+        """Return which output continues from a state with these seals; change nothing.
 
         `recorded` are the names in ``.slipstream.json``.
         """

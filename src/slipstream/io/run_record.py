@@ -1,7 +1,7 @@
-"""What is known of a run besides its results: ``run.json`` in its folder.
+"""The record of a run: ``run.json`` in its folder.
 
 A run is made of *segments*, each of them one process, or the ranks of one MPI job, from its start
-to its end: the first begins the run, and each later one goes on where those before it stopped.
+to its end: the first begins the run, and each later one continues where those before it stopped.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ _RECORDS: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
 
 
 def read_run_record(folder: str | Path) -> RunRecord:
-    """Return what ``run.json`` in a run's folder says; an empty record if there is none.
+    """Return the record in a run's folder, ``run.json``; an empty one if there is none.
 
     The run may be under way, and the file somebody else's: an `InputError` tells if it is none.
     """

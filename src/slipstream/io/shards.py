@@ -18,7 +18,7 @@ import numpy as np
 SHARD_SEPARATOR = "."
 CODECS = [{"name": "bytes", "configuration": {"endian": "little"}}]
 INDEX_CODECS = [*CODECS, {"name": "crc32c"}]
-_NOTHING = 2**64 - 1  # in place of a chunk that is not there
+_NOTHING = 2**64 - 1  # instead of a chunk that is not there
 
 
 def shard_content(

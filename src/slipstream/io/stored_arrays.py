@@ -19,7 +19,7 @@ _MOST_COORDINATE = 1 << 28
 
 
 class StoredArrays:
-    """What a zarr group has, as of when this is made: a snapshot that is half written is not seen.
+    """The contents of a zarr group when this is made: a half-written snapshot is not seen.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class StoredArrays:
         return tuple(f"{name}_{i}" for i in range(len(array.shape)))
 
     def attributes(self, name: str) -> dict[str, Any]:
-        """Return what the store says of an array."""
+        """Return the store's description of an array."""
         said = self._arrays[name].description.get("attributes")
         return dict(said) if isinstance(said, dict) else {}
 
@@ -118,7 +118,7 @@ def errors_of_store(path: Path) -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says, in a line."""
+    """Return the text of an error, in one line."""
     return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
 

@@ -48,7 +48,7 @@ class Series:
     """Rows of named values against time, in files such as ``diagnostics.csv`` and ``.zarr``.
 
     Comment lines (``#``) at the head of the CSV explain the columns by their `labels`; pandas reads
-    it with ``read_csv(path, comment="#")``. With `until`, a step, the series that is there goes on:
+    it with ``read_csv(path, comment="#")``. With `until`, a step, the existing series continues:
     its later rows, and those beyond what is `sealed`, are left out from `begin` on. Columns that
     only some rows have are not-a-number in the others. Only one that `has_store` has a zarr group.
     """
@@ -78,17 +78,17 @@ class Series:
 
     @property
     def last_rows(self) -> list[dict[str, float]]:
-        """The last two rows, or fewer, of the series that goes on."""
+        """The last two rows, or fewer, of the series that continues."""
         return self._earlier.last_rows if self._earlier else []
 
     def begin(self) -> None:
-        """Drop all rows after the step at which the series goes on, for good."""
+        """Drop all rows after the step at which the series continues, for good."""
         if self._earlier is not None:
             self._cut(self._earlier.ends[-1])
             self._columns, self._rows = self._earlier.columns, self._earlier.rows
 
     def replace_last(self) -> None:
-        """Leave out the last row of the series that goes on as soon as there is another one."""
+        """Leave out the last row of the series that continues as soon as there is another one."""
         self._replaces_last = self._earlier is not None and self._earlier.rows > 0
 
     def _cut(self, size: int) -> None:
@@ -148,7 +148,7 @@ class Series:
     def _open_again(
         self, earlier: _Earlier, columns: list[str]
     ) -> tuple[_SealedLines, csv.DictWriter[str]]:
-        """Open the series that goes on, with its earlier columns and the new ones."""
+        """Open the series that continues, with its earlier columns and the new ones."""
         if self._replaces_last:
             earlier.ends.pop()
             earlier.checksums.pop()
@@ -261,7 +261,7 @@ class _SealedLines:
 
 @dataclass
 class _Earlier:
-    """The rows of a series that goes on: how many, and the size of the file up to each of the last.
+    """The rows of a series that continues: their number, and the size of the file at the last ones.
 
     There is one end for each of the `last_rows`, and one before them; likewise one checksum.
     """
@@ -363,7 +363,7 @@ def _complete_lines(file: BinaryIO) -> Iterator[str]:
 
 
 class SeriesTail:
-    """Follows a ``diagnostics.csv``, wherever it is: it may not be there yet, or be begun anew.
+    """Follows a ``diagnostics.csv``, wherever it is: it may not be there yet, or be begun again.
 
     Incomplete rows are left out. Of millions of rows, some thousand are kept, among them the last.
 
@@ -394,7 +394,7 @@ class SeriesTail:
             with open_file(self._path) as file:
                 about = os.fstat(file.fileno())
                 identity = about.st_dev, about.st_ino
-                # A run that goes on may have dropped rows after its last state.
+                # A run that continues may have dropped rows after its last state.
                 if identity != self._identity or about.st_size < self._offset:
                     self._begin_anew()
                     self._identity = identity
@@ -444,7 +444,7 @@ class SeriesTail:
             self._rows, self._stride = self._rows[::2], 2 * self._stride
 
     def _drop_from(self, row: list[float]) -> None:
-        """Forget rows of times that come again, as when a run goes on from an earlier state."""
+        """Forget rows of times that come again, as when a run continues from an earlier state."""
         place = self.columns.index("time")
         while self._rows and self._rows[-1][place] >= row[place]:
             self._rows.pop()

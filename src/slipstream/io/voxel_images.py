@@ -278,7 +278,7 @@ class Image:
                 return RawView(comm, self._source, raw, box)
 
         with on_every_rank(self._comm, open_view) as view:
-            # Ranks that are done, or have failed, go on taking part, as reading is collective.
+            # Ranks that are done, or have failed, continue taking part, as reading is collective.
             for turn in range(turns):
                 values = batch[: max(0, flat.size - turn * batch.size)]
                 start = turn * batch.size

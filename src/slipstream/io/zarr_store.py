@@ -70,8 +70,8 @@ class FieldStore:
     A chunk has one snapshot of an array, or several `times_together` if they are small: then each
     writes again what the chunk has already.
 
-    With `until`, a time, an existing store goes on: `go_on` drops its later snapshots, and those
-    that are not `kept`, and begins it anew if none remains. Snapshots
+    With `until`, a time, an existing store continues: `go_on` drops its later snapshots, and those
+    that are not `kept`, and begins it again if none remains. Snapshots
     of other points go into another store beside it, whose name has a number, and `begins` is called
     with that on rank 0 before it is made. An array that only some snapshots have is not-a-number in
     the others.
@@ -97,7 +97,7 @@ class FieldStore:
         # What rank 0 has made, by name: to open it again takes as long as to write a small array.
         self._group: Any = None
         self._arrays: dict[str, Any] = {}
-        # The times of the snapshots that stay, where a store goes on, and obstacles.
+        # The times of the snapshots that stay, where a store continues, and obstacles.
         self.times: list[float] = []
         self._later: list[Path] = []
         self._is_continued = False
@@ -159,12 +159,12 @@ class FieldStore:
         self._publish()
 
     def go_on(self) -> None:
-        """Drop all snapshots after the time at which the store goes on, for good. Collective."""
+        """Drop all snapshots after the time at which the store continues, for good. Collective."""
         self._on_first_rank(self._cut)
         self._later = []
 
     def replace_last(self) -> None:
-        """Leave out the last snapshot of a store that goes on as soon as there is another one."""
+        """Leave out the last snapshot of a store that continues as soon as there is another one."""
         if self._is_continued:
             self._snapshots -= 1
 
@@ -178,7 +178,7 @@ class FieldStore:
         return Seal(arrays=self._sealed_arrays, snapshots=tuple(found[: self._snapshots]))
 
     def _checksum(self, written: Mapping[str, tuple[int, int]], index: int) -> int:
-        """Return what this rank adds to the checksum of a snapshot that it has just written."""
+        """Return this rank's share in the checksum of a snapshot that it has just written."""
         found = 0
         for key, known in written.items():
             together, dtype = self._together.get(key.partition("/")[0], (0, np.dtype(float)))
@@ -192,7 +192,7 @@ class FieldStore:
         return found
 
     def _find(self, until: float, kept: KeptOutput) -> None:
-        """Find the store that goes on: the last one with snapshots up to a time. Collective."""
+        """Find the store that continues: the last one with snapshots up to a time. Collective."""
 
         @errors_of_store(self.path)
         def look() -> tuple[str, list[float], dict[str, StoredLayout], Any, list[int], list[Path]]:
@@ -267,7 +267,7 @@ class FieldStore:
         self._files.flush()
 
     def _go_on_with(self, first: Field | None) -> None:
-        """Go on in the store, or beside it where the points are others. Collective."""
+        """Continue in the store, or beside it where the points are others. Collective."""
         if first is not None and not on_first_rank(self._comm, lambda: self._suits(first)):
             name = next_store_name(self.path)
             self.path = self.path.with_name(name)
@@ -439,7 +439,7 @@ class FieldStore:
             return
         with self._writing():
             if not layout.is_sharded:
-                # Others than rank 0 open it anew: it has grown.
+                # Others than rank 0 open it again: it has grown.
                 array = self._arrays.get(name)
                 if array is None:
                     array = zarr.open_array(self._files, path=name, mode="r+")
@@ -554,7 +554,7 @@ class _WholeFiles(LocalStore):
 
 
 def _fill(dtype: np.dtype) -> Any:
-    """Return what elements are that are never written: not-a-number where the type has it."""
+    """Return the value of elements that are never written: not-a-number where the type has it."""
     return dtype.type(np.nan if dtype.kind in "fc" else 0)
 
 

@@ -208,7 +208,7 @@ KERNEL fused_product(const Complex* source, Complex* target, const Complex* REST
     FOR_TILE(line, PAIRS * INPUTS, q, mirrored_pairs) {
       const int pair = line / INPUTS, field = line % INPUTS;
       const Index number = block * PAIRS + pair;
-      // In place of a pair that does not exist, the last one, which is a pair of this block too.
+      // Instead of a pair that does not exist, the last one, which is a pair of this block too.
       const ProductPair modes(source + field * source_field, source_row,
                               PAIRS == 1 || number < pairs ? number : pairs - 1, rows, kept);
       load_modes(modes, tile + (pair * row_count + field) * row_size, q, roots);

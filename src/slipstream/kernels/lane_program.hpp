@@ -66,7 +66,7 @@ INLINE void call(const Item& item) {
   call(item.function, item.integers, item.reals, I{}, IntegersBelow<REALS>::Type{});
 }
 
-// Whether a counter, which may have begun anew after the largest value, has come to a value.
+// Whether a counter, which may have begun again after the largest value, has come to a value.
 INLINE bool has_come(int now, int value) { return int(unsigned(now) - unsigned(value)) >= 0; }
 
 // Wait until the counter has come to the value; return false if a lane has failed before.
@@ -76,7 +76,7 @@ INLINE bool await_value(int* counter, int value, const int* failed) {
     const int now = value_of(counter);
     if (has_come(now, value)) return true;
     if (!began) began = nanoseconds();
-    // A thread that has no other core cannot go on while this one is awake.
+    // A thread that has no other core cannot continue while this one is awake.
     const bool shares_core = __atomic_load_n(counter + CORE, __ATOMIC_RELAXED) == sched_getcpu();
     if (shares_core || nanoseconds() - began > AWAKE) sleep_while(counter, now);
   }

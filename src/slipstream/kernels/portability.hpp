@@ -8,7 +8,7 @@
 //   FOR_ROWS(r, rows) FOR_COLUMNS(c, columns) { ... }        independent rows of contiguous data
 //   FOR_BLOCKS(b, blocks) { SHARED(...); FOR_TILE(...) ... BLOCK_BARRIER }   cooperating tiles
 //
-// FOR_BLOCK_GRID is FOR_BLOCKS with three numbers of a block in place of one, which need no division.
+// FOR_BLOCK_GRID is FOR_BLOCKS with three numbers of a block instead of one, which need no division.
 // FOR_TILE_LINES is FOR_TILE in another order: a thread keeps its lane from line to line, and computes
 // once what depends on the lane alone. PER_ITEM(Type, name, count) is what threads keep of their items
 // from one FOR_TILE to the next, if there are at most as many as threads; OF_ITEM(name, item) is that
@@ -85,7 +85,7 @@ INLINE Index system_load_acquire(const Index* source) {
   return value;
 }
 
-// Read anew each time, so that places in memory that one phase of a kernel derives from it take no
+// Read again each time, so that places in memory that one phase of a kernel derives from it take no
 // registers in the others.
 INLINE int thread_number() {
   int number;

@@ -121,7 +121,7 @@ KERNEL sum_over_blocks(const float* RESTRICT residual, const float* RESTRICT res
   }
 }
 
-// The pressure of sites from that of the blocks that their links lead to, times a factor, in place of what is
+// The pressure of sites from that of the blocks that their links lead to, times a factor, instead of what is
 // left of the residual; and sums over rows as whole numbers.
 KERNEL spread_pressure(const float* RESTRICT pressure, const Link* RESTRICT walls,
                        const unsigned short* RESTRICT places, const int* RESTRICT tables, double factor,

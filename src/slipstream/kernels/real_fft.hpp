@@ -107,7 +107,7 @@ INLINE PlaceOfPair place_of(Index item, Index pairs, Index outer, Index fields) 
 // Forward: modes[field][o][row][k] = scale * rfft(points[field][o][row])[k] for k < kept.
 // Backward: points = scale * irfft(modes), which does not divide by N; modes from `kept` on are zero.
 // Strides count Real elements of the points and Complex elements of the modes. With MODE_TABLES modes
-// have tables in place of the strides of planes and rows. Both sides may be the same memory if rows
+// have tables instead of the strides of planes and rows. Both sides may be the same memory if rows
 // begin at the same places.
 KERNEL real_rows(Real* points, Complex* modes, const Complex* RESTRICT roots, Real scale,
                  Index fields, Index outer, Index rows, Index kept, Index points_field,

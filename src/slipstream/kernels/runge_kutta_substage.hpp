@@ -118,7 +118,7 @@ INLINE Real excess_of(Real value) {
 //   stage  = d^NODE_NEXT start + step a d^(NODE_NEXT - NODE) N
 //   result = (total or d^NODE_END start) + step b d^(NODE_END - NODE) N
 //
-// or, if all linear terms are PROPAGATED, with matrices in place of powers of d (see propagators.hpp), whose
+// or, if all linear terms are PROPAGATED, with matrices instead of powers of d (see propagators.hpp), whose
 // numbers are START_TO_STAGE, RATE_TO_STAGE, START_TO_RESULT and RATE_TO_RESULT. With START_TO_CARRIED and
 // CARRY_RATE the start of a later stage is stored in `carried`, from which that one BEGINS_CARRIED.
 //

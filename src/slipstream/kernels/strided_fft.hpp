@@ -211,7 +211,7 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
 // target of a backward transform) has strides; on the modes' side, row r of plane o lies where the
 // table of rows says, for plane first + o, see row_tables.hpp: truncation, padding with zeros and the
 // order of an exchange cost no extra pass. With POINT_TABLES the points' side has a table, too,
-// in place of the strides of rows and planes. Strides count Complex elements, columns are contiguous.
+// instead of the strides of rows and planes. Strides count Complex elements, columns are contiguous.
 // Both sides may be the same memory if the tables leave rows in place. With two columns a thread
 // (WIDTH), all rows begin at a multiple of 16 bytes.
 KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRICT roots,

@@ -3,7 +3,7 @@
 Steady flow is a fixed point of the time steps, which approach it slowly where pressure spreads
 through narrow pores. Anderson's method (1965; Walker and Ni, SIAM J. Numer. Anal. 49, 2011) finds
 the combination of the last few states whose residual, the change by some steps, is smallest, and
-goes on from there. For flow without inertia that is a Krylov method.
+continues from there. For flow without inertia that is a Krylov method.
 
 States are compared, kept and changed by density and momentum only: the rest of the populations
 follows them within a few steps. That takes a fifth of the memory that populations would, in single
@@ -56,7 +56,7 @@ _MOST_DENSITY = 0.1
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """What the last residuals say about the steady state.
+    """The estimate of the steady state from the last residuals.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Acceleration:
         self._largest = device.zeros((self._rows, 4), np.float64)
         self._sums = device.zeros((self._rows, 2 * vectors + 3), np.float64)
         self._blocks = PressureBlocks(flow, comm)
-        # How often the residual has grown. Then the changes are forgotten, and time steps go on.
+        # How often the residual has grown. Then the changes are forgotten, and time steps continue.
         self.rejections = 0
         self._total = int(sum_over_ranks(comm, np.array([flow.sites.count]))[0])
         self.begin()
@@ -124,7 +124,7 @@ class Acceleration:
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what another one has kept, whose flow this one's has been set to."""
+        """Continue from what another one has kept, whose flow this one's has been set to."""
         device = self._flow.device
         for name, value in kept.items():
             if name in _ON_DEVICE:

@@ -120,7 +120,7 @@ _SAFETY, _MORE, _DIGITS, _SAFETY_OF_FLOOR = 1.5, 0.4, 3, 2.0
 _ROUNDED = 0.6
 # Extrapolations that do not come nearer, after which round-off is taken to be the reason.
 _STUCK = 20
-# Extrapolations from which the flow may depart, before time steps go on alone.
+# Extrapolations from which the flow may depart, before time steps continue alone.
 _MOST_REJECTIONS = 4
 
 
@@ -279,7 +279,7 @@ class Steadiness:
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what another one has kept, whose flow this one's has been set to."""
+        """Continue from what another one has kept, whose flow this one's has been set to."""
         for permeability in kept["looks"]:
             self.add(permeability)
         self.history = list(kept["history"])
@@ -292,7 +292,7 @@ class Steadiness:
 
     @property
     def looks(self) -> list[float]:
-        """The permeabilities of all looks, from which a restarted run goes on."""
+        """The permeabilities of all looks, from which a restarted run continues."""
         return self._convergence.values
 
     @property
@@ -342,7 +342,7 @@ class Steadiness:
         self.look()
 
     def _give_up(self) -> None:
-        """Go on by time steps alone, as a flow does that has no steady state."""
+        """Continue by time steps alone, as a flow does that has no steady state."""
         if self._flow.storage.has_unit:
             raise on_all_ranks(
                 RunError(
@@ -356,7 +356,7 @@ class Steadiness:
         self.residual = 1.0
         self._warnings.append(
             f"the flow had no steady state near that could be extrapolated at step"
-            f" {self._flow.steps}; time steps alone go on"
+            f" {self._flow.steps}; time steps alone continue"
         )
 
     def look(self) -> None:

@@ -34,7 +34,7 @@ from slipstream.redistribution import redistribute
 
 @dataclass(frozen=True)
 class Subdomain:
-    """What one rank has of an image.
+    """One rank's part of an image.
 
     Attributes
     ----------

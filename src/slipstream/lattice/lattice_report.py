@@ -205,7 +205,7 @@ def resolution_doubt(error: float, axis: str) -> str:
 
 
 def mirrored_tensor_text(mirrored: Sequence[str]) -> str:
-    """Return what mirroring does to a permeability tensor."""
+    """Return a permeability tensor, mirrored."""
     return (
         f"mirror along {' and '.join(mirrored)} makes the medium symmetric: components of the"
         " tensor between such an axis and another one are 0 whatever the sample has there, and the"
@@ -219,7 +219,7 @@ def distance_text(residual: float) -> str:
 
 
 def _key(terms: Terms, table: str, name: str) -> str:
-    """Return what a caller knows a key as."""
+    """Return the caller's name of a key."""
     return name if terms is ARGUMENTS else f"{table}.{name}"
 
 

@@ -126,7 +126,7 @@ class LatticeSimulation(Simulation):
     timed = "a pair of time steps"
     lasting = ("permeability_lattice",)
 
-    # An image in memory, or an object with a shape and read(box), in place of the file of the case.
+    # An image in memory, or an object with a shape and read(box), instead of the file of the case.
     given_image: Any = None
     # How errors of the image name its keys.
     terms: Terms = CASES
@@ -384,7 +384,7 @@ class LatticeSimulation(Simulation):
         )
 
     def _take_settings(self, before: Case) -> None:
-        """Go on with another fluid, drive or tolerance. Collective."""
+        """Continue with another fluid, drive or tolerance. Collective."""
         assert isinstance(before, LatticeCase)
         self.case = with_relaxation_time(self.case, self.subdomain.width)
         earlier, over = self.steadiness.looks, self._over
@@ -454,7 +454,7 @@ class LatticeSimulation(Simulation):
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what a simulation of the same case has kept."""
+        """Continue from what a simulation of the same case has kept."""
         super().restore(kept)
         self._over = list(kept["over"])
         self._follow(*kept["axis"])
@@ -521,7 +521,7 @@ class LatticeSimulation(Simulation):
             self.finished = round_off_text(self.residual, tolerance, self.case.numerics.precision)
 
     def _ended(self) -> str:
-        """Return why the flow along this axis is over; empty if it goes on."""
+        """Return why the flow along this axis is over; empty if it continues."""
         if self.steadiness.is_steady:
             return NO_PATH if self.steadiness.is_blocked else CONVERGED
         if self.steadiness.is_stuck:
@@ -739,7 +739,7 @@ class LatticeSimulation(Simulation):
         return Layout((shape[0], shape[1], shape[2]), boxes, lines, unit, are_cells=True)
 
     def point_values(self, of: Any, where: str) -> PointValues:
-        """Return what makes the values of one of `FIELDS`. Collective at first."""
+        """Return a function that makes the values of one of `FIELDS`. Collective at first."""
         if of not in FIELDS:
             raise InputError(f"{where}: there is no {of!r}; accepted: {', '.join(FIELDS)}")
         names = [f"velocity_{axis}" for axis in "xyz"] if of == "velocity" else [of]

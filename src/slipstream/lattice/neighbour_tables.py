@@ -38,7 +38,7 @@ _STRIP_BLOCK = 4096
 
 
 class StoredSites(Protocol):
-    """What steps ask of sites: where they are stored, how many, and how they are linked."""
+    """The sites of a step: their number, storage and links."""
 
     @property
     def device(self) -> Device: ...

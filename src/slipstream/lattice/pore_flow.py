@@ -118,7 +118,7 @@ class PoreFlow:
     transport : Transport or None
         What swaps populations with other ranks; None for a single rank.
     policy : {"overlap", "serial"}
-        Whether the swap goes on while most sites are advanced.
+        Whether the swap continues while most sites are advanced.
 
     Attributes
     ----------
@@ -275,7 +275,7 @@ class PoreFlow:
         self._keep_velocity(before)
 
     def continue_from(self, steps: int, earlier: Fluid) -> None:
-        """Go on after so many steps of an earlier flow, whose populations have been set."""
+        """Continue after so many steps of an earlier flow, whose populations have been set."""
         self.steps, self._has_stepped = steps, steps > 0
         self._keep_velocity(earlier)
 
@@ -367,7 +367,7 @@ class PoreFlow:
             self._transport.check()
 
     def timeline(self, forget: bool = False) -> Timeline:
-        """Return what ran when in the profiled steps; `forget` clears the record."""
+        """Return the timeline of the profiled steps; `forget` clears the record."""
         return Timeline.merged([step.timeline for step in self.pair], forget)
 
     @property

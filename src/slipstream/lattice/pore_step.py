@@ -26,7 +26,7 @@ _CHUNK = 1 << 15
 
 @dataclass(frozen=True)
 class SwappedSites:
-    """What a rank swaps with others: `edges` are the sites whose populations these need, by number.
+    """A rank's exchange with others: `edges` are the sites whose populations they need, by number.
 
     `places` are the addresses of populations, for all neighbours one after the other, and `counts`
     how many each neighbour gets.

@@ -71,7 +71,7 @@ def blocks_memory(shape: Sequence[int], sites: int) -> int:
 
 
 def begin_kernels(device: Device) -> None:
-    """Let kernels be compiled, which takes long, while an image is read and divided."""
+    """Start compiling kernels, which takes long, while an image is read and divided."""
     _kernel(device, "count_links", D3Q19).begin()
 
 

@@ -70,7 +70,7 @@ def describe_field(name: str, in_si: bool) -> tuple[str, str]:
 
 
 def picture_choice(axes: Sequence[str], in_metres: bool, in_si: bool = False) -> PictureChoice:
-    """Return what to draw: the permeability, and the speed in a plane along the last flow's axis.
+    """Return the pictures to draw: the permeability, and the speed in a plane along the last axis.
 
     Of flows along several axes, each has a curve of its own.
     """

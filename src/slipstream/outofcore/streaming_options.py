@@ -1,4 +1,4 @@
-"""What may be chosen where arrays on the host stream through devices."""
+"""Options of arrays on the host that stream through devices."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ DEFAULT = Streaming()
 
 
 def checked_streaming(value: Streaming | Mapping[str, Any]) -> Streaming:
-    """Return what a user says of how transforms stream, or raise `InputError`."""
+    """Return a user's options of a streamed transform, or raise `InputError`."""
     if not isinstance(value, Streaming):
         keys = DEFAULT.of_transform()
         if not isinstance(value, Mapping) or not set(value) <= set(keys):

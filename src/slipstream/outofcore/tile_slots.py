@@ -35,7 +35,7 @@ class Worker(Protocol):
 
     @property
     def scratch(self) -> Scratch:
-        """What a library's transforms in this lane share."""
+        """The resources that a library's transforms in this lane share."""
 
     def plan(self, slot: Slot[Any]) -> None:
         """Plan all that a library will do to tiles in a slot, so that its scratch is known."""

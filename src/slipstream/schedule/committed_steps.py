@@ -101,7 +101,7 @@ class CommittedStep:
         """
 
     def _follow(self, main: Stream, stream: Stream | None) -> Event:
-        """Let the step start after the work of a stream; return an event of that stream."""
+        """Order the step after the work of a stream; return an event of that stream."""
         start = (stream or self.device.default_stream).record()
         if self._several_devices:  # the others cannot wait for this event
             self._patience.wait(start.done, "what came before the step")
@@ -221,7 +221,7 @@ class ProgrammedStep(CommittedStep):
                 self._choose_threads(intervals)
 
     def _choose_threads(self, intervals: dict[int, tuple[float, float]]) -> None:
-        """Let the calling thread run all nodes in turn, if that takes less time."""
+        """Make the calling thread run all nodes in turn, if that takes less time."""
         for index, (start, stop) in intervals.items():
             self._shortest[index] = min(stop - start, self._shortest.get(index, math.inf))
         seconds = sum(self._shortest.values())

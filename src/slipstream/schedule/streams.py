@@ -94,7 +94,7 @@ class Lanes:
         return self._operations[node.index]
 
     def begin(self, profile: bool) -> None:
-        """Let all lanes start after the current end of the main lane."""
+        """Start all lanes after the current end of the main lane."""
         for kept in (self._events, self._order, self._waited, self.spans):
             kept.clear()
         self._profile = profile
@@ -105,7 +105,7 @@ class Lanes:
                 stream.wait(starts[device])
 
     def join(self) -> None:
-        """Let the main lane continue after all lanes."""
+        """Continue the main lane after all lanes."""
         for stream in self._streams.values():
             if stream is not self.main:
                 self.main.wait(stream.record())

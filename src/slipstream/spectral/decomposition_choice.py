@@ -3,7 +3,7 @@
 Slabs take one exchange each way. Pencils take two, of fewer ranks and so with larger blocks: among
 many nodes that is faster if ranks with the same planes share a node. The rule, slabs if each rank
 has a plane and else the most even pencils, stands unless others take a fifth less: forecasts are
-not better than that. Bits do not depend on it, so a run that goes on chooses anew.
+not better than that. Bits do not depend on it, so a run that continues chooses again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Division:
 
     @property
     def text(self) -> str:
-        """What it is, in words."""
+        """The decomposition in words."""
         return division_text(self.run)
 
 

@@ -98,7 +98,7 @@ class Evaluation:
         flow.evaluations.add(self)
 
     def restate(self) -> None:
-        """Evaluate the expression anew with the model of the step, which may have changed."""
+        """Evaluate the expression again with the model of the step, which may have changed."""
         flow = self.flow
         self.quantity = quantity_of(self._expression, flow.problem, self._where)
         self.shape = (3,) * self.quantity.rank

@@ -69,7 +69,7 @@ class FlowDiagnostics:
     # -- earlier measurements----------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin anew, without earlier measurements."""
+        """Begin again, without earlier measurements."""
         self._scales: dict[str, float] = {}
         self._least_resolved = math.inf, 0.0
         self._largest_wire_error = 0.0

@@ -2,7 +2,7 @@
 
 If a force, as a function of x and t, is a sum of terms ``g(t) f(x)``, each f is transformed once,
 and each substage multiplies it by g at its time. A force that cannot be separated, such as a
-travelling pulse, is evaluated anew for every substage.
+travelling pulse, is evaluated again for every substage.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ForcePattern:
     is_solenoidal: bool = False
     # The number of the case's table of forcing, from 0; -1 for a source of the equations.
     table: int = -1
-    # A function from a Python program, in place of shapes.
+    # A function from a Python program, instead of shapes.
     given: GivenFunction | None = None
 
     @property

@@ -160,7 +160,7 @@ def forces_of(
     lengths: tuple[float, float, float],
     method: RungeKutta,
 ) -> list[ForcePattern]:
-    """Return what the case's tables of forcing ask for, in a box of lengths (Lz, Ly, Lx)."""
+    """Return the forces in the case's tables of forcing, for a box of lengths (Lz, Ly, Lx)."""
     found: list[ForcePattern] = []
     for number, field in enumerate(forced_fields(tables, fields, model)):
         own = (number, tables[number], key_of(tables, number), field)
@@ -411,7 +411,7 @@ class Forcing:
             powered.set(stage)
 
     def after(self, step: int, step_size: float) -> None:
-        """Go on to the end of the step of this number. Collective."""
+        """Continue to the end of the step of this number. Collective."""
         for energetic in self._energetic.values():
             energetic.end(step_size)
         for drawn in self._random.values():
@@ -419,7 +419,7 @@ class Forcing:
                 drawn.advance(step, step_size)
 
     def new_warnings(self) -> list[str]:
-        """Return what forces have found, each once."""
+        """Return the findings of forces, each once."""
         forces: list[Any] = [*self._energetic.values(), *self._powered.values()]
         found = []
         for one in forces:
@@ -486,7 +486,7 @@ class Forcing:
             if pattern.node == 0 or (pattern.node and step):
                 self._evaluate(pattern, place, time + step * pattern.node / divisions)
 
-    # -- what it goes on with ----------------------------------------------------------------
+    # -- what it continues with ----------------------------------------------------------------
 
     def fields(self) -> Iterator[Field]:
         """Yield the states of random forces, for a checkpoint."""
@@ -495,7 +495,7 @@ class Forcing:
                 yield drawn.field()
 
     def begin(self, step: int, checkpoint: Checkpoint | None, folder: str | None) -> list[str]:
-        """Begin, or go on from a checkpoint; return warnings. Does not communicate."""
+        """Begin, or continue from a checkpoint; return warnings. Does not communicate."""
         found = []
         for drawn in self._random.values():
             if not isinstance(drawn, OrnsteinUhlenbeckForce):
@@ -507,7 +507,7 @@ class Forcing:
         return found
 
     def kept(self) -> dict[str, Any]:
-        """Return what a copy goes on with."""
+        """Return the state from which a copy continues."""
         drawn = {
             number: one.kept()
             for number, one in self._random.items()
@@ -517,7 +517,7 @@ class Forcing:
         return {"held": dict(self._held), "drawn": drawn, "done": done}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on with what another forcing of the same case has kept."""
+        """Continue with what another forcing of the same case has kept."""
         self._held = dict(kept["held"])
         self.go_on(kept)
         for number, power in kept["done"].items():

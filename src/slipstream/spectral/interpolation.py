@@ -63,7 +63,7 @@ def spline_factors(points: int, length: float, wavenumbers: np.ndarray) -> np.nd
 
 
 class Interpolant:
-    """What three fields are interpolated from, at this rank's points and those in its halo.
+    """The values from which three fields are interpolated: this rank's points and its halo.
 
     `kind` is one of `INTERPOLATIONS`: coefficients of splines, or values.
     """
@@ -105,7 +105,7 @@ class Interpolant:
         self._own = self.array[layouts[rank].slices(boxes[rank])]
         # Passes over planes leave planes without gaps.
         self._left = device.empty(self._own.shape, self._own.dtype) if along_y else self._own
-        # The points that passes leave: [field][plane][y][x], or [chunk][x] in place of [x].
+        # The points that passes leave: [field][plane][y][x], or [chunk][x] instead of [x].
         self.points: Array
         if chunk:
             chunks = self._left.reshape(planes, rows, nx // chunk, 3, chunk)

@@ -98,7 +98,7 @@ class ParticleRanks:
     def _parts(
         self, order: np.ndarray, destination: np.ndarray, identity: np.ndarray, values: np.ndarray
     ) -> Sequence[Any]:
-        """Return what each rank gets of some particles in the order of ranks, None for nothing."""
+        """Return each rank's share of some particles in the order of ranks, None for nothing."""
         ends = np.searchsorted(destination[order], np.arange(self.count + 1))
         parts: list[Any] = [None] * self.count
         for rank, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True)):

@@ -183,7 +183,7 @@ class Particles:
     def after_step(self) -> bool:
         """Send particles to others where the halo does not suffice for the next step.
 
-        Returns whether memory has grown, so that the step is to be recorded anew.
+        Returns whether memory has grown, so that the step is to be recorded again.
         """
         self._steps += 1
         grows = False
@@ -204,7 +204,7 @@ class Particles:
         return bool(sum_over_ranks(self._comm, np.array([float(grows)]))[0])
 
     def forget_steps(self) -> None:
-        """Begin anew with a step of Euler, since the flow has become another one."""
+        """Begin again with a step of Euler, since the flow has become another one."""
         for one in self.sets:
             one.last_step = None
 
@@ -268,7 +268,7 @@ class Particles:
         self._set_places(one, first_places(one.settings, low, high, self._lengths))
 
     def set_places(self, one: ParticleState, places: np.ndarray) -> bool:
-        """Let particles begin at places [particle, 3], with the fluid's velocity.
+        """Start particles at positions [particle, 3], with the fluid's velocity.
 
         Returns whether memory has grown.
         """
@@ -296,7 +296,7 @@ class Particles:
     def read(self, checkpoint: Checkpoint) -> list[str]:
         """Take particles from a state; return warnings of sets that it lacks.
 
-        The step is to be recorded anew.
+        The step is to be recorded again.
         """
         warnings = []
         for one in self.sets:

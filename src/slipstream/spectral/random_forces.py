@@ -32,7 +32,7 @@ _SEEDS_OF_A_TABLE = 1 << 32
 
 
 class RandomForce:
-    """Random modes in some of a step's forces, drawn anew every correlation time."""
+    """Random modes in some of a step's forces, drawn again every correlation time."""
 
     def __init__(
         self, settings: ForcingTable, table: int, key: str, flow: SpectralStep, place: slice
@@ -169,7 +169,7 @@ class OrnsteinUhlenbeckForce(RandomForce):
         self._places: tuple[Array, ...] = ()
 
     def begin(self, step: int) -> None:
-        """Begin anew before the step of this number, in the stationary distribution."""
+        """Begin again before the step of this number, in the stationary distribution."""
         self.now, self.before = self._normal(step), None
 
     def _normal(self, number: int) -> np.ndarray:

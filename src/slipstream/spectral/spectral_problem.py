@@ -217,7 +217,7 @@ class SpectralProblem:
 
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
-        """What is averaged, by name: parts, and these as functions of arrays of points.
+        """The averages by name: parts, and their values as functions of arrays of points.
 
         After these the functions take the parameters that follow the state.
         """

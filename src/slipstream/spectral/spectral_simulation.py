@@ -145,7 +145,7 @@ class SpectralSimulation(Simulation):
         self._steps_under_way = 32 if device.kind != "cpu" else 1
 
     def _stated(self, case: SpectralCase, device: Device) -> StatedProblem:
-        """Return what this rank solves of a case."""
+        """Return this rank's problem for a case."""
         row = row_bytes(case.run, device)
         divided = self.division.of(case) if self.division else case
         return problem_of_case(divided, self.rank, self.ranks, row)
@@ -246,7 +246,7 @@ class SpectralSimulation(Simulation):
             self._followed = FollowedParameters(*own)
 
     def _follow(self) -> None:
-        """Let parameters follow the state, unless they have already. Collective."""
+        """Update parameters that follow the state, unless they are current. Collective."""
         if self._followed is None or self._has_followed:
             return
         self.flow.follow(self._followed.find())

@@ -102,7 +102,7 @@ def test_failure_surfaces_once_and_skips_what_follows():
     with pytest.raises(ValueError, match="broken"):
         stream.synchronize()
     assert ran == []
-    stream.submit(lambda stream: ran.append(2))  # the failure has been told; the stream goes on
+    stream.submit(lambda stream: ran.append(2))  # the failure has been told; the stream continues
     stream.synchronize()
     assert ran == [2]
 

@@ -92,7 +92,7 @@ def bits_of_bfloat16(values):
     ends = [
         (half.astype(np.uint32) << 16).view(np.float32).astype(float) for half in (lower, lower + 1)
     ]
-    # Beyond the largest number the grid goes on, to where infinity stands.
+    # Beyond the largest number the grid continues, to where infinity stands.
     ends[1] = np.where(np.isinf(ends[1]), np.copysign(2.0**128, ends[1]), ends[1])
     below, above = (abs(end - values.astype(np.float32).astype(float)) for end in ends)
     up = (above < below) | ((above == below) & (lower % 2 == 1))

@@ -336,7 +336,7 @@ def test_fused_product_does_not_depend_on_groups(n):
 
 @pytest.mark.parametrize("n", [30, 512])
 def test_fused_product_in_place(n):
-    """Outputs overwrite the inputs, and go on in the memory behind them."""
+    """Outputs overwrite the inputs, and continue in the memory behind them."""
     physical, rows, kept = Physical(n, "float64"), 5, n // 3 + 1
     fields = random_complex((5, rows, kept), "float64")
     expected = physical.reference(fields[:3], kept)

@@ -42,7 +42,7 @@ def test_a_run_without_an_intact_state_is_refused(run, name):
     message = str(caught.value)
     assert message.isprintable()
     assert message.count("is damaged: ") == 2
-    assert message.endswith("there is no other state to go on from")
+    assert message.endswith("there is no other state to continue from")
 
 
 def test_the_chunk_that_is_damaged_is_named(run):

@@ -115,8 +115,8 @@ def test_a_lock_file_is_neither_followed_nor_waited_for(tmp_path):
 def test_what_comes_between_looking_and_locking_is_refused(tmp_path):
     folder = check_folder(tmp_path / "out", overwrite=False)
     run_case(simulation(), folder, QUIET)
-    # It has states to go on from.
-    told = "not empty; go on with slipstream resume .*out, choose"
+    # It has states to continue from.
+    told = "not empty; continue with slipstream resume .*out, choose"
     with pytest.raises(InputError, match=told), claim_folder(folder, overwrite=False):
         pass
     assert open_checkpoint(folder).step == 10

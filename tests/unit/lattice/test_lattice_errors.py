@@ -1,4 +1,4 @@
-"""What a lattice run does not accept, or cannot go on with, told in one line."""
+"""What a lattice run does not accept, or cannot continue with, told in one line."""
 
 import re
 import warnings

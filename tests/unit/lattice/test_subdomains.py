@@ -146,7 +146,7 @@ def test_shell_of_a_single_rank_is_its_own_other_end(periodic, shape):
 
 
 def lonely_pore():
-    """Return an image with a way along x, and a pore from which nothing goes on."""
+    """Return an image with a way along x, and a pore from which nothing continues."""
     image = np.zeros((5, 5, 6), np.uint8)
     image[0, 0], image[2, 3, 3] = 1, 1
     return image

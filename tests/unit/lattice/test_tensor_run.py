@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_the_axis_that_it_was_at(device, whole, tmp_path):
         advance(later, 4000)
         assert later.step == whole.step
         np.testing.assert_array_equal(later.tensor(), expected)
-    # And it begins anew if it is prepared once more.
+    # And it begins again if it is prepared once more.
     later.case = parse_case(CASE)
     later.prepare()
     np.testing.assert_array_equal(advance(later, 4000).tensor(), expected)

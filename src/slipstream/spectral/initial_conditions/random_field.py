@@ -171,7 +171,7 @@ class Basis:
     def between_walls(
         self, modes: np.ndarray, signs: Sequence[int], exact: bool = True
     ) -> np.ndarray:
-        """Return what these modes (field, ...) are of even fields (sign 1) and of odd ones (-1).
+        """Return the even part (sign 1) or the odd part (-1) of these modes (field, ...).
 
         Those that are their own images become what has the parity, with the same strength, or, if
         not `exact`, the same mean square.
