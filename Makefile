@@ -92,11 +92,11 @@ gpu-check: $(GPU_CHECK_NEEDS)
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) tools/gpu_check.py
 
 gpu-bench: $(GPU_CHECK_NEEDS)
-	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m slipstream bench headlines --device cuda \
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m bench headlines --device cuda \
 	  $(if $(RECORD),--json $(RECORD)) $(if $(AGAINST),--against $(AGAINST))
 
 bench: $(VENV)/.stamp-core
-	$(VENV)/bin/slipstream bench dns
+	$(VENV)/bin/python -m bench dns
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist docs/generated

@@ -3,11 +3,16 @@ import json
 import matplotlib.image
 import pytest
 
-from slipstream import cli
-from slipstream.bench.exchange_bench import LIMITS, measure_exchange, print_exchange
-from slipstream.bench.harness import write_record
-from slipstream.bench.pictures import plot_exchange
-from slipstream.bench.requests import ExchangeRequest, check_format, message_sizes, names_of
+from bench.__main__ import main
+from bench.exchange import (
+    LIMITS,
+    ExchangeRequest,
+    measure_exchange,
+    message_sizes,
+    print_exchange,
+)
+from bench.harness import names_of, write_record
+from bench.pictures import check_format, plot_exchange
 from slipstream.byte_sizes import bytes_of, bytes_text
 from slipstream.errors import InputError
 from slipstream.forecast.measured_rates import (
@@ -52,7 +57,7 @@ def result_of(transports=("peer", "mpi-p2p", "mpi"), nodes=1):
 
 def command(*arguments):
     with pytest.raises(SystemExit) as caught:
-        cli.main(["bench", "exchange", *arguments])
+        main(["exchange", *arguments])
     return caught.value.code
 
 

@@ -140,8 +140,6 @@ def test_run_that_cannot_begin_keeps_the_earlier_output(folder, simulation, monk
             "--set: run.streaming.tiles: must be at least 1",
         ),
         (["run", "case.toml", "--set", "grid.points.x=8"], "--set grid.points.x: 'points' is"),
-        (["bench", "fft", "--tiles", "0"], "--tiles"),
-        (["bench", "dns", "--ni", "8"], "--ni"),
         (["rum"], "'rum'"),
     ],
 )
@@ -272,12 +270,6 @@ def test_module_can_be_run():
         [sys.executable, "-m", "slipstream", "--help"], capture_output=True, text=True, check=True
     )
     assert "run" in answer.stdout
-
-
-@pytest.mark.parametrize("option", ["--n", "--ranks", "--repetitions"])
-def test_counts_of_a_benchmark_are_positive(option, capsys):
-    assert command("bench", "dns", option, "0") == 2
-    assert f"Invalid value for '{option}'" in capsys.readouterr().err
 
 
 def test_explain_tells_what_a_case_costs(folder, capsys):

@@ -16,6 +16,7 @@ import tifffile
 import typer
 from packaging.requirements import Requirement
 
+from bench import __main__ as bench
 from flows import PATIENCE, REPOSITORY, diagnostics, environment, slipstream
 from page_code import (
     LANGUAGES,
@@ -222,12 +223,18 @@ def test_python_blocks_run(document, folder):
 
 def test_commands_that_are_not_run_are_accepted():
     """Every option exists and takes what it is given."""
-    for arguments in (one for document in with_bash() for one in commands_not_run(document)):
-        command = typer.main.get_command(cli.app)
-        context = command.context_class(command)
-        while hasattr(command, "commands"):
-            name, command, arguments = command.resolve_command(context, arguments)
-        command.make_context(name, list(arguments), parent=context)
+    for program, *arguments in (
+        one for document in with_bash() for one in commands_not_run(document)
+    ):
+        check_accepted({"slipstream": cli.app, "bench": bench.app}[program], arguments)
+
+
+def check_accepted(app, arguments):
+    command = typer.main.get_command(app)
+    context = command.context_class(command)
+    while hasattr(command, "commands"):
+        name, command, arguments = command.resolve_command(context, arguments)
+    command.make_context(name, list(arguments), parent=context)
 
 
 @pytest.mark.slow
@@ -238,6 +245,8 @@ def test_other_commands_have_what_they_name(noted):
     for program, *words in (one for document in with_bash() for one in noted(document)):
         if program == "make":
             assert all(re.search(rf"^{one}:", makefile, re.M) for one in words), words
+        elif program == "python" and words[:2] == ["-m", "bench"]:
+            check_accepted(bench.app, words[2:])
         elif program == "python":
             pages = "".join(document.read_text() for document in DOCUMENTS)
             assert (REPOSITORY / words[0]).exists() or f"`{words[0]}`" in pages, words
@@ -271,7 +280,7 @@ def test_commands_run(document, folder, commands):
             small += ["--set", f"time.max_steps={steps}", "--set", "output.pictures=false"]
             run(small)
             done.append("resume")
-        elif arguments[0] not in ("bench", "validate"):
+        elif arguments[0] != "validate":
             if "--since" in arguments:  # small runs end before
                 arguments[arguments.index("--since") + 1] = "0"
             run(arguments)

@@ -40,7 +40,6 @@ LAYERS = (
     {"output"},
     {"running"},
     {"interactive", "validation", "forecast"},
-    {"bench"},
     {"option_values"},
     {"cli"},
     {"__main__"},

@@ -1,8 +1,0 @@
-"""Benchmarks: figures with the bound that they are measured against, in the same run.
-
-Every benchmark prints a table and writes JSON with machine, versions and commit.
-"""
-
-from slipstream.bench.benchmarks import app
-
-__all__ = ["app"]
