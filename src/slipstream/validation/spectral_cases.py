@@ -15,7 +15,7 @@ from slipstream.device import Device
 from slipstream.field import Field
 from slipstream.simulation import Simulation, make_simulation
 from slipstream.validation import reference_solutions as reference
-from slipstream.validation.reference_case import Finding, ReferenceCase
+from slipstream.validation.reference_cases import Finding, ReferenceCase
 
 NAVIER_STOKES = {"model": "hd"}
 # All modes and all terms take part.
