@@ -27,12 +27,12 @@ BENCHMARKS = {
         headlines.HeadlinesRequest,
         headlines.run,
         "the benchmarks below in fresh processes, on one device and on several",
-        "that of each benchmark",
+        "the bound of each benchmark",
     ),
     "dns": Benchmark(
         dns.DNSRequest,
         dns.run,
-        "a step, its transforms alone, and plain 3-D transforms",
+        "time steps, their transforms alone, and plain 3-D transforms",
         "the bytes that a step moves in a GPU's memory, at the rate of a large copy; from the host,"
         " the bytes over the bus, at the rate of copies both ways; from disk, the drive or"
         " everything else, whichever takes longer",

@@ -85,7 +85,7 @@ class AdvectionRequest(Request):
 
 
 def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure all strategies. Collective."""
     result, timelines = measure_advection(request, comm, device.kind != "cpu")
     records = [*read_results("advection", request.beside or [], "--beside"), result]
     title = f"advection, {' x '.join(map(str, request.shape))}, on {device.name}"
@@ -113,7 +113,7 @@ def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
 def measure_advection(
     request: AdvectionRequest, comm: Comm, gpu: bool
 ) -> tuple[dict[str, Any], dict[str, Timeline]]:
-    """Return figures of strategies, and what ran when in a step of this rank. Collective.
+    """Return figures of strategies, and timelines of a step of this rank. Collective.
 
     Large copies on their devices are timed alternately with them. A named strategy must be
     possible; of all strategies, at least one.
@@ -250,7 +250,7 @@ def _row(
 
 
 def print_advection(title: str, result: Mapping[str, Any]) -> None:
-    """Print a row for each strategy, and what they are measured against."""
+    """Print a row for each strategy, and the copy bandwidth."""
     copies = result["copy bandwidth (B/s)"].items()
     bound = ", ".join(f"{name} {rate / 1e9:.4g} GB/s" for name, rate in copies)
     rows = result["rows"]

@@ -1,7 +1,7 @@
-"""The cost of a time step of turbulence, beside its transforms alone, plain ones and a bound.
+"""Time steps of turbulence, compared with their transforms alone, plain transforms and a bound.
 
-The bound of fields on a device is the bytes that the recorded step moves in its memory, at the rate
-of large copies; `streaming` has that of fields on the host and on disk.
+For fields on a device, the bound is the bytes that the recorded step moves in its memory, at the
+rate of large copies; `streaming` defines the bounds for fields on the host and on disk.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DNSRequest(StreamedRequest):
 
 
 def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure the time per step. Collective."""
     if request.residency != "device":
         variants = step_variants(request.streaming, request.sweep, request.schedule)
         make = partial(_simulation, request, device, comm)
@@ -95,7 +95,7 @@ def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
 def case_of_step(
     request: DNSRequest, streaming: Streaming | None = None, schedule: str | None = None
 ) -> SpectralCase:
-    """Return the case of a benchmark; its fields are on the host if `streaming` says how."""
+    """Return the case of the benchmark; with `streaming`, its fields are on the host or on disk."""
     needed = models.parameters_of(models.find(request.model)).items()
     run: dict[str, Any] = {"device": request.device, "transport": request.transport}
     run["schedule"] = schedule or request.schedule
@@ -107,9 +107,9 @@ def case_of_step(
     settings = {
         "solver": "spectral",
         "grid": {"points": request.n},
-        # Some value for each parameter that needs one.
+        # Any value for each parameter without a default.
         "equation": {"model": request.model, **{key: 1e-3 for key, (_, d) in needed if d is ...}},
-        # What moves does not matter to the time that a step takes.
+        # The flow does not affect the time per step.
         "initial": {"flow": "formula"},
         "time": {"end": 1.0, "step": 1e-6, "integrator": request.integrator},
         "numerics": {"precision": request.precision},
@@ -130,7 +130,7 @@ def _settings(simulation: SpectralSimulation) -> dict[str, Any]:
 
 
 def _way(simulation: SpectralSimulation, plain: bool) -> Way:
-    """Return a step of fields on a device, its transforms alone, and plain ones."""
+    """Return the step with all fields on the device, its transforms alone, and plain transforms."""
     device, comm, case = simulation.device, simulation.comm, simulation.case
     before = device.memory_free()
     simulation._allocate()
@@ -215,7 +215,7 @@ def measure_streamed_step(
 ) -> dict[str, Any]:
     """Return settings, rates of the bus, and a row for each way to stream. Collective.
 
-    `make` gives the simulation of a variant, not allocated yet; one of them is synchronous.
+    `make` returns the simulation of a variant before it is allocated; one variant is synchronous.
     """
     settings: dict[str, Any] = {}
 

@@ -118,7 +118,7 @@ class ExchangeRequest(Request):
 
 
 def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure all exchanges. Collective."""
     with _taken_for_nodes(request.ranks_per_node):
         result = measure_exchange(request, device, comm)
     ranks = 1 if comm is None else comm.size
@@ -133,7 +133,7 @@ def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
 
 @contextlib.contextmanager
 def _taken_for_nodes(ranks: int | None) -> Iterator[None]:
-    """Count this number of ranks as a node; None takes the number from the environment."""
+    """Treat every N ranks as a node; None takes N from the environment."""
     before = {key: value for key, value in os.environ.items() if key == RANKS_PER_NODE}
     if ranks is not None:
         os.environ[RANKS_PER_NODE] = str(ranks)
@@ -183,7 +183,7 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> di
 def _most_messages(
     messages: Iterable[tuple[int, int]], nodes: Sequence[int], comm: Communicator
 ) -> dict[str, int]:
-    """Return what the rank with most of it sends to other nodes and within its own. Collective."""
+    """Return the largest traffic of a rank to other nodes and within its node. Collective."""
     counts = dict.fromkeys((f"{what} {where}" for where in WHERE for what in WHAT), 0)
     for peer, size in messages:
         where = WHERE[nodes[peer] == nodes[comm.rank]]

@@ -115,13 +115,13 @@ class TransformRequest(StreamedRequest):
         self.check_residency(more)
 
     def settings(self) -> dict[str, Any]:
-        """Return what a record says of the transform."""
+        """Return the options of the transform for a record."""
         names = "dtype layout truncation transport tune wire repetitions"
         return {"shape": list(self.shape)} | {name: getattr(self, name) for name in names.split()}
 
 
 def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure both directions. Collective."""
     if request.residency != "device":
         result, timelines = measure_streaming(request, device, comm)
         first = result["rows"][0]
@@ -146,7 +146,7 @@ def run(request: TransformRequest, device: Device, comm: Comm) -> Outcome:
 def make_plan(
     request: TransformRequest, device: Device, comm: Comm, **changes: Any
 ) -> DistributedFFT:
-    """Make the plan that is asked for, with some arguments changed. Collective."""
+    """Make the requested plan with changed arguments. Collective."""
     names = ("layout", "truncation", "transport", "tune", "wire")
     arguments = {name: getattr(request, name) for name in names} | changes
     return DistributedFFT(request.shape, request.dtype, comm=comm, device=device, **arguments)
@@ -160,7 +160,7 @@ def operations(shape: Sequence[int], dtype: Any) -> float:
 
 
 class FixedTransforms:
-    """A plan with arrays that come again in every call. Collective, like its methods."""
+    """A plan that transforms the same arrays in every call. Collective, like its methods."""
 
     def __init__(self, plan: DistributedFFT) -> None:
         self.plan = plan
@@ -286,7 +286,7 @@ def _host_seconds(ours: FixedTransforms, comm: Comm, repetitions: int) -> dict[s
 def _wire_figures(
     request: TransformRequest, plan: DistributedFFT, comm: Comm, seconds: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return the bound by the wire: the bytes off a rank, at the rate of an exchange alone."""
+    """Return the bound by the wire: the bytes off the rank, at the rate of an exchange alone."""
     most = int(over_ranks(comm, plan.wire_bytes, max))
     if comm is None or comm.size == 1 or not most:
         return {}

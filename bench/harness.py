@@ -1,4 +1,4 @@
-"""What all benchmarks share: options, timing, records, comparisons and tables.
+"""The shared part of all benchmarks: options, timing, records, comparisons and tables.
 
 A benchmark has a request, whose fields are the options of its command, and a function
 ``run(request, device, comm)`` that measures and returns an `Outcome`. It compares ways to do the
@@ -274,7 +274,7 @@ def read_headlines(
         ) from error
     for name, value in {"benchmark": benchmark, "device": device}.items():
         if found[name] != value:
-            raise InputError(f"{option}: its {name} is {found[name]!r}, that of this run {value!r}")
+            raise InputError(f"{option}: its {name} is {found[name]!r}, this run has {value!r}")
     for name, value in asked.items():
         if value != earlier.get(name):
             raise InputError(
@@ -431,7 +431,7 @@ Column = str | Callable[[Mapping[str, Any]], object]
 
 
 def cell(row: Mapping[str, Any], column: Column) -> str:
-    """Return what a row shows in a column."""
+    """Return the text of a row in a column."""
     if not isinstance(column, str):
         return str(column(row))
     name, _, form = column.partition("|")
@@ -460,7 +460,7 @@ def show_table(
         cells = (Text(cell(row, column)) for column in columns.values())
         table.add_row(*cells, end_section=row.get("ends group", False))
     console = make_console()
-    # Lines too long for a screen, but whole.
+    # Lines may be longer than the screen, but numbers are not cut.
     needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
     width, console.width = console.width, max(console.width, needed)
     console.print(table, highlight=False)
@@ -480,7 +480,7 @@ def print_figures(title: str, result: Mapping[str, Any]) -> None:
 
 
 def left_out(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for whatever was left out, and why."""
+    """Return a line for each way that was left out, with the reason."""
     return [f"left out: {name}: {why}" for name, why in result.get("left out", {}).items()]
 
 

@@ -84,7 +84,7 @@ class HeadlinesRequest(Request):
 
 
 def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it."""
+    """Measure every figure in fresh processes."""
     figures: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
     ranks = 2 if device.kind == "cpu" else gpu_count(device.kind)
@@ -127,7 +127,7 @@ class _Failed(Exception):
 
 
 def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
-    """Return the headlines of a benchmark that runs in a process of its own."""
+    """Return the headlines of a benchmark that runs in a fresh process."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         record = Path(folder) / "record.json"
         arguments = [*shlex.split(command), "--device", kind, "--json", str(record)]
@@ -174,9 +174,8 @@ def print_headlines(title: str, result: Mapping[str, Any]) -> None:
         "spread of\nrepetitions": lambda row: _percent(row["spread of repetitions"]),
     }
     note = (
-        f"fresh processes: {result['processes']}, of whose medians the median is shown; their"
-        " spread is (largest - smallest) / median, that of repetitions the distance of the"
-        " quartiles / median"
+        f"median of the medians of {result['processes']} fresh processes; spread of processes:"
+        " (largest - smallest) / median; spread of repetitions: distance of the quartiles / median"
     )
     show_table(title, columns, result["figures"], [note, *left_out(result)])
 

@@ -89,7 +89,7 @@ class LatticeRequest(Request):
 
 
 def run(request: LatticeRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure steps of all variants. Collective."""
     result, timelines = measure_lattice(request, device, comm)
     shape = " x ".join(map(str, request.shape))
     title = f"lattice Boltzmann, {request.sample} {shape}, on {device.name}"
@@ -115,7 +115,7 @@ class _Dense:
 
 @dataclass(frozen=True)
 class _Variant:
-    """One way to store populations, divide the image and schedule a step."""
+    """One way to store the populations, divide the image and schedule the step."""
 
     name: str
     storage: Storage
@@ -126,7 +126,7 @@ class _Variant:
 def measure_lattice(
     request: LatticeRequest, device: Device, comm: Comm
 ) -> tuple[dict[str, Any], dict[str, Timeline]]:
-    """Return figures of steps, and what ran when in two of this rank's, by variant. Collective."""
+    """Return figures, and timelines of two steps of this rank, by variant. Collective."""
     ranks = 1 if comm is None else comm.size
     began = time.perf_counter()
     source = (
@@ -203,7 +203,7 @@ def _way(
     transport: ExchangeTransport | None,
     comm: Comm,
 ) -> Way:
-    """Return steps, alone and in pairs, and two kinds of large copies."""
+    """Return single steps, pairs of steps, and two kinds of large copies."""
     began = time.perf_counter()
     flow = PoreFlow(
         subdomain, Fluid(force=_FORCE), variant.storage, device, transport, variant.schedule
@@ -271,12 +271,12 @@ def _text(storage: Storage) -> str:
 
 
 def _rate(millions: float) -> str:
-    """Return a rate with three digits at least, and without powers of ten."""
+    """Return a rate with at least three digits and without an exponent."""
     return f"{millions:.0f}" if millions >= 1000 else f"{millions:.3g}"
 
 
 def print_lattice(title: str, result: Mapping[str, Any]) -> None:
-    """Print a row for each variant, and what the rates mean."""
+    """Print a row for each variant, and the meaning of the rates."""
     ranks = result["ranks"]
     columns: dict[str, Column] = {
         "": "name",
@@ -291,12 +291,12 @@ def print_lattice(title: str, result: Mapping[str, Any]) -> None:
     first = result["rows"][0]
     notes = (
         "MLUPS: million sites updated per second, by all ranks, in pairs of steps and in even and "
-        "odd ones; bytes: an update's; of copy: bytes per second over the copy bandwidth"
+        "odd ones; bytes: per update; of copy: bytes per second over the copy bandwidth"
         + ("; exposed: communication per step that nothing hides" if ranks > 1 else ""),
         f"{result['pore sites'] / 1e6:.3g} million pore sites, porosity {result['porosity']:.3f}, "
         f"{counted(ranks, 'rank')}, transport {result['transport']}",
         f"as asked: {first['storage']}; {first['partition']}, {first['schedule']}; "
-        f"{_rate(first['MLUPS per device'])} MLUPS a device",
+        f"{_rate(first['MLUPS per device'])} MLUPS per device",
         f"copy bandwidth in this run: {first['copy bandwidth (B/s)'] / 1e9:.4g} GB/s",
         f"imbalance {first['imbalance']:.3f}, "
         f"at most {counted(first['most neighbours'], 'neighbour')}; "

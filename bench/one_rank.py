@@ -1,7 +1,7 @@
 """One rank of many in this process: `ranks` starts ``python -m bench.one_rank JSON`` for each row.
 
-Devices and transports only note what they are asked for. Imports are in functions, so that they are
-timed.
+Devices and transports record requests without executing them. Imports are inside functions, so that
+they are timed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     imported = time.process_time()
     graph = make()
     recorded = time.process_time()
-    # Not that of getrusage, which counts the process that started this one.
+    # getrusage would include the peak of the process that started this one.
     (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     row = {
         "what": what,

@@ -98,7 +98,7 @@ def _label_ends(figure: Figure, axes: Axes, size: float = 8.5) -> None:
 
 
 def plot_timelines(path: str | Path, title: str, timelines: Mapping[str, Timeline]) -> None:
-    """Draw the timelines of a step, with a panel for each way to take it.
+    """Draw the timelines of steps, with a panel for each way to compute them.
 
     Panels of steps that take about as long share their axis: see `shared_ends`.
     """
@@ -177,7 +177,7 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
         flops = axes.secondary_yaxis(
             "right", functions=(partial(np.multiply, FLOPS), partial(np.multiply, 1 / FLOPS))
         )
-        flops.set_ylabel(f"GF ({FLOPS} operations a point)")
+        flops.set_ylabel(f"GF ({FLOPS} operations per point)")
         for axis in (axes.yaxis, flops.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_minor_locator(NullLocator())

@@ -88,7 +88,7 @@ def measure_ranks(request: RanksRequest, kind: str) -> dict[str, Any]:
 
 
 def _gives_work(what: str, points: int, ranks: int) -> bool:
-    """Return whether all ranks have work in such a step; in a transform some may have none."""
+    """Return whether all ranks have work; in a transform some may have none."""
     if what == "slab step":
         return ranks <= points
     if what == "transform":
@@ -123,7 +123,7 @@ def print_ranks(title: str, result: Mapping[str, Any]) -> None:
         },
         result["rows"],
         [
-            "set-up: geometry, exchanges and recorded graph of a rank, in seconds of the processor;"
+            "set-up: geometry, exchanges and recorded graph of one rank, in processor time;"
             " memory: of its process",
             f"{result['ranks per node']} ranks on a node",
         ],

@@ -100,7 +100,7 @@ def plain_transforms(
 ) -> Actions:
     """Return the forward and the backward transform of one field, FFTW's or cuFFT's 3-D plan.
 
-    Unpruned, of a single rank, on this device; as many threads as kernels have if none are given.
+    Unpruned, on a single rank, on this device; by default with as many threads as kernels.
     """
     complex_dtype, dtype = np.result_type(dtype, np.complex64), np.dtype(dtype)
     points = device.empty(shape, dtype)
@@ -146,7 +146,7 @@ def _fftw(points: np.ndarray, modes: np.ndarray, threads: int) -> Actions:
 
         return execute
 
-    # Measured here and now: wisdom may stem from an hour in which the machine was busy.
+    # Measured in this run: stored wisdom may be of a time when the machine was busy.
     wisdom = pyfftw.export_wisdom()
     pyfftw.forget_wisdom()
     try:
@@ -158,7 +158,7 @@ def _fftw(points: np.ndarray, modes: np.ndarray, threads: int) -> Actions:
 
 @contextlib.contextmanager
 def _openmp_threads(count: int) -> Iterator[None]:
-    """Let FFTW have so many threads: it is bound by ``OMP_NUM_THREADS``, which is for one rank."""
+    """Let FFTW use more threads than ``OMP_NUM_THREADS``, which is the number for one rank."""
     runtimes = _openmp_runtimes()
     before = [runtime.omp_get_max_threads() for runtime in runtimes]
     for runtime in runtimes:

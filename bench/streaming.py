@@ -1,9 +1,9 @@
 """Ways to stream arrays on the host through devices, and their bound, for steps and transforms.
 
 The bound is the bytes that cross the bus in each direction, at the rate of simultaneous copies in
-both directions. Of arrays on disk it is the longer of two times: that of the drive, at the rate at
-which it takes the same shares of reads and writes, and that of everything else. The synchronous
-algorithm, which overlaps nothing, is measured as well as the pipelined one.
+both directions. For arrays on disk it is the longer of two times: the reads and writes, at the rate
+of a drive that gets the same shares of both, and everything else. The synchronous algorithm, which
+overlaps nothing, is measured as well as the pipelined one.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def errors_after(
 
 
 def exact_shift(device: Device, comm: Comm) -> Iterator[Finding]:
-    """Advect a Gaussian by one spacing along every axis in a step, which is exact."""
+    """Advect a Gaussian by one spacing along every axis per step, which is exact."""
     found = errors_after(device, comm, 32, (1.0, -1.0, 1.0), 20)
     source = "exact: a shift of the grid (Courant, Friedrichs and Lewy 1928)"
     what = "largest error after 20 steps of Courant number 1"
