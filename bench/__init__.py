@@ -1,4 +1,4 @@
-"""Benchmarks: figures with the bound that they are measured against, in the same run.
+"""Benchmarks: times, each compared with a bound or another library measured in the same run.
 
-Every benchmark prints a table and writes JSON with machine, versions and commit.
+Run from the root of a checkout: ``python -m bench NAME --help``.
 """

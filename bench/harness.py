@@ -1,9 +1,8 @@
-"""What all benchmarks share: ways that are made and timed, records, comparisons and tables.
+"""The shared part of all benchmarks: options, timing, records, comparisons and tables.
 
-A benchmark is a row of `benchmarks.BENCHMARKS`: a request, whose fields are the command's options,
-and ``run(request, device, comm)``, which measures and returns an `Outcome`. It measures ways to do
-one thing (`Way`), which `measure_ways` makes and times. Their bound is the bytes that the recorded
-nodes move, at a rate that was measured in the same run.
+A benchmark has a request, whose fields are the options of its command, and a function
+``run(request, device, comm)`` that measures and returns an `Outcome`. It compares ways to do the
+same work (`Way`), which `measure_ways` makes and times.
 """
 
 from __future__ import annotations
@@ -13,44 +12,116 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich import box
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+from typer.models import OptionInfo
 
-from bench.requests import Request
-from slipstream import mpi_launch
+from bench.pictures import check_format, plot_timelines
+from slipstream import accepted, mpi_launch
 from slipstream.array_types import Comm
 from slipstream.collective import on_first_rank, own, together
 from slipstream.device import Device
 from slipstream.errors import InputError, RunError
+from slipstream.exchange import open_matching_device
 from slipstream.machine_info import commit_name, facts_to_publish
 from slipstream.report.console import make_console
 from slipstream.report.number_text import quantity
 from slipstream.schedule import CommittedStep, Timeline
 from slipstream.tuner import medians
 
+# The folder that has this package.
+ROOT = Path(__file__).resolve().parent.parent
 # Options that change the display or the record, not the measurement.
 _ASIDE = ("json", "against", "tolerance", "plot", "timelines", "beside", "repetitions", "processes")
-# What a step does besides computing.
+# The categories of nodes that move data between ranks.
 MOVING = ("communication", "copy", "pack")
-# Steps whose every node is timed: the shortest of them counts, as one alone may be disturbed.
+# The shortest of several profiled runs counts: a single one may be disturbed.
 _PROFILED = 3
+
+
+# -- options --------------------------------------------------------------------------------
+
+
+def option(
+    help: str, *names: str, parse: Callable[[str], Any] | None = None, **settings: Any
+) -> OptionInfo:
+    """Return an option of a command; `parse` converts its text to a value."""
+    if parse is not None:
+        # Typer passes the default through the parser too.
+        settings["parser"] = lambda value: parse(value) if isinstance(value, str) else value
+    made: OptionInfo = typer.Option(*names, help=help, **settings)
+    return made
+
+
+def choice(values: Iterable[str], help: str = "{}.", *names: str, **settings: Any) -> OptionInfo:
+    """Return an option that takes one of the values, which its help lists."""
+    return option(help.format(accepted.listed(values)), *names, **settings)
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Return the names in a comma-separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_shape(text: str) -> tuple[int, int, int]:
+    """Return a shape from ``N`` or three comma-separated numbers in the order of the arrays."""
+    sizes = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    sizes = 3 * sizes if len(sizes) == 1 else sizes
+    if len(sizes) != 3 or min(sizes) < 1:
+        raise InputError(
+            f"--n {text!r} is no shape; accepted: points along each axis, one number or three "
+            "with commas between, in the order of the arrays (z,y,x)"
+        )
+    return sizes[0], sizes[1], sizes[2]
+
+
+_POINTS = "Points along each axis: one number, or z,y,x as in arrays."
+Shape: TypeAlias = Annotated[
+    tuple[int, int, int], option(_POINTS, "--n", parse=parse_shape, metavar="N")
+]
+Transport: TypeAlias = Annotated[str, choice(["auto", *accepted.TRANSPORTS])]
+Sweep: TypeAlias = Annotated[bool, option("Vary one thing after another.", "--sweep")]
+Picture: TypeAlias = Annotated[Path | None, option("Draw it.", metavar="FILE.png")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The options of every benchmark."""
+
+    ranks: Annotated[int | None, option("Start N MPI ranks.", metavar="N", min=1)] = None
+    device: Annotated[str, choice([*accepted.DEVICES, "auto"])] = "auto"
+    repetitions: Annotated[int, option("Timed runs of each part.", min=1)] = 15
+    json: Annotated[Path | None, option("Write a record.", metavar="FILE")] = None
+    against: Annotated[
+        Path | None,
+        option("Compare with an earlier record; exit with 1 if a time is worse.", metavar="FILE"),
+    ] = None
+    tolerance: Annotated[
+        float, option("The accepted increase of a time, as a fraction of the record's.", min=0)
+    ] = 0.05
+
+    def check(self) -> None:
+        """Refuse invalid options before ranks are started."""
+
+
+# -- running --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Headline:
     """A time that a benchmark is about, in seconds.
 
-    `seconds` is the median of repetitions, on the slowest rank; `spread` the distance of their
-    quartiles, over the median; `bound` what the bandwidth of the same run allows.
+    `seconds` is the median of repetitions on the slowest rank, `spread` the distance of their
+    quartiles over the median, `bound` the shortest time that the bandwidth of the same run allows.
     """
 
     seconds: float
@@ -59,16 +130,13 @@ class Headline:
 
 
 def headline(seconds: float, bound: float | None = None) -> Headline:
-    """Return a headline of what `medians` measured."""
+    """Return a headline of a time that `medians` measured."""
     return Headline(float(seconds), getattr(seconds, "spread", 0.0), bound)
-
-
-Pictures = Sequence[tuple[Path | None, Callable[[Path, str], None]]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured, how to show it, and what to draw into which file, if one is named."""
+    """The result of a benchmark, how to print it, and pictures to draw if the request asks."""
 
     benchmark: str
     title: str
@@ -76,8 +144,9 @@ class Outcome:
     result: Mapping[str, Any]
     show: Callable[[str, Mapping[str, Any]], None]
     headlines: Mapping[str, Headline] = field(default_factory=dict)
-    pictures: Pictures = ()
-    # What ran when, to be drawn if the request asks for it; what of it, for the title.
+    # For the option --plot.
+    plot: Callable[[Path, str], None] | None = None
+    # For the option --timelines, and what of it for the title.
     timelines: Mapping[str, Timeline] = field(default_factory=dict)
     timelines_of: str = ""
 
@@ -85,48 +154,41 @@ class Outcome:
 Run = Callable[[Any, Device, Comm], Outcome]
 
 
-def run_benchmark(name: str, run: Callable[[], Run], request: Request) -> None:
-    """Check a request, start ranks if so asked, measure, print, record, draw and compare.
-
-    What measures is imported only where it is needed: `run` returns it.
-    """
-    request.check_pictures()
+def run_benchmark(name: str, run: Run, request: Request) -> None:
+    """Check a request, start ranks if it asks for them, measure, print, record and compare."""
+    for picture in ("plot", "timelines"):
+        check_format(getattr(request, picture, None), f"--{picture}")
     request.check()
     if mpi_launch.should_relaunch(request.ranks):
-        raise typer.Exit(mpi_launch.relaunch(request.ranks or 1, module="bench"))
-    from slipstream.exchange import open_matching_device
-
+        program = ("-m", "bench")
+        raise typer.Exit(mpi_launch.relaunch(request.ranks or 1, program=program))
     comm = own(mpi_launch.world_comm(), "benchmark")
     with together(comm):
         device = open_matching_device(request.device, comm)
-        # Before anything is measured for nothing.
+        # A record that cannot be compared is refused before anything is measured.
         earlier = on_first_rank(comm, lambda: _earlier(name, request, device))
-        outcome = run()(request, device, comm)
+        outcome = run(request, device, comm)
     on_first_rank(comm, lambda: _report(request, outcome, earlier))
 
 
 def _earlier(name: str, request: Request, device: Device) -> dict[str, float]:
-    """Return the headlines of the record to compare with."""
     if request.against is None:
         return {}
     return read_headlines(request.against, name, device.name, asked_of(request))
 
 
 def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) -> None:
-    """Print, record and draw the results, and compare them if so asked; fail if they are worse."""
+    """Print, record and draw the results; compare them if requested, and fail if they are worse."""
     outcome.show(outcome.title, outcome.result)
     if request.json is not None:
         headlines = {name: asdict(one) for name, one in outcome.headlines.items()}
         more = {"asked": asked_of(request), "headlines": headlines}
         write_record(request.json, outcome.benchmark, outcome.device, outcome.result, more)
-    for path, draw in outcome.pictures:
-        if path is not None:
-            draw(path, outcome.title)
-    if timelines := getattr(request, "timelines", None):
-        from bench.pictures import plot_timelines
-
+    if outcome.plot is not None and (path := getattr(request, "plot", None)):
+        outcome.plot(path, outcome.title)
+    if path := getattr(request, "timelines", None):
         title = outcome.title + (outcome.timelines_of and f": {outcome.timelines_of}")
-        plot_timelines(timelines, title, outcome.timelines)
+        plot_timelines(path, title, outcome.timelines)
     if request.against is None:
         return
     rows = changes(earlier, outcome.headlines, request.tolerance)
@@ -137,7 +199,7 @@ def _report(request: Request, outcome: Outcome, earlier: Mapping[str, float]) ->
         "now / before": lambda row: f"{row['now'] / row['before']:.3f}",
         "": lambda row: "worse" if row["is worse"] else "",
     }
-    show_table(f"beside {request.against}", columns, rows)
+    show_table(f"compared with {request.against}", columns, rows)
     worse = [row["figure"] for row in rows if row["is worse"]]
     if worse:
         raise RunError(
@@ -164,7 +226,7 @@ def write_record(
     result: Mapping[str, Any],
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a result as JSON, with all that it takes to understand or compare it later."""
+    """Write a result as JSON, with the machine, the versions and the commit."""
     record = {
         "benchmark": benchmark,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -181,7 +243,7 @@ def write_record(
 def read_results(
     benchmark: str, paths: Iterable[str | Path], option: str
 ) -> list[Mapping[str, Any]]:
-    """Return the results in records of a benchmark, which an option names."""
+    """Return the results in the records of a benchmark that an option names."""
     results = []
     for path in paths:
         try:
@@ -190,36 +252,34 @@ def read_results(
                 raise KeyError("benchmark")
             results.append(record["result"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{option} {path}: no record of 'python -m bench {benchmark} --json'"
-            ) from error
+            raise InputError(f"{option} {path}: no record of the benchmark {benchmark}") from error
     return results
 
 
 def read_headlines(
     path: Path, benchmark: str, device: str, asked: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Return the seconds of the headlines of a record; refuse one of something else."""
+    """Return the seconds of the headlines of a record; refuse one of another measurement."""
     option = f"--against {path}"
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         theirs = {name: float(one["seconds"]) for name, one in record["headlines"].items()}
-        # Of fields on the host, a record says so behind the name; so do the options.
+        # Records of fields on the host say so after the name; so do the options.
         found = {"benchmark": record["benchmark"].split(" ")[0], "device": record["device"]}
         earlier = dict(record["asked"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{option}: no record with headlines; accepted: a file that 'python -m bench"
-            f" {benchmark} --json FILE' has written"
+            f"{option}: no record with headlines; use a file that 'python -m bench {benchmark}"
+            " --json FILE' has written"
         ) from error
-    for name, mine in {"benchmark": benchmark, "device": device}.items():
-        if found[name] != mine:
-            raise InputError(f"{option}: its {name} is {found[name]!r}, that of this run {mine!r}")
-    for name in asked.keys() | earlier.keys():
-        if asked.get(name) != earlier.get(name):
+    for name, value in {"benchmark": benchmark, "device": device}.items():
+        if found[name] != value:
+            raise InputError(f"{option}: its {name} is {found[name]!r}, this run has {value!r}")
+    for name, value in asked.items():
+        if value != earlier.get(name):
             raise InputError(
                 f"{option}: it was measured with {name} = {earlier.get(name)!r}, this run with"
-                f" {asked.get(name)!r}"
+                f" {value!r}"
             )
     return theirs
 
@@ -227,13 +287,12 @@ def read_headlines(
 def changes(
     before: Mapping[str, float], now: Mapping[str, Headline], tolerance: float
 ) -> list[dict[str, Any]]:
-    """Return a row for each headline of a record; one that is gone, or takes longer, is worse."""
-    gone = Headline(math.inf)
+    """Return a row for each headline of a record; one that is missing or slower is worse."""
     rows = []
     for name, seconds in before.items():
-        mine = now.get(name, gone).seconds
-        is_worse = mine > seconds * (1 + tolerance)
-        rows.append({"figure": name, "before": seconds, "now": mine, "is worse": is_worse})
+        current = now[name].seconds if name in now else math.inf
+        is_worse = current > seconds * (1 + tolerance)
+        rows.append({"figure": name, "before": seconds, "now": current, "is worse": is_worse})
     return rows
 
 
@@ -242,10 +301,10 @@ def changes(
 
 @dataclass(frozen=True)
 class Way:
-    """One way to do the measured work, made and ready.
+    """One way to do the measured work, allocated and ready.
 
-    `actions` are timed in turn, by name, and `profile` runs once with every node timed. `row` makes
-    the figures of the seconds of the actions and what ran when.
+    `actions` are timed alternately, `profile` runs once with every node timed, and `row` computes
+    the figures from the seconds of the actions and the timeline.
     """
 
     device: Device
@@ -257,7 +316,7 @@ class Way:
 
 @dataclass
 class Measured:
-    """A row of figures for each way, why others were left out, and what ran when on this rank."""
+    """A row of figures for each way, why others were left out, and timelines of this rank."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -270,24 +329,25 @@ def measure_ways(
     repetitions: int,
     beside: Callable[[], Mapping[Any, Callable[[], object]]] | None = None,
 ) -> Measured:
-    """Make and time some ways, and return the results. Collective.
+    """Make and time several ways, and return the results. Collective.
 
-    What makes a way raises InputError, on all ranks alike, if it cannot be; `needed` ways must be
-    possible, and one at least. Ways are measured one after the other, as memory may have room for
-    one only; with `beside`, all together, in turn with the actions that this then returns.
+    The function that makes a way raises InputError, on all ranks alike, if it is impossible;
+    `needed` ways, and at least one, must be possible. Ways are measured one after another, as
+    memory may have room for a single one; with `beside`, all together, alternately with the
+    actions that it then returns.
     """
     found, made = Measured(), dict[str, Way]()
 
     def measure(more: Mapping[Any, Callable[[], object]]) -> None:
         first, actions = next(iter(made.values())), dict[Any, Callable[[], object]]()
         for name, way in made.items():
-            actions |= {(name, key): one for key, one in way.actions.items()}
+            actions |= {(name, key): action for key, action in way.actions.items()}
         seconds = medians(first.device, {**actions, **more}, repetitions, first.comm)
-        rates = {key: seconds[key] for key in more}
+        shared = {key: seconds[key] for key in more}
         for name, way in made.items():
-            own = {key: seconds[name, key] for key in way.actions}
             timeline = quietest(way.profile)
-            found.rows.append(way.row({**own, **rates}, timeline))
+            its = {key: seconds[name, key] for key in way.actions}
+            found.rows.append(way.row({**its, **shared}, timeline))
             found.timelines[name] = timeline
 
     for name, make in ways.items():
@@ -300,7 +360,7 @@ def measure_ways(
             continue
         if beside is None:
             measure({})
-            made.clear()  # the next one may take as much
+            made.clear()  # the next one may need as much memory
             gc.collect()
     if beside is not None:
         measure(beside())
@@ -308,13 +368,13 @@ def measure_ways(
 
 
 def quietest(profile: Callable[[], Timeline]) -> Timeline:
-    """Return what ran when in the shortest of some profiled runs: one alone may be disturbed."""
+    """Return the timeline of the shortest of several profiled runs."""
     runs = [Timeline.merged([profile()], forget=True) for _ in range(_PROFILED)]
     return min(runs, key=Timeline.duration)
 
 
 def timers_of(timeline: Timeline) -> dict[str, Any]:
-    """Return busy seconds by category, and those in which nothing else ran."""
+    """Return the busy seconds of each category, and those in which nothing else ran."""
     totals = timeline.totals()
     ways = {
         label: sum(e.stop - e.start for e in timeline.entries if e.label == label)
@@ -329,7 +389,7 @@ def timers_of(timeline: Timeline) -> dict[str, Any]:
 
 
 def over_ranks(comm: Comm, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
-    """Return what `combine`, such as max, makes of the values of all ranks. Collective."""
+    """Combine the values of all ranks, for example by max. Collective."""
     return combine([value] if comm is None else comm.allgather(value))
 
 
@@ -339,9 +399,9 @@ def computed_bytes(step: CommittedStep) -> float:
 
 
 class OnFirstRank:
-    """An action of rank 0, timed there, while all other ranks sleep. Calls are collective.
+    """An action of rank 0, timed there while all other ranks sleep. Calls are collective.
 
-    The clock of the other ranks would count how late they wake up. There the action is None.
+    The clocks of the other ranks would include how late they wake up. There the action is None.
     """
 
     def __init__(self, action: Callable[[], None] | None, comm: Comm) -> None:
@@ -354,7 +414,8 @@ class OnFirstRank:
             start = time.perf_counter()
             self._action()
             self._samples.append(time.perf_counter() - start)
-        wait_idly(self._comm)
+        if self._comm is not None:
+            self._comm.Barrier()
 
     def seconds(self) -> float:
         """Return the median seconds of all calls but the first. Collective."""
@@ -362,21 +423,15 @@ class OnFirstRank:
         return mine if self._comm is None else self._comm.bcast(mine, root=0)
 
 
-def wait_idly(comm: Comm) -> None:
-    """Wait until all ranks are here, asleep most of the time. Collective."""
-    if comm is not None:
-        comm.Barrier()
-
-
 # -- tables ---------------------------------------------------------------------------------
 
-# What a row shows in a column: a name of what it has, perhaps with a format behind a bar ("s" for
-# seconds with their unit); or a function of the row.
+# The contents of a column: a key of the row, perhaps with a format after a bar ("s" for seconds
+# with their unit), or a function of the row.
 Column = str | Callable[[Mapping[str, Any]], object]
 
 
 def cell(row: Mapping[str, Any], column: Column) -> str:
-    """Return what a row shows in a column."""
+    """Return the text of a row in a column."""
     if not isinstance(column, str):
         return str(column(row))
     name, _, form = column.partition("|")
@@ -405,7 +460,7 @@ def show_table(
         cells = (Text(cell(row, column)) for column in columns.values())
         table.add_row(*cells, end_section=row.get("ends group", False))
     console = make_console()
-    # Lines too long for a screen, but whole.
+    # Lines may be longer than the screen, but numbers are not cut.
     needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
     width, console.width = console.width, max(console.width, needed)
     console.print(table, highlight=False)
@@ -425,7 +480,7 @@ def print_figures(title: str, result: Mapping[str, Any]) -> None:
 
 
 def left_out(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for whatever was left out, and why."""
+    """Return a line for each way that was left out, with the reason."""
     return [f"left out: {name}: {why}" for name, why in result.get("left out", {}).items()]
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks draw: speed by ranks, bandwidth by size of message, and what ran when."""
+"""Pictures of benchmarks: speed by ranks, bandwidth by size of message, and timelines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from slipstream.accepted import TRANSPORTS
 from slipstream.byte_sizes import bytes_text
+from slipstream.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,9 +25,23 @@ if TYPE_CHECKING:
 _MOST_TICKS = 5
 
 
+def check_format(path: str | Path | None, option: str = "--plot") -> None:
+    """Raise InputError if an option names a file that cannot be a picture; None is no picture."""
+    if path is None:
+        return
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    formats = FigureCanvasAgg(Figure()).get_supported_filetypes()
+    if Path(path).suffix.lstrip(".").lower() not in formats:
+        raise InputError(
+            f"{option} {str(path)!r} is no picture; accepted: such as FILE.png, FILE.pdf"
+        )
+
+
 @contextmanager
 def _picture(path: str | Path, size: tuple[float, float], title: str = "") -> Iterator[Figure]:
-    """Give a figure in the style of all pictures, perhaps with a title, and write it to a file."""
+    """Yield a figure in the style of all pictures, perhaps with a title, and write it to a file."""
     from slipstream.report.figure_style import in_our_style
 
     with in_our_style():
@@ -43,7 +58,7 @@ def _picture(path: str | Path, size: tuple[float, float], title: str = "") -> It
 
 
 def _mark_ticks(axis: Axis, places: Sequence[float], text: Callable[[float], str]) -> None:
-    """Put ticks at these places alone, with these texts."""
+    """Set the ticks of an axis and their texts."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis.set_major_locator(FixedLocator(places))
@@ -83,9 +98,9 @@ def _label_ends(figure: Figure, axes: Axes, size: float = 8.5) -> None:
 
 
 def plot_timelines(path: str | Path, title: str, timelines: Mapping[str, Timeline]) -> None:
-    """Draw what ran when in a step, a panel for each way to take it.
+    """Draw the timelines of steps, with a panel for each way to compute them.
 
-    Panels share their axis if their steps take about as long: see `shared_ends`.
+    Panels of steps that take about as long share their axis: see `shared_ends`.
     """
     import matplotlib
 
@@ -108,9 +123,9 @@ def plot_timelines(path: str | Path, title: str, timelines: Mapping[str, Timelin
 
 
 def shared_ends(spans: Sequence[float]) -> list[float]:
-    """Return for each span the end of its axis: the longest span of its group.
+    """Return the end of the axis of each span: the longest span of its group.
 
-    A group ends where the next shorter span is less than a third, which would look like a dot.
+    A group ends where the next shorter span is less than a third and would look like a dot.
     """
     ends: dict[float, float] = {}
     end = before = 0.0
@@ -138,7 +153,7 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
     from slipstream.advection import FLOPS, STRATEGIES
     from slipstream.schedule.timeline import COLOURS
 
-    # Where a strategy computes, by colour; which one it is, by mark.
+    # The devices of a strategy have a colour, strategies of the same devices different marks.
     colours = {
         ("cpu",): COLOURS["fft"],
         ("gpu",): COLOURS["compute"],
@@ -162,7 +177,7 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
         flops = axes.secondary_yaxis(
             "right", functions=(partial(np.multiply, FLOPS), partial(np.multiply, 1 / FLOPS))
         )
-        flops.set_ylabel(f"GF ({FLOPS} operations a point)")
+        flops.set_ylabel(f"GF ({FLOPS} operations per point)")
         for axis in (axes.yaxis, flops.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_minor_locator(NullLocator())
@@ -175,11 +190,11 @@ def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> No
     """Draw bandwidth per rank against size of message, a panel for each pattern."""
     from slipstream.report.figure_style import COLOURS, GREY
 
-    # Colours for colour-blind readers, and a mark each for those of a grey print.
+    # Colours for colour-blind readers, and marks for a grey print.
     lines = zip((*COLOURS, "#000000"), "os^DvPX", strict=True)
     rows, limits = result["rows"], result["limits (GB/s per rank)"]
     names = list(dict.fromkeys(row["transport"] for row in rows))
-    # A transport has the same colour and mark in every picture, whichever others are there.
+    # A transport has the same colour and mark in every picture.
     looks = dict(zip({**TRANSPORTS, **dict.fromkeys(names)}, itertools.cycle(lines), strict=False))
     sizes = sorted({row["bytes"] for row in rows})
     with _picture(path, (9.6, 4.0), title) as figure:

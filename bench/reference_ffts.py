@@ -1,7 +1,7 @@
-"""What a distributed transform is compared with: plain library plans, and mpi4py-fft.
+"""Other transforms for comparison: plain plans of FFTW and cuFFT, and mpi4py-fft.
 
 A yardstick is made on all ranks together, and is a forward and a backward action that all of them
-call. Where it cannot be had there is a reason instead, for people.
+call. Where it is impossible, a text says why.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bench.harness import OnFirstRank, wait_idly
+from bench.harness import OnFirstRank
 from slipstream.array_types import Array, Comm
 from slipstream.device import Device, HostDevice, host_values
-from slipstream.forecast.measured_rates import repeated
 from slipstream.report.number_text import counted
 
 INSTALL_MPI4PY_FFT = "mpi4py-fft is not installed; pip install mpi4py-fft would add it here"
@@ -29,24 +28,17 @@ Actions: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is transformed: physical shape and type, and the number of fields."""
-
-    shape: tuple[int, int, int]
-    dtype: np.dtype
-    fields: int = 1
-
-
-@dataclass(frozen=True)
 class Yardstick:
-    """A transform of all fields to compare with; its actions are collective."""
+    """A transform to compare with; its actions are collective."""
 
     name: str
     forward: Callable[[], None]
     backward: Callable[[], None]
 
 
-def plain_yardstick(problem: Problem, device: Device, comm: Comm) -> Yardstick | str:
+def plain_yardstick(
+    shape: tuple[int, int, int], dtype: np.dtype, device: Device, comm: Comm
+) -> Yardstick | str:
     """Return the vendor's own 3-D plan, on the first rank with the threads of all. Collective."""
     name, threads = "cuFFT, 1 GPU", None
     if isinstance(device, HostDevice):
@@ -54,7 +46,7 @@ def plain_yardstick(problem: Problem, device: Device, comm: Comm) -> Yardstick |
         everyone = [mine] if comm is None else comm.allgather(mine)
         threads = sum(count for node, count in everyone if node == everyone[0][0])
         name = f"FFTW, {counted(threads, 'thread')}"
-    needed = plain_bytes(device, problem.shape, problem.dtype)
+    needed = plain_bytes(device, shape, dtype)
     free = device.memory_free()
     if comm is not None:
         free = comm.bcast(free, root=0)
@@ -62,47 +54,45 @@ def plain_yardstick(problem: Problem, device: Device, comm: Comm) -> Yardstick |
         return f"{name}: needs {needed / 2**30:.3g} GiB of the {free / 2**30:.3g} GiB that are free"
     forward = backward = None
     if comm is None or comm.rank == 0:
-        plain = plain_transforms(device, problem.shape, problem.dtype, threads)
-        forward, backward = (repeated(one, problem.fields) for one in plain)
-    wait_idly(comm)
+        forward, backward = plain_transforms(device, shape, dtype, threads)
+    if comm is not None:
+        comm.Barrier()
     return Yardstick(name, OnFirstRank(forward, comm), OnFirstRank(backward, comm))
 
 
-def mpi4py_fft_yardstick(problem: Problem, device: HostDevice, comm: Comm) -> Yardstick | str:
+def mpi4py_fft_yardstick(
+    shape: tuple[int, int, int], dtype: np.dtype, device: HostDevice, comm: Comm
+) -> Yardstick | str:
     """Return mpi4py-fft's transform on slabs, on the same ranks and threads. Collective."""
     ranks = 1 if comm is None else comm.size
     has_it = importlib.util.find_spec("mpi4py_fft") is not None
     if not (has_it if comm is None else all(comm.allgather(has_it))):
         return INSTALL_MPI4PY_FFT
-    if ranks > min(problem.shape[:2]):
+    if ranks > min(shape[:2]):
         return "mpi4py-fft: needs a plane for every rank"
     try:
-        plan, points, modes = _mpi4py_fft_plan(problem, device, comm)
-    except Exception as error:  # a library of others, with any FFTW, on all ranks alike
+        from mpi4py import MPI
+        from mpi4py_fft import PFFT, newDistArray
+
+        # Collapsed, the two axes that a rank has whole are transformed by one plan, which is
+        # faster.
+        plan = PFFT(
+            MPI.COMM_SELF if comm is None else comm,
+            list(shape),
+            dtype=dtype,
+            slab=True,
+            collapse=True,
+            threads=device.threads,
+        )
+        points, modes = newDistArray(plan, False), newDistArray(plan, True)
+    except Exception as error:  # any error of the library, with any FFTW, on all ranks alike
         return f"mpi4py-fft: cannot be used here ({error})"
+    points[...] = np.random.default_rng(0).random(points.shape)
     return Yardstick(
         f"mpi4py-fft, {counted(ranks, 'rank')}",
-        repeated(lambda: plan.forward(points, modes), problem.fields),
-        repeated(lambda: plan.backward(modes, points), problem.fields),
+        lambda: plan.forward(points, modes),
+        lambda: plan.backward(modes, points),
     )
-
-
-def _mpi4py_fft_plan(problem: Problem, device: HostDevice, comm: Comm) -> tuple[Any, Any, Any]:
-    from mpi4py import MPI
-    from mpi4py_fft import PFFT, newDistArray
-
-    # Collapsed, the two axes that a rank has whole are transformed by one plan, which is faster.
-    plan = PFFT(
-        MPI.COMM_SELF if comm is None else comm,
-        list(problem.shape),
-        dtype=problem.dtype,
-        slab=True,
-        collapse=True,
-        threads=device.threads,
-    )
-    points, modes = newDistArray(plan, False), newDistArray(plan, True)
-    points[...] = np.random.default_rng(0).random(points.shape)
-    return plan, points, modes
 
 
 def plain_transforms(
@@ -110,7 +100,7 @@ def plain_transforms(
 ) -> Actions:
     """Return the forward and the backward transform of one field, FFTW's or cuFFT's 3-D plan.
 
-    Unpruned, of a single rank, on this device; as many threads as kernels have if none are given.
+    Unpruned, on a single rank, on this device; by default with as many threads as kernels.
     """
     complex_dtype, dtype = np.result_type(dtype, np.complex64), np.dtype(dtype)
     points = device.empty(shape, dtype)
@@ -156,7 +146,7 @@ def _fftw(points: np.ndarray, modes: np.ndarray, threads: int) -> Actions:
 
         return execute
 
-    # Measured here and now: wisdom may stem from an hour in which the machine was busy.
+    # Measured in this run: stored wisdom may be of a time when the machine was busy.
     wisdom = pyfftw.export_wisdom()
     pyfftw.forget_wisdom()
     try:
@@ -168,7 +158,7 @@ def _fftw(points: np.ndarray, modes: np.ndarray, threads: int) -> Actions:
 
 @contextlib.contextmanager
 def _openmp_threads(count: int) -> Iterator[None]:
-    """Let FFTW have so many threads: it is bound by ``OMP_NUM_THREADS``, which is for one rank."""
+    """Let FFTW use more threads than ``OMP_NUM_THREADS``, which is the number for one rank."""
     runtimes = _openmp_runtimes()
     before = [runtime.omp_get_max_threads() for runtime in runtimes]
     for runtime in runtimes:

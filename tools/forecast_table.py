@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.harness import read_results, write_record
 from slipstream import mpi_launch
 from slipstream.array_types import Comm
 from slipstream.collective import on_first_rank, own
@@ -29,6 +29,9 @@ from slipstream.exchange import open_matching_device
 from slipstream.forecast import Machine, step_time
 from slipstream.forecast.calibration import calibrate
 from slipstream.forecast.step_rates import counts_of_family, stepping
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness import read_results, write_record
 
 # Points along an axis. None of them is what the calibration times.
 SIZES = {

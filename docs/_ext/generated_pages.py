@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 
 from slipstream import cli
 from slipstream.accepted import VALIDATED
-from slipstream.validation.validate_command import cases_of
+from slipstream.validation.validate_command import CASES
 
 DOCS = Path(__file__).resolve().parents[1]
 GENERATED = DOCS / "generated"
@@ -73,7 +73,7 @@ def validation(path: Path) -> str:
     """Return a table for each family, after checking that the record has today's cases."""
     record = json.loads(path.read_text(encoding="utf-8"))
     recorded = [(one["family"], one["case"]) for one in record["cases"]]
-    present = [(name, case.title) for name in VALIDATED for case in cases_of(name)]
+    present = [(name, case.title) for name in VALIDATED for case in CASES[name]]
     if recorded != present:
         raise ValueError(
             f"{path.name} has other cases than the program: make it again by"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from style import record
+from style import ROOT, record
 
+sys.path.insert(0, str(ROOT))
 from bench.pictures import plot_advection, plot_exchange
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line: ``run``, ``new``, ``explain``, ``info`` and others.
+"""The command line: ``run``, ``new``, ``explain`` and ``info``.
 
 What a person can cure is printed as one line, with exit status 2 for input and 1 for a run
 that failed; a traceback is shown only for defects of Slipstream itself, or on request by the
@@ -708,19 +708,18 @@ def report(
     typer.echo(f"report: {printable(str(write_report(folders, out)))}")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the ``slipstream`` command and exit."""
-    run_app(app, "slipstream", arguments)
-
-
-def run_app(commands: typer.Typer, program: str, arguments: list[str] | None = None) -> None:
-    """Run a command line and exit: 0 is success, 1 a failed run, 2 wrong input."""
+def main(
+    arguments: list[str] | None = None,
+    command: typer.Typer = app,
+    name: str = "slipstream",
+) -> None:
+    """Run a command and exit: 0 is success, 1 a failed run, 2 wrong input."""
     with listening(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             allow_plain_output()
             thread_count()  # before libraries with OpenMP are loaded
-            sys.exit(commands(arguments, prog_name=program, standalone_mode=False) or 0)
+            sys.exit(command(arguments, prog_name=name, standalone_mode=False) or 0)
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()  # the help, unless rich has printed it

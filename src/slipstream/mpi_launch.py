@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -158,17 +158,16 @@ def relaunch(
     ranks: int,
     arguments: list[str] | None = None,
     seconds_before: float = 0.0,
-    module: str = "slipstream",
+    program: Sequence[str] = ("-P", "-m", "slipstream"),
 ) -> int:
-    """Run the command of a module under ``mpiexec``, by default with this command's arguments.
+    """Run this command again under ``mpiexec``, by default with its own arguments.
 
     Ranks count ``time.wall`` from `seconds_before` now, when this command was started.
     Returns the exit status; raises `InputError` if there is no ``mpiexec``.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     # Without -P the current folder would come before all others where modules are looked for.
-    python = [sys.executable, "-P", "-m", module]
-    command = [find_mpiexec(), "-n", str(ranks), *python, *arguments]
+    command = [find_mpiexec(), "-n", str(ranks), sys.executable, *program, *arguments]
     with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
         status_file = Path(folder) / "status"
         status_file.touch()

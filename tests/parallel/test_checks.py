@@ -13,8 +13,8 @@ from slipstream.collective import sum_over_ranks
 from slipstream.errors import RunError
 from slipstream.running import trial_run
 from slipstream.simulation import make_simulation
-from slipstream.validation import advection_cases, validate_command
-from slipstream.validation.reference_case import Finding, ReferenceCase
+from slipstream.validation import validate_command
+from slipstream.validation.reference_cases import Finding, ReferenceCase
 
 ONES = np.ones(1)
 
@@ -59,7 +59,7 @@ def test_a_case_that_fails_on_one_rank_does_not_stop_the_others(
         yield Finding("ranks", "counted", ranks, float(sum_over_ranks(comm, ONES)[0]), 0.0)
 
     cases = [ReferenceCase(run.__name__, run) for run in (fails_alone, counts)]
-    monkeypatch.setattr(advection_cases, "CASES", cases)
+    monkeypatch.setitem(validate_command.CASES, "advection", cases)
     file = Path(shared_folder) / "validation.json"
     with pytest.raises(RunError, match="1 of 2 reference cases"):
         validate_command.validate("advection", device, comm, file, Console(quiet=True))

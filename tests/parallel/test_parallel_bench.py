@@ -6,11 +6,11 @@ import os
 import numpy as np
 import pytest
 
-from bench import exchange_bench, fft_bench
-from bench.fft_bench import FixedTransforms, make_plan
+from bench import exchange, fft
+from bench.dns import measure_streamed_step, step_variants
+from bench.exchange import ExchangeRequest
+from bench.fft import FixedTransforms, TransformRequest, make_plan
 from bench.harness import OnFirstRank
-from bench.requests import ExchangeRequest, TransformRequest
-from bench.step_bench import measure_streamed_step, step_variants
 from flows import make_case
 from slipstream.case.spectral_case import SpectralStreaming
 from slipstream.errors import InputError
@@ -23,7 +23,7 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
-    for module in (exchange_bench, fft_bench):
+    for module in (exchange, fft):
         monkeypatch.setattr(
             module, "copy_bandwidth", lambda device: measured_rates.copy_bandwidth(device, 1 << 20)
         )
@@ -36,8 +36,8 @@ def several(comm):
 
 def test_exchange_measures_every_pattern_transport_and_size(comm, device):
     several(comm)
-    request = ExchangeRequest(("mpi", "auto"), 64, 256, repetitions=2)
-    result = exchange_bench.measure_exchange(request, device, comm)
+    request = ExchangeRequest(transports=("mpi", "auto"), smallest=64, largest=256, repetitions=2)
+    result = exchange.measure_exchange(request, device, comm)
     rows = result["rows"]
     names = {row["transport"] for row in rows}
     assert "mpi" in names
@@ -58,8 +58,10 @@ def test_what_is_sent_between_nodes_is_counted(comm, device, monkeypatch):
     per_node = -(-comm.size // 2)
     monkeypatch.setenv(RANKS_PER_NODE, "5")
     names = ("mpi-p2p", "mpi-hierarchical")
-    request = ExchangeRequest(names, 64, 64, repetitions=1, ranks_per_node=per_node)
-    result = exchange_bench.run(request, device, comm).result
+    request = ExchangeRequest(
+        transports=names, smallest=64, largest=64, repetitions=1, ranks_per_node=per_node
+    )
+    result = exchange.run(request, device, comm).result
     assert os.environ[RANKS_PER_NODE] == "5"
     assert result["nodes"] == 2
     whole = {row["transport"]: row for row in result["rows"] if row["pattern"] == "all-to-all"}
@@ -92,8 +94,8 @@ def test_messages_larger_than_the_memory_are_refused_on_all_ranks(comm, device):
 
 @pytest.mark.parametrize("truncation", [None, "2/3"])
 def test_figures_of_a_transform_are_consistent(comm, device, truncation):
-    request = TransformRequest((8, 12, 10), truncation=truncation, repetitions=2)
-    result = fft_bench.measure_fft(request, device, comm)
+    request = TransformRequest(shape=(8, 12, 10), truncation=truncation, repetitions=2)
+    result = fft.measure_fft(request, device, comm)
     ranks = 1 if comm is None else comm.size
     assert result["ranks"] == ranks
     assert result["relative error, there and back"] < 1e-13
@@ -114,7 +116,7 @@ def test_figures_of_a_transform_are_consistent(comm, device, truncation):
 def test_bytes_on_the_wire_by_hand(comm, device, device_kind, dtype):
     """Each pair of ranks exchanges planes x columns; rows are padded where GPUs want them so."""
     ranks = 1 if comm is None else comm.size
-    plan = make_plan(TransformRequest((12, 12, 6), dtype), device, comm)
+    plan = make_plan(TransformRequest(shape=(12, 12, 6), dtype=dtype), device, comm)
     planes, columns = plan.input_box.shape[0], plan.output_box.shape[1]
     row = 4 if dtype == "float64" else 6
     expected = planes * (12 - columns) * row * plan.arguments.complex_dtype.itemsize
@@ -126,8 +128,8 @@ def test_bytes_on_the_wire_by_hand(comm, device, device_kind, dtype):
 
 
 def test_data_do_not_depend_on_the_ranks(comm, device):
-    fixed = FixedTransforms(make_plan(TransformRequest((8, 6, 10)), device, comm))
-    alone = FixedTransforms(make_plan(TransformRequest((8, 6, 10)), device, None))
+    fixed = FixedTransforms(make_plan(TransformRequest(shape=(8, 6, 10)), device, comm))
+    alone = FixedTransforms(make_plan(TransformRequest(shape=(8, 6, 10)), device, None))
     mine = device.to_host(alone.points)[fixed.plan.input_box.slices()]
     np.testing.assert_array_equal(device.to_host(fixed.points), mine)
     assert fixed.error(comm) < 1e-13

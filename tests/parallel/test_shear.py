@@ -7,6 +7,7 @@ import pytest
 
 from slipstream import Flow
 from slipstream.errors import InputError
+from slipstream.validation.reference_solutions import sheared_wave_growth
 
 VISCOSITY, SHEAR, LENGTH = (
     0.4,
@@ -125,15 +126,12 @@ def test_waves_are_exact_across_changes_of_labels(comm, device, time):
 
 def test_growth_is_that_of_orr():
     """What the waves are compared with: k^2 u_y is constant but for the integral of viscosity."""
-    time, (kx, ky, kz) = 2.5, WAVE
+    time = 2.5
 
     def rates(k, values):
         return turned(np.zeros(3), values) - VISCOSITY * (k @ k) * values
 
-    now = ky - SHEAR * time * kx
-    integral = (kx**2 + kz**2) * time + (ky**3 - now**3) / (3 * SHEAR * kx)
-    ratio = WAVE @ WAVE / (kx**2 + now**2 + kz**2)
-    expected = START[1] * ratio * np.exp(-VISCOSITY * integral)
+    expected = START[1] * sheared_wave_growth(tuple(WAVE), SHEAR, VISCOSITY, time)
     assert amplitudes_of_wave(time, START, rates)[1] == pytest.approx(expected, rel=1e-9)
 
 

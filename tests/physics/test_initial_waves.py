@@ -7,7 +7,10 @@ import pytest
 
 from field_values import values
 from flows import advance, modes_of, points_of, start
-from slipstream.validation.reference_solutions import bogoliubov_frequency
+from slipstream.validation.reference_solutions import (
+    bogoliubov_frequency,
+    gravity_wave_frequency,
+)
 
 GPE = (
     'equation={ model = "gpe", sound_speed = 1.5, healing_length = 0.2 }',
@@ -107,7 +110,7 @@ def test_waves_are_those_of_the_box(device):
         "initial.flow=wave",
         "initial.wavevector=[1, 0, 1]",
     )
-    expected = 2 * (1 / 4) / math.hypot(1 / 4, 1 / 10)
+    expected = gravity_wave_frequency((1 / 4, 0, 1 / 10), 2.0)
     assert frequency(simulation, (1, 0, 1)) == pytest.approx(expected, rel=1e-7)
 
 

@@ -94,9 +94,9 @@ def noted_commands(document, folder):
 
 
 def commands_not_run(document):
-    """Return the arguments of `slipstream` in the blocks of Bash that are not run."""
+    """Return the program and arguments of commands in blocks of Bash that are not run."""
     text = "".join(b.text for b in all_blocks(document) if b.language == "bash" and b.not_run)
-    lines = re.findall(r"\bslipstream ((?:\w+ ).*)", text.replace("\\\n", " "))
+    lines = re.findall(r"\b(?:python -m )?((?:slipstream|bench) \w+ .*)", text.replace("\\\n", " "))
     # What follows a command on its line is not its own.
     return [shlex.split(line.rstrip("&| "), comments=True) for line in lines]
 

@@ -110,7 +110,7 @@ CONVECTION = "Rayleigh (1916), Phil. Mag. 32, 529"
 def convection_growth(rayleigh: float, width: float) -> float:
     """Return the rate at which rolls in a layer grow, between free-slip walls at a distance of 1.
 
-    The width is that of two rolls, the buoyancy frequency 1, and the Prandtl number 1.
+    The width is the width of two rolls; the buoyancy frequency and the Prandtl number are 1.
     """
     wave = 2 * math.pi / width
     square = wave**2 + math.pi**2
@@ -160,7 +160,7 @@ SQUARE_DUCT_MIDDLE = 0.0736714
 # -- flow through spheres --------------------------------------------------------------------------
 
 CUBIC_SPHERES = "Zick and Homsy (1982), J. Fluid Mech. 115, 13: table 2"
-# The drag of a sphere in a simple cubic lattice over that of a single sphere, by solid fraction.
+# The drag of a sphere in a simple cubic lattice over the drag of a single one, by solid fraction.
 _CUBIC_DRAG = {
     0.008: 1.525,
     0.027: 2.008,

@@ -15,7 +15,7 @@ from slipstream.device import Device
 from slipstream.field import Field
 from slipstream.simulation import Simulation, make_simulation
 from slipstream.validation import reference_solutions as reference
-from slipstream.validation.reference_case import Finding, ReferenceCase
+from slipstream.validation.reference_cases import Finding, ReferenceCase
 
 NAVIER_STOKES = {"model": "hd"}
 # All modes and all terms take part.
@@ -80,7 +80,7 @@ def deviation(simulation: Simulation, expected: Mapping[str, Field], factor: flo
 
 
 def largest_mode(simulation: Simulation, wavevector: Sequence[int], name: str) -> complex:
-    """Return the Fourier coefficient of a field. Collective."""
+    """Return the Fourier coefficient of the field. Collective."""
     for field in simulation.fields():
         if field.name == name:
             phase = np.zeros(field.data.shape)
@@ -356,7 +356,7 @@ def energy_budget(device: Device, comm: Comm) -> Iterator[Finding]:
         energies.append(found["energy"])
         rates.append(found["dissipation"])
         advance(simulation, 1, step)
-    # Simpson's rule: its error is far below that of the budget.
+    # Simpson's rule: its error is far below the error of the budget.
     weights = np.array([1, *(4 if n % 2 else 2 for n in range(1, steps)), 1]) * step / 3
     yield Finding(
         "energy lost until t = 0.08, and dissipated",

@@ -6,18 +6,18 @@ import matplotlib.image
 import pytest
 
 from advection_lines import lines_of
-from bench import advection_bench, benchmarks
-from bench.advection_bench import (
+from bench import advection as advection_bench
+from bench.__main__ import main
+from bench.advection import (
     SHELLS,
+    AdvectionRequest,
     fitting,
     measure_advection,
     print_advection,
 )
 from bench.harness import read_results
 from bench.pictures import best_of, plot_advection, plot_timelines, shared_ends
-from bench.requests import AdvectionRequest
 from slipstream.advection import STRATEGIES, advection_solver
-from slipstream.cli import run_app
 from slipstream.device import HostDevice, cuda_device_count
 from slipstream.device.copy_bandwidth import large_copy
 from slipstream.errors import InputError
@@ -38,7 +38,7 @@ def small_copies():
 
 @pytest.fixture(scope="module")
 def measured():
-    request = AdvectionRequest(SHAPE, strategies=("single", "mpi"), steps=2, repetitions=2)
+    request = AdvectionRequest(shape=SHAPE, strategies=("single", "mpi"), steps=2, repetitions=2)
     return measure_advection(request, None, False)
 
 
@@ -86,21 +86,21 @@ def test_strategies_fit_ranks_and_devices():
 
 
 def test_what_cannot_run_is_left_out_unless_it_was_named():
-    settings = {"steps": 1, "repetitions": 1, "shell": 1}
+    settings = {"steps": 1, "repetitions": 1}
     if not cuda_device_count():
-        result, _ = measure_advection(AdvectionRequest(SHAPE, **settings), None, gpu=True)
+        result, _ = measure_advection(AdvectionRequest(shape=SHAPE, **settings), None, gpu=True)
         assert [row["strategy"] for row in result["rows"]] == ["single"]
         assert result["left out"].keys() == {"gpu", "hybrid", "hybrid-overlap"}
         with pytest.raises(InputError, match="finds no GPU"):
-            measure_advection(AdvectionRequest(SHAPE, strategies=("single", "gpu")), None, True)
-    with pytest.raises(InputError, match="grid is"):
-        measure_advection(AdvectionRequest(SHAPE, grid=(1, 1, 2), **settings), None, gpu=False)
+            measure_advection(
+                AdvectionRequest(shape=SHAPE, strategies=("single", "gpu")), None, True
+            )
 
 
 def test_hybrid_strategies_take_the_fastest_shell(monkeypatch):
     """The GPU is a CPU with a GPU's kernels here: the tuned values do not matter."""
     monkeypatch.setattr(advection_solver, "open_device", lambda *_: HostDevice(tiled=True))
-    request = AdvectionRequest(SHAPE, steps=1, repetitions=1)
+    request = AdvectionRequest(shape=SHAPE, steps=1, repetitions=1)
     result, _ = measure_advection(request, None, gpu=True)
     assert [row["strategy"] for row in result["rows"]] == list(fitting(1, gpu=True))
     assert result["same bits"]
@@ -147,13 +147,13 @@ def test_timelines_of_about_as_long_share_their_axis():
 def test_other_files_are_no_records(tmp_path, content):
     path = tmp_path / "record.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"no record of 'python -m bench advection --json'"):
+    with pytest.raises(InputError, match="no record of the benchmark advection"):
         read_results("advection", [path], "--beside")
 
 
 def run(*arguments):
     with pytest.raises(SystemExit) as ended:
-        run_app(benchmarks.app, "bench", ["advection", *arguments])
+        main(["advection", *arguments])
     return ended.value.code or 0
 
 
@@ -173,7 +173,6 @@ def test_the_command_writes_a_record_and_pictures(tmp_path, capsys):
     ("arguments", "told"),
     [
         (("--all", "--strategies", "mpi"), "--all and --strategies exclude each other"),
-        (("--shell", "thick"), "accepted: auto, 0, 1, 2, ..."),
         (("--strategies", "fastest", "--device", "cpu"), "accepted: single, mpi"),
         (("--n", "8", "--dtype", "float16", "--device", "cpu"), "accepted: float64, float32"),
         (("--plot", "speed.txt"), "accepted: such as FILE.png"),

@@ -2,8 +2,6 @@
 
 import json
 import shlex
-import subprocess
-import sys
 import types
 from dataclasses import asdict
 
@@ -13,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from bench import benchmarks, fft_bench, harness, headlines_bench
+from bench import __main__ as command_line
+from bench import fft, harness, headlines
+from bench.fft import TransformRequest
 from bench.harness import Headline, asked_of, changes, headline, read_headlines
-from bench.requests import HeadlinesRequest, TransformRequest
-from flows import REPOSITORY
-from slipstream.cli import run_app
+from bench.headlines import HeadlinesRequest
 from slipstream.device import HostDevice
 from slipstream.errors import InputError, RunError
 from slipstream.forecast.measured_rates import copy_bandwidth
@@ -93,11 +91,11 @@ def test_files_that_are_no_records_are_refused(tmp_path):
 
 
 def test_a_benchmark_is_compared_and_fails_if_it_is_worse(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(fft_bench, "copy_bandwidth", lambda device: copy_bandwidth(device, 1 << 20))
+    monkeypatch.setattr(fft, "copy_bandwidth", lambda device: copy_bandwidth(device, 1 << 20))
     request = TransformRequest(
         shape=(8, 8, 8), device="cpu", plain=False, repetitions=1, json=tmp_path / "record.json"
     )
-    harness.run_benchmark("fft", benchmarks.BENCHMARKS["fft"].run, request)
+    harness.run_benchmark("fft", fft.run, request)
     record = json.loads(request.json.read_text())
     assert set(record["headlines"]) == {"forward", "backward"}
 
@@ -108,7 +106,7 @@ def test_a_benchmark_is_compared_and_fails_if_it_is_worse(tmp_path, capsys, monk
         again = TransformRequest(
             shape=(8, 8, 8), device="cpu", plain=False, against=tmp_path / "earlier.json"
         )
-        harness.run_benchmark("fft", benchmarks.BENCHMARKS["fft"].run, again)
+        harness.run_benchmark("fft", fft.run, again)
 
     capsys.readouterr()
     compared(1e3)
@@ -121,9 +119,9 @@ def test_a_benchmark_is_compared_and_fails_if_it_is_worse(tmp_path, capsys, monk
 def test_every_figure_is_a_command_that_is_accepted(kind, ranks, monkeypatch):
     asked = []
     monkeypatch.setattr(harness, "run_benchmark", lambda name, run, request: asked.append(request))
-    commands = headlines_bench.commands_of(kind, ranks)
+    commands = headlines.commands_of(kind, ranks)
     for command in commands.values():
-        done = CliRunner().invoke(benchmarks.app, shlex.split(command))
+        done = CliRunner().invoke(command_line.app, shlex.split(command))
         assert done.exit_code == 0, done.output
         asked[-1].check()
     assert {one.ranks or 1 for one in asked} == ({1, ranks} if ranks > 1 else {1})
@@ -131,9 +129,9 @@ def test_every_figure_is_a_command_that_is_accepted(kind, ranks, monkeypatch):
 
 def test_the_large_transform_is_guarded_from_when_it_is_recorded_on():
     name = "FFT 1024³, 1 GPU"
-    command = headlines_bench.commands_of("cuda", 1)[name]
+    command = headlines.commands_of("cuda", 1)[name]
     assert shlex.split(command) == ["fft", "--n", "1024", "--no-plain"]
-    large = {f"{name}: {way}": 1.0 for way in fft_bench.DIRECTIONS}
+    large = {f"{name}: {way}": 1.0 for way in fft.DIRECTIONS}
     record = {"FFT 512³, 1 GPU: forward": 1.0}
     now = {figure: Headline(seconds) for figure, seconds in (record | large).items()}
     assert not any(one["is worse"] for one in changes(record, now, 0.05))
@@ -145,14 +143,14 @@ def test_the_large_transform_is_guarded_from_when_it_is_recorded_on():
 def test_a_figure_that_a_gpu_has_no_memory_for_is_said_to_be_left_out(monkeypatch, capsys):
     def measured(command, kind):
         if "1024" in command:
-            raise headlines_bench._Failed("A GPU has no memory left for an array")
+            raise headlines._Failed("A GPU has no memory left for an array")
         return {"forward": asdict(Headline(1.0))}
 
-    monkeypatch.setattr(headlines_bench, "_measured", measured)
-    monkeypatch.setattr(headlines_bench, "cuda_device_count", lambda: 1)
+    monkeypatch.setattr(headlines, "_measured", measured)
+    monkeypatch.setattr(headlines, "cuda_device_count", lambda: 1)
     gpu = types.SimpleNamespace(kind="cuda", name="a GPU")
     request = HeadlinesRequest(processes=1, only=("FFT",))
-    outcome = headlines_bench.run(request, gpu, None)
+    outcome = headlines.run(request, gpu, None)
     outcome.show(outcome.title, outcome.result)
     said = " ".join(capsys.readouterr().out.split())
     assert "left out: FFT 1024³, 1 GPU: A GPU has no memory left for an array" in said
@@ -163,12 +161,12 @@ def test_figures_are_of_all_processes(monkeypatch):
 
     def measured(command, kind):
         if not command.startswith("fft"):
-            raise headlines_bench._Failed("no memory")
+            raise headlines._Failed("no memory")
         return {"forward": asdict(Headline(next(seconds), 0.1, 0.5))}
 
-    monkeypatch.setattr(headlines_bench, "_measured", measured)
+    monkeypatch.setattr(headlines, "_measured", measured)
     request = HeadlinesRequest(processes=3, only=("FFT 128³, 1", "DNS 128³, 1"))
-    outcome = headlines_bench.run(request, HostDevice(), None)
+    outcome = headlines.run(request, HostDevice(), None)
     (figure,) = outcome.result["figures"]
     assert figure["seconds"] == 2.0
     assert figure["seconds of each process"] == [3.0, 1.0, 2.0]
@@ -179,22 +177,12 @@ def test_figures_are_of_all_processes(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        *((["dns", option, "0"], f"for '{option}'") for option in ("--n", "--ranks")),
-        (["fft", "--tiles", "0"], "--tiles"),
-        (["dns", "--ni", "8"], "--ni"),
-    ],
+    ("option", "value"),
+    [("--n", "0"), ("--ranks", "0"), ("--repetitions", "0"), ("--ni", "8")],
 )
-def test_wrong_options_are_one_line_with_status_2(arguments, message, capsys):
+def test_wrong_options_are_one_line_with_status_2(option, value, capsys):
     with pytest.raises(SystemExit) as ended:
-        run_app(benchmarks.app, "bench", arguments)
+        command_line.main(["dns", option, value])
     assert ended.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_benchmarks_run_as_a_module():
-    command = [sys.executable, "-m", "bench", "--help"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert "headlines" in done.stdout
+    error = capsys.readouterr().err
+    assert option in error and error.count("\n") == 1

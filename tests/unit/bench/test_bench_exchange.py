@@ -3,13 +3,17 @@ import json
 import matplotlib.image
 import pytest
 
-from bench import benchmarks
-from bench.exchange_bench import LIMITS, measure_exchange, print_exchange
-from bench.harness import write_record
-from bench.pictures import plot_exchange
-from bench.requests import ExchangeRequest, check_format, message_sizes, names_of
+from bench.__main__ import main
+from bench.exchange import (
+    LIMITS,
+    ExchangeRequest,
+    measure_exchange,
+    message_sizes,
+    print_exchange,
+)
+from bench.harness import names_of, write_record
+from bench.pictures import check_format, plot_exchange
 from slipstream.byte_sizes import bytes_of, bytes_text
-from slipstream.cli import run_app
 from slipstream.errors import InputError
 from slipstream.forecast.measured_rates import (
     ELEMENT,
@@ -53,7 +57,7 @@ def result_of(transports=("peer", "mpi-p2p", "mpi"), nodes=1):
 
 def command(*arguments):
     with pytest.raises(SystemExit) as caught:
-        run_app(benchmarks.app, "bench", ["exchange", *arguments])
+        main(["exchange", *arguments])
     return caught.value.code
 
 

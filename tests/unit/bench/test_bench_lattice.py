@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.lattice_bench import print_lattice
+from bench.lattice import print_lattice
 
 ROW = {
     "name": "layout vector-collision",

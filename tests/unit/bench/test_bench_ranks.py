@@ -4,21 +4,21 @@ import json
 
 import pytest
 
-from bench import benchmarks, harness, ranks_bench
-from bench.requests import RanksRequest, counts_of
+from bench import harness, one_rank, ranks
+from bench.ranks import RanksRequest, counts_of
 from slipstream.errors import InputError
 
 
 def in_this_process(asked, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["-c", json.dumps(asked)])
-    ranks_bench.main()
+    one_rank.main()
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.thorough
 def test_each_row_is_one_rank_of_a_step_or_of_a_transform(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        ranks_bench, "_in_fresh_process", lambda asked: in_this_process(asked, monkeypatch, capsys)
+        ranks, "_in_fresh_process", lambda asked: in_this_process(asked, monkeypatch, capsys)
     )
     request = RanksRequest(
         device="cpu",
@@ -27,7 +27,7 @@ def test_each_row_is_one_rank_of_a_step_or_of_a_transform(tmp_path, monkeypatch,
         transport="mpi-p2p",
         json=tmp_path / "record.json",
     )
-    harness.run_benchmark("ranks", benchmarks.BENCHMARKS["ranks"].run, request)
+    harness.run_benchmark("ranks", ranks.run, request)
     rows = json.loads(request.json.read_text())["result"]["rows"]
     assert [(row["what"], row["ranks"]) for row in rows] == [
         ("slab step", 4),

@@ -1,15 +1,12 @@
 """The benchmark of arrays on the host: what it measures is right, and it says so."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from bench import benchmarks
-from bench.fft_bench import print_streaming, transform_variants
+from bench.__main__ import main
+from bench.fft import transform_variants
 from bench.harness import quietest, timers_of
-from bench.step_bench import print_streamed_step
-from slipstream.cli import run_app
 from slipstream.fft import Streaming
 from slipstream.forecast import measured_rates
 from slipstream.schedule import Timeline
@@ -24,9 +21,7 @@ def small_copies(monkeypatch):
 
 def command(*arguments):
     with pytest.raises(SystemExit) as caught:
-        run_app(
-            benchmarks.app, "bench", ["fft", "--residency", "host", "--device", "cpu", *arguments]
-        )
+        main(["fft", "--residency", "host", "--device", "cpu", *arguments])
     return caught.value.code
 
 
@@ -48,7 +43,7 @@ def test_timers_are_those_of_the_run_that_was_disturbed_least():
     [
         (),
         ("--in-place",),
-        ("--dtype", "complex64", "--fields", "2"),
+        ("--dtype", "complex64"),
         ("--truncation", "2/3"),
         ("--layout", "pencil"),
     ],
@@ -76,8 +71,6 @@ def test_transforms_are_right_and_stand_beside_the_bus(tmp_path, capsys, options
     for row in (asked, synchronous):
         # Sums of a thousand terms err by some tens of roundings.
         assert row["error of sampled modes"] <= 30 * epsilon
-        squares = row["error of the sum of squares"]
-        assert squares is None if "2/3" in options else squares <= 30 * epsilon
         assert row["device memory (bytes)"] <= 1 << 20
         assert min(row["seconds"].values()) > 0
         assert row["of the bound"]["forward"] == pytest.approx(
@@ -126,8 +119,6 @@ def test_ways_that_memory_does_not_allow_are_left_out(tmp_path):
     [
         (("--memory", "8 parsecs"), "memory '8 parsecs'"),
         (("--memory", "1 kB", "--n", "64"), "takes at least"),
-        (("--copies", "pigeon"), "copies 'pigeon'; accepted: memcpy2D, zero-copy, packed"),
-        (("--streams", "99"), "streams is 99; accepted: 0 to 16"),
         (("--residency", "device", "--memory", "1 GiB"), "--memory is for --residency host"),
         (("--residency", "device", "--timelines", "a.png"), "--timelines is for --residency host"),
         (("--timelines", "a.foo"), "--timelines 'a.foo' is no picture; accepted:"),
@@ -139,19 +130,3 @@ def test_bad_options_end_with_one_line(capsys, options, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-RECORDS = Path(__file__).resolve().parents[3] / "bench" / "results"
-PRINTED = {"fft": print_streaming, "dns": print_streamed_step}
-
-
-@pytest.mark.parametrize("kind", PRINTED)
-def test_every_record_can_be_printed_again(capsys, kind):
-    """Those of earlier versions too, which have other keys."""
-    records = sorted(RECORDS.glob(f"{kind}-host-*.json"))
-    assert records
-    for path in records:
-        result = json.loads(path.read_text())["result"]
-        PRINTED[kind](path.name, result)
-        printed = capsys.readouterr().out
-        assert all(row["name"] in printed for row in result["rows"])

@@ -16,7 +16,7 @@ import tifffile
 import typer
 from packaging.requirements import Requirement
 
-from bench import benchmarks
+from bench import __main__ as bench
 from flows import PATIENCE, REPOSITORY, diagnostics, environment, slipstream
 from page_code import (
     LANGUAGES,
@@ -221,21 +221,20 @@ def test_python_blocks_run(document, folder):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def benchmarks_of(noted):
-    """Return the arguments of each benchmark that a page has measured."""
-    words = (one for document in with_bash() for one in noted(document))
-    return [one[3:] for one in words if one[:3] == ["python", "-m", "bench"]]
-
-
-def test_commands_that_are_not_run_are_accepted(noted):
+def test_commands_that_are_not_run_are_accepted():
     """Every option exists and takes what it is given."""
-    not_run = [(cli.app, one) for document in with_bash() for one in commands_not_run(document)]
-    for app, arguments in [*not_run, *((benchmarks.app, one) for one in benchmarks_of(noted))]:
-        command = typer.main.get_command(app)
-        context = command.context_class(command)
-        while hasattr(command, "commands"):
-            name, command, arguments = command.resolve_command(context, arguments)
-        command.make_context(name, list(arguments), parent=context)
+    for program, *arguments in (
+        one for document in with_bash() for one in commands_not_run(document)
+    ):
+        check_accepted({"slipstream": cli.app, "bench": bench.app}[program], arguments)
+
+
+def check_accepted(app, arguments):
+    command = typer.main.get_command(app)
+    context = command.context_class(command)
+    while hasattr(command, "commands"):
+        name, command, arguments = command.resolve_command(context, arguments)
+    command.make_context(name, list(arguments), parent=context)
 
 
 @pytest.mark.slow
@@ -246,7 +245,9 @@ def test_other_commands_have_what_they_name(noted):
     for program, *words in (one for document in with_bash() for one in noted(document)):
         if program == "make":
             assert all(re.search(rf"^{one}:", makefile, re.M) for one in words), words
-        elif program == "python" and words[:2] != ["-m", "bench"]:
+        elif program == "python" and words[:2] == ["-m", "bench"]:
+            check_accepted(bench.app, words[2:])
+        elif program == "python":
             pages = "".join(document.read_text() for document in DOCUMENTS)
             assert (REPOSITORY / words[0]).exists() or f"`{words[0]}`" in pages, words
         elif program == "pip":

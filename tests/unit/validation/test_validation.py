@@ -9,8 +9,8 @@ from slipstream import cli
 from slipstream.accepted import VALIDATED
 from slipstream.device import open_device
 from slipstream.errors import RunError
-from slipstream.validation import advection_cases, fft_cases, spectral_cases, validate_command
-from slipstream.validation.reference_case import Finding, ReferenceCase
+from slipstream.validation import spectral_cases, validate_command
+from slipstream.validation.reference_cases import Finding, ReferenceCase
 
 
 def finding(got=1.0, expected=1.0, tolerance=1e-6):
@@ -41,7 +41,7 @@ def command(capsys, *arguments):
 
 def test_what_passes_is_recorded_with_the_machine(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(fft_cases, "CASES", fft_cases.CASES[:1])
+    monkeypatch.setitem(validate_command.CASES, "fft", validate_command.CASES["fft"][:1])
     file = tmp_path / "new" / "record.json"
     status, out, _ = command(capsys, "fft", "--device", "cpu", "--json", str(file))
     assert status == 0
@@ -75,7 +75,7 @@ def test_a_case_that_fails_is_told_and_does_not_stop_the_others(monkeypatch, tmp
         yield finding()
 
     cases = [ReferenceCase(run.__name__, run) for run in (defect, wrong, right)]
-    monkeypatch.setattr(advection_cases, "CASES", cases)
+    monkeypatch.setitem(validate_command.CASES, "advection", cases)
     file = tmp_path / "record.json"
     status, out, err = command(capsys, "advection", "--device", "cpu", "--json", str(file))
     assert status == 1
@@ -102,7 +102,7 @@ def test_wrong_input_is_one_line(tmp_path, capsys):
 
 def test_every_family_has_cases_whose_titles_tell_them_apart():
     for family in VALIDATED:
-        cases = validate_command.cases_of(family)
+        cases = validate_command.CASES[family]
         assert cases
         assert len({one.title for one in cases}) == len(cases)
 

@@ -1,68 +1,107 @@
-"""``bench advection``: all overlap strategies side by side, on one problem and these ranks."""
+"""All overlap strategies of the advection test, timed alternately on the same problem and ranks."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 
 from bench.harness import (
     MOVING,
     Outcome,
+    Picture,
+    Request,
+    Shape,
     Way,
+    choice,
     computed_bytes,
     headline,
     left_out,
     measure_ways,
+    names_of,
+    option,
     over_ranks,
     read_results,
     show_table,
 )
 from bench.pictures import plot_advection
-from bench.requests import AdvectionRequest
+from slipstream import accepted
 from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian
 from slipstream.advection.overlap_strategies import checked_strategy
 from slipstream.array_types import Comm
 from slipstream.device import Device, HostDevice
 from slipstream.device.copy_bandwidth import large_copy
+from slipstream.errors import InputError
 from slipstream.schedule import Timeline
 from slipstream.tuner import measure
 
-# Thicknesses of a shell to try, and threads (None for all); and timed steps of each pair, whose
-# median counts.
+# Thicknesses of a hybrid's shell to try, with numbers of threads (None for all), and how many steps
+# of each pair are timed.
 SHELLS = (0, 1, 2, 4, 8)
 _THREADS, _TUNING_STEPS = (None, 4), 5
-# In which a pass is timed node by node; the same for all, whose bits are compared afterwards.
+# Steps of a profile: as many for all strategies, whose bits are compared afterwards.
 _STEPS_OF_PROFILE = 2
 _WIDTH, _COURANT = 0.1, (0.5, 0.5, 0.5)
-# A copy that does not read what it overwrites; that of a GPU never does.
+# A copy that does not read the memory that it overwrites; a GPU's never does.
 _STREAMED = "cpu, bypassing caches"
 
 
+@dataclass(frozen=True, kw_only=True)
+class AdvectionRequest(Request):
+    """Time the overlap strategies of the advection test alternately."""
+
+    shape: Shape = (420, 420, 420)
+    strategies: Annotated[
+        tuple[str, ...],
+        choice(accepted.STRATEGIES, "With commas: {}.", parse=names_of, metavar="NAMES"),
+    ] = ()
+    every: Annotated[
+        bool, option("All strategies that fit ranks and devices (default).", "--all")
+    ] = False
+    dtype: Annotated[str, choice(accepted.PRECISIONS)] = "float64"
+    steps_per_pass: Annotated[
+        int | None,
+        option("Steps of a pass over memory; chosen for the device by default.", min=1, max=2),
+    ] = None
+    steps: Annotated[int, option("Steps timed together.", min=1)] = 10
+    repetitions: Annotated[int, option("Timed runs of each part.", min=1)] = 7
+    plot: Picture = None
+    beside: Annotated[
+        list[Path] | None,
+        option("Records of other numbers of ranks, for the picture.", metavar="FILE"),
+    ] = None
+    timelines: Picture = None
+
+    def check(self) -> None:
+        if self.every and self.strategies:
+            raise InputError("--all and --strategies exclude each other")
+        read_results("advection", self.beside or [], "--beside")
+
+
 def run(request: AdvectionRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure all strategies. Collective."""
     result, timelines = measure_advection(request, comm, device.kind != "cpu")
     records = [*read_results("advection", request.beside or [], "--beside"), result]
     title = f"advection, {' x '.join(map(str, request.shape))}, on {device.name}"
-
-    pictures = [(request.plot, partial(plot_advection, results=records))]
     headlines = {
         row["strategy"]: headline(
             row["seconds per step"], row["seconds per step"] * row["fraction of copy"]
         )
         for row in result["rows"]
     }
-    show, what = print_advection, "one step on rank 0"
-    return Outcome("advection", title, device, result, show, headlines, pictures, timelines, what)
+    plot, what = partial(plot_advection, results=records), "one step on rank 0"
+    show = print_advection
+    return Outcome("advection", title, device, result, show, headlines, plot, timelines, what)
 
 
 def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
-    """Return the strategies that make sense on so many ranks, with or without GPUs."""
+    """Return the strategies for a number of ranks, with or without GPUs."""
     return tuple(
         name
         for name, one in STRATEGIES.items()
@@ -71,44 +110,33 @@ def fitting(ranks: int, gpu: bool) -> tuple[str, ...]:
     )
 
 
-@dataclass
-class _Copies:
-    """Large copies on the devices of all strategies: of CPUs, on one whose lanes are the most."""
-
-    devices: dict[str, Device] = field(default_factory=dict)
-    moved: dict[str, int] = field(default_factory=dict)
-
-    def add(self, devices: Mapping[str, Device]) -> None:
-        for name, device in devices.items():
-            if name not in self.devices or device.lanes > self.devices[name].lanes:
-                self.devices[name] = device
-
-    def actions(self) -> dict[str, Callable[[], None]]:
-        copies = {name: large_copy(device) for name, device in self.devices.items()}
-        if "cpu" in self.devices:
-            copies[_STREAMED] = large_copy(self.devices["cpu"], kernel="stream_rows")
-        self.moved = {name: moved for name, (_, moved) in copies.items()}
-        return {f"copy {name}": copy for name, (copy, _) in copies.items()}
-
-    def bandwidths(self, ranks: int, seconds: Mapping[str, float]) -> dict[str, float]:
-        return {name: ranks * one / seconds[f"copy {name}"] for name, one in self.moved.items()}
-
-
 def measure_advection(
     request: AdvectionRequest, comm: Comm, gpu: bool
 ) -> tuple[dict[str, Any], dict[str, Timeline]]:
-    """Return figures of strategies, and what ran when in a step of this rank. Collective.
+    """Return figures of strategies, and timelines of a step of this rank. Collective.
 
-    They are timed in turn with large copies. A named strategy must be possible; of all
-    strategies, at least one.
+    Large copies on their devices are timed alternately with them. A named strategy must be
+    possible; of all strategies, at least one.
     """
     ranks = 1 if comm is None else comm.size
-    named, copies = request.strategies or fitting(ranks, gpu), _Copies()
-    grids, bandwidths = [], {}
+    named = request.strategies or fitting(ranks, gpu)
+    grids: list[Any] = []
+    devices: dict[str, Device] = {}
+    moved: dict[str, int] = {}
+    bandwidths: dict[str, float] = {}
+
+    def copies() -> dict[str, Callable[[], None]]:
+        made = {name: large_copy(device) for name, device in devices.items()}
+        if "cpu" in devices:
+            made[_STREAMED] = large_copy(devices["cpu"], kernel="stream_rows")
+        moved.update({name: size for name, (_, size) in made.items()})
+        return {f"copy {name}": copy for name, (copy, _) in made.items()}
 
     def make(name: str) -> Way:
         solver, tuned = _prepared(request, name, comm)
-        copies.add(solver.devices)
+        for kind, device in solver.devices.items():  # of the strategy with the most lanes
+            if kind not in devices or device.lanes > devices[kind].lanes:
+                devices[kind] = device
         grids.append(solver.problem.grid)
 
         def steps() -> None:
@@ -123,13 +151,14 @@ def measure_advection(
             return solver.timeline(forget=True)
 
         def row(seconds: Mapping[str, float], timeline: Timeline) -> dict[str, Any]:
-            bandwidths.update(copies.bandwidths(ranks, seconds))
+            rates = {kind: ranks * size / seconds[f"copy {kind}"] for kind, size in moved.items()}
+            bandwidths.update(rates)
             return _row(request, name, solver, tuned, seconds["steps"], bandwidths, timeline)
 
         return Way(HostDevice(), comm, {"steps": steps}, profile, row)
 
     ways = {name: partial(make, name) for name in named}
-    found = measure_ways(ways, request.strategies, request.repetitions, copies.actions)
+    found = measure_ways(ways, request.strategies, request.repetitions, copies)
     return {
         "points (z, y, x)": request.shape,
         "dtype": request.dtype,
@@ -147,19 +176,17 @@ def _prepared(
 ) -> tuple[Advection, dict[str, float]]:
     """Return a strategy's solver, and for a hybrid one the seconds of its trials.
 
-    How thick a shell the CPU should have, and with how many threads, is measured where it is open.
+    The fastest thickness of the CPU's shell and number of its threads are measured.
     """
-    strategy = checked_strategy(name, 1 if comm is None else comm.size)
 
-    def solver(shell: int | None, threads: int | None) -> Advection:
-        shell = 1 if shell is None else shell
+    def solver(shell: int, threads: int | None) -> Advection:
         return Advection(
             request.shape,
             _COURANT,
             name,
             request.dtype,
             comm,
-            request.grid,
+            None,
             shell,
             threads,
             steps_per_pass=request.steps_per_pass,
@@ -175,10 +202,10 @@ def _prepared(
 
         return step
 
-    chosen, trials = (request.shell, request.threads), {}
-    if len(strategy.devices) == 2 and request.shell is None:
-        threads = _THREADS if request.threads is None else (request.threads,)
-        pairs = list(itertools.product(SHELLS, threads))
+    chosen: tuple[int, int | None] = (1, None)
+    trials: dict[str, float] = {}
+    if len(checked_strategy(name, 1 if comm is None else comm.size).devices) == 2:
+        pairs = list(itertools.product(SHELLS, _THREADS))
         times = measure(lambda _: pairs, trial, comm, repetitions=_TUNING_STEPS)
         chosen = times.best()
         trials = {f"{shell}, {count or 'all'}": one for (shell, count), one in times.items()}
@@ -223,7 +250,7 @@ def _row(
 
 
 def print_advection(title: str, result: Mapping[str, Any]) -> None:
-    """Print a row for each strategy, and what they are measured against."""
+    """Print a row for each strategy, and the copy bandwidth."""
     copies = result["copy bandwidth (B/s)"].items()
     bound = ", ".join(f"{name} {rate / 1e9:.4g} GB/s" for name, rate in copies)
     rows = result["rows"]

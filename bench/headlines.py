@@ -1,7 +1,7 @@
 """All headline figures in one run: each in fresh processes, on one device and on several.
 
-A process chooses plans, streams and memory anew, so what differs between processes is part of a
-figure, as is what differs between repetitions within one.
+Each process chooses plans, streams and memory itself, so a figure has a spread over processes as
+well as a spread over the repetitions within each.
 """
 
 from __future__ import annotations
@@ -14,22 +14,27 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bench.harness import (
+    ROOT,
     Column,
     Headline,
     Outcome,
+    Request,
     left_out,
+    names_of,
+    option,
     show_table,
 )
-from bench.requests import HeadlinesRequest
 from slipstream.array_types import Comm
 from slipstream.device import Device, cuda_device_count
+from slipstream.errors import InputError
 from slipstream.report.number_text import counted, quantity
 
-# The measurements on one GPU, and on as many ranks as there are GPUs.
+# The benchmarks on one GPU, and on all GPUs with a rank each.
 _GPU = {
     "DNS 512³": "dns --n 512 --no-plain",
     "DNS 512³ single": "dns --n 512 --no-plain --precision float32",
@@ -59,11 +64,29 @@ _CPU = {
 _CPUS = {name: _CPU[name] for name in ("DNS 128³", "FFT 128³")}
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadlinesRequest(Request):
+    """Measure all headline figures, each in fresh processes, on one device and on several."""
+
+    processes: Annotated[int, option("Fresh processes for each figure.", min=1)] = 3
+    only: Annotated[
+        tuple[str, ...],
+        option(
+            "Figures whose names contain one of these, with commas.",
+            parse=names_of,
+            metavar="TEXTS",
+        ),
+    ] = ()
+
+    def check(self) -> None:
+        if (self.ranks or 1) > 1:
+            raise InputError("--ranks is not for headlines: they start ranks themselves")
+
+
 def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it."""
+    """Measure every figure in fresh processes."""
     figures: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
-    # Figures are measured on one rank, and on so many.
     ranks = 2 if device.kind == "cpu" else cuda_device_count()
     for name, command in commands_of(device.kind, ranks).items():
         if request.only and not any(part in name for part in request.only):
@@ -100,16 +123,17 @@ def commands_of(kind: str, ranks: int) -> dict[str, str]:
 
 
 class _Failed(Exception):
-    """A benchmark that ended without a record; its text is the last line that it said."""
+    """A benchmark that ended without a record; the text is its last line of output."""
 
 
 def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
-    """Return the headlines of a benchmark that runs in its own process."""
+    """Return the headlines of a benchmark that runs in a fresh process."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         record = Path(folder) / "record.json"
         arguments = [*shlex.split(command), "--device", kind, "--json", str(record)]
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "bench", *arguments],
+            [sys.executable, "-m", "bench", *arguments],
+            cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,
@@ -123,7 +147,7 @@ def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
 
 
 def _figure(command: str, taken: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the figure of what several processes have measured."""
+    """Return a figure of the headlines that several processes measured."""
     seconds = [one["seconds"] for one in taken]
     median = statistics.median(seconds)
     bounds = [one["bound"] for one in taken if one["bound"] is not None]
@@ -150,9 +174,8 @@ def print_headlines(title: str, result: Mapping[str, Any]) -> None:
         "spread of\nrepetitions": lambda row: _percent(row["spread of repetitions"]),
     }
     note = (
-        f"fresh processes: {result['processes']}, of whose medians the median is shown; their"
-        " spread is (largest - smallest) / median, that of repetitions the distance of the"
-        " quartiles / median"
+        f"median of the medians of {result['processes']} fresh processes; spread of processes:"
+        " (largest - smallest) / median; spread of repetitions: distance of the quartiles / median"
     )
     show_table(title, columns, result["figures"], [note, *left_out(result)])
 

@@ -1,10 +1,9 @@
-"""How fast ranks exchange, device to device: by pattern, by transport and by size of message.
+"""The bandwidth of exchanges between ranks, by pattern, transport and size of message.
 
 Three patterns, as in figure 4 of Shaiek, Tomov, Ayala et al., FFT-ECP (2019): one rank sends to
-another, two send to each other, all send to all. The figure is the bytes that leave one rank in a
-second, next to the limit of the machine in the same run. All transports execute the same plans,
-and are timed in turn, so that they see the same noise. Messages are counted, too: those to other
-nodes, and those within the node.
+another, two send to each other, all send to all. The figure is the bytes per second that leave one
+rank, with the limit of the machine in the same run. All transports execute the same plans and are
+timed alternately. Messages to other nodes and within the node are counted.
 """
 
 from __future__ import annotations
@@ -14,23 +13,29 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from bench.harness import (
     Outcome,
+    Picture,
+    Request,
+    choice,
     headline,
+    names_of,
+    option,
     show_table,
-    wait_idly,
 )
 from bench.pictures import plot_exchange
-from bench.requests import ExchangeRequest
+from slipstream import accepted
 from slipstream.array_types import Comm, Communicator
-from slipstream.byte_sizes import bytes_text
+from slipstream.byte_sizes import bytes_of, bytes_text
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.exchange.communicators import RANKS_PER_NODE, node_numbers
 from slipstream.forecast.measured_rates import (
+    ELEMENT,
     PATTERNS,
     ExchangeTimer,
     copy_bandwidth,
@@ -38,6 +43,8 @@ from slipstream.forecast.measured_rates import (
     usable_transports,
 )
 
+# The ratio of successive sizes of messages.
+_FACTOR = 4
 WHAT, WHERE = ("messages", "bytes"), ("to other nodes", "within the node")
 _COUNTED = "to other nodes, within the node: messages and bytes of the rank that sends most"
 LIMITS = {
@@ -48,32 +55,93 @@ LIMITS = {
 }
 
 
+def message_sizes(smallest: int = 1 << 12, largest: int = 1 << 28) -> list[int]:
+    """Return the sizes to measure, in bytes: each is four times its predecessor."""
+    if smallest < ELEMENT.itemsize or smallest % ELEMENT.itemsize:
+        raise InputError(
+            f"the smallest message has {smallest} bytes; accepted: a multiple of {ELEMENT.itemsize}"
+        )
+    if largest < smallest:
+        raise InputError(
+            f"the largest message, {largest} bytes, is smaller than the smallest, {smallest} bytes"
+        )
+    count = int(math.log(largest / smallest, _FACTOR) + 1e-9) + 1
+    return [smallest * _FACTOR**power for power in range(count)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeRequest(Request):
+    """Measure bandwidth between ranks: one way, both ways and all to all, by transport."""
+
+    transports: Annotated[
+        tuple[str, ...],
+        choice(
+            accepted.TRANSPORTS,
+            "With commas, all by default: {}.",
+            "--transport",
+            parse=names_of,
+            metavar="NAMES",
+        ),
+    ] = ()
+    smallest: Annotated[
+        int,
+        option(
+            "Smallest message between two ranks.",
+            parse=bytes_of,
+            metavar="SIZE",
+            show_default="4KiB",
+        ),
+    ] = 1 << 12
+    largest: Annotated[
+        int,
+        option(
+            "Largest; each is four times its predecessor.",
+            parse=bytes_of,
+            metavar="SIZE",
+            show_default="256MiB",
+        ),
+    ] = 1 << 28
+    ranks_per_node: Annotated[
+        int | None, option("Count every N ranks as a node, on any machine.", metavar="N", min=1)
+    ] = None
+    plot: Picture = None
+
+    @property
+    def sizes(self) -> list[int]:
+        return message_sizes(self.smallest, self.largest)
+
+    def check(self) -> None:
+        names = ("auto", *accepted.TRANSPORTS)
+        for name in self.transports if self.sizes else ():
+            if name not in names:
+                raise InputError(f"transport {name!r} is unknown; accepted: {', '.join(names)}")
+
+
 def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure all exchanges. Collective."""
     with _taken_for_nodes(request.ranks_per_node):
         result = measure_exchange(request, device, comm)
     ranks = 1 if comm is None else comm.size
     title = f"exchange between {ranks} ranks on {device.name}"
-    pictures = [(request.plot, partial(plot_exchange, result=result))]
     headlines = {
         f"{row['pattern']}, {row['transport']}, {row['bytes']} bytes": headline(row["seconds"])
         for row in result["rows"]
     }
-    return Outcome("exchange", title, device, result, print_exchange, headlines, pictures)
+    plot = partial(plot_exchange, result=result)
+    return Outcome("exchange", title, device, result, print_exchange, headlines, plot)
 
 
 @contextlib.contextmanager
 def _taken_for_nodes(ranks: int | None) -> Iterator[None]:
-    """Count so many ranks as a node for now; None takes the number from the environment."""
-    before = os.environ.get(RANKS_PER_NODE)
+    """Treat every N ranks as a node; None takes N from the environment."""
+    before = {key: value for key, value in os.environ.items() if key == RANKS_PER_NODE}
     if ranks is not None:
         os.environ[RANKS_PER_NODE] = str(ranks)
     try:
         yield
     finally:
-        if ranks is not None:
-            del os.environ[RANKS_PER_NODE]
-            os.environ.update({} if before is None else {RANKS_PER_NODE: before})
+        os.environ.pop(RANKS_PER_NODE, None)
+        os.environ.update(before)
 
 
 def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> dict[str, Any]:
@@ -115,7 +183,7 @@ def measure_exchange(request: ExchangeRequest, device: Device, comm: Comm) -> di
 def _most_messages(
     messages: Iterable[tuple[int, int]], nodes: Sequence[int], comm: Communicator
 ) -> dict[str, int]:
-    """Return what the rank with most of it sends to other nodes and within its own. Collective."""
+    """Return the largest traffic of a rank to other nodes and within its node. Collective."""
     counts = dict.fromkeys((f"{what} {where}" for where in WHERE for what in WHAT), 0)
     for peer, size in messages:
         where = WHERE[nodes[peer] == nodes[comm.rank]]
@@ -132,7 +200,7 @@ def _copy_limits(device: Device, comm: Communicator) -> dict[str, float]:
         senders = {sender for sender, _ in senders_and_receivers(pattern, comm.size)}
         comm.Barrier()
         mine = measure() if comm.rank in senders else math.inf
-        wait_idly(comm)
+        comm.Barrier()
         limits[pattern] = min(comm.allgather(mine)) / 2
     return limits
 

@@ -1,41 +1,41 @@
-"""The cost of a time step of turbulence, its transforms alone, the vendor's, and its bound.
+"""Time steps of turbulence, compared with their transforms alone, plain transforms and a bound.
 
-The bound of fields on a device is the bytes that the recorded step moves in its memory, at the rate
-of large copies; that of fields on the host is the bytes that cross the bus, at the rate of copies
-in both directions. That of fields on disk is the longer of two times: the bytes read and written,
-at the rate at which the drive takes the same shares of both, and the step without access to files.
+For fields on a device, the bound is the bytes that the recorded step moves in its memory, at the
+rate of large copies; `streaming` defines the bounds for fields on the host and on disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from bench.harness import (
     Column,
     Outcome,
+    Transport,
     Way,
+    choice,
     headline,
     measure_ways,
+    option,
     print_figures,
     timers_of,
 )
 from bench.reference_ffts import plain_transforms
-from bench.requests import DNSRequest
-from bench.streaming_ways import (
+from bench.streaming import (
     WITHOUT_DRIVE,
+    StreamedRequest,
     Variant,
-    bounds_of_drive,
-    bus_notes,
-    drive_notes,
+    measure_rates,
     measure_streams,
     print_ways,
     streamed_row,
-    streams_of_ghost,
     variants_of,
     without_drive,
 )
+from slipstream import accepted
 from slipstream.array_types import Comm
 from slipstream.byte_sizes import bytes_text
 from slipstream.case import SpectralCase, validate_case
@@ -45,7 +45,7 @@ from slipstream.equations import models
 from slipstream.exchange import chosen_transport
 from slipstream.fft import Streaming
 from slipstream.fft.streamed_slabs import StreamedPasses
-from slipstream.forecast.measured_rates import bus_rates, copy_bandwidth, drive_rates
+from slipstream.forecast.measured_rates import copy_bandwidth
 from slipstream.forecast.noted_steps import bytes_of_step
 from slipstream.forecast.published_runs import GHOST_TRANSFORMS
 from slipstream.outofcore.file_arrays import FileHome
@@ -55,15 +55,31 @@ from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 
+@dataclass(frozen=True, kw_only=True)
+class DNSRequest(StreamedRequest):
+    """Time a step of turbulence: its parts, its transforms alone, and plain transforms."""
+
+    n: Annotated[int, option("Points along each axis.", "--n", metavar="N", min=1)] = 128
+    precision: Annotated[str, choice(accepted.PRECISIONS)] = "float64"
+    integrator: Annotated[str, choice(accepted.INTEGRATORS)] = "rk2"
+    model: Annotated[str, choice([*accepted.MODELS, "FILE.py:FUNCTION"])] = "hd"
+    schedule: Annotated[str, choice(sorted(accepted.SCHEDULES))] = "overlap"
+    transport: Transport = "auto"
+    plain: Annotated[bool, option("Time plain 3-D plans too (fields on devices only).")] = True
+
+    def check(self) -> None:
+        self.check_residency({})
+        case_of_step(self, None if self.residency == "device" else self.streaming)
+
+
 def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure the time per step. Collective."""
     if request.residency != "device":
         variants = step_variants(request.streaming, request.sweep, request.schedule)
         make = partial(_simulation, request, device, comm)
         result = measure_streamed_step(make, variants, request.repetitions)
-        where = "on disk" if request.residency == "disk" else "on the host"
-        title = f"time step of fields {where}, through {device.name}"
-        first, name, show = result["rows"][0], f"dns of fields {where}", print_streamed_step
+        title = f"time step of fields {request.where}, through {device.name}"
+        first, name, show = result["rows"][0], f"dns of fields {request.where}", print_streamed_step
         bound = first["bound (s)"]
     else:
         simulation = SpectralSimulation(case_of_step(request), comm, device)
@@ -79,21 +95,21 @@ def run(request: DNSRequest, device: Device, comm: Comm) -> Outcome:
 def case_of_step(
     request: DNSRequest, streaming: Streaming | None = None, schedule: str | None = None
 ) -> SpectralCase:
-    """Return the case of a benchmark; its fields are on the host if `streaming` says how."""
+    """Return the case of the benchmark; with `streaming`, its fields are on the host or on disk."""
     needed = models.parameters_of(models.find(request.model)).items()
     run: dict[str, Any] = {"device": request.device, "transport": request.transport}
     run["schedule"] = schedule or request.schedule
     if streaming is not None:
-        given = {key: one for key, one in streaming.of_step().items() if one is not None}
-        run |= {"residency": request.residency, "streaming": given}
-        run |= {} if request.scratch is None else {"scratch": request.scratch}
-        run |= {} if request.memory is None else {"memory": request.memory}
+        options = {key: one for key, one in streaming.of_step().items() if one is not None}
+        run |= {"residency": request.residency, "streaming": options}
+        limits = {"scratch": request.scratch, "memory": request.memory}
+        run |= {key: one for key, one in limits.items() if one is not None}
     settings = {
         "solver": "spectral",
         "grid": {"points": request.n},
-        # Some value for each parameter that needs one.
+        # Any value for each parameter without a default.
         "equation": {"model": request.model, **{key: 1e-3 for key, (_, d) in needed if d is ...}},
-        # What moves does not matter to the time that a step takes.
+        # The flow does not affect the time per step.
         "initial": {"flow": "formula"},
         "time": {"end": 1.0, "step": 1e-6, "integrator": request.integrator},
         "numerics": {"precision": request.precision},
@@ -114,7 +130,7 @@ def _settings(simulation: SpectralSimulation) -> dict[str, Any]:
 
 
 def _way(simulation: SpectralSimulation, plain: bool) -> Way:
-    """Return a step of fields on a device, its transforms alone, and plain ones."""
+    """Return the step with all fields on the device, its transforms alone, and plain transforms."""
     device, comm, case = simulation.device, simulation.comm, simulation.case
     before = device.memory_free()
     simulation._allocate()
@@ -137,7 +153,7 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
 
     def row(seconds: Mapping[str, float], timeline: Timeline) -> dict[str, Any]:
         substages, took = problem.method.substages, seconds["step"]
-        found = _settings(simulation) | {
+        figures = _settings(simulation) | {
             "transforms of a substage": problem.model.transforms,
             "schedule": case.run.schedule,
             "transport": chosen_transport(case.run.transport, comm, device),
@@ -154,19 +170,21 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
         }
         if device.kind != "cpu":
             bound = bytes_of_step(case, problem, device.processor) / bandwidth
-            found |= {"bound by memory traffic (s)": bound, "fraction of the bound": bound / took}
+            figures |= {"bound by memory traffic (s)": bound, "fraction of the bound": bound / took}
         if plain:
             inputs, products = len(problem.model.inputs), len(problem.model.products)
             number = inputs + products
-            one = inputs * seconds["plain backward"] + products * seconds["plain forward"]
-            one /= number
-            found["seconds of a plain real transform"] = one
-            found["step / as many plain transforms"] = took / (number * substages * one)
-            found["substage / plain transform"] = took / substages / one
+            transform = inputs * seconds["plain backward"] + products * seconds["plain forward"]
+            transform /= number
+            figures |= {
+                "seconds of a plain real transform": transform,
+                "step / as many plain transforms": took / (number * substages * transform),
+                "substage / plain transform": took / substages / transform,
+            }
             if theirs := GHOST_TRANSFORMS.get(case.equation.model):
-                ratio = took / (theirs * substages * one)
-                found["step / plain transforms of GHOST's number"] = ratio
-        return found
+                ratio = took / (theirs * substages * transform)
+                figures["step / plain transforms of GHOST's number"] = ratio
+        return figures
 
     return Way(device, comm, actions, profile, row)
 
@@ -176,18 +194,13 @@ def _way(simulation: SpectralSimulation, plain: bool) -> Way:
 
 def step_variants(streaming: Streaming, sweep: bool, schedule: str = "overlap") -> list[Variant]:
     """Return the variants: as requested, synchronous, and with `sweep` options one by one."""
-
-    def others(first: Variant, how: str) -> list[Variant]:
-        return [
-            first.changed(how),
-            *streams_of_ghost(first),
-            first.changed("zero-copy", copies="zero-copy"),
-            first.changed("update on the host", update="host"),
-            first.changed("columns stay", resident=True),
-            first.changed("no columns stay", resident=False),
-        ]
-
-    return variants_of(streaming, schedule, others if sweep else None)
+    changes: dict[str, dict[str, Any]] = {
+        "zero-copy": {"copies": "zero-copy"},
+        "update on the host": {"update": "host"},
+        "columns stay": {"resident": True},
+        "no columns stay": {"resident": False},
+    }
+    return variants_of(streaming, schedule, changes if sweep else None)
 
 
 def _simulation(
@@ -202,7 +215,7 @@ def measure_streamed_step(
 ) -> dict[str, Any]:
     """Return settings, rates of the bus, and a row for each way to stream. Collective.
 
-    `make` gives the simulation of a variant, not allocated yet; one of them is synchronous.
+    `make` returns the simulation of a variant before it is allocated; one variant is synchronous.
     """
     settings: dict[str, Any] = {}
 
@@ -211,9 +224,7 @@ def measure_streamed_step(
         on_every_rank(simulation.comm, simulation._allocate)
         placement, flow, comm = simulation.placement, simulation.flow, simulation.comm
         home = placement.home
-        if not rates and isinstance(home, FileHome):
-            rates.update(drive_rates(home, comm, _crossings(variant, simulation)))
-        rates.update(rates or bus_rates(placement.devices, home, comm))
+        measure_rates(rates, placement.devices, home, comm, _crossings(variant, simulation))
         settings.update(_settings(simulation) | {"memory": simulation.case.run.memory})
         settings["memory of fields on the host (GiB)"] = placement.fields_bytes / 2**30
         simulation._initialise()
@@ -250,9 +261,8 @@ def _streamed_row(
     timeline: Timeline,
 ) -> dict[str, Any]:
     passes, problem = cast(StreamedPasses, simulation.flow.passes), simulation.problem
-    sizes = _crossings(variant, simulation)
-    row, took = streamed_row(variant, sizes, rates, simulation.comm), seconds["step"]
-    row |= bounds_of_drive(row, seconds)
+    moved, took = _crossings(variant, simulation), seconds["step"]
+    row = streamed_row(variant, moved, rates, simulation.comm, seconds)
     return row | {
         "streaming": variant.streaming.of_step(),
         "tiles": passes.tiles,
@@ -267,7 +277,7 @@ def _streamed_row(
 
 
 def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
-    """Print the times of each way to stream, and the bound by the bus."""
+    """Print the times of each way to stream, and the bound."""
     columns: dict[str, Column] = {
         "step": "seconds per step|s",
         "of the\nbound": "of the bound|.2f",
@@ -282,12 +292,8 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
         f"{result['model']}, {' x '.join(map(str, result['points']))} points, "
         f"{result['precision']}, {result['integrator']}, ranks {result['ranks']}; "
         f"{bytes_text(first['device memory (bytes)'])} of a device",
-        # Records of earlier versions lack these.
-        f"columns of {first.get('ky whose columns stay', '?')} of {first.get('ky', '?')} ky stay"
-        " there",
-        *bus_notes(result, " in a step: bound"),
-        *drive_notes(first),
+        f"columns of {first['ky whose columns stay']} of {first['ky']} ky stay on the device",
         f"not overlapped by anything: {exposed or 'nothing'}",
     )
     parts = ("copy in", "fft", "compute", "copy out", "pack", "communication", "io")
-    print_ways(title, result, columns, "timers (s)", parts, notes)
+    print_ways(title, result, columns, "timers (s)", parts, "in a step", notes)

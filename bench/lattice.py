@@ -1,4 +1,4 @@
-"""``bench lattice``: flow through pores, every way to store and to share it side by side."""
+"""Flow through pores by the lattice Boltzmann method, with every way to store and divide it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -16,18 +16,27 @@ from bench.harness import (
     Column,
     Headline,
     Outcome,
+    Picture,
+    Request,
+    Shape,
+    Sweep,
+    Transport,
     Way,
+    choice,
     computed_bytes,
     measure_ways,
+    option,
     over_ranks,
     show_table,
 )
-from bench.requests import LatticeRequest
+from slipstream import accepted
 from slipstream.array_types import Comm
 from slipstream.decomposition import Box
 from slipstream.device import Device
 from slipstream.device.copy_bandwidth import large_copy
-from slipstream.exchange import Transport, make_transport
+from slipstream.errors import InputError
+from slipstream.exchange import Transport as ExchangeTransport
+from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
@@ -37,21 +46,61 @@ from slipstream.schedule import Timeline
 _FORCE = (1e-6, 0.0, 0.0)
 # Pairs of steps that are timed together.
 _PAIRS = 5
+# Samples, with those of their parameters that are set here.
+SAMPLES = {
+    "dense": (),
+    "sandstone": ("porosity", "radius"),
+    "spheres": ("lattice", "solid_fraction"),
+    "random-pack": ("solid_fraction", "radius"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatticeRequest(Request):
+    """Time lattice Boltzmann flow through pores: layouts, propagations, encodings, ranks."""
+
+    shape: Shape = (256, 256, 256)
+    sample: Annotated[str, choice(SAMPLES, "{}; dense has no solid.")] = "sandstone"
+    porosity: Annotated[float, option("Of the sample.", min=0.01, max=0.99)] = 0.13
+    radius: Annotated[
+        float | None, option("Of grains, in voxels; 1/32 of the edge by default.")
+    ] = None
+    precision: Annotated[str, choice(accepted.LATTICE_PRECISIONS)] = "float64"
+    transport: Transport = "auto"
+    sweep: Sweep = False
+    timelines: Picture = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the sample."""
+        if self.sample not in SAMPLES:
+            names = ", ".join(SAMPLES)
+            raise InputError(f"--sample {self.sample!r} is unknown; accepted: {names}")
+        values = {
+            "porosity": self.porosity,
+            "radius": self.radius if self.radius is not None else max(2.0, min(self.shape) / 32),
+            "lattice": "simple",
+            "solid_fraction": 1 - self.porosity,
+        }
+        return {name: values[name] for name in SAMPLES[self.sample]}
+
+    def check(self) -> None:
+        _ = self.parameters
 
 
 def run(request: LatticeRequest, device: Device, comm: Comm) -> Outcome:
-    """Measure, and say how to show it. Collective."""
+    """Measure steps of all variants. Collective."""
     result, timelines = measure_lattice(request, device, comm)
     shape = " x ".join(map(str, request.shape))
     title = f"lattice Boltzmann, {request.sample} {shape}, on {device.name}"
-    # A sweep on several ranks has both of these, which are worth comparing.
+    # A sweep on several ranks has both of these, which are compared in a picture.
     compared = {name: one for name, one in timelines.items() if name in ("serial", "overlap")}
     first, sites = result["rows"][0], result["pore sites"]
     step = sites / first["MLUPS"] / 1e6
     bound = step * first["fraction of copy, pair"]
     headlines = {"step": Headline(step, first["spread of repetitions"], bound)}
     show, drawn = print_lattice, (compared or timelines, "two steps on rank 0")
-    return Outcome("lattice", title, device, result, show, headlines, (), *drawn)
+    return Outcome("lattice", title, device, result, show, headlines, None, *drawn)
 
 
 @dataclass(frozen=True)
@@ -66,27 +115,18 @@ class _Dense:
 
 @dataclass(frozen=True)
 class _Variant:
-    """One way to do it."""
+    """One way to store the populations, divide the image and schedule the step."""
 
     name: str
     storage: Storage
-    partition: str
-    schedule: str
-    aligned: bool = True
-
-
-class _Unaligned(PoreFlow):
-    """With populations that begin anywhere, as they do where edge sites, or halos, come first."""
-
-    def _empty(self) -> Any:
-        shape = self.subdomain.velocity_set.directions, self.sites.stored
-        return self.device.empty((shape[0] * shape[1] + 1,), self.storage.dtype)[1:].reshape(shape)
+    partition: str = "bisection"
+    schedule: str = "overlap"
 
 
 def measure_lattice(
     request: LatticeRequest, device: Device, comm: Comm
 ) -> tuple[dict[str, Any], dict[str, Timeline]]:
-    """Return figures of steps, and what ran when in two of this rank's, by variant. Collective."""
+    """Return figures, and timelines of two steps of this rank, by variant. Collective."""
     ranks = 1 if comm is None else comm.size
     began = time.perf_counter()
     source = (
@@ -101,17 +141,18 @@ def measure_lattice(
             subdomains[partition] = decompose(source, (True,) * 3, (0,), partition, comm)
         return subdomains[partition]
 
-    subdomain = divided(request.partition)
+    subdomain = divided("bisection")
     handed_out = time.perf_counter() - began
-    storage, tried = choose_storage(
-        dict(request.storage), subdomain, device, comm, is_measured=True
-    )
+    # "auto": the fastest.
+    asked = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")
+    asked["precision"] = request.precision
+    storage, tried = choose_storage(asked, subdomain, device, comm, is_measured=True)
     transport = make_transport(request.transport, comm, device)
 
     def make(variant: _Variant) -> Way:
         return _way(variant, divided(variant.partition), device, transport, comm)
 
-    first = _Variant("as asked", storage, request.partition, request.schedule)
+    first = _Variant("as asked", storage)
     variants = [first, *(_sweep(first, device, ranks) if request.sweep else [])]
     names = [one.name for one in variants]
     ways = {one.name: partial(make, one) for one in variants}
@@ -133,24 +174,21 @@ def measure_lattice(
 
 def _sweep(first: _Variant, device: Device, ranks: int) -> Iterator[_Variant]:
     """Yield variants that differ from the first one in one thing each."""
-    usual = first.storage
-    # Strips have one layout only: layouts are compared with links that have them all.
-    linked = dataclasses.replace(usual, encoding="compact")
-
-    def stored(name: str, base: Storage, **changes: str) -> _Variant:
-        return dataclasses.replace(first, name=name, storage=dataclasses.replace(base, **changes))
-
-    for layout in LAYOUTS:
-        yield stored(f"layout {layout}", linked, layout=layout)
-    for one in ("compact", "wide") + (("strips",) if device.kind == "cpu" else ()):
-        yield stored(f"links {one}", linked, layout="stream", encoding=one)
-    for one in ("raster", "row-tiles"):
-        yield stored(f"order {one}", usual, order=one)
-    for one in ("aa", "two-lattice"):
-        yield stored(one, usual, propagation=one)
-    for one in ("float64", "float32", "mixed", "float16"):
-        yield stored(one, usual, precision=one)
-    yield dataclasses.replace(first, name="unaligned", aligned=False)
+    storages = [
+        # Strips have a single layout: layouts are compared with links that have them all.
+        *((f"layout {one}", {"encoding": "compact", "layout": one}) for one in LAYOUTS),
+        *(
+            (f"links {one}", {"encoding": one, "layout": "stream"})
+            for one in ("compact", "wide", "strips")
+            if one != "strips" or device.kind == "cpu"
+        ),
+        *((f"order {one}", {"order": one}) for one in ("raster", "row-tiles")),
+        *((one, {"propagation": one}) for one in ("aa", "two-lattice")),
+        *((one, {"precision": one}) for one in ("float64", "float32", "mixed", "float16")),
+    ]
+    for name, changes in storages:
+        storage = dataclasses.replace(first.storage, **changes)
+        yield dataclasses.replace(first, name=name, storage=storage)
     if ranks > 1:
         for one in ("serial", "overlap"):
             yield dataclasses.replace(first, name=one, schedule=one)
@@ -162,13 +200,12 @@ def _way(
     variant: _Variant,
     subdomain: Subdomain,
     device: Device,
-    transport: Transport | None,
+    transport: ExchangeTransport | None,
     comm: Comm,
 ) -> Way:
-    """Return steps, alone and in pairs, and two kinds of large copies."""
+    """Return single steps, pairs of steps, and two kinds of large copies."""
     began = time.perf_counter()
-    kind = PoreFlow if variant.aligned else _Unaligned
-    flow = kind(
+    flow = PoreFlow(
         subdomain, Fluid(force=_FORCE), variant.storage, device, transport, variant.schedule
     )
     flow.synchronize()
@@ -234,12 +271,12 @@ def _text(storage: Storage) -> str:
 
 
 def _rate(millions: float) -> str:
-    """Return a rate with three digits at least, and without powers of ten."""
+    """Return a rate with at least three digits and without an exponent."""
     return f"{millions:.0f}" if millions >= 1000 else f"{millions:.3g}"
 
 
 def print_lattice(title: str, result: Mapping[str, Any]) -> None:
-    """Print a row for each variant, and what the rates mean."""
+    """Print a row for each variant, and the meaning of the rates."""
     ranks = result["ranks"]
     columns: dict[str, Column] = {
         "": "name",
@@ -254,12 +291,12 @@ def print_lattice(title: str, result: Mapping[str, Any]) -> None:
     first = result["rows"][0]
     notes = (
         "MLUPS: million sites updated per second, by all ranks, in pairs of steps and in even and "
-        "odd ones; bytes: an update's; of copy: bytes per second over the copy bandwidth"
+        "odd ones; bytes: per update; of copy: bytes per second over the copy bandwidth"
         + ("; exposed: communication per step that nothing hides" if ranks > 1 else ""),
         f"{result['pore sites'] / 1e6:.3g} million pore sites, porosity {result['porosity']:.3f}, "
         f"{counted(ranks, 'rank')}, transport {result['transport']}",
         f"as asked: {first['storage']}; {first['partition']}, {first['schedule']}; "
-        f"{_rate(first['MLUPS per device'])} MLUPS a device",
+        f"{_rate(first['MLUPS per device'])} MLUPS per device",
         f"copy bandwidth in this run: {first['copy bandwidth (B/s)'] / 1e9:.4g} GB/s",
         f"imbalance {first['imbalance']:.3f}, "
         f"at most {counted(first['most neighbours'], 'neighbour')}; "
