@@ -64,11 +64,16 @@ def shortened(text: str, most: int = _MOST_LETTERS) -> str:
     return f"{text[:ends]} ... {text[-ends:]}"
 
 
-def html_text(text: str) -> str:
-    """Return text for HTML; dollars in it are no mathematics."""
-    import html  # notebooks alone need it
+def escaped(text: object) -> str:
+    """Return text for HTML that is shown as it is, whatever it contains."""
+    import html  # pages and notebooks alone need it
 
-    return html.escape(printable(text)).replace("$", "<span>$</span>")
+    return html.escape(printable(str(text)))
+
+
+def html_text(text: str) -> str:
+    """Return text for notebooks; dollars in it are no mathematics."""
+    return escaped(text).replace("$", "<span>$</span>")
 
 
 def html_table(caption: str, rows: Iterable[tuple[str, str]]) -> str:

@@ -19,7 +19,7 @@ from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, Checkpoint, generations, open_checkpoint
 from slipstream.io.folder_seals import KeptOutput, Seal
-from slipstream.io.time_series import Series
+from slipstream.io.time_series import LEADING_COLUMNS, Series
 from slipstream.output.averages import ChosenAverages
 from slipstream.output.contents import (
     Chosen,
@@ -172,7 +172,7 @@ class ChosenOutputs:
         """Refuse columns that the diagnostics have already."""
         for number, one in enumerate(self.scalars, 1):
             for name in one.columns:
-                if name in ("step", "time", "step_size") or (
+                if name in LEADING_COLUMNS or (
                     name in names and one in self.with_diagnostics
                 ):
                     raise InputError(

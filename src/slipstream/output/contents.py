@@ -32,9 +32,8 @@ from slipstream.output.regions import (
     SampledPoints,
     check_places,
 )
-from slipstream.report.colour_scale import DIVERGING, INTENSITY
+from slipstream.report.field_planes import DIVERGING, INTENSITY, FieldPlane
 from slipstream.report.movies import Movie, check_movie
-from slipstream.report.plane_gather import FieldPlane
 from slipstream.simulation.point_values import AXES, PointValues
 from slipstream.simulation.simulation_base import Simulation
 

@@ -24,6 +24,7 @@ from slipstream.errors import RunError
 
 if TYPE_CHECKING:
     from slipstream.report.run_pictures import Picture
+    from slipstream.simulation.solver_values import Spectra
 
 # A function of this package that returns pictures to be drawn, and its arguments.
 Request = tuple[str, dict[str, Any]]
@@ -34,6 +35,16 @@ PICTURES = "slipstream.report.run_pictures:run_pictures"
 SCALARS = "slipstream.report.run_pictures:scalar_pictures"
 STATISTICS = "slipstream.report.statistics_pictures:statistics_pictures"
 DENSITIES = "slipstream.report.statistics_pictures:density_pictures"
+
+# Spectra in one picture, at most.
+_MOST_SPECTRA = 6
+
+
+def shown_spectra(spectra: Spectra) -> Spectra:
+    """Return the spectra that pictures show: the last and some earlier ones."""
+    last, gaps = len(spectra) - 1, _MOST_SPECTRA - 1
+    numbers = sorted({round(last * number / gaps) for number in range(_MOST_SPECTRA)})
+    return [spectra[number] for number in numbers] if last >= 0 else []
 
 
 class PictureProcess:

@@ -19,18 +19,19 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from slipstream.field import Field
 from slipstream.printable_text import one_line
-from slipstream.report.colour_scale import INTENSITY, colour_scale
+from slipstream.report.field_planes import INTENSITY, colour_scale
 from slipstream.report.figure_style import (
     BLUE,
     COLOURS,
     GREY,
+    in_lines,
     label_in_plain_numbers,
     largest_value,
     legend_inside,
     new_figure,
     set_empty_limits,
 )
-from slipstream.report.run_pictures import Picture, in_lines, mark_cutoff, resolved_shells
+from slipstream.report.run_pictures import Picture, mark_cutoff, resolved_shells
 from slipstream.simulation.solver_values import PictureChoice
 
 Fields = Mapping[str, Field]
