@@ -38,6 +38,7 @@ class ChosenAverages(ChosenFields):
     """
 
     settings: AveragesOutput
+    group = "averages"
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from slipstream.output.occasions import AtIntervals, AtTimes, Occasions, OutputT
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.simulation_base import Simulation
 
+_Kind = TypeVar("_Kind", bound=Chosen)
+
 
 class ChosenOutputs:
     """All that a case asks for of this kind. Its methods are collective.
@@ -48,28 +50,16 @@ class ChosenOutputs:
         output, case = simulation.case.output, simulation.case
         densities = getattr(output, "densities", ())
         check_names(output.fields, output.scalars, output.movies, output.averages, densities)
-        self._fields = [
-            ChosenFields(simulation, one, f"output.fields[{number}]")
-            for number, one in enumerate(output.fields, 1)
-        ]
-        self.scalars = [
-            ChosenScalars(simulation, one, f"output.scalars[{number}]")
-            for number, one in enumerate(output.scalars, 1)
-        ]
-        start = None if earlier is None else earlier.time
-        self._averages = [
-            ChosenAverages(simulation, one, f"output.averages[{number}]", start=start)
-            for number, one in enumerate(output.averages, 1)
-        ]
-        self._densities = [
-            ChosenDensities(simulation, one, f"output.densities[{number}]")
-            for number, one in enumerate(densities, 1)
-        ]
-        self._movies = [
-            ChosenMovie(simulation, one, f"output.movies[{number}]")
-            for number, one in enumerate(output.movies, 1)
-        ]
-        stored = [*self._fields, *self.scalars, *self._averages, *self._densities]
+
+        def made(kind: type[_Kind], **how: Any) -> list[_Kind]:
+            tables = enumerate(getattr(output, kind.group, ()), 1)
+            where = f"output.{kind.group}"
+            return [kind(simulation, one, f"{where}[{number}]", **how) for number, one in tables]
+
+        fields, self.scalars = made(ChosenFields), made(ChosenScalars)
+        averages = made(ChosenAverages, start=None if earlier is None else earlier.time)
+        self._densities, self._movies = made(ChosenDensities), made(ChosenMovie)
+        stored = [*fields, *self.scalars, *averages, *self._densities]
         self._all: list[Chosen] = [*stored, *self._movies]
         for movie in self._movies:
             movie.goes_on = earlier is not None
@@ -172,9 +162,7 @@ class ChosenOutputs:
         """Refuse columns that the diagnostics have already."""
         for number, one in enumerate(self.scalars, 1):
             for name in one.columns:
-                if name in LEADING_COLUMNS or (
-                    name in names and one in self.with_diagnostics
-                ):
+                if name in LEADING_COLUMNS or (name in names and one in self.with_diagnostics):
                     raise InputError(
                         f"output.scalars[{number}].name: {name!r} is a diagnostic; accepted: others"
                     )

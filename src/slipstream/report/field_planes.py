@@ -8,7 +8,7 @@ without such symmetries may choose it nevertheless.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +121,24 @@ def plane_at(
         time=time,
         unit=unit,
     )
+
+
+def composed_plane(
+    choice: PlaneChoice,
+    plane_of: Callable[[str, float | None], FieldPlane],
+    position: float | None,
+) -> FieldPlane:
+    """Return the plane that a choice wants, of fields whose planes are found by their names.
+
+    It is nearest to a position, or where the first of the fields has it.
+    """
+    planes: dict[str, FieldPlane | None] = {}
+    for name in choice.needed:
+        planes[name] = plane = plane_of(name, position)
+        position = plane.position
+    composed = compose_plane(planes, choice)
+    assert composed is not None  # no plane is missing
+    return composed
 
 
 def compose_plane(

@@ -25,7 +25,7 @@ from slipstream.report.field_planes import (
     ColourScale,
     FieldPlane,
     colour_scale,
-    compose_plane,
+    composed_plane,
     gather_plane,
 )
 from slipstream.report.movies import Movie, check_movie
@@ -122,35 +122,21 @@ def plot(
                     "--spectrum, --compensate, --average and --since are of spectra: without"
                     " --field, --plane, --time, --range, --colormap and --movie"
                 )
-            picture = _spectrum_picture(run, spectrum, tell)
-            _make(out)
-            return [_written(picture, out, format)]
-        if field is None and not movie and wishes.is_empty:
+            pictures = [_spectrum_picture(run, spectrum, tell)]
+        elif field is None and not movie and wishes.is_empty:
             pictures = run.pictures()
             if not pictures:
                 raise InputError(f"{folder}: there is nothing to draw yet")
-            _make(out)
-            return [_written(picture, out, format) for picture in pictures]
-        is_stored = wishes.time is None or (
-            len(run.times) > 0 and _is_near(run.times[run.snapshot(wishes.time)], wishes.time)
-        )
-        if not (movie or is_stored or recompute is None):
-            drawn = _recomputed(run, field, wishes, recompute)
-            _make(out)
-            return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
-        choices = [run.choice_of(one) for one in _fields(run, field)]
-        if movie:
+        elif movie:
             if wishes.time is not None:
                 raise InputError("--time and --movie exclude each other: a movie has all snapshots")
+            choices = [run.choice_of(one) for one in _fields(run, field)]
             check_movie(format, "--format")
             _make(out)
             return [_movie(run, one, wishes, out, format, size) for one in choices]
-        number, where = run.snapshot(wishes.time), (wishes.axis, wishes.position)
-        drawn = [(one, run.plane(one, number, *where)) for one in choices]
-        if wishes.time is not None:
-            _tell_time(run, wishes.time, tell)
-        _make(out)
-        return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
+        else:
+            pictures = _plane_pictures(run, field, wishes, tell, recompute)
+        return _write(pictures, out, format)
 
 
 def plot_together(
@@ -167,8 +153,7 @@ def plot_together(
         raise InputError(f"--format: {shown(format)}; accepted here: {listed(PICTURE_FORMATS)}")
     runs = runs_by_name(folders)
     picture = comparison_picture(runs, spectrum or SpectrumWishes(), tell)
-    _make(out)
-    return [_written(picture, out, format)]
+    return _write([picture], out, format)
 
 
 def spectrum_wishes(
@@ -223,6 +208,29 @@ def _spectrum_picture(
     )
 
 
+def _plane_pictures(
+    run: StoredRun,
+    field: str | None,
+    wishes: PlaneWishes,
+    tell: Callable[[str], None],
+    recompute: Callable[[float], Simulation] | None,
+) -> list[Picture]:
+    """Return the pictures of planes at one time, of a snapshot or of a state computed again."""
+    time = wishes.time
+    is_stored = time is None or (
+        len(run.times) > 0 and _is_near(float(run.times[run.snapshot(time)]), time)
+    )
+    if not is_stored and recompute is not None:
+        drawn = _recomputed(run, field, wishes, recompute)
+        return [_picture(run, *one, wishes) for one in drawn]
+    choices = [run.choice_of(one) for one in _fields(run, field)]
+    where = run.snapshot(time), wishes.axis, wishes.position
+    drawn = [(one, run.plane(one, *where)) for one in choices]
+    if time is not None:
+        _tell_time(run, time, tell)
+    return [_picture(run, *one, wishes) for one in drawn]
+
+
 def _is_near(found: float, time: float) -> bool:
     return abs(found - time) <= 1e-6 * max(abs(found), abs(time))
 
@@ -247,24 +255,18 @@ def _recomputed(
         raise InputError(text) from error
     fields = {one.name: one for one in simulation.fields()}
     names = [one.field for one in simulation.pictures().planes] if field is None else [field]
-    drawn = []
-    for choice in (run.choice_of(name, list(fields)) for name in names):
-        where, planes = wishes.position, {}
-        for name in choice.needed:
-            plane = gather_plane(
-                fields[name],
-                None,
-                simulation.time,
-                wishes.axis or choice.normal,
-                choice.is_central,
-                where,
-            )
-            assert plane is not None
-            planes[name], where = plane, plane.position
-        composed = compose_plane(planes, choice)
-        if composed is not None:
-            drawn.append((choice, composed))
-    return drawn
+    choices = [run.choice_of(name, list(fields)) for name in names]
+
+    def plane(choice: PlaneChoice) -> FieldPlane:
+        def plane_of(name: str, where: float | None) -> FieldPlane:
+            how = wishes.axis or choice.normal, choice.is_central, where
+            gathered = gather_plane(fields[name], None, simulation.time, *how)
+            assert gathered is not None  # a single process has all of it
+            return gathered
+
+        return composed_plane(choice, plane_of, wishes.position)
+
+    return [(choice, plane(choice)) for choice in choices]
 
 
 def _tell_time(run: StoredRun, time: float, tell: Callable[[str], None]) -> None:
@@ -338,9 +340,10 @@ def _movie(
     return path
 
 
-def _written(picture: Picture, out: Path, format: str) -> Path:
+def _write(pictures: Sequence[Picture], out: Path, format: str) -> list[Path]:
+    _make(out)
     with errors_name(out):
-        return picture.write(out, format)
+        return [picture.write(out, format) for picture in pictures]
 
 
 def _make(out: Path) -> None:

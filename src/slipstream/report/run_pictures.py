@@ -103,6 +103,7 @@ def run_pictures(
     has_curves = len(series.get("time", ())) > 1 and any(n in series for n in choice.columns)
     has_spectrum = len(spectra) > 0 and _first_spectrum(spectra, choice) is not None
     labels = axis_labels(labels, choice)
+    chosen = {one.field: one for one in choice.planes}
 
     def curves() -> Figure:
         figure = new_figure((6.4, 5.2), title)
@@ -114,19 +115,30 @@ def run_pictures(
         draw_spectrum(figure.subplots(), spectra, labels, choice)
         return figure
 
+    def summary() -> Figure:
+        # A tall plane is narrow and leaves its room to the curves.
+        widths = [max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane))) for plane in planes]
+        figure = new_figure((10.0 + 5.0 * len(planes), 5.0), title)
+        left, middle, *right = figure.subfigures(
+            1, 2 + len(planes), squeeze=False, width_ratios=(1.0, 1.0, *widths), wspace=0.03
+        )[0]
+        draw_curves(left, series, labels, choice)
+        draw_spectrum(middle.subplots(), spectra, labels, choice)
+        for part, plane in zip(right, planes, strict=True):
+            draw_plane(part.subplots(), plane, labels, chosen.get(plane.name))
+        return figure
+
     pictures = []
     if has_curves:
-        pictures.append(Picture(_stem(choice.curves_file), curves))
+        pictures.append(Picture(choice.curves_file.removesuffix(".png"), curves))
     if has_spectrum:
         pictures.append(Picture("spectrum", spectrum))
-    chosen = {one.field: one for one in choice.planes}
     for plane in planes:
         how = chosen.get(plane.name) or PlaneChoice(plane.name, plane.name)
         draw = partial(plane_figure, plane, title, labels, how)
-        pictures.append(Picture(_stem(how.file), draw))
+        pictures.append(Picture(how.file.removesuffix(".png"), draw))
     if has_curves and has_spectrum and planes:
-        draw = partial(_summary, title, series, labels, spectra, planes, choice)
-        pictures.append(Picture("summary", draw, is_summary=True))
+        pictures.append(Picture("summary", summary, is_summary=True))
     return pictures
 
 
@@ -152,10 +164,6 @@ def scalar_pictures(
         return figure
 
     return [Picture("scalars", curves)] if shown else []
-
-
-def _stem(file: str) -> str:
-    return file.removesuffix(".png")
 
 
 def draw_nothing() -> None:
@@ -495,40 +503,16 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
     )
 
 
-def _summary(
-    title: str,
-    series: Mapping[str, np.ndarray],
-    labels: Mapping[str, str],
-    spectra: Spectra,
-    planes: Sequence[FieldPlane],
-    choice: PictureChoice,
-) -> Figure:
-    """Compose the panels on a page as wide as a slide."""
-    chosen = {one.field: one for one in choice.planes}
-    # A tall plane is narrow and leaves its room to the curves.
-    widths = [max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane))) for plane in planes]
-    figure = new_figure((10.0 + 5.0 * len(planes), 5.0), title)
-    left, middle, *right = figure.subfigures(
-        1, 2 + len(planes), squeeze=False, width_ratios=(1.0, 1.0, *widths), wspace=0.03
-    )[0]
-    draw_curves(left, series, labels, choice)
-    draw_spectrum(middle.subplots(), spectra, labels, choice)
-    for part, plane in zip(right, planes, strict=True):
-        draw_plane(part.subplots(), plane, labels, chosen.get(plane.name))
-    return figure
-
-
 def axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[str, str]:
     """Return the labels of axes: short ones that are known, or the long names in lines."""
     names = dict.fromkeys(choice.columns, "") | dict(long_names)
     return {
-        **{name: in_lines(_plain(text) or name) for name, text in names.items()},
+        **{
+            name: in_lines(text.removesuffix(" (non-dimensional)") or name)
+            for name, text in names.items()
+        },
         **{name: _with_unit(text, name, choice) for name, text in choice.short_labels.items()},
     }
-
-
-def _plain(label: str) -> str:
-    return label.removesuffix(" (non-dimensional)")
 
 
 def _with_unit(label: str, name: str, choice: PictureChoice) -> str:

@@ -27,7 +27,7 @@ from slipstream.io.time_series import LEADING_COLUMNS
 from slipstream.printable_text import one_line, printable, shown
 from slipstream.report.field_planes import (
     FieldPlane,
-    compose_plane,
+    composed_plane,
     index_at,
     liveliest,
     normal_axis,
@@ -248,18 +248,13 @@ class StoredRun:
     ) -> FieldPlane:
         """Return the plane of a snapshot, where the choice wants it or nearest to a position."""
         _, stored, number = self._snapshots[snapshot]
+
+        def plane_of(name: str, where: float | None) -> FieldPlane:
+            normal = axis or choice.normal
+            return _plane(stored, name, number, normal, choice.is_central, where)
+
         with errors_of_store(stored.path):
-            planes = {}
-            where = position
-            for name in choice.needed:
-                normal = axis or choice.normal
-                planes[name] = _plane(stored, name, number, normal, choice.is_central, where)
-                # All of them where the first is.
-                where = planes[name].position
-            composed = compose_plane(planes, choice)
-            if composed is None:
-                raise KeyError(choice.field)
-            return composed
+            return composed_plane(choice, plane_of, position)
 
     # -- pictures ------------------------------------------------------------------------------
 
