@@ -1,4 +1,4 @@
-"""What the package uses of objects that optional libraries define: arrays and communicators."""
+"""Protocols of arrays and communicators, which optional libraries define."""
 
 from __future__ import annotations
 

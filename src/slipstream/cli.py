@@ -132,9 +132,11 @@ def run(
     from slipstream.report.picture_process import PictureProcess
 
     if overwrite and resumes:
-        raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
+        raise InputError(
+            "--resume continues an earlier run, --overwrite replaces it; use one of them"
+        )
     if check and resumes:
-        raise InputError("--resume runs, --check only tells what a run would take; give one")
+        raise InputError("--resume runs, --check only predicts the cost of a run; use one of them")
     if resolve is not None and not (check and resolve > 0):
         raise InputError("--resolve: goes with --check; accepted: a number more than 0")
     overrides, how = _overrides(settings, device), _Output(quiet, log_level)
@@ -144,7 +146,7 @@ def run(
     if resumes and _has_state(folder, comm):
         _resume(folder, overrides, ranks, comm, how, case)
         return
-    # Without a state there is nothing to go on from, but perhaps the rows of a run that was killed.
+    # Without a state there is nothing to resume, but perhaps the rows of a run that was killed.
     overwrite = overwrite or resumes
 
     def read() -> Case:
@@ -189,7 +191,7 @@ def resume(
     quiet: Quiet = False,
     log_level: LogLevel = "info",
     from_state: Annotated[
-        bool, flag("--from-state", "Take the case of the state, not that of the folder.")
+        bool, flag("--from-state", "Take the case from the state, not from the folder.")
     ] = False,
 ) -> None:
     """Continue a run where it stopped, in its folder, on any number of ranks."""
@@ -214,17 +216,17 @@ def _launched_comm(ranks: int | None) -> Comm:
 
 
 def _relaunch(ranks: int, case: Case) -> int:
-    """Run this command on so many ranks, if there is work for them; return the exit status."""
+    """Run this command on several ranks, if there is work for them; return the exit status."""
     from slipstream.simulation.stop_requests import own_age
 
     most = case.most_ranks
     if most is not None and ranks > most:
-        raise InputError(f"--ranks {ranks}: so few points are for {most} ranks at most")
+        raise InputError(f"--ranks {ranks}: the grid has too few points; use at most {most}")
     return mpi_launch.relaunch(ranks, seconds_before=own_age())
 
 
 class _Output:
-    """What a run prints, and what it logs."""
+    """Options of a run that concern printing and logging."""
 
     def __init__(self, quiet: bool, log_level: str) -> None:
         self._quiet, self._log_level = quiet, log_level
@@ -249,7 +251,7 @@ def _resume(
     case: Path | None = None,
     from_state: bool = False,
 ) -> None:
-    """Go on with a run; by its own case unless one is given."""
+    """Resume a run, with the case in its folder unless another is given."""
     from slipstream.running.resuming import case_to_resume, resume_run
 
     with _unfinished():
@@ -272,7 +274,7 @@ def _resume(
 
 @contextlib.contextmanager
 def _unfinished() -> Iterator[None]:
-    """End without talk of an error where a run has come to its end, or stops because asked to."""
+    """Exit without the word "error" if a run is finished already or was asked to stop."""
     try:
         yield
     except SlipstreamError as end:
@@ -415,7 +417,7 @@ def watch(
     except StopRequest as stop:
         if not stop.is_interrupt:
             raise
-        # Who has seen enough leaves by Ctrl-C: the run goes on.
+        # Ctrl-C ends the display; the run continues.
 
 
 @app.command()

@@ -42,7 +42,7 @@ def one_of(names: Iterable[str], what: str = "{}") -> Any:
 
 
 def beginning_with(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what completes an option or argument by some names."""
+    """Return a function that completes an option or argument from a list of names."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 

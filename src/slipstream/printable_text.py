@@ -97,7 +97,7 @@ _WRITTEN = str.maketrans(
 
 
 def plain(failure: UnicodeError) -> tuple[str, int]:
-    """Return what to write for letters that an encoding lacks, as `codecs` asks for it."""
+    """Return a replacement for letters that an encoding lacks, as an error handler of `codecs`."""
     if not isinstance(failure, UnicodeEncodeError):
         raise failure
     text = failure.object[failure.start : failure.end].translate(_WRITTEN)
@@ -118,7 +118,7 @@ class _UnheardFile(io.FileIO):
 
 
 def allow_plain_output() -> None:
-    """Let standard output and error write plainly what their encoding lacks, to readers or none."""
+    """Make standard output and error replace letters that their encoding lacks, and never fail."""
     codecs.register_error("slipstream.plain", plain)
     sys.stdout, sys.stderr = _allow(sys.stdout), _allow(sys.stderr)
 

@@ -1,4 +1,4 @@
-"""Threads of this process: how many it may have, and what a forked process makes anew."""
+"""Threads of this process: their number, and objects that a forked process must recreate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slipstream.errors import InputError
 
 
 class Renewable(Protocol):
-    """What has threads, locks or other things of a process."""
+    """An object with threads, locks or other resources of one process."""
 
     def renew(self) -> None:
         """Take the place of what the parent process had."""
@@ -20,7 +20,7 @@ _things: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
 def renew_in_child(thing: Renewable) -> None:
-    """Let a thing be renewed in processes that are forked while it is alive."""
+    """Renew an object in processes that are forked while it is alive."""
     _things.add(thing)
 
 

@@ -1,4 +1,4 @@
-"""All output that users choose in a case: when each is written, and how it goes on.
+"""All output that users choose in a case: when each is written, and how it is continued.
 
 Each output is judged when it is made, before anything runs: names, expressions, places, and whether
 steps of one size hit its times.
@@ -37,7 +37,7 @@ _Kind = TypeVar("_Kind", bound=Chosen)
 
 
 class ChosenOutputs:
-    """All that a case asks for of this kind. Its methods are collective.
+    """All chosen output of a case. Its methods are collective.
 
     Raises
     ------
@@ -65,7 +65,7 @@ class ChosenOutputs:
             movie.goes_on = earlier is not None
             if earlier is not None and simulation.restored is not None:
                 movie.restore(simulation.restored)
-        # Whose sums are in a state of the folder in which the run goes on.
+        # Averages whose sums are in a state in the folder of the resumed run.
         self._not_restored: list[ChosenAverages] = []
         self._due = {one: OutputTimes(self._occasions(one)) for one in self._all}
         self._warn_of_times_after(case.time.end)
@@ -102,7 +102,7 @@ class ChosenOutputs:
         return occasions_of(settings.interval, getattr(settings, "times", None), start, now)
 
     def _occasions_of_average(self, one: ChosenAverages) -> Occasions:
-        """Return when samples are due, after those that are in the state.
+        """Return when samples are due, after the samples in the state.
 
         Another run that begins from a state takes its samples only if it names a time that is over.
         """
@@ -164,11 +164,11 @@ class ChosenOutputs:
             for name in one.columns:
                 if name in LEADING_COLUMNS or (name in names and one in self.with_diagnostics):
                     raise InputError(
-                        f"output.scalars[{number}].name: {name!r} is a diagnostic; accepted: others"
+                        f"output.scalars[{number}].name: {name!r} is a diagnostic; use another name"
                     )
 
     def labels(self) -> dict[str, str]:
-        """Return what the columns among the diagnostics are."""
+        """Return the labels of the columns among the diagnostics."""
         return {k: text for one in self.with_diagnostics for k, text in one.labels.items()}
 
     def diagnostics(self) -> dict[str, float]:
@@ -202,7 +202,7 @@ class ChosenOutputs:
         return {name: seal for one in self._all for name, seal in one.seals().items()}
 
     def go_on(self) -> None:
-        """Leave out what `find` has found to be later than the state. Collective."""
+        """Drop all output that `find` found to be later than the state. Collective."""
         for one in self._all:
             one.go_on()
 
@@ -227,7 +227,7 @@ class ChosenOutputs:
                 self._write(one, folder, step_size)
 
     def record_last(self, folder: Path, step_size: float) -> None:
-        """Write of the last state what recurs, or is asked for at the end. Collective."""
+        """Write the last state to output that recurs, or is due at the end. Collective."""
         for one in self._of_files:
             due = self._due[one]
             if not isinstance(due.occasions, AtTimes) and due.last != self._simulation.time:

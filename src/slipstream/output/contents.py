@@ -1,7 +1,7 @@
-"""What an output has: fields of some points, numbers, or a movie.
+"""The contents of an output: fields at some points, numbers, or a movie.
 
-Fields are made chunk by chunk, so that memory holds only what goes into the file. Each output is
-checked when it is made.
+Fields are made chunk by chunk, so that memory holds only the values that are written. Each output
+is checked when it is made.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Chosen(ABC):
 
     @abstractmethod
     def open(self, folder: Path) -> None:
-        """Make the files in a folder, in place of earlier ones; unless that is done."""
+        """Make the files in a folder, which replace earlier ones, unless they are open."""
 
     @abstractmethod
     def write(self, step_size: float = 0.0) -> None:
@@ -142,7 +142,9 @@ class ChosenFields(Chosen):
         names = [name + suffix for name, one in self._values.items() for suffix in one.suffixes]
         for name in names:
             if names.count(name) > 1 or name in ("time", "point", *AXES):
-                raise InputError(f"{where}.of: {name!r} is taken; accepted: a table of others")
+                raise InputError(
+                    f"{where}.of: {name!r} is a coordinate or appears twice; use another name"
+                )
         layout = simulation.layout()
         self._sampling: RegionSampling | PlaceSampling | ProfileSampling
         profile = getattr(settings, "profile", None)
@@ -170,9 +172,9 @@ class ChosenFields(Chosen):
     def open(
         self, folder: Path, until: float | None = None, kept: KeptOutput | None = None
     ) -> None:
-        """Make the files in a folder, in place of earlier ones; unless that is done. Collective.
+        """Make the files in a folder, which replace earlier ones, unless they are open. Collective.
 
-        With `until`, existing snapshots up to this time that are `kept` go on.
+        With `until`, existing snapshots up to this time that are `kept` are continued.
         """
         if self._files is not None:
             return
@@ -239,7 +241,7 @@ class ChosenFields(Chosen):
         return np.dtype(wanted) if wanted and values.dtype.kind == "f" else values.dtype
 
 
-# What is drawn of a density: its time, its variables, and it with the means as fields.
+# A density to be drawn: its time, its variables, and its fields with those of the means.
 DrawnDensity = tuple[float, tuple[str, ...], dict[str, Field]]
 
 
@@ -271,7 +273,7 @@ class ChosenDensities(ChosenFields):
         super().write()
 
     def drawn(self) -> DrawnDensity | None:
-        """Return what is drawn of what was written last; None before."""
+        """Return the last density written, for a picture; None before."""
         return (self._time, self.settings.of, self._now) if self._now else None
 
     def _part(self, array: SampledArray, components: slice) -> np.ndarray:
@@ -303,7 +305,7 @@ class ChosenScalars(Chosen):
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the columns are, for people."""
+        """The meaning of the columns, for people."""
         text = f"{self.settings.reduce} of {self._values.long_name}"
         unit = self._values.unit
         unit = "non-dimensional" if unit == "1" else unit
@@ -336,7 +338,7 @@ class ChosenScalars(Chosen):
         on_first_rank(simulation.comm, add)
 
     def find(self, folder: Path, kept: KeptOutput) -> list[float]:
-        """Find the rows that go on; return the times of the last ones. Collective."""
+        """Find the rows to continue; return the times of the last ones. Collective."""
 
         def look() -> list[float]:
             name = self._file_name
@@ -390,7 +392,7 @@ class ChosenMovie(Chosen):
         region = Region(simulation.layout(), where, plane=settings.plane)
         self._sampling = RegionSampling(simulation, region)
         self._first_name = settings.file_name
-        # Whether it is of a run that has made one before, which stays.
+        # Whether an earlier segment has made a movie, which stays.
         self.goes_on = False
         self._movie: Movie | None = None
         # Of the segments before: the first and the last value, and the map.
@@ -398,7 +400,7 @@ class ChosenMovie(Chosen):
 
     def open(self, folder: Path) -> None:
         if self._movie is None and self._simulation.rank == 0:
-            # A movie that is closed cannot go on: that of a run that does is in several parts.
+            # A closed movie cannot be continued: a resumed run writes another part.
             if self.goes_on:
                 self.settings = self.settings.model_copy(update={"file": self._free_name(folder)})
             settings, before = self.settings, self._scale_before

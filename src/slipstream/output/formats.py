@@ -70,18 +70,18 @@ Make = Callable[[SampledArray, slice], np.ndarray]
 class SnapshotFiles(ABC):
     """Files of a format, into which snapshots go. All methods are collective.
 
-    Existing files are replaced, if one of these wrote them. With `until`, a time, they go on:
+    Existing files that these classes wrote are replaced. With `until`, a time, they are continued:
     `go_on` drops snapshots that are later, or not `kept`.
 
     Attributes
     ----------
     times : list of float
-        Those of the snapshots with which it goes on.
+        Times of the snapshots that are continued.
     """
 
     @classmethod
     def names(cls, stem: str) -> tuple[str, ...]:
-        """Return the names of the files for a stem; the first is that of the path."""
+        """Return the names of the files for a stem; the first is the name of the path."""
         return (stem,)
 
     def __init__(
@@ -111,19 +111,19 @@ class SnapshotFiles(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Remove the files that are replaced, and make those that snapshots need."""
+        """Remove the files that are replaced, and make the files that snapshots need."""
 
     @abstractmethod
     def _find(self, until: float) -> None:
-        """Find the snapshots that go on, and change nothing."""
+        """Find the snapshots to continue; change nothing."""
 
     @abstractmethod
     def go_on(self) -> None:
-        """Leave out what comes after the time at which the snapshots go on."""
+        """Drop all snapshots after the ones that are continued."""
 
     @abstractmethod
     def replace_last(self) -> None:
-        """Replace the last of the snapshots that go on by the next one."""
+        """Replace the last of the continued snapshots by the next one."""
 
     @abstractmethod
     def append(self, time: float, step: int, make: Make) -> None:
@@ -131,7 +131,7 @@ class SnapshotFiles(ABC):
 
     @abstractmethod
     def seal(self) -> Seal:
-        """Return what is known of the snapshots; of use on rank 0."""
+        """Return the seal of the snapshots; only meaningful on rank 0."""
 
 
 class ZarrSnapshots(SnapshotFiles):

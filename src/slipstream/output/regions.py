@@ -29,7 +29,7 @@ class SampledPoints:
     dims, shape : tuple
         Names of the axes, slowest first, and points along them.
     boxes : tuple of Box
-        The part of each rank.
+        The parts of the ranks.
     coordinates : mapping
         Of the axes, and of other variables that locate the points.
     coordinate_unit : str

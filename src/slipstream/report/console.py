@@ -1,4 +1,4 @@
-"""What a run prints: what it will do, how far it is, what it has cost.
+"""The console output of runs and of `slipstream verify`: announcement, progress, summary, verdicts.
 
 Only rank 0 prints. On a terminal there is a progress bar, and in a notebook; in a file or the log
 of a batch system it becomes a line for every tenth of the way.
@@ -141,10 +141,10 @@ def announce_steps(
 ) -> None:
     """Print where the run continues from, the first time step, and the expected number of steps.
 
-    `restart` is the folder from whose state it goes on, `most` how many steps there may be, and
+    `restart` is the folder with the state that is resumed, `most` the largest number of steps, and
     `courant` the Courant number of a fixed step, if it has one.
     """
-    origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
+    origin = "" if restart is None else f"resuming {restart} from t = {time:.6g}"
     known = [text if name == "step" else f"{name}: {text}" for name, text in description.items()]
     for text in filter(None, (*known, origin)):
         _print_line(console, text)
@@ -276,7 +276,7 @@ class CompilingLine:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a finished run has done and cost."""
+    """The results and the cost of a finished run."""
 
     # Seconds from announcement to end.
     wall: float
@@ -304,7 +304,7 @@ class Summary:
 
 
 def summarise(console: Console, summary: Summary) -> None:
-    """Print what a finished run has done and cost."""
+    """Print the results and the cost of a finished run."""
     table = Table(show_header=False, box=box.HORIZONTALS)
     table.add_column(style="dim")
     table.add_column(justify="right")
@@ -378,7 +378,7 @@ def _size_of(tables: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class PartVerdict:
-    """What `slipstream verify` has found about a part of a run, between two steps."""
+    """The verdict of `slipstream verify` on a part of a run, between two steps."""
 
     # From where it was repeated, for people.
     origin: str
@@ -406,7 +406,7 @@ class PartVerdict:
 
     @property
     def remarks(self) -> list[str]:
-        """Return what else there is to say, which is too long for a table."""
+        """Return remarks that are too long for a table."""
         return [f"steps {self.steps}: {one}" for one in (self.problem, *self.others) if one]
 
     @property

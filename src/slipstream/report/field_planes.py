@@ -1,6 +1,6 @@
 """One plane of a field for a picture, gathered on rank 0, and the colours of its values.
 
-The plane is the one with the largest mean square. The middle of the box would be the obvious
+The plane has the largest mean square. The middle of the box would be the obvious
 choice, but it is a plane of symmetry of the Taylor-Green vortex, and the emptiest of all. A family
 without such symmetries may choose it nevertheless.
 """

@@ -178,7 +178,7 @@ def svg_of(figure: Figure, name: str) -> str:
     """
     content = io.BytesIO()
     with matplotlib.rc_context(_SVG_SETTINGS):
-        # Panels stay where they are, although Matplotlib would lay out anew without the title.
+        # Panels stay in place, although Matplotlib would lay them out again without the title.
         figure.set_layout_engine(None)
         figure.savefig(
             content,

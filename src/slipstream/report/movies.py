@@ -123,7 +123,7 @@ def _of_numbers(values: np.ndarray) -> FieldPlane:
 
 
 class _Canvas:
-    """What is around a plane in each frame, drawn once, and where the plane is in it.
+    """The surroundings of a plane in each frame, drawn once, and the place of the plane in them.
 
     `size` are the pixels of the longer side.
     """
@@ -252,7 +252,7 @@ class _GifFile:
         self._end = 0
 
     def begin(self) -> None:
-        """Begin anew."""
+        """Begin the file again."""
         self._end = 0
 
     def add(self, picture: Any, palette: np.ndarray) -> None:

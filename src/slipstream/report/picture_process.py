@@ -1,4 +1,4 @@
-"""Pictures drawn by another process, which loads what that takes while the run goes on.
+"""Pictures drawn by another process, which loads its libraries while the run continues.
 
 As a script it is that process: it waits for work, and then draws each picture in a copy of itself,
 all at the same time. It ends with the process that started it.
@@ -161,7 +161,7 @@ def _load() -> None:
 def _drawing(
     folder: str | Path, requests: Sequence[Request], for_page: bool
 ) -> list[Callable[[], Drawn]]:
-    """Return what draws each picture that is wanted."""
+    """Return a function for each requested picture that draws it."""
     return [
         partial(_draw, one, folder, for_page) for request in requests for one in _pictures(*request)
     ]

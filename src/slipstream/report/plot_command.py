@@ -310,7 +310,7 @@ def _movie(
             " output.fields_interval has a run write more"
         )
     last = run.plane(choice, numbers[-1], wishes.axis, wishes.position)
-    # The same plane at all times: that of the last snapshot.
+    # The same plane at all times, chosen in the last snapshot.
     axis = last.normal_name
     position = last.position if axis else None
 

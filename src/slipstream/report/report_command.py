@@ -378,7 +378,7 @@ def _styles() -> Iterator[dict[str, Any]]:
 
 
 def _common_label(labels: Sequence[str], name: str) -> str:
-    """Return what runs call a curve, or its name if they differ: not all energy is kinetic."""
+    """Return the label of a curve if all runs have the same, else its name."""
     return labels[0] if len(set(labels)) == 1 else name.replace("_", " ")
 
 

@@ -52,9 +52,9 @@ def average_of_run(
 ) -> TimeAverage:
     """Return the average over time of something in a run's folder, which is only read.
 
-    The name is that of a column of the series, a spectrum, a kind of statistics or a field, as
-    `averaged_names` returns it: preceded by that of the store, as in ``fields/velocity_x``, where
-    several stores have one of that name. Only output from `since` to `until` counts; without
+    The name is one of `averaged_names`: a column of the series, a spectrum, statistics or a field.
+    The store precedes it, as in ``fields/velocity_x``, if several stores have the same name. Only
+    output from `since` to `until` counts; without
     `since` the spin-up is found from the record, and left out.
     """
     records = list(_records(run))

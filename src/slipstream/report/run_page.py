@@ -155,7 +155,7 @@ class Check:
 def run_checks(
     series: Mapping[str, np.ndarray], planes: Sequence[FieldPlane], case: Mapping[str, Any]
 ) -> list[Check]:
-    """Return what the series, the planes that are drawn and the case's tables show."""
+    """Return the checks of the series, of the planes that are drawn and of the case."""
     found = []
     time = series.get("time", np.zeros(0))
     columns = {name: values[np.isfinite(values)] for name, values in series.items()}
@@ -168,9 +168,9 @@ def run_checks(
         if least < _RESOLVES:
             remark += f"below 1 {UNRESOLVED}: use more grid.points"
         elif least < _RESOLVES_GRADIENTS:
-            remark += "above 1 energies are resolved, but gradients need 1.5"
+            remark += "above 1 the energy is resolved, above 1.5 also the gradients"
         else:
-            remark += "above 1.5 gradients are resolved too"
+            remark += "above 1.5 the gradients are resolved too"
         is_low = least < _RESOLVES_GRADIENTS
         found.append(
             Check(
@@ -196,7 +196,7 @@ def run_checks(
     residual = residual[np.isfinite(residual)]
     if len(residual):
         largest = float(residual.max())
-        remark = "largest, of the dissipation; larger between rows that are far apart in time"
+        remark = "largest residual, relative to the dissipation; sparse output inflates it"
         found.append(Check("energy budget", f"{largest:.1e}", remark, largest > _MOST_RESIDUAL))
     return found + [check for plane in planes if (check := _narrow_pores(plane))]
 
@@ -213,7 +213,7 @@ def _narrow_pores(plane: FieldPlane) -> Check | None:
         for row, out in zip(along, found, strict=True):
             edges = np.flatnonzero(np.diff(np.r_[False, row, False]))
             for start, end in edges.reshape(-1, 2):
-                # At the faces of the image a pore may go on.
+                # At the faces of the image a pore may continue.
                 if end - start <= _NARROW and start > 0 and end < len(row):
                     out[start:end] = True
         narrow |= np.moveaxis(found, -1, axis)
@@ -229,12 +229,12 @@ _MOST_PLOTS, _MOST_PICTURE = 1_100_000, 250_000
 _WIDE = 1.7
 _MOST_SEGMENTS, _MOST_WARNINGS = 30, 20
 _STATES = {
-    "end": ("good", "finished: it has come to its end time"),
+    "end": ("good", "finished: end time reached"),
     "finished": ("good", "finished: the flow is steady"),
-    "interrupted": ("warn", "interrupted: it can go on"),
-    "wall": ("warn", "ended by time.wall: it can go on"),
-    "max_steps": ("warn", "ended by time.max_steps: it can go on"),
-    "stopped": ("warn", "stopped by its program: it can go on"),
+    "interrupted": ("warn", "interrupted: can be resumed"),
+    "wall": ("warn", "ended by time.wall: can be resumed"),
+    "max_steps": ("warn", "ended by time.max_steps: can be resumed"),
+    "stopped": ("warn", "stopped by its program: can be resumed"),
     "failed": ("warn", "failed"),
 }
 
@@ -252,7 +252,7 @@ def run_page(
     """Return the page of a run in a folder, as those who resume it would name it.
 
     `plots` are inline SVG by the names of the pictures, `case` is the effective case if the record
-    has none, and `timeline` a PNG of what ran when in a step.
+    has none, and `timeline` a PNG of the timeline of a step.
     """
     last = record.segments[-1] if record.segments else Segment()
     title = record.title or folder.absolute().name
@@ -278,7 +278,7 @@ def run_page(
             section("Machine", _in_columns(_machine(last))),
             section("What was chosen", _in_columns(chosen)),
             section("Case", folded("the case as it was run", last.case or case)),
-            section("How to go on", _going_on(folder, last)),
+            section("How to continue", _going_on(folder, last)),
             section("How to cite", _citation(record, last)),
             f"<footer>{escaped(_when(last.ended or last.updated))} · written by Slipstream"
             f" {escaped(last.version)}</footer>\n",
@@ -319,7 +319,7 @@ def state_of(record: RunRecord, is_running: bool) -> tuple[str, str]:
         return "warn", "without a record"
     ended_by = record.segments[-1].ended_by
     if ended_by is None:
-        return "warn", "killed, or under way elsewhere: it can go on"
+        return "warn", "killed, or under way elsewhere: can be resumed"
     return _STATES[ended_by]
 
 
@@ -388,7 +388,7 @@ def _step_timeline(png: bytes) -> str:
     if not png:
         return ""
     data = base64.b64encode(png).decode()
-    alt = "what ran when in a step"
+    alt = "timeline of a step"
     return figure(f"<img alt='{alt}' src='data:image/png;base64,{data}'>", is_wide=True)
 
 
@@ -438,7 +438,7 @@ def _in_columns(rows: Sequence[tuple[str, str]]) -> str:
 def _going_on(folder: Path, last: Segment) -> str:
     resume = f"slipstream resume {shlex.quote(str(folder))}"
     if last.ended_by == "end" and last.end_time is not None:
-        text = f"{resume} --set time.end={2 * last.end_time:g}   # further than it has come"
+        text = f"{resume} --set time.end={2 * last.end_time:g}   # further"
     elif last.ended_by == "finished":
         text = f"{resume} --set convergence.tolerance=1e-4   # closer to the steady flow"
     elif last.ended_by == "max_steps":

@@ -46,12 +46,12 @@ from slipstream.time_averages import TimeAverage
 # Spectra of symmetric flows are full of zeros, which rounding turns into about the square of the
 # machine's precision.
 _SMALLEST_SHOWN = 1e-12
-# Up to so many shells, and rows of a series, are shown as points, and more than so many shells
-# deserve a guide of slope -5/3.
+# Shells, and rows of a series, that are still shown as points.
 _FEW_SHELLS = 3
 _FEW_ROWS = 12
 # Of a series, in pictures: more than there are dots.
 _MOST_ROWS = 4000
+# More shells deserve a guide of slope -5/3.
 _SHELLS_FOR_GUIDE = 16
 # How far from -5/3 the slope of an inertial range may be.
 _SLOPE_TOLERANCE = 0.5
@@ -65,7 +65,7 @@ class Picture:
     draw: Callable[[], Figure]
     # Whether it only repeats what others show.
     is_summary: bool = False
-    # How its look differs from that of all pictures.
+    # Changes of the common style.
     style: Mapping[Any, Any] = field(default_factory=dict)
 
     def write(self, folder: str | Path, format: str = "png") -> Path:
@@ -98,7 +98,7 @@ def run_pictures(
     """Return the pictures for which there are data.
 
     `series` has a column ``time``, `spectra` are in the order of time. Planes are of the fields
-    that the choice names; others get pictures of their own names.
+    that the choice names; pictures of other fields are named after them.
     """
     has_curves = len(series.get("time", ())) > 1 and any(n in series for n in choice.columns)
     has_spectrum = len(spectra) > 0 and _first_spectrum(spectra, choice) is not None
@@ -274,7 +274,7 @@ def draw_spectrum(
         set_empty_limits(axes)
         return
     shown = [(time, one) for time, one in spectra if name in one]
-    # A spectrum of one or two waves, such as that of an initial state, makes no curve.
+    # A spectrum of one or two waves, as in many initial states, makes no curve.
     shown = [one for one in shown[:-1] if len(visible_shells(*one[1][name])[0]) > 2] + shown[-1:]
     shown = [
         (time, {kind: resolved_shells(*curve, choice.cutoff) for kind, curve in one.items()})
@@ -350,7 +350,7 @@ class SpectrumWishes:
     since: float | None = None
 
     def label(self, label: str) -> str:
-        """Return the label of the axis of values, from that of the spectrum."""
+        """Return the label of the axis of values, given the label of the spectrum."""
         return f"$k^{{{self.power}}}$ {label}" if self.power else label
 
     def compensated(self, wavenumber: np.ndarray, values: np.ndarray) -> np.ndarray:

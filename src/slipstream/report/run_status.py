@@ -240,7 +240,7 @@ def _tolerance(case: str) -> float | None:
 
 
 def _changed(run: RunFolder, name: str) -> float:
-    """Return when a file has changed, by the clock of who has it; 0 if there is none."""
+    """Return when a file was changed, by the clock of its machine; 0 if there is none."""
     status = run.status(name)
     return 0.0 if status is None else status.st_mtime
 
@@ -268,7 +268,7 @@ def _is_gone(segment: Segment) -> bool:
 _BARS = "▁▂▃▄▅▆▇█"
 # Positive values that span more than this are drawn by their logarithms.
 _SPAN = 1e3
-# Shown first, where there are any; then others, up to so many rows.
+# Columns that are shown first, if they exist.
 _MAIN = (
     "energy",
     "velocity_energy",
@@ -453,7 +453,7 @@ def _series_table(watcher: RunWatcher, shown: list[str], width: int) -> Table:
 
 
 def sparkline(times: np.ndarray, values: np.ndarray, width: int) -> str:
-    """Return values against time as a line of so many characters at most.
+    """Return values against time as a line of at most `width` characters.
 
     Each is the mean of a part of the time; parts without a finite value are left blank.
     """

@@ -46,7 +46,7 @@ def step_description(simulation: Simulation) -> dict[str, str]:
 
 
 def progress_text(simulation: Simulation, step_size: float) -> str:
-    """Return how far a run is, and what shows how it goes."""
+    """Return the progress of a run, with numbers that show its health."""
     progress = FAMILIES[simulation.case.solver].progress(simulation, step_size)
     return ", ".join([f"step {simulation.step}", *progress])
 
@@ -70,12 +70,12 @@ def _pore_flow_progress(simulation: Simulation, step_size: float) -> Iterator[st
 
 
 def shortfall_text(simulation: Simulation) -> str:
-    """Return how far a flow that is not steady is from that; empty if it is not known."""
+    """Return the distance from the steady state as text; empty if it is not known."""
     shown = simulation.indicators()
     if "residual" not in shown or not shown["residual"].value < 1:
         return ""
     left = steps_left(simulation)
-    pace = f", about {left} steps more at its pace by now" if left else ""
+    pace = f", about {left} more steps at the present pace" if left else ""
     return f"{shown['residual'].value:.2g} from steady{pace}"
 
 
@@ -228,7 +228,7 @@ _SPECTRAL: Mapping[str, _Text] = {
     "precision": lambda fact, case: (
         fact.value + (f", {fact.get('wire')} between ranks" if fact.get("wire") != "none" else "")
     ),
-    "integrator": "{0}, {transforms} transforms a step",
+    "integrator": "{0}, {transforms} transforms per step",
     "residency": _residency,
     "bus": _bus,
     "ranks": lambda fact, case: (
@@ -304,7 +304,7 @@ def _steady(fact: Fact, case: LatticeCase) -> str:
     return (
         f"extrapolated every {fact.get('period')} steps from the last {fact.value} changes"
         f" (Anderson), in {fact.get('bytes') / 2**30:.3g} GiB, or from fewer in half of what is"
-        " free; a restart begins with new ones"
+        " free; a restart collects new ones"
     )
 
 
@@ -356,7 +356,7 @@ def _updates(fact: Fact, case: LatticeCase) -> tuple[str, str]:
 def _bandwidth(fact: Fact, case: LatticeCase) -> tuple[str, str]:
     return (
         f"{100 * fact.value:.0f} % of a copy",
-        f"{fact.get('bytes'):.0f} bytes an update; a copy moves {fact.get('copy') / 1e9:.4g} GB/s",
+        f"{fact.get('bytes'):.0f} bytes per update; a copy moves {fact.get('copy') / 1e9:.4g} GB/s",
     )
 
 
@@ -373,7 +373,7 @@ _LATTICE: Mapping[str, _Text] = {
     " drives it",
     "steady flow": _steady,
     "memory per pore": "{populations:.0f} bytes of populations, {links:.0f} of links and"
-    " {vectors:.0f} of vectors: {0:.0f}; then 3.2 bytes a voxel, and output",
+    " {vectors:.0f} of vectors: {0:.0f}; then 3.2 bytes per voxel, and output",
     "narrow pores": _NARROW,
     "storage": _storage,
     "ranks": _balance,
@@ -397,7 +397,7 @@ def _product(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class FamilyTexts:
-    """What differs between solver families in words."""
+    """The words that differ between solver families."""
 
     # Texts of settings, by the names of facts.
     facts: Mapping[str, _Text]

@@ -67,7 +67,7 @@ def density_pictures(
 ) -> list[Picture]:
     """Return a picture of each density that users choose, with means where there are any.
 
-    By the name of its store each has a time, the one or two variables, and fields: the density and
+    Each, by the name of its store, has a time, one or two variables, and fields: the density and
     then the means.
     """
     return [

@@ -49,7 +49,7 @@ Series = tuple[dict[str, np.ndarray], dict[str, str]]
 
 
 class StoredRun:
-    """What a run's folder has.
+    """The contents of the folder of a run.
 
     Everything is read when it is asked for and then kept: as of one moment, nearly.
 
@@ -75,7 +75,7 @@ class StoredRun:
 
     @contextlib.contextmanager
     def drawn(self) -> Iterator[StoredRun]:
-        """Say in a line that something is not drawn because it is not as it was written."""
+        """Report in one line that damaged output cannot be drawn."""
         try:
             yield self
         except SlipstreamError:
@@ -107,12 +107,12 @@ class StoredRun:
 
     @cached_property
     def record(self) -> RunRecord:
-        """What has run; without segments if the folder lacks its record."""
+        """The record of the run; without segments if the folder lacks it."""
         return self.folder.record()
 
     @cached_property
     def choice(self) -> PictureChoice:
-        """What is drawn: as the run has chosen it, or by the names of what there is."""
+        """The pictures that the run has chosen, or else the first series and one field."""
         for segment in reversed(self.record.segments):
             if segment.pictures:
                 with contextlib.suppress(ValidationError):
