@@ -1,7 +1,7 @@
 """Slipstream simulates flow on structured grids, on one laptop or on thousands of GPUs.
 
-A time step is written once, as a graph of kernels, transforms and transfers; where it runs
-and what overlaps what is a schedule, chosen afterwards.
+A time step is written once, as a graph of kernels, transforms and transfers. A schedule, chosen
+afterwards, decides where it runs and which of its parts overlap.
 
 >>> import slipstream as ss
 >>> sim = ss.Turbulence(points=64, viscosity=1 / 400, initial="taylor-green")

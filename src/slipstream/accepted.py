@@ -21,15 +21,16 @@ VALIDATED: Names = {
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MACHINES: Names = {
-    "h200-nvl8-ib": "8 H200 a node, InfiniBand",
-    "summit": "6 V100 a node, InfiniBand",
-    "frontier": "4 MI250X a node, Slingshot",
-    "titan": "a K20X a node, Gemini torus",
-    "epyc-hdr": "128 cores of EPYC a node, InfiniBand; assumed",
+    "h200-nvl8-ib": "8 H200 per node, InfiniBand",
+    "summit": "6 V100 per node, InfiniBand",
+    "frontier": "4 MI250X per node, Slingshot",
+    "titan": "1 K20X per node, Gemini torus",
+    "epyc-hdr": "128 cores of EPYC per node, InfiniBand; assumed",
 }
 DEVICES: Names = {
     "cpu": "the cores of the host",
     "cuda": "an NVIDIA GPU",
+    "hip": "an AMD GPU, untested",
 }
 PRECISIONS: Names = {
     "float64": "double precision",
@@ -64,7 +65,7 @@ COPIES: Names = {
     "zero-copy": "kernels that read and write the host's memory",
     "packed": "contiguous copies, packed by the host's cores",
 }
-# Streams of a device, at most; each takes tiles there and back.
+# Largest number of streams on one device; each takes tiles there and back.
 MAX_STREAMS = 16
 UPDATES: Names = {
     "device": "with their tile, on the device",

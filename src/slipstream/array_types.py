@@ -1,4 +1,4 @@
-"""Protocols of what optional libraries define: arrays and communicators."""
+"""Protocols of arrays and communicators, which optional libraries define."""
 
 from __future__ import annotations
 

@@ -26,8 +26,6 @@ from rich.text import Text
 
 from slipstream import __version__, mpi_launch
 from slipstream.accepted import (
-    DEVICES,
-    LOG_LEVELS,
     MACHINES,
     MODELS,
     MOVIE_FORMATS,
@@ -38,15 +36,23 @@ from slipstream.accepted import (
 )
 from slipstream.array_types import Comm
 from slipstream.case import Case, case_file, load_case
-from slipstream.case.declared_keys import key_at, sentence
 from slipstream.collective import on_first_rank
 from slipstream.errors import InputError, RunError, SlipstreamError
 from slipstream.option_values import (
+    AnyDevice,
+    CaseArgument,
+    Device,
+    LogLevel,
+    Quiet,
+    Ranks,
+    RunArgument,
+    RunsArgument,
+    Settings,
     beginning_with,
     complete_case,
-    complete_run,
-    complete_setting,
+    flag,
     one_of,
+    value,
 )
 from slipstream.printable_text import allow_plain_output, printable
 from slipstream.process_threads import thread_count
@@ -65,33 +71,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# What several commands take.
-_Case = Annotated[
-    Path,
-    typer.Argument(
-        help="The case: a TOML file, or one of `slipstream cases`.",
-        metavar="CASE",
-        autocompletion=complete_case,
-    ),
-]
-_Run = Annotated[
-    Path,
-    typer.Argument(help="Output folder of the run.", metavar="RUN", autocompletion=complete_run),
-]
-_Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a key, e.g. grid.points=64; KEY= unsets it.",
-        autocompletion=complete_setting,
-    ),
-]
-_Ranks = Annotated[int | None, typer.Option(metavar="N", help="Start N MPI ranks on this machine.")]
-_MEANING_OF_DEVICE = sentence(key_at(Case, "run.device").description or "").removesuffix(".")
-_Device = Annotated[str | None, one_of([*DEVICES, "auto"], f"{_MEANING_OF_DEVICE}: {{}}")]
-_Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; run.log has the rest.")]
-_LogLevel = Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")]
+
+def _console() -> Console:
+    """Return the console on standard output; what it takes is loaded only now."""
+    from slipstream.report.console import make_console
+
+    return make_console()
+
+
+def _tell(text: str) -> None:
+    """Print a line that may quote files."""
+    typer.echo(printable(text))
+
+
+def _start_ranks(ranks: int | None) -> None:
+    """Run this command on ranks of MPI instead, if it is asked to start them."""
+    if mpi_launch.should_relaunch(ranks):
+        raise typer.Exit(mpi_launch.relaunch(ranks or 1))
 
 
 def _show_version(wanted: bool) -> None:
@@ -112,40 +108,34 @@ def options(
 
 @app.command()
 def run(
-    case: _Case,
-    settings: _Settings = None,
-    ranks: _Ranks = None,
-    device: _Device = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Output folder (default: runs/CASE).")
-    ] = None,
+    case: CaseArgument,
+    settings: Settings = None,
+    ranks: Ranks = None,
+    device: Device = None,
+    out: Annotated[Path | None, value("DIR", "Output folder (default: runs/CASE).")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the output of an earlier run.")
+        bool, flag("--overwrite", "Replace the output of an earlier run.")
     ] = False,
     resumes: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue the run in the folder, if it has a state."),
+        bool, flag("--resume", "Continue the run in the folder, if it has a state.")
     ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Predict the cost of the run; write nothing.")
-    ] = False,
+    check: Annotated[bool, flag("--check", "Predict the cost of the run; write nothing.")] = False,
     resolve: Annotated[
-        float | None,
-        typer.Option(
-            metavar="KMAX_ETA", help="With --check: warn of a lower kmax_eta (default: 1)."
-        ),
+        float | None, value("KMAX_ETA", "With --check: warn of a lower kmax_eta (default: 1).")
     ] = None,
-    quiet: _Quiet = False,
-    log_level: _LogLevel = "info",
+    quiet: Quiet = False,
+    log_level: LogLevel = "info",
 ) -> None:
     """Run a case and write its output into a folder."""
     from slipstream.io.output_folder import check_folder, claim_folder
     from slipstream.report.picture_process import PictureProcess
 
     if overwrite and resumes:
-        raise InputError("--resume goes on with an earlier run, --overwrite replaces it; give one")
+        raise InputError(
+            "--resume continues an earlier run, --overwrite replaces it; use one of them"
+        )
     if check and resumes:
-        raise InputError("--resume runs, --check only tells what a run would take; give one")
+        raise InputError("--resume runs, --check only predicts the cost of a run; use one of them")
     if resolve is not None and not (check and resolve > 0):
         raise InputError("--resolve: goes with --check; accepted: a number more than 0")
     overrides, how = _overrides(settings, device), _Output(quiet, log_level)
@@ -155,7 +145,7 @@ def run(
     if resumes and _has_state(folder, comm):
         _resume(folder, overrides, ranks, comm, how, case)
         return
-    # Without a state there is nothing to go on from, but perhaps the rows of a run that was killed.
+    # Without a state there is nothing to resume, but perhaps the rows of a run that was killed.
     overwrite = overwrite or resumes
 
     def read() -> Case:
@@ -193,15 +183,14 @@ def run(
 
 @app.command()
 def resume(
-    folder: _Run,
-    settings: _Settings = None,
-    ranks: _Ranks = None,
-    device: _Device = None,
-    quiet: _Quiet = False,
-    log_level: _LogLevel = "info",
+    folder: RunArgument,
+    settings: Settings = None,
+    ranks: Ranks = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    log_level: LogLevel = "info",
     from_state: Annotated[
-        bool,
-        typer.Option("--from-state", help="Take the case of the state, not that of the folder."),
+        bool, flag("--from-state", "Take the case from the state, not from the folder.")
     ] = False,
 ) -> None:
     """Continue a run where it stopped, in its folder, on any number of ranks."""
@@ -226,17 +215,17 @@ def _launched_comm(ranks: int | None) -> Comm:
 
 
 def _relaunch(ranks: int, case: Case) -> int:
-    """Run this command on so many ranks, if there is work for them; return the exit status."""
+    """Run this command on several ranks, if there is work for them; return the exit status."""
     from slipstream.simulation.stop_requests import own_age
 
     most = case.most_ranks
     if most is not None and ranks > most:
-        raise InputError(f"--ranks {ranks}: so few points are for {most} ranks at most")
+        raise InputError(f"--ranks {ranks}: the grid has too few points; use at most {most}")
     return mpi_launch.relaunch(ranks, seconds_before=own_age())
 
 
 class _Output:
-    """What a run prints, and what it logs."""
+    """Options of a run that concern printing and logging."""
 
     def __init__(self, quiet: bool, log_level: str) -> None:
         self._quiet, self._log_level = quiet, log_level
@@ -261,7 +250,7 @@ def _resume(
     case: Path | None = None,
     from_state: bool = False,
 ) -> None:
-    """Go on with a run; by its own case unless one is given."""
+    """Resume a run, with the case in its folder unless another is given."""
     from slipstream.running.resuming import case_to_resume, resume_run
 
     with _unfinished():
@@ -284,7 +273,7 @@ def _resume(
 
 @contextlib.contextmanager
 def _unfinished() -> Iterator[None]:
-    """End without talk of an error where a run has come to its end, or stops because asked to."""
+    """Exit without the word "error" if a run is finished already or was asked to stop."""
     try:
         yield
     except SlipstreamError as end:
@@ -318,9 +307,7 @@ def new(
             help=f"A model whose keys to fill in: {', '.join(MODELS)} or FILE.py:FUNCTION.",
         ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that exists.")
-    ] = False,
+    overwrite: Annotated[bool, flag("--overwrite", "Replace a file that exists.")] = False,
 ) -> None:
     """Write a commented case to start from: for a solver, another case, or a model."""
     from slipstream.case import write_template
@@ -332,9 +319,7 @@ def new(
 @app.command()
 def schema(
     solver: Annotated[str | None, one_of(SOLVERS, "Only cases of this family: {}")] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it there instead of printing it.")
-    ] = None,
+    out: Annotated[Path | None, value("FILE", "Write it there instead of printing it.")] = None,
 ) -> None:
     """Print the JSON schema of cases, with which editors complete and check them."""
     from slipstream.case.json_schema import schema_of_cases
@@ -350,9 +335,9 @@ def schema(
 @app.command()
 def cases() -> None:
     """List the shipped cases."""
-    from slipstream.report.console import list_of_cases, make_console
+    from slipstream.report.console import list_of_cases
 
-    make_console().print(list_of_cases(), highlight=False)
+    _console().print(list_of_cases(), highlight=False)
 
 
 @app.command()
@@ -363,7 +348,7 @@ def explain(
             metavar="CASE", help="Case of the spectral family.", autocompletion=complete_case
         ),
     ] = None,
-    settings: _Settings = None,
+    settings: Settings = None,
     model: Annotated[
         str | None,
         typer.Option(help=f"A model instead of a case: {', '.join(MODELS)} or FILE.py:FUNCTION."),
@@ -371,7 +356,6 @@ def explain(
 ) -> None:
     """Show the transforms, kernels and memory of a model's equations."""
     from slipstream.case import SpectralCase
-    from slipstream.report.console import make_console
     from slipstream.spectral.explanation import explanation_of_case, explanation_of_model
 
     if case is not None and model is None:
@@ -383,65 +367,56 @@ def explain(
         found = explanation_of_model(model)
     else:
         raise InputError("explain takes either a case or --model NAME")
-    make_console().print(found, highlight=False)
+    _console().print(found, highlight=False)
 
 
 @app.command()
 def info(
     calibrate: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Measure this machine's rates for `slipstream project`."),
+        Path | None, value("FILE", "Measure this machine's rates for `slipstream project`.")
     ] = None,
     out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER", help="With --calibrate: the folder whose storage is measured."
-        ),
+        Path, value("FOLDER", "With --calibrate: the folder whose storage is measured.")
     ] = Path("runs"),
-    device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
-    ranks: _Ranks = None,
+    device: AnyDevice = "auto",
+    ranks: Ranks = None,
 ) -> None:
     """Show the devices, compilers, MPI and transports of this machine."""
     from slipstream.machine_info import gather_facts
-    from slipstream.report.console import make_console
 
     if calibrate is not None:
-        if mpi_launch.should_relaunch(ranks):
-            raise typer.Exit(mpi_launch.relaunch(ranks or 1))
+        _start_ranks(ranks)
         from slipstream.forecast.calibration import calibrate_here
 
-        calibrate_here(calibrate, device, out, make_console())
+        calibrate_here(calibrate, device, out, _console())
         return
     table = Table(show_header=False, box=box.HORIZONTALS)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, fact in gather_facts().items():
         table.add_row(name, Text(fact))
-    make_console().print(table, highlight=False)
+    _console().print(table, highlight=False)
 
 
 @app.command()
 def watch(
-    folder: _Run,
-    once: Annotated[bool, typer.Option("--once", help="Show the present status, and end.")] = False,
-    interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time between two updates.")
-    ] = 2.0,
+    folder: RunArgument,
+    once: Annotated[bool, flag("--once", "Show the present status, and end.")] = False,
+    interval: Annotated[float, value("SECONDS", "Time between two updates.")] = 2.0,
     series: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Columns to show (default: main ones).")
+        str | None, value("NAME,...", "Columns to show (default: main ones).")
     ] = None,
 ) -> None:
     """Show the progress of a run, also on another machine; only files are read."""
-    from slipstream.report.console import make_console
-    from slipstream.report.watch_display import watch as show
+    from slipstream.report.run_status import watch as show
 
     names = tuple(one.strip() for one in (series or "").split(",") if one.strip())
     try:
-        show(folder, make_console(), once=once, interval=interval, names=names)
+        show(folder, _console(), once=once, interval=interval, names=names)
     except StopRequest as stop:
         if not stop.is_interrupt:
             raise
-        # Who has seen enough leaves by Ctrl-C: the run goes on.
+        # Ctrl-C ends the display; the run continues.
 
 
 @app.command()
@@ -454,56 +429,45 @@ def validate(
             autocompletion=beginning_with(VALIDATED),
         ),
     ] = None,
-    device: Annotated[str, one_of([*DEVICES, "auto"])] = "auto",
-    ranks: _Ranks = None,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record the results and the machine.")
-    ] = None,
+    device: AnyDevice = "auto",
+    ranks: Ranks = None,
+    json: Annotated[Path | None, value("FILE", "Record the results and the machine.")] = None,
 ) -> None:
     """Compare this installation with theory and literature, in a minute or two."""
-    from slipstream.report.console import make_console
     from slipstream.validation import validate_command
 
-    if mpi_launch.should_relaunch(ranks):
-        raise typer.Exit(mpi_launch.relaunch(ranks or 1))
-    validate_command.validate(family, device, mpi_launch.world_comm(), json, make_console())
+    _start_ranks(ranks)
+    validate_command.validate(family, device, mpi_launch.world_comm(), json, _console())
 
 
 @app.command()
 def verify(
-    folder: _Run,
+    folder: RunArgument,
     since: Annotated[
-        float | None,
-        typer.Option("--from", metavar="T", help="From this time on (default: the first state)."),
+        float | None, value("T", "From this time on (default: the first state).", "--from")
     ] = None,
     until: Annotated[
-        float | None,
-        typer.Option("--to", metavar="T", help="Up to this time (default: the last digest)."),
+        float | None, value("T", "Up to this time (default: the last digest).", "--to")
     ] = None,
-    settings: _Settings = None,
-    ranks: _Ranks = None,
-    device: _Device = None,
+    settings: Settings = None,
+    ranks: Ranks = None,
+    device: Device = None,
 ) -> None:
     """Repeat a run, or a part of it, and compare it with its digests; its folder is only read.
 
     The exit status is 1 if it deviates.
     """
-    from slipstream.report.console import make_console
-    from slipstream.report.verification_table import verification_table
+    from slipstream.report.console import verification_table
     from slipstream.running.verifying import verify_run
 
-    if mpi_launch.should_relaunch(ranks):
-        raise typer.Exit(mpi_launch.relaunch(ranks or 1))
-
-    def tell(text: str) -> None:
-        typer.echo(printable(text))
+    _start_ranks(ranks)
 
     comm, wanted = mpi_launch.world_comm(), "auto" if device is None else device
-    found = verify_run(folder, since, until, comm, wanted, settings or (), tell)
+    found = verify_run(folder, since, until, comm, wanted, settings or (), _tell)
     if comm is None or comm.rank == 0:
-        make_console().print(verification_table(found), highlight=False)
+        _console().print(verification_table(found), highlight=False)
         for text in (text for one in found for text in one.remarks):
-            tell(text)
+            _tell(text)
     if all(one.problem for one in found):
         raise InputError(f"{folder}: no part of it can be repeated")
     if any(one.deviates for one in found):
@@ -512,67 +476,46 @@ def verify(
 
 @app.command()
 def plot(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Output folder of a run; give several for one figure of all.",
-            metavar="RUN...",
-            autocompletion=complete_run,
-        ),
-    ],
+    folders: RunsArgument,
     field: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Draw a plane of this field, instead of everything."),
+        str | None, value("NAME", "Draw a plane of this field, instead of everything.")
     ] = None,
     plane: Annotated[
-        str | None,
-        typer.Option(metavar="z=0.5", help="Which plane (default: largest mean square)."),
+        str | None, value("z=0.5", "Which plane (default: largest mean square).")
     ] = None,
     time: Annotated[
-        float | None,
-        typer.Option(metavar="T", help="At this time, computed again if no snapshot is of it."),
+        float | None, value("T", "At this time, computed again if no snapshot is of it.")
     ] = None,
     nearest: Annotated[
-        bool,
-        typer.Option("--nearest", help="With --time: the nearest snapshot; nothing is computed."),
+        bool, flag("--nearest", "With --time: the nearest snapshot; nothing is computed.")
     ] = False,
     limits: Annotated[
-        str | None,
-        typer.Option("--range", metavar="A,B", help="Values of the first and the last colour."),
+        str | None, value("A,B", "Values of the first and the last colour.", "--range")
     ] = None,
     colours: Annotated[
-        str | None, typer.Option("--colormap", metavar="MAP", help="A colour map of Matplotlib.")
+        str | None, value("MAP", "A colour map of Matplotlib.", "--colormap")
     ] = None,
     format: Annotated[
         str | None, one_of([*PICTURE_FORMATS, *MOVIE_FORMATS], "{} (the last two: --movie)")
     ] = None,
     size: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PIXELS", help="With --movie: its longer side (default: by the grid)."
-        ),
+        int | None, value("PIXELS", "With --movie: its longer side (default: by the grid).")
     ] = None,
     spectrum: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Draw this spectrum alone (default: the first)."),
+        str | None, value("NAME", "Draw this spectrum alone (default: the first).")
     ] = None,
     compensate: Annotated[
-        str | None,
-        typer.Option(metavar="5/3", help="Multiply a spectrum by this power of the wavenumber."),
+        str | None, value("5/3", "Multiply a spectrum by this power of the wavenumber.")
     ] = None,
     average: Annotated[
-        bool,
-        typer.Option("--average", help="Draw a spectrum's average over time, with its error."),
+        bool, flag("--average", "Draw a spectrum's average over time, with its error.")
     ] = False,
     since: Annotated[
-        float | None,
-        typer.Option(metavar="T", help="With --average: start time (default: after the spin-up)."),
+        float | None, value("T", "With --average: start time (default: after the spin-up).")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to (default: plots/RUN).")
-    ] = None,
+    out: Annotated[Path | None, value("DIR", "Where to (default: plots/RUN).")] = None,
     movie: Annotated[
-        bool, typer.Option("--movie", help="Draw the plane at the times of all snapshots.")
+        bool, flag("--movie", "Draw the plane at the times of all snapshots.")
     ] = False,
 ) -> None:
     """Draw the pictures of a run, also while it is under way; its folder is only read."""
@@ -584,13 +527,10 @@ def plot(
         usual_folder,
     )
 
-    def tell(text: str) -> None:
-        typer.echo(printable(text))
-
     def recompute(time: float) -> "Simulation":
         from slipstream.running.recomputing import recomputed
 
-        return recomputed(folders[0], time, tell)
+        return recomputed(folders[0], time, _tell)
 
     if nearest and time is None:
         raise InputError("--nearest: goes with --time")
@@ -603,7 +543,7 @@ def plot(
                 "several runs are drawn in one figure of series and spectra: without --field,"
                 " --plane, --time, --range, --colormap and --movie"
             )
-        drawn = plot_together(folders, folder_out, spectrum=of_spectrum, format=format, tell=tell)
+        drawn = plot_together(folders, folder_out, spectrum=of_spectrum, format=format, tell=_tell)
     else:
         drawn = plot(
             folders[0],
@@ -614,38 +554,33 @@ def plot(
             movie=movie,
             size=size,
             spectrum=of_spectrum,
-            tell=tell,
+            tell=_tell,
             recompute=None if nearest else recompute,
         )
     for path in drawn:
-        typer.echo(f"{'movie' if movie else 'picture'}: {printable(str(path))}")
+        _tell(f"{'movie' if movie else 'picture'}: {path}")
 
 
 @app.command()
 def average(
-    folder: _Run,
+    folder: RunArgument,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="What to average (default: all series)."),
     ] = None,
     since: Annotated[
-        float | None,
-        typer.Option(metavar="T", help="From this time on (default: after the spin-up)."),
+        float | None, value("T", "From this time on (default: after the spin-up).")
     ] = None,
-    until: Annotated[
-        float | None, typer.Option(metavar="T", help="Up to this time (default: the last).")
-    ] = None,
+    until: Annotated[float | None, value("T", "Up to this time (default: the last).")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write them: .csv, or .zarr for arrays of any shape."),
+        Path | None, value("FILE", "Write them: .csv, or .zarr for arrays of any shape.")
     ] = None,
 ) -> None:
     """Average series, spectra and fields of a run over time, with standard errors."""
-    from slipstream.report.console import make_console
     from slipstream.report.run_averages import average_command
 
     for line in average_command(folder, names or (), since, until, out):
-        make_console().print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
+        _console().print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
 
 
 @app.command()
@@ -654,58 +589,45 @@ def project(
         Path | None,
         typer.Argument(help="The case: a TOML file, or one of `slipstream cases`.", metavar="CASE"),
     ] = None,
-    machine: Annotated[
-        str,
-        typer.Option(metavar="NAME", help=f"{', '.join(MACHINES)} or a TOML file."),
-    ] = next(iter(MACHINES)),
+    machine: Annotated[str, value("NAME", f"{', '.join(MACHINES)} or a TOML file.")] = next(
+        iter(MACHINES)
+    ),
     nodes: Annotated[str, typer.Option(help="Numbers of nodes.")] = "1,8,64,512",
     devices: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Devices of each node to use; 1: one GPU."),
     ] = None,
-    settings: _Settings = None,
+    settings: Settings = None,
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Steps of the run, for node hours.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the forecast.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it: PNG, PDF, SVG.")
-    ] = None,
-    papers: Annotated[
-        bool, typer.Option("--papers", help="Compare forecasts with published figures.")
-    ] = False,
+    json: Annotated[Path | None, value("FILE", "Record the forecast.")] = None,
+    plot: Annotated[Path | None, value("FILE", "Draw it: PNG, PDF, SVG.")] = None,
+    papers: Annotated[bool, flag("--papers", "Compare forecasts with published figures.")] = False,
 ) -> None:
     """Forecast the time of a step on a machine that you do not have."""
     from slipstream.forecast import project_command
-    from slipstream.report.console import make_console
 
     if papers and case is None:
-        project_command.compare_with_papers(make_console())
+        project_command.compare_with_papers(_console())
     elif case is None or papers:
         raise InputError("project takes either a case or --papers")
     else:
         loaded = load_case(case, settings or [])
         project_command.print_forecast(
-            loaded, machine, nodes, steps, make_console(), json, plot, devices
+            loaded, machine, nodes, steps, _console(), json, plot, devices
         )
 
 
 @app.command()
 def report(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Output folders of runs.", metavar="RUN...", autocompletion=complete_run
-        ),
-    ],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to (default: reports/RUN.html).")
-    ] = None,
+    folders: RunsArgument,
+    out: Annotated[Path | None, value("FILE", "Where to (default: reports/RUN.html).")] = None,
 ) -> None:
     """Write a report of a run, or of several side by side; their folders are only read."""
     from slipstream.report.report_command import write_report
 
-    typer.echo(f"report: {printable(str(write_report(folders, out)))}")
+    _tell(f"report: {write_report(folders, out)}")
 
 
 def main(

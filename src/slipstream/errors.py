@@ -32,7 +32,7 @@ class SlipstreamError(Exception):
 
 
 class InputError(SlipstreamError):
-    """A request that cannot be met: a case, an option, a file, a missing installation."""
+    """A request that cannot be met: a wrong case, option or file, or a missing installation."""
 
     exit_status = 2
 

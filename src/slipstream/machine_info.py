@@ -1,4 +1,4 @@
-"""Describe this machine and this installation, for people and for benchmark records.
+"""Facts about this machine and this installation, for people and for benchmark records.
 
 Each fact is found independently and none may fail: a machine without GPU, MPI or compiler is
 as legitimate as any, and says so in its table.

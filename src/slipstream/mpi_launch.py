@@ -7,8 +7,9 @@ rank needs no MPI installation.
 Signals need care: launchers answer an interrupt by killing the ranks before they can write
 anything, but all of them pass on SIGUSR1. The starting process therefore turns what asks it to stop
 into SIGUSR1, which a run takes as the request to finish its step, write and leave. Nobody is left
-over: a launcher whose starter dies gets that signal from the system, and ranks whose launcher dies
-give it to themselves (Open MPI may end them first: its runtime cannot do without the launcher).
+over: if the starting process dies, the system sends that signal to the launcher; if the launcher
+dies, the ranks send it to themselves (Open MPI may end them first: its runtime needs the
+launcher).
 """
 
 import contextlib
@@ -218,7 +219,7 @@ def find_mpiexec() -> str:
 
 
 def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment variables to add for so many ranks here, but none the user has set."""
+    """Return the environment variables that this number of ranks needs and the user has not set."""
     wanted = {
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)),
         # Open MPI counts physical cores and would refuse more ranks; it would also bind each

@@ -1,19 +1,20 @@
-"""Accepted values of options and arguments: checked in one line, and completed by shells."""
+"""Options and arguments that commands take: checked in one line, and completed by shells."""
 
 from __future__ import annotations
 
 import glob
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from slipstream.accepted import listed
-from slipstream.case import SHIPPED_CASES
+from slipstream.accepted import DEVICES, LOG_LEVELS, listed
+from slipstream.case import SHIPPED_CASES, Case
 from slipstream.case.case_loading import SOLVERS as CASES
 from slipstream.case.case_loading import read_tables
-from slipstream.case.declared_keys import key_at, keys_of
+from slipstream.case.declared_keys import key_at, keys_of, sentence
 from slipstream.errors import InputError, SlipstreamError
 from slipstream.printable_text import shown
 
@@ -41,7 +42,7 @@ def one_of(names: Iterable[str], what: str = "{}") -> Any:
 
 
 def beginning_with(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a function that completes an option or argument by some names."""
+    """Return a function that completes an option or argument from a list of names."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
@@ -91,3 +92,51 @@ def _paths(incomplete: str) -> list[str]:
     """Return files, and folders with a slash behind them, that begin so."""
     found = glob.glob(f"{glob.escape(incomplete)}*")
     return sorted(f"{path}/" if os.path.isdir(path) else path for path in found)
+
+
+def value(metavar: str, help: str, *names: str) -> Any:
+    """Return an option with a value, named like its argument unless it has other names."""
+    return typer.Option(*names, metavar=metavar, help=help)
+
+
+def flag(name: str, help: str) -> Any:
+    """Return an option without a value."""
+    return typer.Option(name, help=help)
+
+
+# What several commands take.
+CaseArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="The case: a TOML file, or one of `slipstream cases`.",
+        metavar="CASE",
+        autocompletion=complete_case,
+    ),
+]
+RunArgument = Annotated[
+    Path,
+    typer.Argument(help="Output folder of the run.", metavar="RUN", autocompletion=complete_run),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key, e.g. grid.points=64; KEY= unsets it.",
+        autocompletion=complete_setting,
+    ),
+]
+Ranks = Annotated[int | None, value("N", "Start N MPI ranks on this machine.")]
+_MEANING_OF_DEVICE = sentence(key_at(Case, "run.device").description or "").removesuffix(".")
+Device = Annotated[str | None, one_of([*DEVICES, "auto"], f"{_MEANING_OF_DEVICE}: {{}}")]
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Output folders of runs; several go into one figure or page.",
+        metavar="RUN...",
+        autocompletion=complete_run,
+    ),
+]
+AnyDevice = Annotated[str, one_of([*DEVICES, "auto"])]
+Quiet = Annotated[bool, flag("--quiet", "Print errors only; run.log has the rest.")]
+LogLevel = Annotated[str, one_of(LOG_LEVELS, "What run.log has: {}")]

@@ -64,11 +64,16 @@ def shortened(text: str, most: int = _MOST_LETTERS) -> str:
     return f"{text[:ends]} ... {text[-ends:]}"
 
 
-def html_text(text: str) -> str:
-    """Return text for HTML; dollars in it are no mathematics."""
-    import html  # notebooks alone need it
+def escaped(text: object) -> str:
+    """Return text for HTML that is shown as it is, whatever it contains."""
+    import html  # pages and notebooks alone need it
 
-    return html.escape(printable(text)).replace("$", "<span>$</span>")
+    return html.escape(printable(str(text)))
+
+
+def html_text(text: str) -> str:
+    """Return text for notebooks; dollars in it are no mathematics."""
+    return escaped(text).replace("$", "<span>$</span>")
 
 
 def html_table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
@@ -92,7 +97,7 @@ _WRITTEN = str.maketrans(
 
 
 def plain(failure: UnicodeError) -> tuple[str, int]:
-    """Return the replacement for letters that an encoding lacks, as `codecs` asks for it."""
+    """Return a replacement for letters that an encoding lacks, as an error handler of `codecs`."""
     if not isinstance(failure, UnicodeEncodeError):
         raise failure
     text = failure.object[failure.start : failure.end].translate(_WRITTEN)
@@ -113,7 +118,7 @@ class _UnheardFile(io.FileIO):
 
 
 def allow_plain_output() -> None:
-    """Make standard output and error replace letters that their encoding lacks."""
+    """Make standard output and error replace letters that their encoding lacks, and never fail."""
     codecs.register_error("slipstream.plain", plain)
     sys.stdout, sys.stderr = _allow(sys.stdout), _allow(sys.stderr)
 

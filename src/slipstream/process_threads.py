@@ -1,4 +1,4 @@
-"""Threads of this process: how many it may have, and what a forked process makes again."""
+"""Threads of this process: their number, and objects that a forked process must recreate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slipstream.errors import InputError
 
 
 class Renewable(Protocol):
-    """An object with threads, locks or other resources of its process."""
+    """An object with threads, locks or other resources of one process."""
 
     def renew(self) -> None:
         """Take the place of what the parent process had."""

@@ -6,8 +6,9 @@ the integral correlation time T: it is sqrt(2 T / duration) times the fluctuatio
 a lag of some correlation times (Sokal, in Functional Integration, NATO ASI B 361 (1997)), and
 corrected for what the mean of the record itself takes from the correlation (Wolff, Comput. Phys.
 Commun. 156, 143 (2004)). T of a short record is itself uncertain, and most often too small: its
-error is widened, as Student's t widens that of few samples. A spin-up that nobody names ends where
-the rest has the least standard error, if it were uncorrelated (White, Simulation 69, 323 (1997)).
+error is widened, as Student's t widens the error of few samples. A spin-up that nobody names ends
+where the rest has the least standard error, if it were uncorrelated (White, Simulation 69, 323
+(1997)).
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import numpy as np
 
 from slipstream.errors import InputError
 
-# Lags are summed up to so many correlation times.
+# Correlation times up to which lags are summed.
 _WINDOW = 4.0
 # A record of fewer correlation times is warned of: its error is too small at times.
 FEWEST_CORRELATION_TIMES = 20
 # Two errors of autoregressive records of any length then hold the true mean as often as is said
 # in docs/howto/averages.md, or a warning is given; tests/unit/output/test_time_averages.py.
 _WIDENING, _LARGEST_WIDENING = 10.0, 3.5
-# A record is averaged over so many cells of equal duration, at most: lags are multiples of these.
+# Most cells of equal duration over which a record is averaged: lags are multiples of a cell.
 _MOST_CELLS = 8192
 _MOST_SPIN_UP_CELLS = 400
 # Values, one for each cell of time, whose lags are in memory.
@@ -45,7 +46,7 @@ class TimeAverage:
     Attributes
     ----------
     mean : float or numpy.ndarray
-        The average, weighted by time: of an array, that of each element.
+        The average, weighted by time; of each element of an array.
     error : float or numpy.ndarray
         The standard error of the mean, widened for a short record; not-a-number of fewer than 4
         samples.
@@ -191,7 +192,7 @@ def average_of(
     what: str = "average",
     row: int = 1,
 ) -> TimeAverage:
-    """Return the result of `time_average` for values that are read in parts.
+    """Return the time average of values that are read a part at a time.
 
     ``read(rows, columns)`` returns an array of some samples, each of `width` numbers; columns are
     asked for in multiples of `row`.
@@ -222,7 +223,7 @@ def average_of(
         first = _end_of_spin_up(times[rows], width, lambda one, part: read(rows[one], part), row)
         if first >= len(rows) // 2 > _FEWEST_SAMPLES:
             warnings.append(
-                "the first half is left out as spin-up, and may be too little: the record is not"
+                "the first half counts as spin-up, which may be too little: the record is not"
                 " steady"
             )
         rows = rows[first:]
@@ -398,7 +399,7 @@ class RunningAverage:
 
     @property
     def numbers(self) -> np.ndarray:
-        """The rest of an average, besides `arrays`, if it is kept."""
+        """The numbers that, with `arrays`, make the average."""
         return np.array([self._number[name] for name in _NUMBERS])
 
     @numbers.setter

@@ -33,7 +33,7 @@ REPETITIONS = {"quick": 5, "full": 11}
 # Seconds after which no further candidate is begun, or multiples of the best time if that is more.
 SECONDS = {"quick": 10.0, "full": 15.0}
 BEST_TIMES = 100
-# A candidate is dropped if its best run is so many times as long as the best candidate: after the
+# A candidate is dropped if its best run is this many times as long as the best candidate: after the
 # first run, after some, and before its options are combined with others.
 DROP_AT_ONCE, DROP = 4.0, 1.5
 _RUNS_TO_DROP = 3

@@ -4,6 +4,7 @@ The top-level key ``solver`` chooses the solver family, whose case class has the
 keys. Every failure is an `InputError` of one line.
 """
 
+import functools
 import importlib
 import os
 import re
@@ -147,6 +148,14 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     return validate_case(tables, overrides, source=str(case_file(path)))
 
 
+@functools.cache
+def shipped_folder(name: str) -> Path:
+    """Return a folder of shipped files, such as ``cases``, in the package or in the repository."""
+    package = Path(__file__).parents[1]
+    inside = package / name
+    return inside if inside.is_dir() else package.parents[1] / name
+
+
 def case_file(name: str | Path) -> Path:
     """Return the file of a case: one of the user's, or a shipped one by its name.
 
@@ -160,9 +169,6 @@ def case_file(name: str | Path) -> Path:
     InputError
         If there is neither; or both a shipped case and another ``NAME.toml`` may be meant.
     """
-    # Only now: simulations from Python are of no file.
-    from slipstream.shipped_files import shipped_folder
-
     path = Path(name)
     if path.suffix == ".toml" or os.path.isfile(path):
         return path

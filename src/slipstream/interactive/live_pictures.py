@@ -13,8 +13,8 @@ from slipstream.errors import InputError
 from slipstream.interactive.field_views import FieldView
 from slipstream.interactive.output_methods import file_in_run, is_bare
 from slipstream.io.durable_files import errors_name, replace_file
-from slipstream.report.notebook_output import NotebookDisplay, in_notebook
-from slipstream.report.plane_gather import FieldPlane
+from slipstream.report.console import NotebookDisplay, in_notebook
+from slipstream.report.field_planes import FieldPlane
 from slipstream.simulation.point_values import AXES
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LivePicture:
         elif self._file is None:
             raise InputError("show: this is no notebook; give file=PATH, such as 'flow.png'")
         if self._file is not None:
-            from slipstream.report.field_pictures import FORMATS, format_of
+            from slipstream.report.plane_pictures import FORMATS, format_of
 
             if format_of(self._file) is None:
                 accepted = ", ".join(f".{one}" for one in FORMATS)
@@ -131,7 +131,7 @@ class LivePicture:
         )
 
     def _put(self, plane: FieldPlane, file: Path | None) -> None:
-        from slipstream.report.field_pictures import draw_field, format_of
+        from slipstream.report.plane_pictures import draw_field, format_of
 
         drawn = {}
         if file is not None:

@@ -76,8 +76,8 @@ def _sizes(view: FieldView) -> dict[str, int]:
 
 def _picture(view: FieldView) -> tuple[str, str]:
     """Return a picture of the middle plane, and what it shows."""
-    from slipstream.report.colour_scale import colour_scale
-    from slipstream.report.field_pictures import small_picture
+    from slipstream.report.field_planes import colour_scale
+    from slipstream.report.plane_pictures import small_picture
 
     line = view._layout.coordinates["z"]
     middle = float(line[len(line) // 2])

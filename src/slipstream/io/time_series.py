@@ -30,7 +30,7 @@ from slipstream.io.held_paths import as_path
 from slipstream.io.zarr_store import FieldStore
 from slipstream.printable_text import one_line
 
-_LEADING = {
+LEADING_COLUMNS = {
     "step": "number of time steps done",
     "time": "time (non-dimensional)",
     "step_size": "size of the time step that follows (non-dimensional)",
@@ -65,7 +65,7 @@ class Series:
         self.folder = as_path(folder)
         self._name, self._has_store = name, has_store
         self._path = self.folder / f"{name}.csv"
-        self.labels = {**_LEADING, **labels}
+        self.labels = {**LEADING_COLUMNS, **labels}
         self._columns: list[str] = []
         self._rows = 0
         self._csv: tuple[_SealedLines, csv.DictWriter[str]] | None = None

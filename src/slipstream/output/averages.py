@@ -33,11 +33,12 @@ _NO_END = 1e30
 class ChosenAverages(ChosenFields):
     """Averages over time of fields and expressions, to which a sample of the state is added.
 
-    Sums are on the host, in double precision: 32 bytes for each value. What the simulation has been
-    restored from may have those of before, and they go on then.
+    Sums are on the host, in double precision: 32 bytes for each value. A state from which the
+    simulation is restored may contain the earlier sums, which are then continued.
     """
 
     settings: AveragesOutput
+    group = "averages"
 
     def __init__(
         self,
@@ -239,7 +240,7 @@ class ChosenAverages(ChosenFields):
         return float(zlib.crc32(self.settings.identity.encode()))
 
     def restore(self, state: Checkpoint) -> str:
-        """Go on with what a state has; return why it does not, if it does not. Collective."""
+        """Continue the sums in a state; return the reason if that is impossible. Collective."""
 
         def read() -> str:
             for name in self._sums:

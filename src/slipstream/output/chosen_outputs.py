@@ -1,4 +1,4 @@
-"""All output that users choose in a case: when each is written, and how it goes on.
+"""All output that users choose in a case: when each is written, and how it is continued.
 
 Each output is judged when it is made, before anything runs: names, expressions, places, and whether
 steps of one size hit its times.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import CHECKPOINTS_NAME, Checkpoint, generations, open_checkpoint
 from slipstream.io.folder_seals import KeptOutput, Seal
-from slipstream.io.time_series import Series
+from slipstream.io.time_series import LEADING_COLUMNS, Series
 from slipstream.output.averages import ChosenAverages
 from slipstream.output.contents import (
     Chosen,
@@ -33,9 +33,11 @@ from slipstream.output.occasions import AtIntervals, AtTimes, Occasions, OutputT
 from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.simulation_base import Simulation
 
+_Kind = TypeVar("_Kind", bound=Chosen)
+
 
 class ChosenOutputs:
-    """All that a case asks for of this kind. Its methods are collective.
+    """All chosen output of a case. Its methods are collective.
 
     Raises
     ------
@@ -48,34 +50,22 @@ class ChosenOutputs:
         output, case = simulation.case.output, simulation.case
         densities = getattr(output, "densities", ())
         check_names(output.fields, output.scalars, output.movies, output.averages, densities)
-        self._fields = [
-            ChosenFields(simulation, one, f"output.fields[{number}]")
-            for number, one in enumerate(output.fields, 1)
-        ]
-        self.scalars = [
-            ChosenScalars(simulation, one, f"output.scalars[{number}]")
-            for number, one in enumerate(output.scalars, 1)
-        ]
-        start = None if earlier is None else earlier.time
-        self._averages = [
-            ChosenAverages(simulation, one, f"output.averages[{number}]", start=start)
-            for number, one in enumerate(output.averages, 1)
-        ]
-        self._densities = [
-            ChosenDensities(simulation, one, f"output.densities[{number}]")
-            for number, one in enumerate(densities, 1)
-        ]
-        self._movies = [
-            ChosenMovie(simulation, one, f"output.movies[{number}]")
-            for number, one in enumerate(output.movies, 1)
-        ]
-        stored = [*self._fields, *self.scalars, *self._averages, *self._densities]
+
+        def made(kind: type[_Kind], **how: Any) -> list[_Kind]:
+            tables = enumerate(getattr(output, kind.group, ()), 1)
+            where = f"output.{kind.group}"
+            return [kind(simulation, one, f"{where}[{number}]", **how) for number, one in tables]
+
+        fields, self.scalars = made(ChosenFields), made(ChosenScalars)
+        averages = made(ChosenAverages, start=None if earlier is None else earlier.time)
+        self._densities, self._movies = made(ChosenDensities), made(ChosenMovie)
+        stored = [*fields, *self.scalars, *averages, *self._densities]
         self._all: list[Chosen] = [*stored, *self._movies]
         for movie in self._movies:
             movie.goes_on = earlier is not None
             if earlier is not None and simulation.restored is not None:
                 movie.restore(simulation.restored)
-        # Whose sums are in a state of the folder in which the run goes on.
+        # Averages whose sums are in a state in the folder of the resumed run.
         self._not_restored: list[ChosenAverages] = []
         self._due = {one: OutputTimes(self._occasions(one)) for one in self._all}
         self._warn_of_times_after(case.time.end)
@@ -112,7 +102,7 @@ class ChosenOutputs:
         return occasions_of(settings.interval, getattr(settings, "times", None), start, now)
 
     def _occasions_of_average(self, one: ChosenAverages) -> Occasions:
-        """Return when samples are due, after those that are in the state.
+        """Return when samples are due, after the samples in the state.
 
         Another run that begins from a state takes its samples only if it names a time that is over.
         """
@@ -172,15 +162,13 @@ class ChosenOutputs:
         """Refuse columns that the diagnostics have already."""
         for number, one in enumerate(self.scalars, 1):
             for name in one.columns:
-                if name in ("step", "time", "step_size") or (
-                    name in names and one in self.with_diagnostics
-                ):
+                if name in LEADING_COLUMNS or (name in names and one in self.with_diagnostics):
                     raise InputError(
-                        f"output.scalars[{number}].name: {name!r} is a diagnostic; accepted: others"
+                        f"output.scalars[{number}].name: {name!r} is a diagnostic; use another name"
                     )
 
     def labels(self) -> dict[str, str]:
-        """Return what the columns among the diagnostics are."""
+        """Return the labels of the columns among the diagnostics."""
         return {k: text for one in self.with_diagnostics for k, text in one.labels.items()}
 
     def diagnostics(self) -> dict[str, float]:
@@ -214,7 +202,7 @@ class ChosenOutputs:
         return {name: seal for one in self._all for name, seal in one.seals().items()}
 
     def go_on(self) -> None:
-        """Leave out what `find` has found to be later than the state. Collective."""
+        """Drop all output that `find` found to be later than the state. Collective."""
         for one in self._all:
             one.go_on()
 
@@ -239,7 +227,7 @@ class ChosenOutputs:
                 self._write(one, folder, step_size)
 
     def record_last(self, folder: Path, step_size: float) -> None:
-        """Write of the last state what recurs, or is asked for at the end. Collective."""
+        """Write the last state to output that recurs, or is due at the end. Collective."""
         for one in self._of_files:
             due = self._due[one]
             if not isinstance(due.occasions, AtTimes) and due.last != self._simulation.time:

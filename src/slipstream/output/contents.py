@@ -1,11 +1,12 @@
-"""What an output has: fields of some points, numbers, or a movie.
+"""The contents of an output: fields at some points, numbers, or a movie.
 
-Fields are made chunk by chunk, so that memory holds only what goes into the file. Each output is
-checked when it is made.
+Fields are made chunk by chunk, so that memory holds only the values that are written. Each output
+is checked when it is made.
 """
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +17,6 @@ import numpy as np
 from slipstream.case import Case
 from slipstream.case.output_tables import DensitiesOutput, FieldsOutput, MovieOutput, ScalarsOutput
 from slipstream.collective import on_every_rank, on_first_rank
-from slipstream.decomposition import Box
 from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import MOVIE, Checkpoint
@@ -30,11 +30,11 @@ from slipstream.output.regions import (
     Region,
     RegionSampling,
     SampledPoints,
+    boxes_on_first_rank,
     check_places,
 )
-from slipstream.report.colour_scale import DIVERGING, INTENSITY
+from slipstream.report.field_planes import DIVERGING, INTENSITY, FieldPlane
 from slipstream.report.movies import Movie, check_movie
-from slipstream.report.plane_gather import FieldPlane
 from slipstream.simulation.point_values import AXES, PointValues
 from slipstream.simulation.simulation_base import Simulation
 
@@ -51,21 +51,26 @@ class Chosen(ABC):
     """
 
     settings: Any
+    # The tables of a case's output that ask for it, and the keys that name its files.
+    group: str
+    identity: tuple[str, ...] = ("stem",)
 
     def __init__(self, simulation: Simulation, settings: Any, where: str) -> None:
         self._simulation, self.settings, self.where = simulation, settings, where
 
     @abstractmethod
     def open(self, folder: Path) -> None:
-        """Make the files in a folder, in place of earlier ones; unless that is done."""
+        """Make the files in a folder, which replace earlier ones, unless they are open."""
 
     @abstractmethod
     def write(self, step_size: float = 0.0) -> None:
         """Write of the present state, before a time step of this size."""
 
     def settings_in(self, case: Case) -> Any:
-        """Return what another case asked for under the same name, or None."""
-        return None
+        """Return the settings of the same output in another case, or None."""
+        name = operator.attrgetter(*self.identity)
+        asked = getattr(case.output, self.group, ())
+        return next((one for one in asked if name(one) == name(self.settings)), None)
 
     def find(self, folder: Path, kept: KeptOutput) -> list[float]:
         """Find the earlier snapshots or rows to continue, change nothing, and return their times.
@@ -116,8 +121,11 @@ class ChosenFields(Chosen):
     where : str
         What messages begin with: a key or a method.
     quantities : mapping, optional
-        Expressions by the names of their arrays, in place of those of the settings.
+        Expressions by the names of their arrays, instead of those in the settings.
     """
+
+    group = "fields"
+    identity: tuple[str, ...] = ("stem", "kind")
 
     def __init__(
         self,
@@ -134,7 +142,9 @@ class ChosenFields(Chosen):
         names = [name + suffix for name, one in self._values.items() for suffix in one.suffixes]
         for name in names:
             if names.count(name) > 1 or name in ("time", "point", *AXES):
-                raise InputError(f"{where}.of: {name!r} is taken; accepted: a table of others")
+                raise InputError(
+                    f"{where}.of: {name!r} is a coordinate or appears twice; use another name"
+                )
         layout = simulation.layout()
         self._sampling: RegionSampling | PlaceSampling | ProfileSampling
         profile = getattr(settings, "profile", None)
@@ -162,9 +172,9 @@ class ChosenFields(Chosen):
     def open(
         self, folder: Path, until: float | None = None, kept: KeptOutput | None = None
     ) -> None:
-        """Make the files in a folder, in place of earlier ones; unless that is done. Collective.
+        """Make the files in a folder, which replace earlier ones, unless they are open. Collective.
 
-        With `until`, existing snapshots up to this time that are `kept` go on.
+        With `until`, existing snapshots up to this time that are `kept` are continued.
         """
         if self._files is not None:
             return
@@ -190,13 +200,7 @@ class ChosenFields(Chosen):
         """Return the description of the files as a whole."""
         return {}
 
-    def settings_in(self, case: Case) -> FieldsOutput | DensitiesOutput | None:
-        """Return what another case asked for under the same name, or None."""
-        key = self.settings.stem, self.settings.kind
-        return next((one for one in case.output.fields if (one.stem, one.kind) == key), None)
-
     def find(self, folder: Path, kept: KeptOutput) -> list[float]:
-        """Find the snapshots that go on; return all their times. Collective."""
         name, simulation = self.names[0], self._simulation
         is_there = on_first_rank(simulation.comm, lambda: (folder / name).is_dir())
         if not is_there or not _is_known(name, kept):
@@ -206,21 +210,17 @@ class ChosenFields(Chosen):
         return [] if self._files is None else list(self._files.times)
 
     def replace_last(self) -> None:
-        """Replace the last of the snapshots that were found by the next one."""
         if self._found is not None:
             self._found.replace_last()
 
     def go_on(self) -> None:
-        """Drop the snapshots that are later than those that were found."""
         if self._found is not None:
             self._found.go_on()
 
     def seals(self) -> dict[str, Seal]:
-        """Return the seal of the files; of use on rank 0."""
         return {} if self._files is None else {self.names[0]: self._files.seal()}
 
     def write(self, step_size: float = 0.0) -> None:
-        """Write a snapshot of the state. Collective."""
         if self._files is None:
             raise RuntimeError("files have not been opened")
         self._files.append(self._simulation.time, self._simulation.step, self._part)
@@ -241,13 +241,15 @@ class ChosenFields(Chosen):
         return np.dtype(wanted) if wanted and values.dtype.kind == "f" else values.dtype
 
 
-# What is drawn of a density: its time, its variables, and it with the means as fields.
+# A density to be drawn: its time, its variables, and its fields with those of the means.
 DrawnDensity = tuple[float, tuple[str, ...], dict[str, Field]]
 
 
 class ChosenDensities(ChosenFields):
     """Densities over bins, and conditional means: the first rank has them all."""
 
+    group = "densities"
+    identity = ("stem",)
     settings: Any
 
     def __init__(self, simulation: Simulation, settings: DensitiesOutput, where: str) -> None:
@@ -256,8 +258,7 @@ class ChosenDensities(ChosenFields):
         self._files = self._found = None
         axes = self._density.coordinates(settings.range)
         shape = tuple(map(len, axes.values()))
-        nothing, ranks = Box((0,) * len(shape), (0,) * len(shape)), len(simulation.layout().boxes)
-        boxes = Box((0,) * len(shape), shape), *[nothing] * (ranks - 1)
+        boxes = boxes_on_first_rank(shape, len(simulation.layout().boxes))
         self._points = SampledPoints(tuple(axes), shape, boxes, axes, "1")
         self._now: dict[str, Field] = {}
         self._time = simulation.time
@@ -266,19 +267,13 @@ class ChosenDensities(ChosenFields):
         texts, dtype = self._density.long_names(), np.dtype(np.float64)
         return [SampledArray(name, ("",), dtype, text, "1") for name, text in texts.items()]
 
-    def settings_in(self, case: Case) -> DensitiesOutput | None:
-        """Return what another case asked for under the same name, or None."""
-        given: tuple[DensitiesOutput, ...] = getattr(case.output, "densities", ())
-        return next((one for one in given if one.stem == self.settings.stem), None)
-
     def write(self, step_size: float = 0.0) -> None:
-        """Write the density of the state. Collective."""
         self._now = self._density.fields(self.settings.range)
         self._time = self._simulation.time
         super().write()
 
     def drawn(self) -> DrawnDensity | None:
-        """Return what is drawn of what was written last; None before."""
+        """Return the last density written, for a picture; None before."""
         return (self._time, self.settings.of, self._now) if self._now else None
 
     def _part(self, array: SampledArray, components: slice) -> np.ndarray:
@@ -292,6 +287,9 @@ class ChosenDensities(ChosenFields):
 
 class ChosenScalars(Chosen):
     """An expression that is reduced to a number, or to one for each component."""
+
+    group = "scalars"
+    identity = ("column",)
 
     def __init__(self, simulation: Simulation, settings: ScalarsOutput, where: str) -> None:
         super().__init__(simulation, settings, where)
@@ -307,7 +305,7 @@ class ChosenScalars(Chosen):
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the columns are, for people."""
+        """The meaning of the columns, for people."""
         text = f"{self.settings.reduce} of {self._values.long_name}"
         unit = self._values.unit
         unit = "non-dimensional" if unit == "1" else unit
@@ -330,7 +328,6 @@ class ChosenScalars(Chosen):
         self._folder = folder
 
     def write(self, step_size: float = 0.0) -> None:
-        """Add a row to the file. Collective."""
         simulation, numbers = self._simulation, self.read()
 
         def add() -> None:
@@ -340,13 +337,8 @@ class ChosenScalars(Chosen):
 
         on_first_rank(simulation.comm, add)
 
-    def settings_in(self, case: Case) -> ScalarsOutput | None:
-        """Return what another case asked for under the same name, or None."""
-        own = (one for one in case.output.scalars if one.column == self.settings.column)
-        return next(own, None)
-
     def find(self, folder: Path, kept: KeptOutput) -> list[float]:
-        """Find the rows that go on; return the times of the last ones. Collective."""
+        """Find the rows to continue; return the times of the last ones. Collective."""
 
         def look() -> list[float]:
             name = self._file_name
@@ -360,32 +352,29 @@ class ChosenScalars(Chosen):
         return on_first_rank(self._simulation.comm, look)
 
     def replace_last(self) -> None:
-        """Replace the last row that was found by the next one."""
         if self.series is not None:
             self.series.replace_last()
 
     def go_on(self) -> None:
-        """Drop the rows that are later than those that were found."""
         on_first_rank(self._simulation.comm, lambda: self.series.begin() if self.series else None)
 
     def seals(self) -> dict[str, Seal]:
-        """Return the seal of the file, on the first rank."""
         sealed = None if self.series is None else self.series.seal()
         return {} if sealed is None else {self._file_name: sealed}
 
     def flush(self) -> None:
-        """Flush the file to the disk."""
         if self.series is not None:
             self.series.flush()
 
     def close(self) -> None:
-        """Complete the file."""
         if self.series is not None:
             self.series.close()
 
 
 class ChosenMovie(Chosen):
     """A movie of a plane of a scalar, made by the first rank."""
+
+    group = "movies"
 
     def __init__(
         self, simulation: Simulation, settings: MovieOutput, where: str, quantity: Any = None
@@ -403,16 +392,15 @@ class ChosenMovie(Chosen):
         region = Region(simulation.layout(), where, plane=settings.plane)
         self._sampling = RegionSampling(simulation, region)
         self._first_name = settings.file_name
-        # Whether it is of a run that has made one before, which stays.
+        # Whether an earlier segment has made a movie, which stays.
         self.goes_on = False
         self._movie: Movie | None = None
         # Of the segments before: the first and the last value, and the map.
         self._scale_before: tuple[float, float, str] | None = None
 
     def open(self, folder: Path) -> None:
-        """Begin the file in a folder, in place of an earlier one. Collective."""
         if self._movie is None and self._simulation.rank == 0:
-            # A movie that is closed cannot go on: that of a run that does is in several parts.
+            # A closed movie cannot be continued: a resumed run writes another part.
             if self.goes_on:
                 self.settings = self.settings.model_copy(update={"file": self._free_name(folder)})
             settings, before = self.settings, self._scale_before
@@ -490,11 +478,11 @@ class ChosenMovie(Chosen):
         return path.name
 
     def write(self, step_size: float = 0.0) -> None:
-        """Add a frame of the state. Collective."""
         simulation = self._simulation
         part = self._sampling.take(self._values, slice(0, 1), np.dtype(np.float32))[0]
         points = self._sampling.points
-        parts = [part] if simulation.comm is None else simulation.comm.gather(part, root=0)
+        comm = simulation.comm
+        parts = [part] if comm is None else comm.gather(part, root=0)
         frame = np.zeros(points.shape, np.float32)
         for box, values in zip(points.boxes, parts or (), strict=False):
             frame[box.slices()] = values
@@ -506,6 +494,5 @@ class ChosenMovie(Chosen):
         on_first_rank(simulation.comm, add)
 
     def close(self) -> None:
-        """Complete the movie."""
         if self._movie is not None:
             self._movie.close()

@@ -70,18 +70,18 @@ Make = Callable[[SampledArray, slice], np.ndarray]
 class SnapshotFiles(ABC):
     """Files of a format, into which snapshots go. All methods are collective.
 
-    Existing files are replaced, if one of these wrote them. With `until`, a time, they go on:
+    Existing files that these classes wrote are replaced. With `until`, a time, they are continued:
     `go_on` drops snapshots that are later, or not `kept`.
 
     Attributes
     ----------
     times : list of float
-        Those of the snapshots with which it goes on.
+        Times of the snapshots that are continued.
     """
 
     @classmethod
     def names(cls, stem: str) -> tuple[str, ...]:
-        """Return the names of the files for a stem; the first is that of the path."""
+        """Return the names of the files for a stem; the first is the name of the path."""
         return (stem,)
 
     def __init__(
@@ -111,19 +111,19 @@ class SnapshotFiles(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Remove the files that are replaced, and make those that snapshots need."""
+        """Remove the files that are replaced, and make the files that snapshots need."""
 
     @abstractmethod
     def _find(self, until: float) -> None:
-        """Find the snapshots that go on, and change nothing."""
+        """Find the snapshots to continue; change nothing."""
 
     @abstractmethod
     def go_on(self) -> None:
-        """Leave out what comes after the time at which the snapshots go on."""
+        """Drop all snapshots after the ones that are continued."""
 
     @abstractmethod
     def replace_last(self) -> None:
-        """Replace the last of the snapshots that go on by the next one."""
+        """Replace the last of the continued snapshots by the next one."""
 
     @abstractmethod
     def append(self, time: float, step: int, make: Make) -> None:
@@ -131,7 +131,7 @@ class SnapshotFiles(ABC):
 
     @abstractmethod
     def seal(self) -> Seal:
-        """Return what is known of the snapshots; of use on rank 0."""
+        """Return the seal of the snapshots; only meaningful on rank 0."""
 
 
 class ZarrSnapshots(SnapshotFiles):
@@ -154,19 +154,15 @@ class ZarrSnapshots(SnapshotFiles):
         self.times = self._store.times
 
     def go_on(self) -> None:
-        """Leave out what comes after the time at which the snapshots go on."""
         self._store.go_on()
 
     def replace_last(self) -> None:
-        """Replace the last of the snapshots that go on by the next one."""
         self._store.replace_last()
 
     def append(self, time: float, step: int, make: Make) -> None:
-        """Write a snapshot."""
         self._store.append(time, self._fields(make))
 
     def seal(self) -> Seal:
-        """Return what is known of the snapshots; of use on rank 0."""
         return self._store.seal()
 
     def _fields(self, make: Make) -> Iterator[Field]:
@@ -243,8 +239,6 @@ class _FileForEach(SnapshotFiles):
         """Yield the time of each snapshot that is there; None if it cannot be read."""
 
     def go_on(self) -> None:
-        """Leave out what comes after the time at which the snapshots go on."""
-
         def remove() -> None:
             with errors_name(self.path):
                 kept = {self._file(number).name for number in range(len(self.times))}
@@ -256,12 +250,10 @@ class _FileForEach(SnapshotFiles):
         on_first_rank(self._comm, remove)
 
     def replace_last(self) -> None:
-        """Replace the last of the snapshots that go on by the next one."""
         self._count = max(0, len(self.times) - 1)
         self._seal = Seal(length=0, snapshots=())
 
     def seal(self) -> Seal:
-        """Return what is known of the snapshots; of use on rank 0."""
         known = self._seal if self._count > len(self._seal.snapshots or ()) else None
         self._seal = on_first_rank(self._comm, lambda: file_seal(self.path, self._count, known))
         return self._seal
@@ -292,7 +284,6 @@ class Hdf5Snapshots(_FileForEach):
                 yield None
 
     def append(self, time: float, step: int, make: Make) -> None:
-        """Write a snapshot."""
         points = self._points
         parts: dict[str, np.ndarray] = {}
         for array in self._arrays:
@@ -318,20 +309,22 @@ class VtkSnapshots(_FileForEach):
     def names(cls, stem: str) -> tuple[str, ...]:
         return (stem, f"{stem}.pvd")
 
+    @property
+    def _collection(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.pvd")
+
     def _begin(self) -> None:
         super()._begin()
         self._times: list[float] = []
-        self._collection = self.path.with_name(f"{self.path.name}.pvd")
         on_first_rank(self._comm, self._write_collection)
 
     def _find(self, until: float) -> None:
         super()._find(until)
-        self._collection = self.path.with_name(f"{self.path.name}.pvd")
         self._times = list(self.times)
 
     def _stored(self) -> Iterator[float | None]:
-        collection = self.path.with_name(f"{self.path.name}.pvd")
-        text = content_of(collection, _MOST_COLLECTION).decode() if collection.exists() else ""
+        path = self._collection
+        text = content_of(path, _MOST_COLLECTION).decode() if path.exists() else ""
         for number, time in enumerate(re.findall(r'<DataSet timestep="([^"]*)"', text)):
             try:
                 yield float(time) if self._file(number).exists() else None
@@ -339,19 +332,18 @@ class VtkSnapshots(_FileForEach):
                 yield None
 
     def go_on(self) -> None:
-        """Leave out what comes after the time at which the snapshots go on."""
         on_first_rank(self._comm, self._write_collection)
         super().go_on()
 
     def append(self, time: float, step: int, make: Make) -> None:
-        """Write a snapshot."""
         write_together(self._next(), self._comm, self._make_file, self._placed(make))
         self._times[self._count - 1 :] = [time]
         on_first_rank(self._comm, self._write_collection)
 
     def _make_file(self, path: Path) -> dict[str, int]:
         points = self._points
-        shape = _in_three(points.dims, points.shape)
+        sizes = dict(zip(points.dims, points.shape, strict=True))
+        shape = tuple(sizes.get(axis, 1) for axis in "zyx")
         kinds = {one.name: (one.dtype, len(one.suffixes)) for one in self._arrays}
         how = {"origin": points.origin, "on_points": not points.are_cells}
         with (
@@ -398,8 +390,3 @@ def _groups(array: SampledArray) -> list[slice]:
     """Return which components are made together: no more than those of a vector."""
     count = len(array.suffixes)
     return [slice(low, min(low + 3, count)) for low in range(0, count, 3)]
-
-
-def _in_three(dims: Sequence[str], shape: Sequence[int]) -> tuple[int, ...]:
-    sizes = dict(zip(dims, shape, strict=True))
-    return tuple(sizes.get(axis, 1) for axis in "zyx")

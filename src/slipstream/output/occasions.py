@@ -28,7 +28,7 @@ class Occasions(ABC):
         return is_due
 
     def resume_at(self, time: float, last: float | None, before: Occasions | None) -> None:
-        """Go on with a run at a time: earlier occasions are over, one at this time may be done.
+        """Resume at a time: earlier occasions are over, one at this time may be done.
 
         `last` is when something was written last, by occasions `before`; None for never, and for
         nothing of that kind.
@@ -106,7 +106,7 @@ class AtIntervals(Occasions):
 
 
 class EverySteps(Occasions):
-    """At the start, and whenever so many steps more have been done."""
+    """At the start, and then after every interval of steps."""
 
     def __init__(self, interval: int, start: int) -> None:
         self._interval, self._next = interval, start
@@ -174,7 +174,7 @@ class OutputTimes:
         self.last: float | None = None
 
     def resume_at(self, time: float, times: Sequence[float], before: Occasions | None) -> bool:
-        """Go on at a time after output at these times; return whether the last one is replaced.
+        """Resume at a time after output at these times; return whether the last one is replaced.
 
         It is if it was written only because a segment ended there, not at one of the occasions
         `before`: those of the segment before, or None if that did not ask for this output.

@@ -29,7 +29,7 @@ class SampledPoints:
     dims, shape : tuple
         Names of the axes, slowest first, and points along them.
     boxes : tuple of Box
-        The part of each rank.
+        The parts of the ranks.
     coordinates : mapping
         Of the axes, and of other variables that locate the points.
     coordinate_unit : str
@@ -49,6 +49,12 @@ class SampledPoints:
     spacing: tuple[float, ...] = (1.0, 1.0, 1.0)
     are_cells: bool = False
     attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def boxes_on_first_rank(shape: tuple[int, ...], ranks: int) -> tuple[Box, ...]:
+    """Return the boxes of all ranks of points that the first rank has alone."""
+    start = (0,) * len(shape)
+    return Box(start, shape), *[Box(start, start)] * (ranks - 1)
 
 
 class Region:
@@ -236,12 +242,10 @@ class PlaceSampling(_Sampling):
     def __init__(self, simulation: Simulation, places: np.ndarray) -> None:
         super().__init__(simulation)
         self._places = places
-        nothing = Box((0,), (0,))
-        ranks = len(self.layout.boxes)
         self.points = SampledPoints(
             dims=("point",),
             shape=(len(places),),
-            boxes=(Box((0,), (len(places),)), *[nothing] * (ranks - 1)),
+            boxes=boxes_on_first_rank((len(places),), len(self.layout.boxes)),
             coordinates={
                 "point": np.arange(len(places), dtype=float),
                 **{axis: places[:, number] for number, axis in enumerate("xyz")},
@@ -274,11 +278,11 @@ class ProfileSampling(_Sampling):
     def __init__(self, simulation: Simulation, axis: str) -> None:
         super().__init__(simulation)
         self._axis = AXES.index(axis)
-        count, ranks = self.layout.shape[self._axis], len(self.layout.boxes)
+        count = self.layout.shape[self._axis]
         self.points = SampledPoints(
             dims=(axis,),
             shape=(count,),
-            boxes=(Box((0,), (count,)), *[Box((0,), (0,))] * (ranks - 1)),
+            boxes=boxes_on_first_rank((count,), len(self.layout.boxes)),
             coordinates={axis: self.layout.coordinates[axis]},
             coordinate_unit=self.layout.unit,
             origin=tuple(float(self.layout.coordinates[one][0]) for one in "xyz"),

@@ -1,1 +1,1 @@
-"""What people see of a run: the announcement, the progress, the summary and the pictures."""
+"""Words, tables, pages and pictures of runs, made from the numbers that solvers give."""

@@ -1,14 +1,16 @@
-"""What a run prints: what it will do, how far it is, what it has cost.
+"""The console output of runs and of `slipstream verify`: announcement, progress, summary, verdicts.
 
-Only rank 0 prints. On a terminal there is a progress bar; in a file or a batch system's log
-it becomes a line for every tenth of the way.
+Only rank 0 prints. On a terminal there is a progress bar, and in a notebook; in a file or the log
+of a batch system it becomes a line for every tenth of the way.
 """
+
+from __future__ import annotations
 
 import math
 import os
 import threading
 import time as clock
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,74 @@ from slipstream.case.case_loading import read_tables
 from slipstream.case.common_tables import Case
 from slipstream.device.compilation_count import COUNT
 from slipstream.mpi_launch import TERMINAL, launched_size
-from slipstream.printable_text import one_line, printable
-from slipstream.report.notebook_output import NotebookBar
-from slipstream.report.number_text import REST, STEPPING, duration, inner_times, quantity
+from slipstream.printable_text import html_text, one_line, printable
+from slipstream.report.number_text import REST, STEPPING, counted, duration, inner_times, quantity
+
+# Seconds between two changes of a bar: each is a message to the browser.
+_PAUSE = 0.25
+
+
+def in_notebook() -> bool:
+    """Return whether output is displayed in a notebook."""
+    return Console().is_jupyter
+
+
+class NotebookDisplay:
+    """A place below a notebook's cell, whose content is replaced."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def html(self, text: str) -> None:
+        """Show HTML."""
+        from IPython.display import HTML  # type: ignore[import-not-found]
+
+        self._show(HTML(text))
+
+    def png(self, content: bytes) -> None:
+        """Show a picture."""
+        from IPython.display import Image
+
+        self._show(Image(data=content, format="png"))
+
+    def _show(self, what: Any) -> None:
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(what, display_id=True)
+        else:
+            self._handle.update(what)
+
+
+class NotebookBar:
+    """How far something is, as a bar in a notebook."""
+
+    def __init__(self) -> None:
+        self._display = NotebookDisplay()
+        self._began = self._shown = clock.perf_counter()
+        self._last = 0.0, ""
+        self._is_late = False
+
+    def update(self, part: float, state: str) -> None:
+        """Show which part is done, and the state; not each time, but always the last in the end."""
+        self._last, now = (min(max(part, 0.0), 1.0), state), clock.perf_counter()
+        self._is_late = now - self._shown < _PAUSE
+        if not self._is_late:
+            self._show(now)
+
+    def close(self) -> None:
+        """Show the latest message again."""
+        if self._is_late:
+            self._show(clock.perf_counter())
+
+    def _show(self, now: float) -> None:
+        self._shown, self._is_late, (part, state) = now, False, self._last
+        elapsed = now - self._began
+        left = f", {duration(elapsed / part - elapsed)} left" if 0 < part < 1 else ""
+        self._display.html(
+            f"<progress style='width:50%' max='1' value='{part:.4f}'></progress>"
+            f" {100 * part:.0f} %&ensp;{html_text(state + left)}"
+        )
 
 
 def make_console() -> Console:
@@ -74,10 +141,10 @@ def announce_steps(
 ) -> None:
     """Print where the run continues from, the first time step, and the expected number of steps.
 
-    `restart` is the folder from whose state it goes on, `most` how many steps there may be, and
+    `restart` is the folder with the state that is resumed, `most` the largest number of steps, and
     `courant` the Courant number of a fixed step, if it has one.
     """
-    origin = "" if restart is None else f"goes on from {restart} at t = {time:.6g}"
+    origin = "" if restart is None else f"resuming {restart} from t = {time:.6g}"
     known = [text if name == "step" else f"{name}: {text}" for name, text in description.items()]
     for text in filter(None, (*known, origin)):
         _print_line(console, text)
@@ -124,7 +191,7 @@ class Progress:
             )
             self._task = self._bar.add_task("", total=end - start, state=state)
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Progress:
         if self._bar is not None:
             self._bar.start()
         return self
@@ -171,7 +238,7 @@ class CompilingLine:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> "CompilingLine":
+    def __enter__(self) -> CompilingLine:
         if not self._console.quiet:
             self._thread.start()
         return self
@@ -209,7 +276,7 @@ class CompilingLine:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a finished run has done and cost."""
+    """The results and the cost of a finished run."""
 
     # Seconds from announcement to end.
     wall: float
@@ -237,7 +304,7 @@ class Summary:
 
 
 def summarise(console: Console, summary: Summary) -> None:
-    """Print what a finished run has done and cost."""
+    """Print the results and the cost of a finished run."""
     table = Table(show_header=False, box=box.HORIZONTALS)
     table.add_column(style="dim")
     table.add_column(justify="right")
@@ -307,3 +374,68 @@ def _size_of(tables: Mapping[str, Any]) -> str:
     if len(set(sizes)) == 1:
         return f"{sizes[0]}^{len(sizes)}"
     return " x ".join(map(str, sizes))
+
+
+@dataclass(frozen=True)
+class PartVerdict:
+    """The verdict of `slipstream verify` on a part of a run, between two steps."""
+
+    # From where it was repeated, for people.
+    origin: str
+    start: int
+    end: int
+    # Why it could not be repeated, and why its bits may differ although nothing is wrong.
+    problem: str = ""
+    doubt: str = ""
+    # Numbers of digests, and rows of the series, that were compared.
+    digests: int = 0
+    rows: int = 0
+    # Between which steps it deviates from the record; twice the same if it begins so.
+    deviates: tuple[int, int] | None = None
+    # The largest difference of diagnostics, relative to the largest value of each.
+    difference: float = 0.0
+    # Whether small differences have grown so much that later rows were not compared.
+    is_lost: bool = False
+    # What else is not as it was when the run was computed.
+    others: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> str:
+        """Return the first and last step for people."""
+        return str(self.end) if self.start == self.end else f"{self.start} to {self.end}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """Return remarks that are too long for a table."""
+        return [f"steps {self.steps}: {one}" for one in (self.problem, *self.others) if one]
+
+    @property
+    def text(self) -> str:
+        """Return the verdict in words."""
+        if self.problem:
+            return "cannot be repeated"
+        if self.deviates is not None:
+            low, high = self.deviates
+            where = f"at step {high}" if low == high else f"between steps {low} and {high}"
+            by = f" by {self.difference:.2g}" if self.difference else ""
+            return f"DEVIATES {where}{by}"
+        if self.doubt:
+            end = ", until small differences had grown" if self.is_lost else ""
+            return (
+                f"other bits, {self.doubt}; the same but for rounding: {counted(self.rows, 'row')}"
+                f" to within {self.difference:.1g}{end}"
+            )
+        return "the same bits"
+
+
+def verification_table(verdicts: Sequence[PartVerdict]) -> Table:
+    """Return a row for each part."""
+    table = Table(box=box.HORIZONTALS)
+    for name in ("from", "steps", "digests"):
+        table.add_column(name, justify="left" if name == "from" else "right")
+    table.add_column("result", overflow="fold")
+    for one in verdicts:
+        style = "bold red" if one.deviates else "yellow" if one.problem or one.doubt else "green"
+        cells = printable(one.origin), one.steps, str(one.digests)
+        table.add_row(*map(Text, cells), Text(printable(one.text), style=style))
+    return table

@@ -8,6 +8,7 @@ import contextlib
 import io
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
-from slipstream.printable_text import one_line
+from slipstream.printable_text import escaped, one_line
 from slipstream.report.number_text import pi_text
-from slipstream.report.page_style import escaped
 
 BLUE = "#0072B2"
 VERMILLION = "#D55E00"
@@ -54,6 +54,7 @@ STYLE: dict[Any, Any] = {
     "ytick.labelcolor": "#222222",
     "xtick.direction": "out",
     "ytick.direction": "out",
+    "grid.linewidth": 0.6,
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
     "legend.frameon": False,
@@ -177,7 +178,7 @@ def svg_of(figure: Figure, name: str) -> str:
     """
     content = io.BytesIO()
     with matplotlib.rc_context(_SVG_SETTINGS):
-        # Panels stay where they are, although Matplotlib would lay out anew without the title.
+        # Panels stay in place, although Matplotlib would lay them out again without the title.
         figure.set_layout_engine(None)
         figure.savefig(
             content,
@@ -212,3 +213,14 @@ def _below_title(figure: Figure) -> Bbox | None:
     heading.set_visible(False)
     width, height = figure.get_size_inches()
     return Bbox([[0, 0], [width, height - _TITLE_HEIGHT]])
+
+
+def draw_grid(axes: Axes) -> None:
+    """Draw pale horizontal lines behind the curves."""
+    axes.grid(axis="y", color="#e4e4e4")
+    axes.set_axisbelow(True)
+
+
+def in_lines(text: str) -> str:
+    """Return a text in lines short enough for an axis."""
+    return "\n".join(textwrap.wrap(text, 28))

@@ -23,8 +23,7 @@ import numpy as np
 from slipstream.errors import InputError, RunError
 from slipstream.io.durable_files import errors_name
 from slipstream.printable_text import one_line
-from slipstream.report.colour_scale import ColourScale, colour_scale
-from slipstream.report.plane_gather import FieldPlane
+from slipstream.report.field_planes import ColourScale, FieldPlane, colour_scale
 
 # Frames by which the colours are chosen.
 _FIRST_FRAMES = 8
@@ -124,7 +123,7 @@ def _of_numbers(values: np.ndarray) -> FieldPlane:
 
 
 class _Canvas:
-    """What is around a plane in each frame, drawn once, and where the plane is in it.
+    """The surroundings of a plane in each frame, drawn once, and the place of the plane in them.
 
     `size` are the pixels of the longer side.
     """
@@ -137,7 +136,7 @@ class _Canvas:
         label: str,
         size: int | None,
     ) -> None:
-        from slipstream.report.run_pictures import height_over_width, in_handy_unit
+        from slipstream.report.plane_pictures import height_over_width, in_handy_unit
 
         self.limits = limits
         plane = in_handy_unit(plane)
@@ -163,7 +162,7 @@ class _Canvas:
         from matplotlib.figure import Figure
 
         from slipstream.report.figure_style import in_our_style
-        from slipstream.report.run_pictures import extent_of, label_axes
+        from slipstream.report.plane_pictures import extent_of, label_axes
 
         rows, columns = whole
         (height, width), (above, left) = self._shape, self._corner
@@ -253,7 +252,7 @@ class _GifFile:
         self._end = 0
 
     def begin(self) -> None:
-        """Begin anew."""
+        """Begin the file again."""
         self._end = 0
 
     def add(self, picture: Any, palette: np.ndarray) -> None:

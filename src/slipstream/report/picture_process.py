@@ -1,4 +1,4 @@
-"""Pictures drawn by another process, which loads what that takes while the run goes on.
+"""Pictures drawn by another process, which loads its libraries while the run continues.
 
 As a script it is that process: it waits for work, and then draws each picture in a copy of itself,
 all at the same time. It ends with the process that started it.
@@ -24,6 +24,7 @@ from slipstream.errors import RunError
 
 if TYPE_CHECKING:
     from slipstream.report.run_pictures import Picture
+    from slipstream.simulation.solver_values import Spectra
 
 # A function of this package that returns pictures to be drawn, and its arguments.
 Request = tuple[str, dict[str, Any]]
@@ -34,6 +35,16 @@ PICTURES = "slipstream.report.run_pictures:run_pictures"
 SCALARS = "slipstream.report.run_pictures:scalar_pictures"
 STATISTICS = "slipstream.report.statistics_pictures:statistics_pictures"
 DENSITIES = "slipstream.report.statistics_pictures:density_pictures"
+
+# Spectra in one picture, at most.
+_MOST_SPECTRA = 6
+
+
+def shown_spectra(spectra: Spectra) -> Spectra:
+    """Return the spectra that pictures show: the last and some earlier ones."""
+    last, gaps = len(spectra) - 1, _MOST_SPECTRA - 1
+    numbers = sorted({round(last * number / gaps) for number in range(_MOST_SPECTRA)})
+    return [spectra[number] for number in numbers] if last >= 0 else []
 
 
 class PictureProcess:
@@ -150,7 +161,7 @@ def _load() -> None:
 def _drawing(
     folder: str | Path, requests: Sequence[Request], for_page: bool
 ) -> list[Callable[[], Drawn]]:
-    """Return what draws each picture that is wanted."""
+    """Return a function for each requested picture that draws it."""
     return [
         partial(_draw, one, folder, for_page) for request in requests for one in _pictures(*request)
     ]

@@ -21,16 +21,21 @@ from slipstream.accepted import (
 from slipstream.errors import InputError
 from slipstream.io.durable_files import errors_name
 from slipstream.printable_text import one_line, shortened, shown
-from slipstream.report.colour_scale import ColourScale, colour_scale
-from slipstream.report.compared_runs import comparison_picture, runs_by_name
+from slipstream.report.field_planes import (
+    ColourScale,
+    FieldPlane,
+    colour_scale,
+    composed_plane,
+    gather_plane,
+)
 from slipstream.report.movies import Movie, check_movie
-from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
+from slipstream.report.plane_pictures import plane_figure
+from slipstream.report.report_command import comparison_picture, runs_by_name
 from slipstream.report.run_averages import average_of_spectrum
 from slipstream.report.run_pictures import (
     Picture,
     SpectrumWishes,
     axis_labels,
-    plane_figure,
     spectrum_figure,
 )
 from slipstream.report.stored_run import StoredRun
@@ -92,34 +97,10 @@ def plot(
 ) -> list[Path]:
     """Draw the requested pictures, or all that a run draws at its end, and return the paths.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The output folder of a run, which may be under way; it is only read.
-    out : pathlib.Path
-        Where files are written, made if need be; files of the same names are replaced.
-    field : str, optional
-        Of which a plane is drawn; by default the fields that the run itself draws.
-    wishes : PlaneWishes, optional
-        Which plane, when, and in which colours.
-    format : str, optional
-        A name of `slipstream.accepted.PICTURE_FORMATS`, or `MOVIE_FORMATS` for a movie.
-    movie : bool
-        Whether a plane is drawn at the times of all snapshots.
-    size : int, optional
-        Pixels of the longer side of a movie.
-    spectrum : SpectrumWishes, optional
-        Which spectrum is drawn, alone, and how.
-    tell : callable, optional
-        Called with a line if the snapshot that is drawn is not of the time asked for.
-    recompute : callable, optional
-        Returns the simulation in its state at a time without a snapshot; by default the nearest
-        snapshot is drawn.
-
-    Raises
-    ------
-    InputError
-        If there is no such field, or nothing to draw yet.
+    The folder is only read, and the run may be under way. Files in `out` of the same names are
+    replaced. A `field` is drawn at the time of the `wishes`, or as a `movie` of all snapshots whose
+    longer side has `size` pixels. `recompute` returns the simulation at a time without a snapshot;
+    without it the nearest snapshot is drawn, and `tell` is called with a line.
     """
     wishes = wishes or PlaneWishes()
     with StoredRun(folder).drawn() as run:
@@ -141,32 +122,21 @@ def plot(
                     "--spectrum, --compensate, --average and --since are of spectra: without"
                     " --field, --plane, --time, --range, --colormap and --movie"
                 )
-            picture = _spectrum_picture(run, spectrum, tell)
-            _make(out)
-            return [_written(picture, out, format)]
-        if field is None and not movie and wishes.is_empty:
+            pictures = [_spectrum_picture(run, spectrum, tell)]
+        elif field is None and not movie and wishes.is_empty:
             pictures = run.pictures()
             if not pictures:
                 raise InputError(f"{folder}: there is nothing to draw yet")
-            _make(out)
-            return [_written(picture, out, format) for picture in pictures]
-        is_stored = wishes.time is None or _has_snapshot(run, wishes.time)
-        if not (movie or is_stored or recompute is None):
-            drawn = _recomputed(run, field, wishes, recompute)
-            _make(out)
-            return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
-        choices = [run.choice_of(one) for one in _fields(run, field)]
-        if movie:
+        elif movie:
             if wishes.time is not None:
                 raise InputError("--time and --movie exclude each other: a movie has all snapshots")
+            choices = [run.choice_of(one) for one in _fields(run, field)]
             check_movie(format, "--format")
             _make(out)
             return [_movie(run, one, wishes, out, format, size) for one in choices]
-        drawn = [(one, _wanted(run, one, wishes)) for one in choices]
-        if wishes.time is not None:
-            _tell_time(run, wishes.time, tell)
-        _make(out)
-        return [_written(_picture(run, *one, wishes), out, format) for one in drawn]
+        else:
+            pictures = _plane_pictures(run, field, wishes, tell, recompute)
+        return _write(pictures, out, format)
 
 
 def plot_together(
@@ -177,29 +147,13 @@ def plot_together(
     format: str | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Path]:
-    """Draw several runs in one figure, as wide as a column of a journal; return its path.
-
-    Parameters
-    ----------
-    folders : sequence of pathlib.Path
-        Their output folders, which are only read.
-    out, spectrum, tell
-        See `plot`.
-    format : str, optional
-        A name of `slipstream.accepted.PICTURE_FORMATS`; by default ``pdf``.
-
-    Raises
-    ------
-    InputError
-        If one is no run, or there is nothing to draw yet.
-    """
+    """Draw several runs in one figure, as wide as a column of a journal; return its path."""
     format = format or "pdf"
     if format not in PICTURE_FORMATS:
         raise InputError(f"--format: {shown(format)}; accepted here: {listed(PICTURE_FORMATS)}")
     runs = runs_by_name(folders)
     picture = comparison_picture(runs, spectrum or SpectrumWishes(), tell)
-    _make(out)
-    return [_written(picture, out, format)]
+    return _write([picture], out, format)
 
 
 def spectrum_wishes(
@@ -254,9 +208,27 @@ def _spectrum_picture(
     )
 
 
-def _has_snapshot(run: StoredRun, time: float) -> bool:
-    times = run.times
-    return bool(len(times)) and _is_near(float(times[run.snapshot(time)]), time)
+def _plane_pictures(
+    run: StoredRun,
+    field: str | None,
+    wishes: PlaneWishes,
+    tell: Callable[[str], None],
+    recompute: Callable[[float], Simulation] | None,
+) -> list[Picture]:
+    """Return the pictures of planes at one time, of a snapshot or of a state computed again."""
+    time = wishes.time
+    is_stored = time is None or (
+        len(run.times) > 0 and _is_near(float(run.times[run.snapshot(time)]), time)
+    )
+    if not is_stored and recompute is not None:
+        drawn = _recomputed(run, field, wishes, recompute)
+        return [_picture(run, *one, wishes) for one in drawn]
+    choices = [run.choice_of(one) for one in _fields(run, field)]
+    where = run.snapshot(time), wishes.axis, wishes.position
+    drawn = [(one, run.plane(one, *where)) for one in choices]
+    if time is not None:
+        _tell_time(run, time, tell)
+    return [_picture(run, *one, wishes) for one in drawn]
 
 
 def _is_near(found: float, time: float) -> bool:
@@ -283,24 +255,18 @@ def _recomputed(
         raise InputError(text) from error
     fields = {one.name: one for one in simulation.fields()}
     names = [one.field for one in simulation.pictures().planes] if field is None else [field]
-    drawn = []
-    for choice in (run.choice_of(name, list(fields)) for name in names):
-        where, planes = wishes.position, {}
-        for name in choice.needed:
-            plane = gather_plane(
-                fields[name],
-                None,
-                simulation.time,
-                wishes.axis or choice.normal,
-                choice.is_central,
-                where,
-            )
-            assert plane is not None
-            planes[name], where = plane, plane.position
-        composed = compose_plane(planes, choice)
-        if composed is not None:
-            drawn.append((choice, composed))
-    return drawn
+    choices = [run.choice_of(name, list(fields)) for name in names]
+
+    def plane(choice: PlaneChoice) -> FieldPlane:
+        def plane_of(name: str, where: float | None) -> FieldPlane:
+            how = wishes.axis or choice.normal, choice.is_central, where
+            gathered = gather_plane(fields[name], None, simulation.time, *how)
+            assert gathered is not None  # a single process has all of it
+            return gathered
+
+        return composed_plane(choice, plane_of, wishes.position)
+
+    return [(choice, plane(choice)) for choice in choices]
 
 
 def _tell_time(run: StoredRun, time: float, tell: Callable[[str], None]) -> None:
@@ -314,10 +280,6 @@ def _tell_time(run: StoredRun, time: float, tell: Callable[[str], None]) -> None
     if beside:
         text += f" (next to it: {' and '.join(f't = {float(one):.6g}' for one in beside)})"
     tell(text)
-
-
-def _wanted(run: StoredRun, choice: PlaneChoice, wishes: PlaneWishes) -> FieldPlane:
-    return run.plane(choice, run.snapshot(wishes.time), wishes.axis, wishes.position)
 
 
 def _picture(
@@ -348,7 +310,7 @@ def _movie(
             " output.fields_interval has a run write more"
         )
     last = run.plane(choice, numbers[-1], wishes.axis, wishes.position)
-    # The same plane at all times: that of the last snapshot.
+    # The same plane at all times, chosen in the last snapshot.
     axis = last.normal_name
     position = last.position if axis else None
 
@@ -378,9 +340,10 @@ def _movie(
     return path
 
 
-def _written(picture: Picture, out: Path, format: str) -> Path:
+def _write(pictures: Sequence[Picture], out: Path, format: str) -> list[Path]:
+    _make(out)
     with errors_name(out):
-        return picture.write(out, format)
+        return [picture.write(out, format) for picture in pictures]
 
 
 def _make(out: Path) -> None:

@@ -20,14 +20,13 @@ from slipstream.field import Field
 from slipstream.io.durable_files import errors_name, replace_file
 from slipstream.io.run_folder import RunFolder
 from slipstream.io.stored_arrays import StoredArrays, errors_of_store
+from slipstream.io.time_series import LEADING_COLUMNS
 from slipstream.io.zarr_store import FieldStore
 from slipstream.printable_text import one_line, shown
 from slipstream.report.stored_run import StoredRun
 from slipstream.time_averages import TimeAverage, average_of, rounded, time_average
 
 _SERIES, _STORE = ".csv", ".zarr"
-# Columns of a series before its values.
-_LEADING = ("step", "time", "step_size")
 _MOST_NAMES = 40
 # The energy of forced turbulence is correlated over a few times energy / dissipation. A shorter
 # record does not show that: its own correlation time comes out too small.
@@ -51,24 +50,12 @@ class _Record:
 def average_of_run(
     run: RunFolder, name: str, since: float | None = None, until: float | None = None
 ) -> TimeAverage:
-    """Return the average over time of something in a run's folder.
+    """Return the average over time of something in a run's folder, which is only read.
 
-    Parameters
-    ----------
-    run : RunFolder
-        The output folder; it is only read.
-    name : str
-        A column of the series, a spectrum, a kind of statistics or a field: what
-        `averaged_names` returns. Where several stores have one of that name, it is preceded by
-        that of the store, as in ``fields/velocity_x``.
-    since, until : float, optional
-        Only output between these times counts. Without `since` the spin-up is found from the
-        record, and left out.
-
-    Raises
-    ------
-    InputError
-        If there is nothing of that name, or nothing at these times.
+    The name is one of `averaged_names`: a column of the series, a spectrum, statistics or a field.
+    The store precedes it, as in ``fields/velocity_x``, if several stores have the same name. Only
+    output from `since` to `until` counts; without
+    `since` the spin-up is found from the record, and left out.
     """
     records = list(_records(run))
     found = [one for one in records if name in (one.name, one.full_name)]
@@ -127,7 +114,7 @@ def _columns(run: RunFolder, place: str) -> Iterator[_Record]:
         return replace(found, name=name, label=labels[name], warnings=(*found.warnings, *doubts))
 
     for name in columns:
-        if name not in _LEADING:
+        if name not in LEADING_COLUMNS:
             yield _Record(name, place, partial(average, name), is_number=True)
 
 

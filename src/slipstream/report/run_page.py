@@ -1,4 +1,7 @@
-"""``report.html``: what a run was, on one page that opens from disk, on a phone and on paper."""
+"""``report.html``: a run on one page that opens from disk, on a phone and on paper.
+
+A page is one file without scripts, and loads nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,218 @@ import base64
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from slipstream import __version__
 from slipstream.io.run_folder import RunFolder
 from slipstream.io.run_record import RunRecord, Segment
+from slipstream.printable_text import below, escaped
+from slipstream.report.field_planes import FieldPlane
 from slipstream.report.number_text import STEPPING, duration, inner_times
-from slipstream.report.page_style import (
-    escaped,
-    facts,
-    figure,
-    folded,
-    grid_table,
-    page,
-    preformatted,
-    section,
-)
-from slipstream.report.run_checks import Check
+from slipstream.report.solver_texts import FAMILIES
+from slipstream.simulation.solver_values import UNRESOLVED
+
+# What says that a file is a page of ours, which another may replace.
+GENERATOR = '<meta name="generator" content="Slipstream'
+
+_STYLE = """
+:root{--ink:#1d2126;--soft:#5b6470;--line:#dde1e6;--page:#fff;--card:#f6f7f9;--accent:#0072b2;
+--warn:#b04400;--warnbg:#fff3e8;--good:#00694c;color-scheme:light dark}
+@media (prefers-color-scheme:dark){:root{--ink:#e6e8eb;--soft:#a3abb5;--line:#363b42;
+--page:#14171b;--card:#1d2126;--accent:#56b4e9;--warn:#ffb27a;--warnbg:#33241a;--good:#5fd3a8}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--page);color:var(--ink);
+font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
+main{max-width:76rem;margin:0 auto;padding:1.2rem clamp(.8rem,3vw,2rem) 3rem}
+h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0;overflow-wrap:anywhere}
+h2{font-size:1.15rem;margin:2.2rem 0 .7rem;padding-top:.4rem;border-top:1px solid var(--line)}
+p{margin:.4rem 0}.soft{color:var(--soft)}
+.badge{display:inline-block;padding:.05rem .6rem;border-radius:1rem;border:1px solid currentColor;
+font-size:.9rem}.good{color:var(--good)}.warn{color:var(--warn)}
+ul.warnings{list-style:none;margin:0;padding:0}
+ul.warnings li{background:var(--warnbg);border-left:4px solid var(--warn);margin:.4rem 0;
+padding:.45rem .8rem;overflow-wrap:anywhere}
+.figures{display:grid;align-items:start;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr))}
+figure{margin:0;background:#fff;border:1px solid var(--line);border-radius:.4rem;padding:.5rem;
+break-inside:avoid}
+figure svg,figure img{display:block;width:100%;height:auto}
+.wide{grid-column:1/-1}
+.scroll{overflow-x:auto}.scroll td{overflow-wrap:normal}
+.scroll td:first-child{min-width:5rem}.scroll td:last-child{min-width:10rem}
+table{border-collapse:collapse;width:100%}
+th,td{text-align:left;vertical-align:top;padding:.28rem .8rem .28rem 0;
+border-bottom:1px solid var(--line)}
+th{font-weight:500;color:var(--soft)}td{overflow-wrap:anywhere}
+td.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+.facts{display:grid;gap:0 2.5rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr))}
+.facts th{width:34%}
+.bar{height:.75rem;background:var(--accent);border-radius:.15rem;min-width:2px;
+print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.inner .bar{opacity:.55}.inner th{padding-left:1.2rem}
+pre{background:var(--card);border:1px solid var(--line);border-radius:.4rem;padding:.7rem .9rem;
+overflow-x:auto;font:13.5px/1.45 ui-monospace,"DejaVu Sans Mono",Consolas,monospace;margin:.5rem 0}
+summary{cursor:pointer;color:var(--accent)}
+a{color:var(--accent)}
+footer{margin-top:2.5rem;color:var(--soft);font-size:.9rem}
+@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--page:#fff;--card:#fff;--accent:#0072b2;
+--warn:#b04400;--warnbg:#fff;--good:#00694c}body{font-size:10.5pt}main{max-width:none;padding:0}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}h2{break-after:avoid}
+.figures{grid-template-columns:1fr 1fr}}
+"""
+
+
+def page(title: str, body: Iterable[str]) -> str:
+    """Return a whole page; the title is a person's, and the body is HTML."""
+    return "".join(
+        [
+            "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>\n",
+            f'{GENERATOR} {escaped(__version__)}">\n',
+            "<meta name='viewport' content='width=device-width,initial-scale=1'>\n",
+            # Nothing is loaded or run, whatever has got into the page.
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\';'
+            " img-src data:; style-src 'unsafe-inline'\">\n",
+            f"<title>{escaped(title)}</title>\n<style>{_STYLE}</style></head>\n<body><main>\n",
+            *body,
+            "</main></body></html>\n",
+        ]
+    )
+
+
+def section(title: str, *content: str) -> str:
+    """Return a part of a page with a heading, or nothing if it is empty."""
+    inside = "".join(content)
+    return f"<section><h2>{escaped(title)}</h2>{inside}</section>\n" if inside else ""
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a table of names and values, or nothing if there are none."""
+    cells = "".join(
+        f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>" for name, value in rows
+    )
+    return f"<table>{cells}</table>" if cells else ""
+
+
+def grid_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table with a heading, which scrolls where it is wider than the screen."""
+    top = "".join(f"<th>{escaped(one)}</th>" for one in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escaped(one)}</td>" for one in row) + "</tr>" for row in rows
+    )
+    return f"<div class='scroll'><table><tr>{top}</tr>{body}</table></div>" if body else ""
+
+
+def figure(svg: str, is_wide: bool = False) -> str:
+    """Return a figure, of SVG or an ``img``."""
+    return f"<figure{' class=wide' if is_wide else ''}>{svg}</figure>\n"
+
+
+def folded(title: str, text: str) -> str:
+    """Return a text with its lines that is shown on demand, or nothing if it is empty."""
+    content = f"<summary>{escaped(title)}</summary>{preformatted(text)}"
+    return f"<details>{content}</details>" if text else ""
+
+
+def preformatted(text: str) -> str:
+    """Return a text with its lines, such as a command or a case."""
+    lines = "\n".join(escaped(line) for line in text.splitlines())
+    return f"<pre>{lines}</pre>"
+
+
+# The columns that are looked at.
+CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
+# Of the largest wavenumber times the Kolmogorov length: for gradients, and for energies.
+_RESOLVES_GRADIENTS, _RESOLVES = 1.5, 1.0
+_FASTEST = 0.1
+_MOST_DRIFT = {"mass": 1e-3, "hamiltonian": 1e-2}
+_MOST_RESIDUAL = 0.05
+_NARROW = 2
+_MOST_NARROW = 0.2
+
+
+@dataclass(frozen=True)
+class Check:
+    """A figure, what it means, and whether it is a reason for doubt."""
+
+    name: str
+    value: str
+    remark: str
+    is_warning: bool = False
+
+
+def run_checks(
+    series: Mapping[str, np.ndarray], planes: Sequence[FieldPlane], case: Mapping[str, Any]
+) -> list[Check]:
+    """Return the checks of the series, of the planes that are drawn and of the case."""
+    found = []
+    time = series.get("time", np.zeros(0))
+    columns = {name: values[np.isfinite(values)] for name, values in series.items()}
+    resolution = series.get("kmax_eta", np.zeros(0))
+    known = np.isfinite(resolution) & (resolution > 0)
+    if known.any():
+        least = float(resolution[known].min())
+        when = float(time[known][np.argmin(resolution[known])])
+        remark = f"smallest, at t = {when:.4g}; "
+        if least < _RESOLVES:
+            remark += f"below 1 {UNRESOLVED}: use more grid.points"
+        elif least < _RESOLVES_GRADIENTS:
+            remark += "above 1 the energy is resolved, above 1.5 also the gradients"
+        else:
+            remark += "above 1.5 the gradients are resolved too"
+        is_low = least < _RESOLVES_GRADIENTS
+        found.append(
+            Check(
+                "resolution, kmax_eta",
+                below(least, 1) if 0.99 < least < 1 else f"{least:.2f}",
+                remark,
+                is_low,
+            )
+        )
+    # Without inertia the equations are linear, and no speed is too large.
+    if len(columns.get("mach", ())) and case.get("flow", {}).get("inertia", False):
+        fastest = float(columns["mach"].max())
+        remark = "largest; beyond 0.1 compressibility matters: a smaller force"
+        found.append(Check("Mach number", f"{fastest:.2g}", remark, fastest > _FASTEST))
+    for name, most in _MOST_DRIFT.items():
+        values = columns.get(name, np.zeros(0))
+        if len(values) > 1 and values[0]:
+            drift = float(np.abs(values / values[0] - 1).max())
+            remark = "relative, largest since the start; it should be conserved"
+            found.append(Check(f"drift of {name}", f"{drift:.1e}", remark, drift > most))
+    # The first differences are those of an initial state that adjusts.
+    residual = np.abs(series.get("budget_residual", np.zeros(0))[3:])
+    residual = residual[np.isfinite(residual)]
+    if len(residual):
+        largest = float(residual.max())
+        remark = "largest residual, relative to the dissipation; sparse output inflates it"
+        found.append(Check("energy budget", f"{largest:.1e}", remark, largest > _MOST_RESIDUAL))
+    return found + [check for plane in planes if (check := _narrow_pores(plane))]
+
+
+def _narrow_pores(plane: FieldPlane) -> Check | None:
+    """Return which part of the pores in a plane is too narrow for a profile of velocity."""
+    pores = ~np.ma.getmaskarray(plane.values)
+    if pores.all() or not pores.any():
+        return None
+    narrow = np.zeros_like(pores)
+    for axis in range(2):
+        along = np.moveaxis(pores, axis, -1)
+        found = np.zeros_like(along)
+        for row, out in zip(along, found, strict=True):
+            edges = np.flatnonzero(np.diff(np.r_[False, row, False]))
+            for start, end in edges.reshape(-1, 2):
+                # At the faces of the image a pore may continue.
+                if end - start <= _NARROW and start > 0 and end < len(row):
+                    out[start:end] = True
+        narrow |= np.moveaxis(found, -1, axis)
+    share = float(narrow.sum() / pores.sum())
+    remark = "of those in the plane drawn: one or two voxels wide, where a finer image changes k"
+    return Check("narrow pores", f"{share:.0%}", remark, share > _MOST_NARROW)
+
 
 REPORT_NAME, TIMELINE_NAME = "report.html", "timeline.png"
 # A page is to stay small enough to be sent.
@@ -31,27 +229,13 @@ _MOST_PLOTS, _MOST_PICTURE = 1_100_000, 250_000
 _WIDE = 1.7
 _MOST_SEGMENTS, _MOST_WARNINGS = 30, 20
 _STATES = {
-    "end": ("good", "finished: it has come to its end time"),
+    "end": ("good", "finished: end time reached"),
     "finished": ("good", "finished: the flow is steady"),
-    "interrupted": ("warn", "interrupted: it can go on"),
-    "wall": ("warn", "ended by time.wall: it can go on"),
-    "max_steps": ("warn", "ended by time.max_steps: it can go on"),
-    "stopped": ("warn", "stopped by its program: it can go on"),
+    "interrupted": ("warn", "interrupted: can be resumed"),
+    "wall": ("warn", "ended by time.wall: can be resumed"),
+    "max_steps": ("warn", "ended by time.max_steps: can be resumed"),
+    "stopped": ("warn", "stopped by its program: can be resumed"),
     "failed": ("warn", "failed"),
-}
-_REFERENCES = {
-    "spectral": (
-        "Canuto, Hussaini, Quarteroni and Zang (2007), Spectral Methods: Evolution to Complex"
-        " Geometries and Applications to Fluid Dynamics, Springer (the pseudospectral method)",
-    ),
-    "lattice": (
-        "Ginzburg, Verhaeghe and d'Humières (2008), Two-relaxation-time lattice Boltzmann scheme,"
-        " Communications in Computational Physics 3, 427 (the collision)",
-    ),
-    "advection": (
-        "White and Dongarra (2011), Overlapping computation and communication for advection on"
-        " hybrid parallel computers, IPDPS (the test and its strategies)",
-    ),
 }
 
 
@@ -65,42 +249,36 @@ def run_page(
     is_running: bool = False,
     timeline: bytes = b"",
 ) -> str:
-    """Return the page of a run.
+    """Return the page of a run in a folder, as those who resume it would name it.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Where the run is, as those who go on with it would name it.
-    record : RunRecord
-        What has run.
-    plots : mapping of str to str
-        Inline SVG by the names of the pictures.
-    checks : sequence of Check
-        What the numbers say.
-    case : str
-        The effective case, if the record has none.
-    is_running : bool
-        Whether the run is under way.
-    timeline : bytes
-        A PNG of what ran when in a step, if there is one.
+    `plots` are inline SVG by the names of the pictures, `case` is the effective case if the record
+    has none, and `timeline` a PNG of the timeline of a step.
     """
     last = record.segments[-1] if record.segments else Segment()
     title = record.title or folder.absolute().name
     chosen = [*last.description.items(), *last.step.items()]
+    results = [
+        (name, f"{value} ({remark})" if remark else value)
+        for name, (value, remark) in last.results.items()
+    ]
+    verdicts = [
+        (one.name, one.value, "look" if one.is_warning else "good", one.remark) for one in checks
+    ]
+    how = f"slipstream report {shlex.quote(str(folder))}   # a page with plots of what there is"
     return page(
         f"{title} (Slipstream)",
         [
             _heading(title, folder, record, last, is_running),
-            section("Results", facts(_results(last))),
+            section("Results", facts(results)),
             section("Needs attention", _warnings(record, checks)),
-            section("Plots", _figures(plots) or _no_plots(folder)),
-            section("Checks", _checks(checks)),
+            section("Plots", _figures(plots) or preformatted(how)),
+            section("Checks", grid_table(("figure", "value", "", "what it means"), verdicts)),
             section("Where the time went", _timers(last), _step_timeline(timeline)),
             section("Segments", _segments(record)),
             section("Machine", _in_columns(_machine(last))),
             section("What was chosen", _in_columns(chosen)),
-            section("Case", _case(last.case or case)),
-            section("How to go on", _going_on(folder, last)),
+            section("Case", folded("the case as it was run", last.case or case)),
+            section("How to continue", _going_on(folder, last)),
             section("How to cite", _citation(record, last)),
             f"<footer>{escaped(_when(last.ended or last.updated))} · written by Slipstream"
             f" {escaped(last.version)}</footer>\n",
@@ -138,16 +316,11 @@ def state_of(record: RunRecord, is_running: bool) -> tuple[str, str]:
     if is_running:
         return "good", "under way"
     if not record.segments:
-        return "warn", "of a version that kept no record"
+        return "warn", "without a record"
     ended_by = record.segments[-1].ended_by
     if ended_by is None:
-        return "warn", "killed, or under way elsewhere: it can go on"
+        return "warn", "killed, or under way elsewhere: can be resumed"
     return _STATES[ended_by]
-
-
-def _results(last: Segment) -> Iterable[tuple[str, str]]:
-    for name, (value, remark) in last.results.items():
-        yield name, f"{value} ({remark})" if remark else value
 
 
 def _warnings(record: RunRecord, checks: Sequence[Check]) -> str:
@@ -178,22 +351,10 @@ def _figures(plots: Mapping[str, str]) -> str:
     return f"<div class='figures'>{''.join(kept)}</div>" if kept else ""
 
 
-def _no_plots(folder: Path) -> str:
-    text = f"slipstream report {shlex.quote(str(folder))}   # a page with plots of what there is"
-    return preformatted(text)
-
-
 def _is_wide(svg: str) -> bool:
     """Return whether a plot would be too small to be read in half a page."""
     size = re.search(r'viewBox="[-0-9.]+ [-0-9.]+ ([0-9.]+) ([0-9.]+)"', svg)
     return size is not None and float(size.group(1)) > _WIDE * float(size.group(2))
-
-
-def _checks(checks: Sequence[Check]) -> str:
-    rows = [
-        (one.name, one.value, "look" if one.is_warning else "good", one.remark) for one in checks
-    ]
-    return grid_table(("figure", "value", "", "what it means"), rows)
 
 
 def _timers(last: Segment) -> str:
@@ -227,7 +388,7 @@ def _step_timeline(png: bytes) -> str:
     if not png:
         return ""
     data = base64.b64encode(png).decode()
-    alt = "what ran when in a step"
+    alt = "timeline of a step"
     return figure(f"<img alt='{alt}' src='data:image/png;base64,{data}'>", is_wide=True)
 
 
@@ -274,14 +435,10 @@ def _in_columns(rows: Sequence[tuple[str, str]]) -> str:
     return f"<div class='facts'>{columns}</div>" if columns else ""
 
 
-def _case(text: str) -> str:
-    return folded("the case as it was run", preformatted(text)) if text else ""
-
-
 def _going_on(folder: Path, last: Segment) -> str:
     resume = f"slipstream resume {shlex.quote(str(folder))}"
     if last.ended_by == "end" and last.end_time is not None:
-        text = f"{resume} --set time.end={2 * last.end_time:g}   # further than it has come"
+        text = f"{resume} --set time.end={2 * last.end_time:g}   # further"
     elif last.ended_by == "finished":
         text = f"{resume} --set convergence.tolerance=1e-4   # closer to the steady flow"
     elif last.ended_by == "max_steps":
@@ -307,8 +464,9 @@ def _citation(record: RunRecord, last: Segment) -> str:
         f"  author = {{{{The Slipstream founders}}}},\n  version = {{{version}}},\n"
         f"  year = {{{year}}},\n  note = {{version {version}{note}}}\n}}\n"
     )
-    methods = "".join(f"<li>{escaped(one)}</li>" for one in _REFERENCES.get(record.family, ()))
-    return preformatted(bibtex) + (f"<ul>{methods}</ul>" if methods else "")
+    family = FAMILIES.get(record.family)
+    method = f"<ul><li>{escaped(family.reference)}</li></ul>" if family else ""
+    return preformatted(bibtex) + method
 
 
 def _when(text: str | None) -> str:

@@ -6,7 +6,6 @@ the same. Matplotlib's global state does not change.
 
 import io
 import math
-import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -22,15 +21,15 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from slipstream.report.colour_scale import ColourScale, colour_scale
+from slipstream.report.field_planes import FieldPlane
 from slipstream.report.figure_style import (
     BLUE,
     COLOURS,
     GREY,
-    NOTHING,
     SEQUENCE,
+    draw_grid,
+    in_lines,
     in_our_style,
-    label_in_pi,
     label_in_plain_numbers,
     laid_out,
     largest_value,
@@ -40,24 +39,20 @@ from slipstream.report.figure_style import (
     set_empty_limits,
     svg_of,
 )
-from slipstream.report.number_text import pi_text, scaled_unit
-from slipstream.report.picture_choice import shown_spectra
-from slipstream.report.plane_gather import FieldPlane
+from slipstream.report.plane_pictures import draw_plane, height_over_width, plane_figure
 from slipstream.simulation.solver_values import PictureChoice, PlaneChoice, Spectra
 from slipstream.time_averages import TimeAverage
 
 # Spectra of symmetric flows are full of zeros, which rounding turns into about the square of the
 # machine's precision.
 _SMALLEST_SHOWN = 1e-12
-# Up to so many shells, and rows of a series, are shown as points, and more than so many shells
-# deserve a guide of slope -5/3.
+# Shells, and rows of a series, that are still shown as points.
 _FEW_SHELLS = 3
 _FEW_ROWS = 12
 # Of a series, in pictures: more than there are dots.
 _MOST_ROWS = 4000
+# More shells deserve a guide of slope -5/3.
 _SHELLS_FOR_GUIDE = 16
-# Characters of a label that fit next to a colour bar.
-_ONE_LINE = 48
 # How far from -5/3 the slope of an inertial range may be.
 _SLOPE_TOLERANCE = 0.5
 
@@ -70,7 +65,7 @@ class Picture:
     draw: Callable[[], Figure]
     # Whether it only repeats what others show.
     is_summary: bool = False
-    # How its look differs from that of all pictures.
+    # Changes of the common style.
     style: Mapping[Any, Any] = field(default_factory=dict)
 
     def write(self, folder: str | Path, format: str = "png") -> Path:
@@ -103,11 +98,12 @@ def run_pictures(
     """Return the pictures for which there are data.
 
     `series` has a column ``time``, `spectra` are in the order of time. Planes are of the fields
-    that the choice names; others get pictures of their own names.
+    that the choice names; pictures of other fields are named after them.
     """
     has_curves = len(series.get("time", ())) > 1 and any(n in series for n in choice.columns)
     has_spectrum = len(spectra) > 0 and _first_spectrum(spectra, choice) is not None
     labels = axis_labels(labels, choice)
+    chosen = {one.field: one for one in choice.planes}
 
     def curves() -> Figure:
         figure = new_figure((6.4, 5.2), title)
@@ -119,36 +115,31 @@ def run_pictures(
         draw_spectrum(figure.subplots(), spectra, labels, choice)
         return figure
 
+    def summary() -> Figure:
+        # A tall plane is narrow and leaves its room to the curves.
+        widths = [max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane))) for plane in planes]
+        figure = new_figure((10.0 + 5.0 * len(planes), 5.0), title)
+        left, middle, *right = figure.subfigures(
+            1, 2 + len(planes), squeeze=False, width_ratios=(1.0, 1.0, *widths), wspace=0.03
+        )[0]
+        draw_curves(left, series, labels, choice)
+        draw_spectrum(middle.subplots(), spectra, labels, choice)
+        for part, plane in zip(right, planes, strict=True):
+            draw_plane(part.subplots(), plane, labels, chosen.get(plane.name))
+        return figure
+
     pictures = []
     if has_curves:
-        pictures.append(Picture(_stem(choice.curves_file), curves))
+        pictures.append(Picture(choice.curves_file.removesuffix(".png"), curves))
     if has_spectrum:
         pictures.append(Picture("spectrum", spectrum))
-    chosen = {one.field: one for one in choice.planes}
     for plane in planes:
         how = chosen.get(plane.name) or PlaneChoice(plane.name, plane.name)
         draw = partial(plane_figure, plane, title, labels, how)
-        pictures.append(Picture(_stem(how.file), draw))
+        pictures.append(Picture(how.file.removesuffix(".png"), draw))
     if has_curves and has_spectrum and planes:
-        draw = partial(_summary, title, series, labels, spectra, planes, choice)
-        pictures.append(Picture("summary", draw, is_summary=True))
+        pictures.append(Picture("summary", summary, is_summary=True))
     return pictures
-
-
-def plane_figure(
-    plane: FieldPlane,
-    title: str,
-    labels: Mapping[str, str],
-    choice: PlaneChoice,
-    scale: ColourScale | None = None,
-) -> Figure:
-    """Return the picture of a plane alone."""
-    width = max(4.2, min(6.4, 2.0 + 4.4 / height_over_width(plane)))
-    figure = new_figure((width, 5.4), title)
-    # A picture of fixed shape leaves room that labels may need.
-    figure.set_layout_engine("compressed")
-    draw_plane(figure.subplots(), plane, labels, choice, scale)
-    return figure
 
 
 def scalar_pictures(
@@ -167,16 +158,12 @@ def scalar_pictures(
         ):
             axes.plot(time, values, color=COLOURS[index % 2])
             axes.set_ylabel(in_lines(label), parse_math=False, fontsize="small")
-            _draw_grid(axes)
+            draw_grid(axes)
         rows[-1].set_xlabel("time $t$")
         figure.align_ylabels(rows)
         return figure
 
     return [Picture("scalars", curves)] if shown else []
-
-
-def _stem(file: str) -> str:
-    return file.removesuffix(".png")
 
 
 def draw_nothing() -> None:
@@ -216,7 +203,7 @@ def draw_curves(
         group = choice.group_labels.get(panel[0]) if len(panel) > 1 else None
         axes.set_ylabel(_with_unit(group, panel[0], choice) if group else labels[panel[0]])
         axes.yaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
-        _draw_grid(axes)
+        draw_grid(axes)
         if len(panel) > 1:
             legend_inside(axes)
         if choice.peak in panel:
@@ -240,11 +227,6 @@ def thinned(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
     holes = np.flatnonzero(~np.isfinite(values))[:_MOST_ROWS]
     kept = np.unique(np.concatenate([[0], kept, holes, [len(values) - 1]]))
     return time[kept], values[kept]
-
-
-def _draw_grid(axes: Axes) -> None:
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-    axes.set_axisbelow(True)
 
 
 def _limit_curves(axes: Axes, curves: Sequence[np.ndarray]) -> None:
@@ -291,8 +273,8 @@ def draw_spectrum(
     if name is None:
         set_empty_limits(axes)
         return
-    shown = [(time, one) for time, one in shown_spectra(spectra) if name in one]
-    # A spectrum of one or two waves, such as that of an initial state, makes no curve.
+    shown = [(time, one) for time, one in spectra if name in one]
+    # A spectrum of one or two waves, as in many initial states, makes no curve.
     shown = [one for one in shown[:-1] if len(visible_shells(*one[1][name])[0]) > 2] + shown[-1:]
     shown = [
         (time, {kind: resolved_shells(*curve, choice.cutoff) for kind, curve in one.items()})
@@ -356,27 +338,19 @@ def resolved_shells(
 
 @dataclass(frozen=True)
 class SpectrumWishes:
-    """How a spectrum is drawn; whatever is not requested is empty.
+    """How a spectrum is drawn; whatever is not requested is empty."""
 
-    Attributes
-    ----------
-    name : str
-        Which one; by default the first that the run draws.
-    power : fractions.Fraction
-        Of the wavenumber, by which values are multiplied: a compensated spectrum.
-    is_average : bool
-        Whether the average over time is drawn, with a band of its standard error.
-    since : float or None
-        From when on it is averaged; by default after the spin-up.
-    """
-
+    # By default the first that the run draws.
     name: str = ""
+    # The power of the wavenumber by which values are multiplied: a compensated spectrum.
     power: Fraction = Fraction(0)
+    # Whether the average over time is drawn, with a band of its standard error.
     is_average: bool = False
+    # When the average begins; by default after the spin-up.
     since: float | None = None
 
     def label(self, label: str) -> str:
-        """Return the label of the axis of values, from that of the spectrum."""
+        """Return the label of the axis of values, given the label of the spectrum."""
         return f"$k^{{{self.power}}}$ {label}" if self.power else label
 
     def compensated(self, wavenumber: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -529,155 +503,16 @@ def _draw_guide(axes: Axes, wavenumber: np.ndarray, values: np.ndarray) -> None:
     )
 
 
-def draw_plane(
-    axes: Axes,
-    plane: FieldPlane,
-    labels: Mapping[str, str] | None = None,
-    choice: PlaneChoice | None = None,
-    scale: ColourScale | None = None,
-) -> None:
-    """Draw a plane of a field, grey where it has no values; a single line as a curve."""
-    plane, labels = in_handy_unit(plane), labels or {}
-    choice = choice or PlaneChoice(plane.name, plane.name)
-    label = labels.get(plane.name, in_lines(plane.label))
-    if min(plane.values.shape) == 1 and max(plane.values.shape) > 1:
-        _draw_line(axes, plane, label)
-        return
-    scale = scale or colour_scale(plane.values, choice.brightest)
-    image = axes.imshow(
-        plane.values,
-        origin="lower",
-        extent=(*extent_of(plane.columns), *extent_of(plane.rows)),
-        cmap=matplotlib.colormaps[scale.map_name].with_extremes(bad=NOTHING),
-        vmin=scale.low,
-        vmax=scale.high,
-        # Masked regions keep sharp borders.
-        interpolation="auto" if np.ma.is_masked(plane.values) else "bicubic",
-    )
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    _set_plane_title(axes, plane, label_axes(axes, plane), choice.remark)
-    bar = axes.figure.colorbar(image, ax=axes, extend=scale.extend, fraction=0.046, pad=0.02)
-    bar.outline.set_visible(False)
-    bar.ax.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
-    bar.ax.yaxis.get_offset_text().set_horizontalalignment("left")
-    bar.set_label(label.replace("\n", " ") if len(label) < _ONE_LINE else label)
-
-
-def _set_plane_title(axes: Axes, plane: FieldPlane, position: str, remark: str) -> None:
-    time = f"$t$ = {_digits(plane.time)}"
-    if not plane.normal_name:
-        axes.set_title(time)
-        return
-    title = [f"${plane.normal_name}$ = {position}", time]
-    if not remark:
-        title = [",  ".join(title)]
-    elif height_over_width(plane) < 1.3:
-        title = [f"{title[0]} ({remark}),  {title[1]}"]
-    else:
-        title = [",  ".join(title), f"({remark})"]
-    axes.set_title("\n".join(title))
-
-
-def _draw_line(axes: Axes, plane: FieldPlane, label: str) -> None:
-    """Draw the values of a field along one axis."""
-    is_row = plane.values.shape[0] == 1
-    along, name = (plane.columns, plane.column_name) if is_row else (plane.rows, plane.row_name)
-    axes.plot(along, np.ma.filled(np.ma.ravel(plane.values).astype(float), np.nan), color=BLUE)
-    axes.set_xlabel(f"${name}${_unit_text(plane)}")
-    axes.set_ylabel(label)
-    if plane.unit == "1":
-        label_in_pi(axes, "x", along)
-    _draw_grid(axes)
-    axes.set_title(f"$t$ = {_digits(plane.time)}")
-
-
-def _unit_text(plane: FieldPlane) -> str:
-    return "" if plane.unit == "1" else f" ({plane.unit})"
-
-
-def label_axes(axes: Axes, plane: FieldPlane) -> str:
-    """Label the axes of a plane, and return its position as text."""
-    axes.set_xlabel(f"${plane.column_name}${_unit_text(plane)}")
-    axes.set_ylabel(f"${plane.row_name}${_unit_text(plane)}")
-    if plane.unit != "1":
-        return f"{plane.position:.4g} {plane.unit}"
-    is_in_pi = label_in_pi(axes, "x", plane.columns)
-    label_in_pi(axes, "y", plane.rows)
-    return pi_text(plane.position / math.pi) if is_in_pi else f"{plane.position:.3g}"
-
-
-def in_handy_unit(plane: FieldPlane) -> FieldPlane:
-    """Return a plane whose coordinates are neither tiny nor huge, if their unit can be changed."""
-    longest = max(abs(plane.columns[-1]), abs(plane.rows[-1]))
-    factor, unit = scaled_unit(plane.unit, float(longest))
-    return replace(
-        plane,
-        rows=plane.rows / factor,
-        columns=plane.columns / factor,
-        position=plane.position / factor,
-        unit=unit,
-    )
-
-
-def _digits(value: float) -> str:
-    """Return a number with three digits, or with all digits if it is whole."""
-    return f"{value:.0f}" if value == round(value) and value < 1e9 else f"{value:.3g}"
-
-
-def in_lines(text: str) -> str:
-    """Return a text in lines short enough for an axis."""
-    return "\n".join(textwrap.wrap(text, 28))
-
-
-def height_over_width(plane: FieldPlane) -> float:
-    """Return the shape of the picture of a plane."""
-    if min(plane.values.shape) == 1:
-        return 0.8
-    (left, right), (bottom, top) = extent_of(plane.columns), extent_of(plane.rows)
-    return (top - bottom) / (right - left)
-
-
-def extent_of(coordinates: np.ndarray) -> tuple[float, float]:
-    """Return where the cells around equally spaced points begin and end."""
-    spacing = coordinates[1] - coordinates[0] if len(coordinates) > 1 else 1.0
-    return float(coordinates[0] - spacing / 2), float(coordinates[-1] + spacing / 2)
-
-
-def _summary(
-    title: str,
-    series: Mapping[str, np.ndarray],
-    labels: Mapping[str, str],
-    spectra: Spectra,
-    planes: Sequence[FieldPlane],
-    choice: PictureChoice,
-) -> Figure:
-    """Compose the panels on a page as wide as a slide."""
-    chosen = {one.field: one for one in choice.planes}
-    # A tall plane is narrow and leaves its room to the curves.
-    widths = [max(0.6, min(1.12, 0.35 + 0.77 / height_over_width(plane))) for plane in planes]
-    figure = new_figure((10.0 + 5.0 * len(planes), 5.0), title)
-    left, middle, *right = figure.subfigures(
-        1, 2 + len(planes), squeeze=False, width_ratios=(1.0, 1.0, *widths), wspace=0.03
-    )[0]
-    draw_curves(left, series, labels, choice)
-    draw_spectrum(middle.subplots(), spectra, labels, choice)
-    for part, plane in zip(right, planes, strict=True):
-        draw_plane(part.subplots(), plane, labels, chosen.get(plane.name))
-    return figure
-
-
 def axis_labels(long_names: Mapping[str, str], choice: PictureChoice) -> dict[str, str]:
     """Return the labels of axes: short ones that are known, or the long names in lines."""
     names = dict.fromkeys(choice.columns, "") | dict(long_names)
     return {
-        **{name: in_lines(_plain(text) or name) for name, text in names.items()},
+        **{
+            name: in_lines(text.removesuffix(" (non-dimensional)") or name)
+            for name, text in names.items()
+        },
         **{name: _with_unit(text, name, choice) for name, text in choice.short_labels.items()},
     }
-
-
-def _plain(label: str) -> str:
-    return label.removesuffix(" (non-dimensional)")
 
 
 def _with_unit(label: str, name: str, choice: PictureChoice) -> str:

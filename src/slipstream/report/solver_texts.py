@@ -6,7 +6,8 @@ A fact that has no words here is printed as its value and unit, with its remark 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from slipstream.byte_sizes import bytes_text
@@ -14,7 +15,7 @@ from slipstream.case import Case, LatticeCase
 from slipstream.printable_text import below
 from slipstream.report.number_text import counted, pi_text, quantity
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Fact, PilotFindings
+from slipstream.simulation.solver_values import UNRESOLVED, Fact, PilotFindings
 
 # From a fact and the case a text, or a value and a remark: by a function, or by formats of the
 # fact's value, its unit and what belongs to it.
@@ -24,7 +25,8 @@ _Row = Callable[[Fact, Any], tuple[str, str]] | tuple[str, str]
 
 def description(simulation: Simulation) -> dict[str, str]:
     """Return the settings of a run, by name, without allocating a field. Collective."""
-    texts, case = {**_COMMON, **_FAMILIES[simulation.case.solver]}, simulation.case
+    case = simulation.case
+    texts = {**_COMMON, **FAMILIES[case.solver].facts}
     return {
         name: _worded(texts.get(name), fact, case)
         for name, fact in simulation.facts().items()
@@ -44,34 +46,36 @@ def step_description(simulation: Simulation) -> dict[str, str]:
 
 
 def progress_text(simulation: Simulation, step_size: float) -> str:
-    """Return how far a run is, and what shows how it goes."""
-    shown = simulation.indicators()
-    if simulation.case.solver == "lattice":
-        parts = [f"step {simulation.step}"]
-        if "permeability" in shown:
-            parts.append(f"permeability {_permeability(shown['permeability'], None)[0]}")
-        if "residual" in shown and shown["residual"].value < 1:
-            parts.append(f"{shown['residual'].value:.2g} from steady")
-        return ", ".join(parts)
-    parts = [
-        f"step {simulation.step}",
-        f"t = {simulation.time:.4g}",
-        f"time step {step_size:.3g}",
-    ]
+    """Return the progress of a run, with numbers that show its health."""
+    progress = FAMILIES[simulation.case.solver].progress(simulation, step_size)
+    return ", ".join([f"step {simulation.step}", *progress])
+
+
+def _flow_progress(simulation: Simulation, step_size: float) -> Iterator[str]:
+    yield f"t = {simulation.time:.4g}"
+    yield f"time step {step_size:.3g}"
     if simulation.courant is not None:
-        parts.append(f"Courant number {simulation.courant:.3g}")
-    if "kmax_eta" in shown and 0 < shown["kmax_eta"].value < 1:
-        parts.append(f"kmax_eta {below(shown['kmax_eta'].value, 1)} < 1")
-    return ", ".join(parts)
+        yield f"Courant number {simulation.courant:.3g}"
+    kmax_eta = simulation.indicators().get("kmax_eta")
+    if kmax_eta is not None and 0 < kmax_eta.value < 1:
+        yield f"kmax_eta {below(kmax_eta.value, 1)} < 1"
+
+
+def _pore_flow_progress(simulation: Simulation, step_size: float) -> Iterator[str]:
+    shown = simulation.indicators()
+    if "permeability" in shown:
+        yield f"permeability {_permeability(shown['permeability'], None)[0]}"
+    if "residual" in shown and shown["residual"].value < 1:
+        yield f"{shown['residual'].value:.2g} from steady"
 
 
 def shortfall_text(simulation: Simulation) -> str:
-    """Return how far a flow that is not steady is from that; empty if it is not known."""
+    """Return the distance from the steady state as text; empty if it is not known."""
     shown = simulation.indicators()
     if "residual" not in shown or not shown["residual"].value < 1:
         return ""
     left = steps_left(simulation)
-    pace = f", about {left} steps more at its pace by now" if left else ""
+    pace = f", about {left} more steps at the present pace" if left else ""
     return f"{shown['residual'].value:.2g} from steady{pace}"
 
 
@@ -150,36 +154,24 @@ _COMMON: Mapping[str, _Text] = {
 # -- spectral --------------------------------------------------------------------------------------
 
 
-def _number_text(value: Any) -> str:
-    """Return a number, or the components of a vector."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(f'{one:g}' for one in value)}]"
-    return f"{value:g}"
-
-
 def _model(fact: Fact, case: Any) -> str:
-    parameters = (
-        f"{name} {_number_text(value)}" for name, value in (fact.get("parameters") or {}).items()
-    )
-    return ", ".join([fact.value, *parameters])
+    texts = [fact.value]
+    for name, value in (fact.get("parameters") or {}).items():
+        is_vector = isinstance(value, tuple)
+        numbers = ", ".join(f"{one:g}" for one in (value if is_vector else (value,)))
+        texts.append(f"{name} [{numbers}]" if is_vector else f"{name} {numbers}")
+    return ", ".join(texts)
 
 
 def _periodic_box(fact: Fact, case: Any) -> str:
-    lengths = " x ".join(_length_text(length) for length in fact.get("lengths"))
+    quarters = [4 * length / math.pi for length in fact.get("lengths")]
+    lengths = " x ".join(
+        pi_text(round(one) / 4) if abs(one - round(one)) < 1e-9 else f"{one * math.pi / 4:.6g}"
+        for one in quarters
+    )
     walls = fact.get("walls")
     between = f", free-slip walls along {walls}" if walls else ""
     return f"{_product(fact.value)} points in {lengths} (x, y, z){between}"
-
-
-def _length_text(length: float) -> str:
-    """Return a length as a multiple of pi where it is a simple one."""
-    quarters = 4 * length / math.pi
-    simple = abs(quarters - round(quarters)) < 1e-9
-    return pi_text(round(quarters) / 4) if simple else f"{length:.6g}"
-
-
-def _modes(fact: Fact, case: Any) -> str:
-    return f"{_product(fact.value)} kept (dealiasing {fact.get('dealiasing')})"
 
 
 def _residency(fact: Fact, case: Any) -> str:
@@ -202,10 +194,6 @@ def _bus(fact: Fact, case: Any) -> str:
         inward, outward = map(bytes_text, fact.get("least"))
         text = f"at most {text}, {inward} and {outward} if memory holds all columns"
     return f"{text}; modes advanced on the {fact.get('update')}"
-
-
-def _sharing(fact: Fact, case: Any) -> str:
-    return f"{fact.value}" + (f", {fact.get('to_a_device')} to a device" if fact.value > 1 else "")
 
 
 def _decomposition(fact: Fact, case: Any) -> str:
@@ -231,32 +219,25 @@ def _columns(fact: Fact, case: Any) -> str:
     )
 
 
-def _precision(fact: Fact, case: Any) -> str:
-    wire = fact.get("wire")
-    return f"{fact.value}, {wire} between ranks" if wire != "none" else f"{fact.value}"
-
-
 _SPECTRAL: Mapping[str, _Text] = {
     "equation": _model,
     "grid": _periodic_box,
-    "modes": _modes,
-    "precision": _precision,
-    "integrator": "{0}, {transforms} transforms a step",
+    "modes": lambda fact, case: (
+        f"{_product(fact.value)} kept (dealiasing {fact.get('dealiasing')})"
+    ),
+    "precision": lambda fact, case: (
+        fact.value + (f", {fact.get('wire')} between ranks" if fact.get("wire") != "none" else "")
+    ),
+    "integrator": "{0}, {transforms} transforms per step",
     "residency": _residency,
     "bus": _bus,
-    "ranks": _sharing,
+    "ranks": lambda fact, case: (
+        f"{fact.value}" + (f", {fact.get('to_a_device')} to a device" if fact.value > 1 else "")
+    ),
     "decomposition": _decomposition,
 }
 
 # -- advection -------------------------------------------------------------------------------------
-
-
-def _unit_cube(fact: Fact, case: Any) -> str:
-    return f"{_product(fact.value)} points in a unit cube (x, y, z)"
-
-
-def _courant_numbers(fact: Fact, case: Any) -> str:
-    return f"{', '.join(f'{number:g}' for number in fact.value)} (x, y, z)"
 
 
 def _blocks(fact: Fact, case: Any) -> str:
@@ -269,8 +250,10 @@ def _blocks(fact: Fact, case: Any) -> str:
 
 _ADVECTION: Mapping[str, _Text] = {
     "equation": "{0} by a constant velocity, 27-point Lax-Wendroff scheme",
-    "grid": _unit_cube,
-    "Courant numbers": _courant_numbers,
+    "grid": lambda fact, case: f"{_product(fact.value)} points in a unit cube (x, y, z)",
+    "Courant numbers": lambda fact, case: (
+        f"{', '.join(f'{number:g}' for number in fact.value)} (x, y, z)"
+    ),
     "ranks": _blocks,
 }
 
@@ -299,10 +282,6 @@ def _image(fact: Fact, case: LatticeCase) -> str:
     return text
 
 
-def _porosity(fact: Fact, case: LatticeCase) -> str:
-    return f"{fact.value:.4f}; open along {case.flow.axis}: {fact.get('open'):.4f}"
-
-
 def _pores(fact: Fact, case: LatticeCase) -> str:
     if fact.get("isolated") == fact.value:
         return f"{fact.value:,} voxels, all of them isolated: nothing flows"
@@ -325,7 +304,7 @@ def _steady(fact: Fact, case: LatticeCase) -> str:
     return (
         f"extrapolated every {fact.get('period')} steps from the last {fact.value} changes"
         f" (Anderson), in {fact.get('bytes') / 2**30:.3g} GiB, or from fewer in half of what is"
-        " free; a restart begins with new ones"
+        " free; a restart collects new ones"
     )
 
 
@@ -357,10 +336,6 @@ def _permeability(fact: Fact, case: Any) -> tuple[str, str]:
     return text, f"{fact.get('square_metres'):.5g} m², {fact.get('square_voxels'):.5g} voxels²"
 
 
-def _tensor_row(fact: Fact, case: LatticeCase) -> tuple[str, str]:
-    return " ".join(f"{one:.4g}" for one in fact.value), fact.unit
-
-
 def _distance(fact: Fact, case: LatticeCase) -> tuple[str, str]:
     remarks = [] if fact.value == 1 else ["relative, estimated"]
     remarks += [] if fact.get("is_steady") else ["not converged"]
@@ -381,7 +356,7 @@ def _updates(fact: Fact, case: LatticeCase) -> tuple[str, str]:
 def _bandwidth(fact: Fact, case: LatticeCase) -> tuple[str, str]:
     return (
         f"{100 * fact.value:.0f} % of a copy",
-        f"{fact.get('bytes'):.0f} bytes an update; a copy moves {fact.get('copy') / 1e9:.4g} GB/s",
+        f"{fact.get('bytes'):.0f} bytes per update; a copy moves {fact.get('copy') / 1e9:.4g} GB/s",
     )
 
 
@@ -389,14 +364,16 @@ _NARROW = "{0:.1%} of the pore voxels are in pores of at most {voxels} voxels"
 _LATTICE: Mapping[str, _Text] = {
     "equation": "{0} flow, lattice Boltzmann, D3Q19, two relaxation times",
     "image": _image,
-    "porosity": _porosity,
+    "porosity": lambda fact, case: (
+        f"{fact.value:.4f}; open along {case.flow.axis}: {fact.get('open'):.4f}"
+    ),
     "pores": _pores,
     "fluid": _fluid,
     "permeability": "viscosity times {0} (mean over all voxels) over the force per volume that"
     " drives it",
     "steady flow": _steady,
     "memory per pore": "{populations:.0f} bytes of populations, {links:.0f} of links and"
-    " {vectors:.0f} of vectors: {0:.0f}; then 3.2 bytes a voxel, and output",
+    " {vectors:.0f} of vectors: {0:.0f}; then 3.2 bytes per voxel, and output",
     "narrow pores": _NARROW,
     "storage": _storage,
     "ranks": _balance,
@@ -418,7 +395,38 @@ def _product(numbers: Sequence[int]) -> str:
     return " x ".join(map(str, numbers))
 
 
-_FAMILIES = {"spectral": _SPECTRAL, "lattice": _LATTICE, "advection": _ADVECTION}
+@dataclass(frozen=True)
+class FamilyTexts:
+    """The words that differ between solver families."""
+
+    # Texts of settings, by the names of facts.
+    facts: Mapping[str, _Text]
+    # How far a run is, from the simulation and the size of its time step.
+    progress: Callable[[Simulation, float], Iterable[str]]
+    # Where the method is described.
+    reference: str
+
+
+FAMILIES = {
+    "spectral": FamilyTexts(
+        _SPECTRAL,
+        _flow_progress,
+        "Canuto, Hussaini, Quarteroni and Zang (2007), Spectral Methods: Evolution to Complex"
+        " Geometries and Applications to Fluid Dynamics, Springer (the pseudospectral method)",
+    ),
+    "lattice": FamilyTexts(
+        _LATTICE,
+        _pore_flow_progress,
+        "Ginzburg, Verhaeghe and d'Humières (2008), Two-relaxation-time lattice Boltzmann scheme,"
+        " Communications in Computational Physics 3, 427 (the collision)",
+    ),
+    "advection": FamilyTexts(
+        _ADVECTION,
+        _flow_progress,
+        "White and Dongarra (2011), Overlapping computation and communication for advection on"
+        " hybrid parallel computers, IPDPS (the test and its strategies)",
+    ),
+}
 _OF_THE_STEP: Mapping[str, _Text] = {
     "step": "{0}",
     "columns": _columns,
@@ -433,11 +441,14 @@ _RESULTS: Mapping[str, _Row] = {
     "largest Courant number": _courant,
     "least kmax_eta": lambda fact, case: (
         below(fact.value, 1),
-        f"at t = {fact.get('time'):.4g}; below 1 the smallest eddies are not resolved",
+        f"at t = {fact.get('time'):.4g}; below 1 {UNRESOLVED}",
     ),
     "largest wire error": ("{0:.2g}", "relative, of data that travelled as {wire}"),
     "permeability": _permeability,
-    **dict.fromkeys([f"tensor, {axis}" for axis in "xyz"], _tensor_row),
+    **dict.fromkeys(
+        [f"tensor, {axis}" for axis in "xyz"],
+        lambda fact, case: (" ".join(f"{one:.4g}" for one in fact.value), fact.unit),
+    ),
     "distance from steady": _distance,
     "Mach number": ("{0:.2g}", "largest"),
     "resolution error": (

@@ -19,18 +19,19 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from slipstream.field import Field
 from slipstream.printable_text import one_line
-from slipstream.report.colour_scale import INTENSITY, colour_scale
+from slipstream.report.field_planes import INTENSITY, colour_scale
 from slipstream.report.figure_style import (
     BLUE,
     COLOURS,
     GREY,
+    in_lines,
     label_in_plain_numbers,
     largest_value,
     legend_inside,
     new_figure,
     set_empty_limits,
 )
-from slipstream.report.run_pictures import Picture, in_lines, mark_cutoff, resolved_shells
+from slipstream.report.run_pictures import Picture, mark_cutoff, resolved_shells
 from slipstream.simulation.solver_values import PictureChoice
 
 Fields = Mapping[str, Field]
@@ -66,7 +67,7 @@ def density_pictures(
 ) -> list[Picture]:
     """Return a picture of each density that users choose, with means where there are any.
 
-    By the name of its store each has a time, the one or two variables, and fields: the density and
+    Each, by the name of its store, has a time, one or two variables, and fields: the density and
     then the means.
     """
     return [

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from slipstream.accepted import STATISTICS
 from slipstream.case.output_tables import DensitiesOutput, ScalarsOutput
@@ -22,20 +23,17 @@ from slipstream.field import Field
 from slipstream.io.run_folder import FIELDS_NAME, OUTPUTS_NAME, SPECTRA_NAME, RunFolder
 from slipstream.io.run_record import RunRecord
 from slipstream.io.stored_arrays import StoredArrays, StoredSpectra, errors_of_store
+from slipstream.io.time_series import LEADING_COLUMNS
 from slipstream.printable_text import one_line, printable, shown
-from slipstream.report.picture_choice import (
-    choice_by_names,
-    recorded_choice,
-    shown_spectra,
-)
-from slipstream.report.plane_gather import (
+from slipstream.report.field_planes import (
     FieldPlane,
-    compose_plane,
+    composed_plane,
     index_at,
     liveliest,
     normal_axis,
     plane_at,
 )
+from slipstream.report.picture_process import shown_spectra
 from slipstream.report.run_pictures import Picture, run_pictures, scalar_pictures
 from slipstream.report.run_status import RUNNING, RunWatcher
 from slipstream.report.statistics_pictures import density_pictures, statistics_pictures
@@ -51,7 +49,7 @@ Series = tuple[dict[str, np.ndarray], dict[str, str]]
 
 
 class StoredRun:
-    """What a run's folder has.
+    """The contents of the folder of a run.
 
     Everything is read when it is asked for and then kept: as of one moment, nearly.
 
@@ -77,7 +75,7 @@ class StoredRun:
 
     @contextlib.contextmanager
     def drawn(self) -> Iterator[StoredRun]:
-        """Say in a line that something is not drawn because it is not as it was written."""
+        """Report in one line that damaged output cannot be drawn."""
         try:
             yield self
         except SlipstreamError:
@@ -109,18 +107,22 @@ class StoredRun:
 
     @cached_property
     def record(self) -> RunRecord:
-        """What has run; without segments if an earlier version has written the folder."""
+        """The record of the run; without segments if the folder lacks it."""
         return self.folder.record()
 
     @cached_property
     def choice(self) -> PictureChoice:
-        """What is drawn: as the run has chosen it, or by the names of what there is."""
+        """The pictures that the run has chosen, or else the first series and one field."""
         for segment in reversed(self.record.segments):
-            choice = recorded_choice(segment.pictures)
-            if choice is not None:
-                return choice
-        names = [] if self.fields is None else _on_grid(self.fields)
-        return choice_by_names(self.series[0], names)
+            if segment.pictures:
+                with contextlib.suppress(ValidationError):
+                    return _CHOICES.validate_python(segment.pictures)
+        columns = [name for name in self.series[0] if name not in LEADING_COLUMNS]
+        return PictureChoice(
+            curves=tuple((name,) for name in columns[:3]),
+            # Fields made of others are written last.
+            planes=tuple(PlaneChoice(name, f"{name}.png") for name in self._on_grid[-1:]),
+        )
 
     @cached_property
     def series(self) -> Series:
@@ -131,6 +133,12 @@ class StoredRun:
     def fields(self) -> StoredArrays | None:
         """The snapshots of fields on the run's last points, if there are any."""
         return self.folder.last_store(FIELDS_NAME)
+
+    @property
+    def _on_grid(self) -> list[str]:
+        """The names of the fields that have snapshots on a grid."""
+        stored, dims = self.fields, ("time", *_DIMS)
+        return [name for name in stored.shapes if stored.dimensions(name) == dims] if stored else []
 
     @cached_property
     def _snapshots(self) -> list[tuple[float, StoredArrays, int]]:
@@ -187,7 +195,7 @@ class StoredRun:
         return found
 
     def _chosen(self, kind: str, model: type[_Chosen]) -> Iterator[_Chosen]:
-        """Yield what the case asks for of a kind of output, but for tables of other versions."""
+        """Yield what the case asks for of a kind of output, but for tables that are not valid."""
         output = self.case.get("output")
         tables = output.get(kind, []) if isinstance(output, dict) else []
         for table in tables if isinstance(tables, list) else []:
@@ -219,8 +227,7 @@ class StoredRun:
 
         `there` names the existing fields; by default those of snapshots.
         """
-        if there is None:
-            there = [] if self.fields is None else _on_grid(self.fields)
+        there = self._on_grid if there is None else there
         for one in self.choice.planes:
             if one.field == name and set(one.needed) <= set(there):
                 return one
@@ -241,25 +248,19 @@ class StoredRun:
     ) -> FieldPlane:
         """Return the plane of a snapshot, where the choice wants it or nearest to a position."""
         _, stored, number = self._snapshots[snapshot]
+
+        def plane_of(name: str, where: float | None) -> FieldPlane:
+            normal = axis or choice.normal
+            return _plane(stored, name, number, normal, choice.is_central, where)
+
         with errors_of_store(stored.path):
-            planes = {}
-            where = position
-            for name in choice.needed:
-                normal = axis or choice.normal
-                planes[name] = _plane(stored, name, number, normal, choice.is_central, where)
-                # All of them where the first is.
-                where = planes[name].position
-            composed = compose_plane(planes, choice)
-            if composed is None:
-                raise KeyError(choice.field)
-            return composed
+            return composed_plane(choice, plane_of, position)
 
     # -- pictures ------------------------------------------------------------------------------
 
     def planes(self) -> list[FieldPlane]:
         """Return the planes of the last snapshot that the run itself would draw."""
-        there = [] if self.fields is None else _on_grid(self.fields)
-        wanted = [one for one in self.choice.planes if set(one.needed) <= set(there)]
+        wanted = [one for one in self.choice.planes if set(one.needed) <= set(self._on_grid)]
         if not wanted or not len(self.times):
             return []
         return [self.plane(one, self.snapshot()) for one in wanted]
@@ -286,11 +287,6 @@ class StoredRun:
             *statistics_pictures(title=self.title, choice=self.choice, statistics=self.statistics),
             *density_pictures(title=self.title, densities=self.densities),
         ]
-
-
-def _on_grid(stored: StoredArrays) -> list[str]:
-    """Return the names of the fields that have snapshots on a grid."""
-    return [name for name in stored.shapes if stored.dimensions(name) == ("time", *_DIMS)]
 
 
 def _plane(
@@ -356,3 +352,6 @@ def _last_fields(stored: StoredArrays) -> tuple[float, dict[str, Field]] | None:
                 attributes=stored.attributes(name),
             )
     return float(times[-1]), fields
+
+
+_CHOICES: TypeAdapter[PictureChoice] = TypeAdapter(PictureChoice)

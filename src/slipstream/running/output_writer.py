@@ -47,7 +47,7 @@ from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.output.chosen_outputs import ChosenOutputs
 from slipstream.output.occasions import AtIntervals, OutputTimes
-from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
+from slipstream.report.field_planes import FieldPlane, compose_plane, gather_plane
 from slipstream.running.step_record import StepRecord
 from slipstream.running.time_loop import check_finite
 from slipstream.running.write_queue import WriteQueue

@@ -35,16 +35,15 @@ from slipstream.report.console import (
     summarise,
 )
 from slipstream.report.number_text import STEPPING, duration, quantity
-from slipstream.report.picture_choice import shown_spectra
 from slipstream.report.picture_process import (
     DENSITIES,
     PICTURES,
     SCALARS,
     STATISTICS,
     PictureProcess,
+    shown_spectra,
 )
-from slipstream.report.run_checks import CHECKED, run_checks
-from slipstream.report.run_page import REPORT_NAME, run_page, timeline_of
+from slipstream.report.run_page import CHECKED, REPORT_NAME, run_checks, run_page, timeline_of
 from slipstream.report.solver_texts import (
     description,
     progress_text,

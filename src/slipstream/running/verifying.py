@@ -22,7 +22,7 @@ from slipstream.errors import InputError
 from slipstream.io.run_folder import RunFolder
 from slipstream.io.run_record import Segment
 from slipstream.machine_info import compiler_name, mpi_library
-from slipstream.report.verification_table import PartVerdict
+from slipstream.report.console import PartVerdict
 from slipstream.running.recomputing import History, Origin, Recomputation
 from slipstream.running.run_recorder import hosts_and_devices
 from slipstream.simulation.simulation_base import Simulation

@@ -17,12 +17,12 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from slipstream.accepted import MACHINES
 from slipstream.argument_checks import nearest
+from slipstream.case.case_loading import shipped_folder
 from slipstream.case.table import Positive, Table, as_tuple
 from slipstream.case.toml_text import explain_toml
 from slipstream.case.validation_messages import explain
 from slipstream.errors import InputError
 from slipstream.printable_text import shown
-from slipstream.shipped_files import shipped_folder
 
 Family = Literal["spectral", "transform", "lattice", "advection"]
 _Share = Annotated[float, Field(gt=0, le=1)]

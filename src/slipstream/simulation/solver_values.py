@@ -14,6 +14,9 @@ import numpy as np
 # Each a time, and wavenumbers and values by name.
 Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
+# What kmax_eta below 1 means, in all messages.
+UNRESOLVED = "the smallest eddies are not resolved"
+
 
 class Fact:
     """A number, several, or a word that a solver gives, by a name that `report` has words for.

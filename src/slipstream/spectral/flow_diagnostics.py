@@ -18,7 +18,7 @@ from slipstream.collective import sum_over_ranks
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
 from slipstream.printable_text import below
-from slipstream.simulation.solver_values import Fact, PictureChoice
+from slipstream.simulation.solver_values import UNRESOLVED, Fact, PictureChoice
 from slipstream.spectral.diagnostic_labels import OF_SCALARS, labels_of, pictures_of
 from slipstream.spectral.energy_budget import EnergyBudget, component_sums, vector_sums
 from slipstream.spectral.forcing import forced_fields, key_of, powers_of_linear_forces
@@ -180,7 +180,7 @@ class FlowDiagnostics:
             return []
         return [
             f"{key}.injection: {injection:g} will make kmax_eta about "
-            f"{below(kmax_eta, 1)}: below 1 the smallest eddies are not resolved; {_FINER}"
+            f"{below(kmax_eta, 1)}: below 1 {UNRESOLVED}; {_FINER}"
         ]
 
     def _injected(self) -> tuple[float, str]:
@@ -204,8 +204,8 @@ class FlowDiagnostics:
         time = self._simulation.time
         if 0 < kmax_eta < self._least_resolved[0]:
             if kmax_eta < 1 <= self._least_resolved[0]:
-                text = f"kmax_eta is {below(kmax_eta, 1)} at t = {time:.4g}: below 1 the smallest"
-                self._simulation.warn([f"{text} eddies are not resolved; {_FINER}"])
+                text = f"kmax_eta is {below(kmax_eta, 1)} at t = {time:.4g}: below 1 {UNRESOLVED}"
+                self._simulation.warn([f"{text}; {_FINER}"])
             self._least_resolved = kmax_eta, time
 
     def check_resolution(self) -> None:

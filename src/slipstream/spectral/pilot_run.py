@@ -17,7 +17,7 @@ from slipstream.case import SpectralCase, parse_case
 from slipstream.collective import largest
 from slipstream.errors import RunError, SlipstreamError
 from slipstream.printable_text import below
-from slipstream.simulation.solver_values import Fact, PilotFindings
+from slipstream.simulation.solver_values import UNRESOLVED, Fact, PilotFindings
 from slipstream.spectral.turbulence_scales import kolmogorov_length
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ def add_resolution(
         sizes = [_even(n * target / kmax_eta + 2) if n > 1 else 1 for n in _sizes(simulation)]
         text = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
         found.warnings.append(
-            f"kmax_eta will fall to about {below(kmax_eta, target)}, below {target:g}: the smallest"
-            f" eddies are not resolved; grid.points = {text} would, or a larger equation.viscosity"
+            f"kmax_eta will fall to about {below(kmax_eta, target)}, below {target:g}:"
+            f" {UNRESOLVED}; grid.points = {text} would, or a larger equation.viscosity"
         )
 
 

@@ -129,7 +129,7 @@ def test_run_that_cannot_begin_keeps_the_earlier_output(folder, simulation, monk
         (["run", "case.toml", "--ranks", "2", "--set", "grid.pionts=8"], "'points'"),
         (
             ["run", "case.toml", "--ranks", "100", "--set", "grid.points=16"],
-            "--ranks 100: so few points are for 16 ranks at most",
+            "--ranks 100: the grid has too few points; use at most 16",
         ),
         (
             ["run", "case.toml", "--set", "run.streaming={ tiles = 0 }"],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slipstream.accepted import MACHINES
 from slipstream.case import load_case, validate_case
+from slipstream.case.case_loading import shipped_folder
 from slipstream.cli import main
 from slipstream.device.cpu_device import HostDevice
 from slipstream.errors import InputError
@@ -29,7 +30,6 @@ from slipstream.forecast.published_runs import (
     STRONG,
     published_runs,
 )
-from slipstream.shipped_files import shipped_folder
 from slipstream.simulation.solver_registry import make_simulation
 from slipstream.spectral.problem_of_case import problem_of_case
 

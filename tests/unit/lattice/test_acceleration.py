@@ -218,7 +218,7 @@ def test_a_restart_begins_anew_and_comes_to_the_same_flow(tmp_path, monkeypatch)
     whole = advance(start(DEVICE, *settings), 4000)
     save(advance(start(DEVICE, *settings), 74), "first")
     later = start(DEVICE, *settings, "initial.restart=first")
-    assert "a restart begins with new ones" in description(later)["steady flow"]
+    assert "a restart collects new ones" in description(later)["steady flow"]
     advance(later, 4000)
     assert later.finished.startswith("converged")
     assert later.steadiness.means().permeability == pytest.approx(

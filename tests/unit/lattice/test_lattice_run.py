@@ -74,7 +74,7 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(
     ):
         assert part in text, part
     told = (
-        r"not converged, [0-9.]+ from steady, about \d+ steps more at its pace by now: go on with"
+        r"not converged, [0-9.]+ from steady, about \d+ more steps at the present pace: go on with"
     )
     assert re.search(rf"{told} slipstream resume out --set time.end=\d+", text)
     assert "stopped" not in text
@@ -268,7 +268,7 @@ def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
     assert "goes on" not in told
     assert run("initial.restart=first", "output.checkpoint=false", out="second") == 0
     told = capsys.readouterr().out
-    assert "\ngoes on from first at t = 4\n" in told
+    assert "\nresuming first from t = 4\n" in told
     assert re.search(r"not converged, .* from steady.*: run again with --set time.end=\d+\n", told)
     assert run("convergence.tolerance=0", "time.end=2", out="third") == 0
     assert not re.search("not converged[:,]", capsys.readouterr().out)

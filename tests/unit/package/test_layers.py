@@ -15,7 +15,7 @@ ROOT = Path(slipstream.__file__).parent
 
 # From the bottom to the top; a layer may import those below it, but none of its own line.
 LAYERS = (
-    {"printable_text", "stop_signals", "shipped_files"},
+    {"printable_text", "stop_signals"},
     {"__init__", "accepted", "array_types", "errors", "field"},
     {"process_threads", "private_cache"},
     {

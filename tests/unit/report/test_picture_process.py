@@ -13,8 +13,7 @@ from flows import PATIENCE, environment
 from slipstream.errors import RunError
 from slipstream.io.run_folder import RunFolder
 from slipstream.report import picture_process
-from slipstream.report.picture_choice import shown_spectra
-from slipstream.report.picture_process import PICTURES, PictureProcess, _attempt
+from slipstream.report.picture_process import PICTURES, PictureProcess, _attempt, shown_spectra
 from slipstream.report.run_pictures import run_pictures
 from slipstream.simulation.solver_values import PictureChoice
 
@@ -44,9 +43,9 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
         folders = [tmp_path / "here", tmp_path / "there"]
         for folder in folders:
             folder.mkdir()
-        expected = [one.write(folders[0]) for one in run_pictures(**DATA)]
-        sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
-        artist.begin(folders[1], [(PICTURES, sent)], for_page=True)
+        data = DATA | {"spectra": shown_spectra(DATA["spectra"])}
+        expected = [one.write(folders[0]) for one in run_pictures(**data)]
+        artist.begin(folders[1], [(PICTURES, data)], for_page=True)
         drawn = artist.finish()
     assert [*artist.plots] == ["energy", "spectrum"]
     assert all(svg.startswith("<svg") and "</svg>" in svg for svg in artist.plots.values())

@@ -16,12 +16,12 @@ from quick_pictures import quick_pictures
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.field import Field
-from slipstream.report.compared_runs import (
+from slipstream.report.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
+from slipstream.report.report_command import (
     comparison_picture,
     labels_by_difference,
     runs_by_name,
 )
-from slipstream.report.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
 from slipstream.report.run_pictures import SpectrumWishes, spectrum_figure
 from slipstream.report.stored_run import StoredRun
 from slipstream.running.run_case import run_case

@@ -13,8 +13,8 @@ from rich.console import Console
 from flows import PATIENCE
 from slipstream.device.compilation_count import COUNT
 from slipstream.field import Field
-from slipstream.report.colour_scale import colour_scale
 from slipstream.report.console import CompilingLine, Progress, Summary, make_console, summarise
+from slipstream.report.field_planes import FieldPlane, colour_scale, compose_plane, gather_plane
 from slipstream.report.number_text import (
     REST,
     duration,
@@ -23,10 +23,9 @@ from slipstream.report.number_text import (
     quantity,
     scaled_unit,
 )
-from slipstream.report.plane_gather import FieldPlane, compose_plane, gather_plane
+from slipstream.report.plane_pictures import draw_plane
 from slipstream.report.run_pictures import (
     draw_curves,
-    draw_plane,
     draw_spectrum,
     run_pictures,
     thinned,

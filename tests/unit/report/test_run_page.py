@@ -19,11 +19,9 @@ from quick_pictures import quick_pictures
 from slipstream.case import parse_case
 from slipstream.errors import InputError
 from slipstream.io.run_record import RunRecord, Segment
-from slipstream.report.compared_runs import comparison_pictures, differences
-from slipstream.report.plane_gather import FieldPlane
-from slipstream.report.report_command import write_report
-from slipstream.report.run_checks import run_checks
-from slipstream.report.run_page import run_page
+from slipstream.report.field_planes import FieldPlane
+from slipstream.report.report_command import comparison_pictures, differences, write_report
+from slipstream.report.run_page import run_checks, run_page
 from slipstream.report.stored_run import StoredRun
 from slipstream.running.run_case import run_case
 from slipstream.simulation.stop_requests import Interrupted

@@ -19,9 +19,8 @@ from slipstream.device import open_device
 from slipstream.errors import InputError
 from slipstream.io.run_record import RunRecord, Segment, write_run_record
 from slipstream.io.time_series import _MOST_ROWS, SeriesTail
-from slipstream.report import run_status, watch_display
-from slipstream.report.run_status import RunWatcher, steady_at
-from slipstream.report.watch_display import sparkline, watch
+from slipstream.report import run_status
+from slipstream.report.run_status import RunWatcher, sparkline, steady_at, watch
 from slipstream.running.run_case import run_case
 from slipstream.simulation import make_simulation
 
@@ -312,7 +311,7 @@ def test_who_leaves_by_ctrl_c_has_not_failed(folder, monkeypatch, capsys, number
     def leave(*_arguments, **_options):
         raise stop_signals.StopRequest(number)
 
-    monkeypatch.setattr(watch_display, "watch", leave)
+    monkeypatch.setattr(run_status, "watch", leave)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["watch", str(folder)])
     assert stopped.value.code == status

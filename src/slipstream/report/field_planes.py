@@ -1,12 +1,14 @@
-"""One plane of a distributed field, gathered on rank 0 for a picture.
+"""One plane of a field for a picture, gathered on rank 0, and the colours of its values.
 
-The plane is the one with the largest mean square. The middle of the box would be the obvious
+The plane has the largest mean square. The middle of the box would be the obvious
 choice, but it is a plane of symmetry of the Taylor-Green vortex, and the emptiest of all. A family
 without such symmetries may choose it nevertheless.
 """
 
+from __future__ import annotations
+
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +123,24 @@ def plane_at(
     )
 
 
+def composed_plane(
+    choice: PlaneChoice,
+    plane_of: Callable[[str, float | None], FieldPlane],
+    position: float | None,
+) -> FieldPlane:
+    """Return the plane that a choice wants, of fields whose planes are found by their names.
+
+    It is nearest to a position, or where the first of the fields has it.
+    """
+    planes: dict[str, FieldPlane | None] = {}
+    for name in choice.needed:
+        planes[name] = plane = plane_of(name, position)
+        position = plane.position
+    composed = compose_plane(planes, choice)
+    assert composed is not None  # no plane is missing
+    return composed
+
+
 def compose_plane(
     planes: Mapping[str, FieldPlane | None], choice: PlaneChoice
 ) -> FieldPlane | None:
@@ -156,3 +176,49 @@ def liveliest(squares: np.ndarray) -> int:
     """Return the first index of the planes with the largest sum of squares."""
     # Symmetric flows have several such planes; rounding must not choose between them.
     return int(np.argmax(squares >= (1 - 1e-6) * squares.max()))
+
+
+# From dark to bright, and to both sides of zero. Both are perceptually uniform.
+INTENSITY, DIVERGING = "inferno", "RdBu_r"
+# The smaller of the two signs counts from this part of the larger one on: not what rounding, or an
+# overshoot, makes of a positive field.
+_BOTH_SIGNS = 0.05
+
+
+@dataclass(frozen=True)
+class ColourScale:
+    """The values of the first and the last colour, a map, and whether values lie beyond them."""
+
+    low: float
+    high: float
+    map_name: str
+    # As Matplotlib calls it: which ends of a colour bar are arrows.
+    extend: str = "neither"
+
+    @classmethod
+    def between(cls, low: float, high: float, map_name: str = "") -> ColourScale:
+        """Return a scale between two values: of both signs if zero is well between them."""
+        return cls(low, high, map_name or (DIVERGING if low < 0 < high else INTENSITY))
+
+
+def colour_scale(values: np.ndarray, brightest: float = 1.0, map_name: str = "") -> ColourScale:
+    """Return the scale of values, which may be masked or not-a-number in parts.
+
+    Values of both signs get a map that is centred at zero; others begin at zero unless they are far
+    from it. That quantile of them which is `brightest` gets the last colour.
+    """
+    seen = np.ma.compressed(np.ma.masked_invalid(values))
+    ends = np.quantile(seen, [1 - brightest, brightest]) if seen.size else (0.0, 1.0)
+    low, high = map(float, ends)
+    if low < 0 < high and min(-low, high) > _BOTH_SIGNS * max(-low, high):
+        largest = float(np.quantile(np.abs(seen), brightest))
+        return ColourScale(
+            -largest, largest, map_name or DIVERGING, "both" if brightest < 1 else "neither"
+        )
+    if 0 <= low < 0.5 * high:
+        low = 0.0
+    if not high > low:
+        high = float(seen.max())
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    return ColourScale(low, high, map_name or INTENSITY, "max" if brightest < 1 else "neither")
