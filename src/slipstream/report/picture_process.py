@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -162,22 +163,17 @@ def _drawing(
     folder: str | Path, requests: Sequence[Request], for_page: bool
 ) -> list[Callable[[], Drawn]]:
     """Return a function for each requested picture that draws it."""
-    return [
-        partial(_draw, one, folder, for_page) for request in requests for one in _pictures(*request)
-    ]
+    drawing: list[Callable[[], Drawn]] = []
+    for place, arguments in requests:
+        module, _, name = place.partition(":")
+        pictures: list[Picture] = getattr(import_module(module), name)(**arguments)
+        drawing += [partial(_draw, one, folder, for_page) for one in pictures]
+    return drawing
 
 
 def _draw(picture: Picture, folder: str | Path, for_page: bool) -> Drawn:
     path, svg = picture.write_both(folder) if for_page else (picture.write(folder), "")
     return picture.name, path.name, svg
-
-
-def _pictures(place: str, arguments: dict[str, Any]) -> list[Picture]:
-    from importlib import import_module
-
-    module, _, name = place.partition(":")
-    pictures: list[Picture] = getattr(import_module(module), name)(**arguments)
-    return pictures
 
 
 def _drawn(pictures: Sequence[Callable[[], Drawn]]) -> Answer:

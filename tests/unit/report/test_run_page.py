@@ -127,12 +127,12 @@ def test_a_page_is_replaced_but_no_other_file(run, tmp_path, monkeypatch):
     assert (tmp_path / "notes.html").read_text() == "mine"
 
 
-def test_an_interrupted_run_says_how_it_goes_on(tmp_path):
+def test_an_interrupted_run_says_how_to_resume_it(tmp_path):
     fake = simulation(on_step=lambda one: one.step == 3 and os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Interrupted):
         run_case(fake, tmp_path, Console(quiet=True))
     page = check_harmless((tmp_path / "report.html").read_text())
-    assert "interrupted: it can go on" in page.text
+    assert "interrupted: can be resumed" in page.text
     assert f"slipstream resume {tmp_path}" in page.text
     assert "step 3" in page.text
 
