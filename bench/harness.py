@@ -481,7 +481,8 @@ def notes_of(result: Mapping[str, Any], rows: str = "rows") -> list[str]:
         if name == "left out":
             lines += left_out(result)
         elif isinstance(value, Mapping):
-            lines.append(f"{name}: {', '.join(f'{key} {_text(v)}' for key, v in value.items())}")
+            values = "; ".join(f"{key} = {_text(one)}" for key, one in value.items())
+            lines.append(f"{name}: {values}")
         elif name != rows:
             lines.append(f"{name}: {_text(value)}")
     return lines
