@@ -55,7 +55,10 @@ _STREAMED = "cpu, bypassing caches"
 
 @dataclass(frozen=True, kw_only=True)
 class AdvectionRequest(Request):
-    """Time the overlap strategies of the advection test alternately."""
+    """Time the overlap strategies of the advection test alternately.
+
+    Bound: a read and a write of every point, at the rate of a large copy.
+    """
 
     shape: Shape = (420, 420, 420)
     strategies: Annotated[

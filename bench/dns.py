@@ -56,7 +56,12 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 @dataclass(frozen=True, kw_only=True)
 class DNSRequest(StreamedRequest):
-    """Time a step of turbulence: its parts, its transforms alone, and plain transforms."""
+    """Time a step of turbulence: its parts, its transforms alone, and plain transforms.
+
+    Bound: the bytes that the step moves in a GPU's memory, at the rate of a large copy; from the
+    host, the bytes over the bus, at the rate of copies both ways; from disk, the drive or the rest,
+    whichever takes longer.
+    """
 
     n: Annotated[int, option("Points along each axis.", "--n", metavar="N", min=1)] = 128
     precision: Annotated[str, choice(accepted.PRECISIONS)] = "float64"

@@ -72,7 +72,11 @@ def message_sizes(smallest: int = 1 << 12, largest: int = 1 << 28) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeRequest(Request):
-    """Measure bandwidth between ranks: one way, both ways and all to all, by transport."""
+    """Measure bandwidth between ranks: one way, both ways and all to all, by transport.
+
+    Bound: the bytes that leave the rank, at the rate of a large copy on CPUs and of the fastest
+    one-way exchange on GPUs.
+    """
 
     transports: Annotated[
         tuple[str, ...],

@@ -90,7 +90,11 @@ def parse_truncation(text: str) -> str | tuple[int, ...] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformRequest(StreamedRequest):
-    """Time a distributed transform: its parts, its bounds, and other libraries for comparison."""
+    """Time a distributed transform: its parts, its bounds, and other libraries for comparison.
+
+    Bound: the bytes that leave the rank, at the rate of an exchange alone; from the host, the bytes
+    over the bus.
+    """
 
     shape: Shape = (128, 128, 128)
     dtype: Annotated[str, choice(accepted.FFT_DTYPES)] = "float64"

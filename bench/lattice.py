@@ -57,7 +57,10 @@ SAMPLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class LatticeRequest(Request):
-    """Time lattice Boltzmann flow through pores: layouts, propagations, encodings, ranks."""
+    """Time lattice Boltzmann flow through pores: layouts, propagations, encodings, ranks.
+
+    Bound: a read and a write of every population, and the links, at the rate of a large copy.
+    """
 
     shape: Shape = (256, 256, 256)
     sample: Annotated[str, choice(SAMPLES, "{}; dense has no solid.")] = "sandstone"
