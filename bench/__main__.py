@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -11,64 +11,14 @@ import typer
 from bench import advection, dns, exchange, fft, harness, headlines, lattice, ranks
 from slipstream import cli
 
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A benchmark: its options, the function that measures, and what its help says."""
-
-    request: type[harness.Request]
-    run: harness.Run
-    timed: str
-    bound: str
-
-
-BENCHMARKS = {
-    "headlines": Benchmark(
-        headlines.HeadlinesRequest,
-        headlines.run,
-        "the benchmarks below in fresh processes, on one device and on several",
-        "the bound of each benchmark",
-    ),
-    "dns": Benchmark(
-        dns.DNSRequest,
-        dns.run,
-        "time steps, their transforms alone, and plain 3-D transforms",
-        "the bytes that a step moves in a GPU's memory, at the rate of a large copy; from the host,"
-        " the bytes over the bus, at the rate of copies both ways; from disk, the drive or"
-        " everything else, whichever takes longer",
-    ),
-    "exchange": Benchmark(
-        exchange.ExchangeRequest,
-        exchange.run,
-        "an exchange by every pattern, transport and size of message",
-        "the bytes that leave a rank, at the rate of a large copy on CPUs and of the fastest"
-        " one-way exchange on GPUs",
-    ),
-    "ranks": Benchmark(
-        ranks.RanksRequest,
-        ranks.run,
-        "set-up and recording of one rank's step and transform, each in a fresh process",
-        "none",
-    ),
-    "fft": Benchmark(
-        fft.TransformRequest,
-        fft.run,
-        "both directions, and plans of FFTW, cuFFT and mpi4py-fft",
-        "the bytes that leave a rank, at the rate of an exchange alone; from the host, the bytes"
-        " over the bus",
-    ),
-    "advection": Benchmark(
-        advection.AdvectionRequest,
-        advection.run,
-        "steps of each strategy, alternately",
-        "a read and a write of every point, at the rate of a large copy",
-    ),
-    "lattice": Benchmark(
-        lattice.LatticeRequest,
-        lattice.run,
-        "steps alone and in pairs",
-        "a read and a write of every population, and the links, at the rate of a large copy",
-    ),
+BENCHMARKS: dict[str, tuple[type[harness.Request], harness.Run]] = {
+    "headlines": (headlines.HeadlinesRequest, headlines.run),
+    "dns": (dns.DNSRequest, dns.run),
+    "exchange": (exchange.ExchangeRequest, exchange.run),
+    "ranks": (ranks.RanksRequest, ranks.run),
+    "fft": (fft.TransformRequest, fft.run),
+    "advection": (advection.AdvectionRequest, advection.run),
+    "lattice": (lattice.LatticeRequest, lattice.run),
 }
 
 app = typer.Typer(
@@ -78,12 +28,11 @@ app = typer.Typer(
 )
 
 
-def _add_command(name: str, benchmark: Benchmark) -> None:
+def _add_command(name: str, request: type[harness.Request], run: harness.Run) -> None:
     """Add a command whose options are the fields of a request, those of all benchmarks last."""
-    request = benchmark.request
 
     def command(**options: Any) -> None:
-        harness.run_benchmark(name, benchmark.run, request(**options))
+        harness.run_benchmark(name, run, request(**options))
 
     hints = get_type_hints(request, include_extras=True)
     parameters = []
@@ -96,12 +45,12 @@ def _add_command(name: str, benchmark: Benchmark) -> None:
             inspect.Parameter(field.name, kind, default=field.default, annotation=hint)
         )
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    about = f"{request.__doc__}\n\nTimed: {benchmark.timed}. Bound: {benchmark.bound}."
-    app.command(name, help=about)(command)
+    paragraphs = (" ".join(one.split()) for one in (request.__doc__ or "").split("\n\n"))
+    app.command(name, help="\n\n".join(paragraphs))(command)
 
 
 for _name, _benchmark in BENCHMARKS.items():
-    _add_command(_name, _benchmark)
+    _add_command(_name, *_benchmark)
 
 
 def main(arguments: list[str] | None = None) -> None:

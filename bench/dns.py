@@ -49,7 +49,6 @@ from slipstream.forecast.measured_rates import copy_bandwidth
 from slipstream.forecast.noted_steps import bytes_of_step
 from slipstream.forecast.published_runs import GHOST_TRANSFORMS
 from slipstream.outofcore.file_arrays import FileHome
-from slipstream.report.number_text import quantity
 from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.spectral_simulation import SpectralSimulation
@@ -57,7 +56,12 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 @dataclass(frozen=True, kw_only=True)
 class DNSRequest(StreamedRequest):
-    """Time a step of turbulence: its parts, its transforms alone, and plain transforms."""
+    """Time a step of turbulence: its parts, its transforms alone, and plain transforms.
+
+    Bound: the bytes that the step moves in a GPU's memory, at the rate of a large copy; from the
+    host, the bytes over the bus, at the rate of copies both ways; from disk, the drive or the rest,
+    whichever takes longer.
+    """
 
     n: Annotated[int, option("Points along each axis.", "--n", metavar="N", min=1)] = 128
     precision: Annotated[str, choice(accepted.PRECISIONS)] = "float64"
@@ -281,19 +285,7 @@ def print_streamed_step(title: str, result: Mapping[str, Any]) -> None:
     columns: dict[str, Column] = {
         "step": "seconds per step|s",
         "of the\nbound": "of the bound|.2f",
+        "device\nmemory": lambda row: bytes_text(row["device memory (bytes)"]),
+        "ky that\nstay": lambda row: f"{row['ky whose columns stay']} of {row['ky']}",
     }
-    first = result["rows"][0]
-    exposed = ", ".join(
-        f"{name} {quantity(seconds, 's')}"
-        for name, seconds in first["timers (s)"]["exposed"].items()
-        if seconds > 0
-    )
-    notes = (
-        f"{result['model']}, {' x '.join(map(str, result['points']))} points, "
-        f"{result['precision']}, {result['integrator']}, ranks {result['ranks']}; "
-        f"{bytes_text(first['device memory (bytes)'])} of a device",
-        f"columns of {first['ky whose columns stay']} of {first['ky']} ky stay on the device",
-        f"not overlapped by anything: {exposed or 'nothing'}",
-    )
-    parts = ("copy in", "fft", "compute", "copy out", "pack", "communication", "io")
-    print_ways(title, result, columns, "timers (s)", parts, "in a step", notes)
+    print_ways(title, result, columns, "timers (s)")

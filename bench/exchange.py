@@ -18,12 +18,14 @@ from functools import partial
 from typing import Annotated, Any
 
 from bench.harness import (
+    Column,
     Outcome,
     Picture,
     Request,
     choice,
     headline,
     names_of,
+    notes_of,
     option,
     show_table,
 )
@@ -46,7 +48,6 @@ from slipstream.forecast.measured_rates import (
 # The ratio of successive sizes of messages.
 _FACTOR = 4
 WHAT, WHERE = ("messages", "bytes"), ("to other nodes", "within the node")
-_COUNTED = "to other nodes, within the node: messages and bytes of the rank that sends most"
 LIMITS = {
     "cpu": "half the copy bandwidth of all sending ranks together, as a message is read and "
     "written at least once and a copy counts both; messages that stay in cache, and libraries that "
@@ -71,7 +72,11 @@ def message_sizes(smallest: int = 1 << 12, largest: int = 1 << 28) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeRequest(Request):
-    """Measure bandwidth between ranks: one way, both ways and all to all, by transport."""
+    """Measure bandwidth between ranks: one way, both ways and all to all, by transport.
+
+    Bound: the bytes that leave the rank, at the rate of a large copy on CPUs and of the fastest
+    one-way exchange on GPUs.
+    """
 
     transports: Annotated[
         tuple[str, ...],
@@ -207,37 +212,21 @@ def _copy_limits(device: Device, comm: Communicator) -> dict[str, float]:
 
 def print_exchange(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each exchange, and the limits."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in result["rows"]:
-        group = groups.setdefault((row["pattern"], row["transport"]), [])
-        group.append({**row, "is first": not group})
-    for group in groups.values():
-        group[-1]["ends group"] = True
-    limits = result["limits (GB/s per rank)"].items()
-    text = ", ".join(f"{pattern} {limit:.3g}" for pattern, limit in limits)
-    counted = {
-        where: lambda row, where=where: (
-            f"{row[f'messages {where}']}, {bytes_text(row[f'bytes {where}'])}"
-        )
-        for where in WHERE
-        if result["nodes"] > 1
+    columns: dict[str, Column] = {
+        "pattern": "pattern",
+        "transport": "transport",
+        "message": lambda row: bytes_text(row["bytes"]),
+        "time": "seconds|s",
+        "GB/s per rank": "GB/s per rank|.3g",
+        "of limit": "fraction of the limit|.2f",
     }
-    show_table(
-        title,
-        {
-            "pattern": lambda row: row["pattern"] if row["is first"] else "",
-            "transport": lambda row: row["transport"] if row["is first"] else "",
-            "message": lambda row: bytes_text(row["bytes"]),
-            "time": "seconds|s",
-            "GB/s per rank": "GB/s per rank|.3g",
-            "of limit": "fraction of the limit|.2f",
-            **counted,
-        },
-        [row for group in groups.values() for row in group],
-        [
-            f"limit (GB/s per rank): {text}; {result['limit']}",
-            *([_COUNTED] if counted else []),
-            *(f"left out: {reason}" for reason in result["left out"].values()),
-        ],
-        left=2,
-    )
+    if result["nodes"] > 1:
+        for where in WHERE:
+            columns[where] = partial(_traffic, where)
+    rows = sorted(result["rows"], key=lambda row: PATTERNS.index(row["pattern"]))
+    show_table(title, columns, rows, notes_of(result))
+
+
+def _traffic(where: str, row: Mapping[str, Any]) -> str:
+    """Return the messages and bytes of the rank that sends most."""
+    return f"{row[f'messages {where}']}, {bytes_text(row[f'bytes {where}'])}"

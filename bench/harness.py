@@ -443,22 +443,17 @@ def show_table(
     columns: Mapping[str, Column],
     rows: Iterable[Mapping[str, Any]],
     notes: Iterable[str] = (),
-    left: int = 1,
     first_width: int | None = None,
 ) -> None:
-    """Print a row for each result, cells by heading, and notes; no number is cut.
-
-    A line is drawn below a row that says so by "ends group".
-    """
+    """Print a row for each result, cells by heading, and notes; no number is cut."""
     table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
     for place, heading in enumerate(columns):
-        if place < left:
-            table.add_column(heading, no_wrap=first_width is None, max_width=first_width)
-        else:
+        if place:
             table.add_column(heading, justify="right", no_wrap=True)
+        else:
+            table.add_column(heading, no_wrap=first_width is None, max_width=first_width)
     for row in rows:
-        cells = (Text(cell(row, column)) for column in columns.values())
-        table.add_row(*cells, end_section=row.get("ends group", False))
+        table.add_row(*(Text(cell(row, column)) for column in columns.values()))
     console = make_console()
     # Lines may be longer than the screen, but numbers are not cut.
     needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
@@ -473,15 +468,29 @@ def print_figures(title: str, result: Mapping[str, Any]) -> None:
     """Print figures by name, those of a group as ``group: name``."""
     table = Table(title=Text(title), show_header=False, box=box.HORIZONTALS)
     for name, value in result.items():
-        inner = value.items() if isinstance(value, Mapping) else [(None, value)]
-        for key, one in inner:
-            table.add_row(Text(name if key is None else f"{name}: {key}"), Text(_text(one)))
+        group = value.items() if isinstance(value, Mapping) else [("", value)]
+        for key, figure in group:
+            table.add_row(Text(f"{name}: {key}" if key else name), Text(_text(figure)))
     make_console().print(table, highlight=False)
+
+
+def notes_of(result: Mapping[str, Any], rows: str = "rows") -> list[str]:
+    """Return a line for each entry of a result but its rows: a name, and its value or values."""
+    lines = []
+    for name, value in result.items():
+        if name == "left out":
+            lines += left_out(result)
+        elif isinstance(value, Mapping):
+            values = "; ".join(f"{key} = {_text(one)}" for key, one in value.items())
+            lines.append(f"{name}: {values}")
+        elif name != rows:
+            lines.append(f"{name}: {_text(value)}")
+    return lines
 
 
 def left_out(result: Mapping[str, Any]) -> list[str]:
     """Return a line for each way that was left out, with the reason."""
-    return [f"left out: {name}: {why}" for name, why in result.get("left out", {}).items()]
+    return [f"left out: {name}: {why}" for name, why in result["left out"].items()]
 
 
 def _text(value: Any) -> str:

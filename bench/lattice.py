@@ -25,6 +25,7 @@ from bench.harness import (
     choice,
     computed_bytes,
     measure_ways,
+    notes_of,
     option,
     over_ranks,
     show_table,
@@ -40,7 +41,6 @@ from slipstream.exchange import make_transport
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
 from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
-from slipstream.report.number_text import counted
 from slipstream.schedule import Timeline
 
 _FORCE = (1e-6, 0.0, 0.0)
@@ -57,7 +57,10 @@ SAMPLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class LatticeRequest(Request):
-    """Time lattice Boltzmann flow through pores: layouts, propagations, encodings, ranks."""
+    """Time lattice Boltzmann flow through pores: layouts, propagations, encodings, ranks.
+
+    Bound: a read and a write of every population, and the links, at the rate of a large copy.
+    """
 
     shape: Shape = (256, 256, 256)
     sample: Annotated[str, choice(SAMPLES, "{}; dense has no solid.")] = "sandstone"
@@ -277,7 +280,6 @@ def _rate(millions: float) -> str:
 
 def print_lattice(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each variant, and the meaning of the rates."""
-    ranks = result["ranks"]
     columns: dict[str, Column] = {
         "": "name",
         "MLUPS": lambda row: _rate(row["MLUPS"]),
@@ -286,20 +288,14 @@ def print_lattice(title: str, result: Mapping[str, Any]) -> None:
         "bytes\neven/odd": lambda row: " / ".join(f"{x:.0f}" for x in row["bytes per update"]),
         "of copy\neven/odd": lambda row: " / ".join(f"{x:.2f}" for x in row["fraction of copy"]),
     }
-    if ranks > 1:
+    if result["ranks"] > 1:
         columns["exposed"] = "exposed (s per step)|s"
     first = result["rows"][0]
     notes = (
         "MLUPS: million sites updated per second, by all ranks, in pairs of steps and in even and "
-        "odd ones; bytes: per update; of copy: bytes per second over the copy bandwidth"
-        + ("; exposed: communication per step that nothing hides" if ranks > 1 else ""),
-        f"{result['pore sites'] / 1e6:.3g} million pore sites, porosity {result['porosity']:.3f}, "
-        f"{counted(ranks, 'rank')}, transport {result['transport']}",
-        f"as asked: {first['storage']}; {first['partition']}, {first['schedule']}; "
-        f"{_rate(first['MLUPS per device'])} MLUPS per device",
-        f"copy bandwidth in this run: {first['copy bandwidth (B/s)'] / 1e9:.4g} GB/s",
-        f"imbalance {first['imbalance']:.3f}, "
-        f"at most {counted(first['most neighbours'], 'neighbour')}; "
-        f"set-up {first['set-up (s)']:.2f} s = {first['set-up in steps']:.0f} steps",
+        "odd ones; bytes: per update; of copy: bytes per second over the copy bandwidth",
+        f"as asked: {first['storage']}; copy bandwidth {first['copy bandwidth (B/s)'] / 1e9:.4g}"
+        f" GB/s; imbalance {first['imbalance']:.3f}; set-up {first['set-up (s)']:.2f} s",
+        *notes_of(result),
     )
     show_table(title, columns, result["rows"], notes, first_width=16)

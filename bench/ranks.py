@@ -17,11 +17,13 @@ from typing import Annotated, Any
 
 from bench.harness import (
     ROOT,
+    Column,
     Outcome,
     Request,
     Transport,
     headline,
     names_of,
+    notes_of,
     option,
     show_table,
 )
@@ -107,24 +109,17 @@ def _in_fresh_process(asked: tuple[Any, ...]) -> dict[str, Any]:
 
 def print_ranks(title: str, result: Mapping[str, Any]) -> None:
     """Print a row for each number of ranks and each subject."""
-    show_table(
-        title,
-        {
-            "what": lambda row: SUBJECTS[row["what"]],
-            "ranks": "ranks",
-            "set-up": "seconds|s",
-            "imports": "seconds of imports|s",
-            "files": "Python files",
-            "memory": lambda row: bytes_text(row["bytes"]),
-            "peers": "peers",
-            "messages": "messages",
-            "largest": lambda row: bytes_text(row["largest message"]),
-            "sent": lambda row: bytes_text(row["bytes sent"]),
-        },
-        result["rows"],
-        [
-            "set-up: geometry, exchanges and recorded graph of one rank, in processor time;"
-            " memory: of its process",
-            f"{result['ranks per node']} ranks on a node",
-        ],
-    )
+    columns: dict[str, Column] = {
+        "what": lambda row: SUBJECTS[row["what"]],
+        "ranks": "ranks",
+        "set-up": "seconds|s",
+        "imports": "seconds of imports|s",
+        "files": "Python files",
+        "memory": lambda row: bytes_text(row["bytes"]),
+        "peers": "peers",
+        "messages": "messages",
+        "largest": lambda row: bytes_text(row["largest message"]),
+        "sent": lambda row: bytes_text(row["bytes sent"]),
+    }
+    meaning = "set-up: geometry, exchanges and recorded graph of one rank, in processor time"
+    show_table(title, columns, result["rows"], [meaning, *notes_of(result)])

@@ -23,8 +23,8 @@ from bench.harness import (
     Sweep,
     Way,
     choice,
-    left_out,
     measure_ways,
+    notes_of,
     option,
     over_ranks,
     show_table,
@@ -42,6 +42,8 @@ from slipstream.schedule import StepGraph
 
 # An action of arrays on disk.
 WITHOUT_DRIVE = "without the drive"
+# The timers that a table shows.
+_PARTS = ("copy in", "fft", "compute", "copy out", "pack", "communication", "io")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,35 +204,25 @@ def without_drive(graph: StepGraph) -> StepGraph:
 
 
 def print_ways(
-    title: str,
-    result: Mapping[str, Any],
-    columns: Mapping[str, Column],
-    timers: str,
-    parts: Sequence[str],
-    bound_of: str,
-    notes: Iterable[str],
+    title: str, result: Mapping[str, Any], columns: Mapping[str, Column], timers: str
 ) -> None:
-    """Print a row for each variant with the times of its parts, and notes on the bound."""
+    """Print a row for each variant with the times of its parts, and the bound of the first one."""
 
     def part(name: str) -> Column:
         return lambda row: quantity(row[timers][name], "s") if name in row[timers] else ""
 
+    first = result["rows"][0]
     shown: dict[str, Column] = {"": "name", "tiles": lambda row: np.max(row["tiles"])}
     shown |= columns
     shown["times\nsynchr."] = "synchronous / this|.2f"
-    shown |= {name: part(name) for name in parts}
-    rates = ", ".join(f"{name} {rate:.3g}" for name, rate in result["bus (GB/s)"].items())
-    is_drive = "mixed" in result["bus (GB/s)"]
-    name = "drive in this run (GB/s)" if is_drive else "bus in this run (GB/s, each way)"
-    first = result["rows"][0]
-    crossing = " and ".join(map(bytes_text, first["bytes over the bus, in and out"]))
-    bounds = [
-        f"{name}: {rates}",
-        f"{crossing} in and out {bound_of}: bound {quantity(first['bound (s)'], 's')}",
+    shown |= {name: part(name) for name in _PARTS if name in first[timers]}
+    moved = " and ".join(map(bytes_text, first["bytes over the bus, in and out"]))
+    notes = [
+        f"as asked: {moved} in and out of each device, bound {quantity(first['bound (s)'], 's')}"
     ]
     if "seconds without the drive" in first:
         drive, alone = first["bound by the drive (s)"], first["seconds without the drive"]
         longer = "the drive" if drive >= alone else "the rest"
         times = f"{quantity(drive, 's')} by the drive, {quantity(alone, 's')} by the rest"
-        bounds.append(f"bounds: {times}; {longer} takes longer")
-    show_table(title, shown, result["rows"], [*notes, *bounds, *left_out(result)])
+        notes.append(f"bounds: {times}; {longer} takes longer")
+    show_table(title, shown, result["rows"], [*notes, *notes_of(result)])

@@ -115,7 +115,7 @@ def test_hybrid_strategies_take_the_fastest_shell(monkeypatch):
 def test_the_table_names_strategies_and_bounds(measured, capsys):
     print_advection("advection", measured[0])
     told = capsys.readouterr().out
-    for text in ("single", "mpi", "of copy", "exposed", "same bits", "bypassing caches"):
+    for text in ("single", "mpi", "of copy", "exposed", "same bits: True", "bypassing caches"):
         assert text in told
 
 

@@ -150,7 +150,7 @@ def test_table_shows_every_row_and_what_was_left_out(capsys):
     for pattern in PATTERNS:
         assert pattern in text
     assert text.count("1 MiB") == 9
-    assert "left out: transport 'nccl' needs a GPU" in text
+    assert "left out: nccl: transport 'nccl' needs a GPU" in text
     assert "other nodes" not in text
 
 
@@ -158,7 +158,6 @@ def test_table_of_several_nodes_has_what_is_sent_between_them(capsys):
     print_exchange("title", result_of(nodes=2))
     text = capsys.readouterr().out
     assert text.count("2, 2 MiB") == 9
-    assert "messages and bytes of the rank that sends most" in text
 
 
 @pytest.mark.thorough

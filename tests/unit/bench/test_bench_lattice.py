@@ -43,13 +43,6 @@ def test_no_number_is_cut(capsys, monkeypatch, ranks, columns):
     assert ("54.3 µs" in row) == (ranks > 1)
 
 
-def test_one_is_not_several(capsys, monkeypatch):
-    text = " ".join(printed(capsys, monkeypatch, 1, 80).split())
-    assert "1 rank, transport" in text
-    assert "at most 1 neighbour;" in text
-    assert "4 ranks, transport" in " ".join(printed(capsys, monkeypatch, 4, 80).split())
-
-
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_table_fits_a_usual_screen(capsys, monkeypatch, ranks):
     text = printed(capsys, monkeypatch, ranks, 80)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,12 @@ def imported_layers(path):
 def test_the_table_has_every_layer_once():
     assert sum(map(len, LAYERS)) == len(LEVEL)
     assert {layer_of(path) for path in MODULES} <= set(LEVEL)
+
+
+def test_the_package_imports_no_benchmark():
+    pattern = re.compile(r"^\s*(?:from|import) bench\b", re.M)
+    assert pattern.search((Path(__file__).parents[3] / "bench" / "__main__.py").read_text())
+    assert not [path for path in MODULES if pattern.search(path.read_text())]
 
 
 def test_imports_are_found():
