@@ -34,9 +34,9 @@ from slipstream.io.durable_files import (
 )
 from slipstream.io.folder_lock import LOCK_NAME, FolderLock, check_lock
 from slipstream.io.foreign_files import content_of
-from slipstream.io.numbered_stores import NUMBER_SIGN
 from slipstream.io.run_folder import CASE_NAME, OUTPUTS_NAME, RunFolder
 from slipstream.io.run_record import RUN_RECORD_NAME
+from slipstream.io.stored_arrays import NUMBER_SIGN
 from slipstream.printable_text import one_line
 
 # The picture of the numbers that users choose.

@@ -34,9 +34,8 @@ from slipstream.io.folder_seals import (
 )
 from slipstream.io.foreign_files import content_of, kind_of
 from slipstream.io.held_paths import held_path
-from slipstream.io.numbered_stores import numbered_stores
 from slipstream.io.run_record import RUN_RECORD_NAME, RunRecord, read_run_record
-from slipstream.io.stored_arrays import StoredArrays, errors_of_store, reason_of
+from slipstream.io.stored_arrays import StoredArrays, errors_of_store, numbered_stores, reason_of
 from slipstream.io.time_series import SeriesTail, read_series
 
 CASE_NAME, SERIES_NAME, OUTPUTS_NAME = "case.toml", "diagnostics.csv", "outputs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,23 @@ import numpy as np
 from slipstream.errors import InputError, SlipstreamError
 from slipstream.io.foreign_files import ForeignArray, foreign_arrays, published_shapes
 from slipstream.printable_text import one_line, shown
+
+NUMBER_SIGN = "~"  # no name that users give has it
+
+
+def next_store_name(path: Path) -> str:
+    """Return the name of the next store, with other points, such as ``fields~2``."""
+    stem, _, number = path.stem.partition(NUMBER_SIGN)
+    return f"{stem}{NUMBER_SIGN}{int(number or 1) + 1}{path.suffix}"
+
+
+def numbered_stores(path: Path) -> list[Path]:
+    """Return a store and its continuations with other points, in order."""
+    name = re.compile(rf"{re.escape(path.stem)}(?:{NUMBER_SIGN}(\d{{1,6}}))?{path.suffix}")
+    folder = path.parent.iterdir() if path.parent.is_dir() else ()
+    found = ((name.fullmatch(one.name), one) for one in folder)
+    return [one for _, one in sorted((int(match[1] or 1), one) for match, one in found if match)]
+
 
 # Most bytes of a coordinate, which is read as a whole.
 _MOST_COORDINATE = 1 << 28

@@ -44,9 +44,13 @@ from slipstream.io.folder_seals import (
 )
 from slipstream.io.foreign_files import foreign_arrays, published_shapes
 from slipstream.io.held_paths import as_path
-from slipstream.io.numbered_stores import next_store_name, numbered_stores
 from slipstream.io.shards import SHARD_SEPARATOR, shard_content, shard_name
-from slipstream.io.stored_arrays import StoredArrays, errors_of_store
+from slipstream.io.stored_arrays import (
+    StoredArrays,
+    errors_of_store,
+    next_store_name,
+    numbered_stores,
+)
 from slipstream.io.stored_layout import (
     Aggregation,
     StoredLayout,

@@ -21,7 +21,7 @@ from slipstream.errors import InputError
 from slipstream.field import Field
 from slipstream.io.checkpoint import MOVIE, Checkpoint
 from slipstream.io.folder_seals import KeptOutput, Seal
-from slipstream.io.numbered_stores import NUMBER_SIGN
+from slipstream.io.stored_arrays import NUMBER_SIGN
 from slipstream.io.time_series import Series
 from slipstream.output.formats import SNAPSHOTS, SampledArray, SnapshotFiles
 from slipstream.output.regions import (

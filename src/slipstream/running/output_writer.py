@@ -33,7 +33,6 @@ from slipstream.io.checkpoint import (
 )
 from slipstream.io.durable_files import errors_name, flush_folder, replace_file
 from slipstream.io.folder_seals import KeptOutput, Seal
-from slipstream.io.numbered_stores import numbered_stores
 from slipstream.io.output_folder import OutputFolder
 from slipstream.io.run_folder import (
     CASE_NAME,
@@ -42,7 +41,7 @@ from slipstream.io.run_folder import (
     SERIES_NAME,
     STEPS_NAME,
 )
-from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
+from slipstream.io.stored_arrays import StoredArrays, StoredSpectra, numbered_stores
 from slipstream.io.time_series import Series, spectrum_fields
 from slipstream.io.zarr_store import FieldStore
 from slipstream.output.chosen_outputs import ChosenOutputs
