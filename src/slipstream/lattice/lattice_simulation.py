@@ -23,7 +23,7 @@ from slipstream.collective import (
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import RankPlace, chosen_transport, make_transport
+from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, Terms, in_terms_of
@@ -170,9 +170,8 @@ class LatticeSimulation(Simulation):
         domain = open_domain(case.image, axis, self.comm, self.given_image, self.terms)
         with in_terms_of(self.terms):
             porosity = on_first_rank(self.comm, lambda: porosity_of_planes(domain))
-        place = RankPlace.of(self.comm)
-        voxels = math.prod(domain.shape) // place.ranks
-        share = Share(int(porosity * voxels), voxels, {}, place, self.transport)
+        voxels = math.prod(domain.shape) // self.ranks
+        share = Share(int(porosity * voxels), voxels, {})
         storages = worth_a_try(storage_wishes(case.numerics), device.processor)
         need = min(memory_needed(share, one, device.processor) for one in storages)
         need *= ranks_per_device(self.comm, device)
@@ -207,7 +206,6 @@ class LatticeSimulation(Simulation):
             int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1])),
             self.subdomain.box.size,
             crossing,
-            RankPlace.of(self.comm),
             self.transport,
         )
         self._storages = storage_candidates(
