@@ -110,7 +110,7 @@ from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_segments import open_earlier_run
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Fact, PictureChoice
+from slipstream.simulation.solver_values import Fact, PictureChoice, PilotFindings
 
 # Pairs of steps that are queued on a GPU, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
@@ -676,6 +676,12 @@ class LatticeSimulation(Simulation):
         tensor = self.tensor() * self.case.image.voxel_size**2
         names = [f"permeability_{row}{column}" for row in "xyz" for column in "xyz"]
         return dict(zip(names, tensor.ravel().tolist(), strict=True))
+
+    def pilot_findings(self, first_step: float, target: float, seconds: float) -> PilotFindings:
+        """Return the findings of a pilot run. Collective."""
+        from slipstream.lattice.pilot_flow import pilot_findings
+
+        return pilot_findings(self, first_step, target, seconds)
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the permeability, how accurate it is, and how fast the run was. Collective."""

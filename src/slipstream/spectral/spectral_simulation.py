@@ -24,7 +24,7 @@ from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Fact, PictureChoice
+from slipstream.simulation.solver_values import Fact, PictureChoice, PilotFindings
 from slipstream.spectral import cfl
 from slipstream.spectral.bodies import Bodies, bytes_of_bodies, check_bodies
 from slipstream.spectral.decomposition_choice import with_decomposition
@@ -790,6 +790,12 @@ class SpectralSimulation(Simulation):
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
         return self._results.indicators()
+
+    def pilot_findings(self, first_step: float, target: float, seconds: float) -> PilotFindings:
+        """Return the findings of a pilot run. Collective."""
+        from slipstream.spectral.pilot_run import pilot_findings
+
+        return pilot_findings(self, first_step, target, seconds)
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the last scales, the Courant number of fixed steps, and the resolution."""
