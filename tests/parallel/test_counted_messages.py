@@ -234,8 +234,8 @@ def test_steps_of_the_lattice_send_what_is_noted_for_them(comm, sent, partition,
     place = RankPlace(comm.rank, comm.size, comm.size)
     device = NotingDevice("cpu")
     run = case.run
-    share = Share(flow.sites.count, flow.subdomain.box.size, links, place, run.transport)
-    noted = note_lattice(share, flow.storage, device, run.schedule)
+    share = Share(flow.sites.count, flow.subdomain.box.size, links, run.transport)
+    noted = note_lattice(share, place, flow.storage, device, run.schedule)
     assert noted_messages(noted) == sent
     check_totals(noted, sent)
     # Each step reads and writes as much as is noted for it.

@@ -6,7 +6,6 @@ several host names, too.
 
 import os
 import platform
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from slipstream.fft import DistributedFFT
 from slipstream.report.solver_texts import description
 from slipstream.schedule import StepGraph, commit
 from slipstream.simulation import make_simulation
+from slipstream.spectral import decomposition_choice
 
 TOLD = (1, 2, 3)
 
@@ -80,25 +80,10 @@ def test_ranks_believe_what_they_are_told_of_nodes(comm, device, told, per_node)
     assert device.kind == "cuda" or not named
 
 
-# Two cores a node. What is sent in small messages takes hours.
-TWO_A_NODE = """
-title = "pairs"
-devices_per_node = 2
-device = { name = "core", kind = "cpu", memory_gib = 1, copy_gb_per_s = 1 }
-bus = { device_gb_per_s = 1, node_gb_per_s = 1 }
-node = { memory_gib = 2, gb_per_s = 1 }
-network = { latency_us = 0, message_bytes = [1e4, 1e5], node_gb_per_s = [1e-6, 1] }
-"""
-
-
 @pytest.mark.several_ranks
-def test_divisions_are_chosen_by_what_a_step_takes_and_keep_the_bits(comm, device, told, tmp_path):
+def test_pencils_of_a_node_replace_slabs_and_keep_the_bits(comm, device, told, monkeypatch):
     if device.kind != "cpu" or comm.size % 2 or comm.size < 4:
         pytest.skip("for an even number of CPUs, on two nodes or more")
-    path = comm.bcast(str(tmp_path / "pairs.toml"), root=0)
-    if comm.rank == 0:
-        Path(path).write_text(TWO_A_NODE)
-    comm.Barrier()
 
     def simulated(**run):
         case = make_case(
@@ -107,7 +92,7 @@ def test_divisions_are_chosen_by_what_a_step_takes_and_keep_the_bits(comm, devic
             equation={"viscosity": 1e-2},
             initial={"flow": "taylor-green"},
             time={"end": 1.0, "step": 1e-2},
-            run={"machine": path, **run},
+            run=run,
         )
         simulation = make_simulation(case, own(comm, "test"), device)
         simulation.prepare()
@@ -117,19 +102,15 @@ def test_divisions_are_chosen_by_what_a_step_takes_and_keep_the_bits(comm, devic
     digests = {simulated(decomposition="slab").digest()}
     if max(told(comm, comm.size)):
         return  # on several nodes already
+    for name in ("_RANKS", "_RANKS_OF_NODE"):
+        monkeypatch.setitem(getattr(decomposition_choice, name), "cpu", 2)
     alone = simulated()
-    assert description(alone)["decomposition"] == "slabs of z planes"  # one node: by rule
+    assert description(alone)["decomposition"] == "slabs of z planes"
     told(comm, 2)
     chosen = simulated()
-    fact = chosen.facts()["decomposition"]
-    assert (fact.value, fact.get("grid")) == ("pencil", (2, comm.size // 2))
-    named, fastest = list(fact.get("seconds")), min(fact.get("seconds").values())
-    assert named[0] == f"pencils 2 x {comm.size // 2}" and "slabs" in named
-    assert fact.get("seconds")[named[0]] == fastest
-    assert "by the rates of pairs" in description(chosen)["decomposition"]
+    assert chosen.facts()["decomposition"].value == "pencil"
+    assert "ranks along y and z" in description(chosen)["decomposition"]
     assert len(digests | {alone.digest(), chosen.digest()}) == 1
-    with pytest.raises(InputError, match="run.machine: devices of Summit are GPUs"):
-        simulated(machine="summit")
 
 
 @pytest.mark.several_ranks

@@ -512,19 +512,12 @@ class SpectralRun(ExchangingRun):
     decomposition: Annotated[str, one_of(DECOMPOSITIONS, auto=True)] = Key(
         "auto",
         'how ranks divide space; "auto": slabs if there are as many planes, but on several nodes'
-        " pencils if a step is expected to take a fifth less",
+        " of many ranks pencils if blocks would be small",
     )
     grid: Unchecked[tuple[int, int] | None] = Key(
         None,
-        "pencils: number of ranks along y and z (default: the most even, or those of a node along"
-        " y if a step is expected to take a fifth less)",
+        "pencils: number of ranks along y and z (default: the most even)",
         example=[2, 4],
-    )
-    machine: str | None = Key(
-        None,
-        "by whose rates that is expected: a file of `slipstream info --calibrate`, or a shipped"
-        " machine (default: h200-nvl8-ib for GPUs, epyc-hdr for CPUs)",
-        example="mine.toml",
     )
     memory: MemorySize = Key(
         None,

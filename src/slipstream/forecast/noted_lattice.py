@@ -21,7 +21,7 @@ from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
 from slipstream.device.noting_device import NotingDevice
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace
-from slipstream.exchange.noting_transport import noting_transport
+from slipstream.exchange.noting_transport import noting_transport, usual_transport
 from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.acceleration import PERIOD, foreseen_vectors, vectors_needed
 from slipstream.lattice.d3q19 import D3Q19
@@ -29,10 +29,13 @@ from slipstream.lattice.domain_decomposition import crossing_links, divided_pore
 from slipstream.lattice.flow_domain import Domain, open_domain
 from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.lattice_checkpoint import padded_sizes
-from slipstream.lattice.lattice_memory import Share, memory_with_output, noted_step
-from slipstream.lattice.population_layout import Storage
+from slipstream.lattice.lattice_memory import Share, memory_with_output
+from slipstream.lattice.neighbour_tables import AlignedUnits, Links
+from slipstream.lattice.population_layout import ENCODINGS, PROPAGATIONS, Storage
+from slipstream.lattice.pore_sites import stored_sites, unit_of
+from slipstream.lattice.pore_step import PoreStep, SwappedSites
 from slipstream.lattice.storage_tuning import storage_wishes, worth_a_try
-from slipstream.lattice.velocity_set import AXES, axes_of
+from slipstream.lattice.velocity_set import AXES, VelocitySet, axes_of
 from slipstream.simulation.machine_description import Machine
 from slipstream.simulation.step_price import (
     NotedSteps,
@@ -102,13 +105,16 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
             raise InputError(f"{ranks} ranks: one would have no pore; take fewer nodes")
         device = noting_device(machine, ranks)
         place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
-        share = Share(sites, voxels, found, place, case.run.transport)
+        transport = case.run.transport
+        if transport == "auto":
+            transport = usual_transport(place, device)
+        share = Share(sites, voxels, found, transport)
         room = device.memory_free()
         candidates = worth_a_try(storage_wishes(case.numerics), device.processor)
         needs = {one: memory_with_output(share, one, device.processor) for one in candidates}
         storage = next((one for one in candidates if needs[one] <= room), candidates[0])
         check_fit(ranks, needs[storage], room, "device")
-        noted = note_lattice(share, storage, device, case.run.schedule)
+        noted = note_lattice(share, place, storage, device, case.run.schedule)
         outputs = _outputs(domain.shape, division.sites, storage)
         vectors, remark = _vectors(case, sites, domain.shape, storage, room, needs[storage])
         noted = dataclasses.replace(
@@ -143,12 +149,48 @@ def _vectors(
     )
 
 
-def note_lattice(share: Share, storage: Storage, device: NotingDevice, policy: str) -> NotedSteps:
+def note_lattice(
+    share: Share,
+    place: RankPlace,
+    storage: Storage,
+    device: NotingDevice,
+    policy: str,
+) -> NotedSteps:
     """Return the pair of steps of a rank."""
-    transport = noting_transport(share.transport if share.crossing else "none", share.rank, device)
-    step = noted_step(share, storage, device, transport, policy)
+    exchange = noting_transport(share.transport if share.crossing else "none", place, device)
+    sites = _NumberedSites(device, stored_sites(share.sites, storage.group, unit_of(device)))
+    units = AlignedUnits(sites, storage, ())
+    arrays = [
+        device.empty((D3Q19.directions, sites.stored), storage.dtype)
+        for _ in range(PROPAGATIONS[storage.propagation].arrays)
+    ]
+    swapped = sum(share.crossing.values())
+    step = PoreStep(
+        Links(units, units, ENCODINGS[storage.encoding].bytes_per_site(D3Q19)),
+        [arrays[0], arrays[-1]],
+        storage,
+        device,
+        # The numbers of these sites are unknown, and make no difference to what all of them move.
+        SwappedSites(
+            np.arange(min(swapped, share.sites)),
+            device.empty((swapped,), np.int64),
+            dict(share.crossing),
+        ),
+        place.rank,
+        exchange,
+        policy,
+    )
     graphs = [step.record(number, Fluid()) for number in (0, 1)]
-    return NotedSteps("lattice", graphs, share.rank, 0.0, policy == "overlap")
+    return NotedSteps("lattice", graphs, place, 0.0, policy == "overlap")
+
+
+@dataclasses.dataclass(frozen=True)
+class _NumberedSites:
+    """The sites of noted steps, without links."""
+
+    device: NotingDevice
+    stored: int
+    velocity_set: VelocitySet = D3Q19
 
 
 def _outputs(shape: Sequence[int], sites: Sequence[int], storage: Storage) -> dict[str, OutputSize]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from slipstream.advection.advection_simulation import advection_problem
 from slipstream.advection.overlap_strategies import (
     checked_strategy,
@@ -27,10 +25,12 @@ from slipstream.simulation.step_price import (
     output_size,
     room_of_rank,
 )
-from slipstream.simulation.step_walk import traffic_of_step
-from slipstream.spectral.decomposition_choice import step_on
+from slipstream.simulation.step_walk import noting_grid, traffic_of_step
+from slipstream.spectral.decomposition_choice import with_decomposition
 from slipstream.spectral.diagnostic_labels import drawn_curls
-from slipstream.spectral.problem_of_case import StatedProblem
+from slipstream.spectral.memory_placement import place as place_fields
+from slipstream.spectral.memory_placement import row_bytes
+from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
@@ -62,9 +62,38 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             " mean-flow), to whose step they add two transforms of the fields that they set"
         )
     place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    division, noted, described = step_on(case, machine, place)
-    division_name = division.text if ranks > 1 else ""
-    return replace(noted, outputs=_outputs(described), division=division_name)
+    case = with_decomposition(case, place, machine.device.kind)
+    device = noting_device(machine, ranks)
+    described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))
+    problem = described.problem
+    if problem.model.follows:
+        raise InputError(
+            f"equation.model: parameters of {case.equation.model} follow the state, which forecasts"
+            " leave out; accepted: a model without, such as smagorinsky"
+        )
+    (nx, ny, nz), grid = case.grid.points_xyz, problem.geometry.grid
+    if grid is None and ranks > nz:
+        raise InputError(
+            f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most; pencils for products"
+            f" of at most {min(ny // 2, nx // 3)} and {min(nz, 2 * ny // 3)}"
+        )
+    placement = place_fields(problem, case.run, device, None, place)
+    home = device if placement.residency == "device" else device.home
+    where = "device" if home is device else "host"
+    hint = "" if where == "host" else ", or --set run.residency=auto"
+    check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
+    transport = noting_grid(case.run.transport, place, home, problem.wire, grid)
+    step = SpectralStep(problem, home, transport, placement.passes())
+    division = "slabs" if grid is None else f"pencils {grid[1]} x {grid[0]}"
+    return NotedSteps(
+        "spectral",
+        [step.record_step(begins=not step.passes.goes_ahead)],
+        place,
+        placement.need(),
+        case.run.schedule == "overlap",
+        _outputs(described),
+        division if ranks > 1 else "",
+    )
 
 
 def transform_counts(shape: tuple[int, int, int], machine: Machine, ranks: int) -> StepCounts:

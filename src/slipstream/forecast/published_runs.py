@@ -276,6 +276,6 @@ def _cube_of_pores(
     face, corner = _POROSITY * (_CROSSING * edge**2 - 4 * edge), _POROSITY * edge
     links = {1 + n: round(face if n < 6 else corner) for n in range(_NEIGHBOURS)}
     place, sites = RankPlace(0, nodes, 1), round(_POROSITY * voxels)
-    share = Share(sites, round(voxels), links, place, "mpi-p2p")
-    schedule = "overlap" if overlaps else "serial"
-    return counts_of(note_lattice(share, storage, NotingDevice("cuda"), schedule), titan)
+    share = Share(sites, round(voxels), links, "mpi-p2p")
+    device, schedule = NotingDevice("cuda"), "overlap" if overlaps else "serial"
+    return counts_of(note_lattice(share, place, storage, device, schedule), titan)

@@ -23,7 +23,7 @@ from slipstream.collective import (
 from slipstream.decomposition import slabs
 from slipstream.device import Device
 from slipstream.errors import InputError
-from slipstream.exchange import RankPlace, chosen_transport, make_transport
+from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
 from slipstream.io.image_errors import CASES, Terms, in_terms_of
@@ -110,7 +110,7 @@ from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.earlier_segments import open_earlier_run
 from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Fact, PictureChoice
+from slipstream.simulation.solver_values import Fact, PictureChoice, PilotFindings
 
 # Pairs of steps that are queued on a GPU, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16
@@ -170,9 +170,8 @@ class LatticeSimulation(Simulation):
         domain = open_domain(case.image, axis, self.comm, self.given_image, self.terms)
         with in_terms_of(self.terms):
             porosity = on_first_rank(self.comm, lambda: porosity_of_planes(domain))
-        place = RankPlace.of(self.comm)
-        voxels = math.prod(domain.shape) // place.ranks
-        share = Share(int(porosity * voxels), voxels, {}, place, self.transport)
+        voxels = math.prod(domain.shape) // self.ranks
+        share = Share(int(porosity * voxels), voxels, {})
         storages = worth_a_try(storage_wishes(case.numerics), device.processor)
         need = min(memory_needed(share, one, device.processor) for one in storages)
         need *= ranks_per_device(self.comm, device)
@@ -207,7 +206,6 @@ class LatticeSimulation(Simulation):
             int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1])),
             self.subdomain.box.size,
             crossing,
-            RankPlace.of(self.comm),
             self.transport,
         )
         self._storages = storage_candidates(
@@ -678,6 +676,12 @@ class LatticeSimulation(Simulation):
         tensor = self.tensor() * self.case.image.voxel_size**2
         names = [f"permeability_{row}{column}" for row in "xyz" for column in "xyz"]
         return dict(zip(names, tensor.ravel().tolist(), strict=True))
+
+    def pilot_findings(self, first_step: float, target: float, seconds: float) -> PilotFindings:
+        """Return the findings of a pilot run. Collective."""
+        from slipstream.lattice.pilot_flow import pilot_findings
+
+        return pilot_findings(self, first_step, target, seconds)
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the permeability, how accurate it is, and how fast the run was. Collective."""

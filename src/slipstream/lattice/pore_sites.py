@@ -24,8 +24,8 @@ from slipstream.lattice.velocity_set import VelocitySet
 # A site's populations of all directions would compete for the same cache lines if they lay a
 # multiple of 4096 bytes apart, so the number of sites, in whole units, is about _OVER modulo _TURN.
 _OVER, _TURN = 48, 512
-# Sites that a GPU advances together.
-_GPU_UNIT = 64
+# Sites that are advanced together, by kind of device.
+SITES_OF_UNIT = {"cpu": SEGMENT, "gpu": 64}
 # Links have 31 bits for the number of a site, and its rank in a row has 16.
 _MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
 _BOUNCES = 1 << 31
@@ -129,7 +129,7 @@ class Sites:
 
 def unit_of(device: Device) -> int:
     """Return how many neighbouring sites a device advances together."""
-    return _GPU_UNIT if device.tiled_transforms() else SEGMENT
+    return SITES_OF_UNIT["gpu" if device.tiled_transforms() else "cpu"]
 
 
 def stored_sites(count: int, group: int = 1, unit: int = SEGMENT) -> int:

@@ -197,18 +197,10 @@ def _bus(fact: Fact, case: Any) -> str:
 
 
 def _decomposition(fact: Fact, case: Any) -> str:
-    text = "slabs of z planes"
-    if fact.get("grid"):
-        along_y, along_z = fact.get("grid")
-        text = f"pencils, {along_y} x {along_z} ranks along y and z"
-    seconds = list(fact.get("seconds").items())
-    if len(seconds) < 2:
-        return text
-    others = ", ".join(f"{name} {quantity(one, 's')}" for name, one in seconds[1:])
-    return (
-        f"{text}: a step takes {quantity(seconds[0][1], 's')}, {others}, by the rates of"
-        f" {fact.get('machine')}"
-    )
+    if not fact.get("grid"):
+        return "slabs of z planes"
+    along_y, along_z = fact.get("grid")
+    return f"pencils, {along_y} x {along_z} ranks along y and z"
 
 
 def _columns(fact: Fact, case: Any) -> str:

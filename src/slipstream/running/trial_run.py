@@ -2,7 +2,7 @@
 
 The trial does a few steps, and writes one of each output into a folder that is removed afterwards;
 where that would be large, output is made but not written. A family may add its own findings
-(`solver_registry.pilot_findings`).
+(`Simulation.pilot_findings`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ from slipstream.running.output_writer import OutputWriter, counts_until, files_w
 from slipstream.running.run_case import begin_pictures
 from slipstream.running.time_loop import Limits, TimeLoop
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_registry import pilot_findings
 from slipstream.simulation.solver_values import PilotFindings
 from slipstream.simulation.stop_requests import Interrupted, Interruption, own_age
 
@@ -209,7 +208,7 @@ def _try(
     compiled = largest(simulation.comm, int(_kernels() != before))
     if compiled:
         trial.starting = -imported
-    pilot = pilot_findings(simulation, trial.first_step, kmax_eta, _PILOT)
+    pilot = simulation.pilot_findings(trial.first_step, kmax_eta, _PILOT)
     return trial, pilot
 
 

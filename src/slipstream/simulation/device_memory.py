@@ -54,6 +54,16 @@ def noted_memory(make: Callable[[MakeTransport], object], rank: RankPlace) -> di
     return taken
 
 
+def swap_bytes(transport: str, size: int) -> int:
+    """Return the bytes of the buffers by which two arrays swap `size` bytes in turn."""
+    if transport == "peer":
+        # A single rank imports no transport. Nothing is packed: numbers are stored at receivers.
+        from slipstream.exchange.peer_memory import FLAGS, allocated_bytes
+
+        return 2 * allocated_bytes(size) + 8 * FLAGS
+    return 4 * size
+
+
 def ranks_per_device(comm: Comm, device: Device) -> int:
     """Return how many ranks share this rank's device. Collective."""
     if comm is None:

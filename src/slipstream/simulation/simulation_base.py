@@ -29,7 +29,7 @@ from slipstream.field import Field
 from slipstream.schedule import Timeline
 from slipstream.simulation.device_memory import check_memory
 from slipstream.simulation.point_values import Layout, PointDensity, PointValues
-from slipstream.simulation.solver_values import Fact, PictureChoice
+from slipstream.simulation.solver_values import Fact, PictureChoice, PilotFindings
 from slipstream.simulation.step_log import StepLog
 
 if TYPE_CHECKING:
@@ -438,6 +438,14 @@ class Simulation(ABC):
         `seconds` is the time of this run's `steps` time steps on this rank.
         """
         return {}
+
+    def pilot_findings(self, first_step: float, target: float, seconds: float) -> PilotFindings:
+        """Return findings about a run to come, beyond its cost, once it is prepared. Collective.
+
+        `first_step` is the size of its first step, `target` the desired kmax_eta of the smallest
+        eddies, and pilot runs take at most `seconds`.
+        """
+        return PilotFindings()
 
     def write_at_end(self, folder: Path) -> list[Path]:
         """Write what only this family has; return its paths on the first rank. Collective."""

@@ -9,7 +9,6 @@ from slipstream.array_types import Comm
 from slipstream.case import Case
 from slipstream.device import Device
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import PilotFindings
 
 # By name of the solver: module and class.
 SIMULATIONS = {
@@ -17,8 +16,6 @@ SIMULATIONS = {
     "advection": ("slipstream.advection.advection_simulation", "AdvectionSimulation"),
     "lattice": ("slipstream.lattice.lattice_simulation", "LatticeSimulation"),
 }
-# By name of the solver, the module with its own findings about a pilot run.
-_PILOTS = {"spectral": "slipstream.spectral.pilot_run", "lattice": "slipstream.lattice.pilot_flow"}
 
 
 def make_simulation(
@@ -49,21 +46,3 @@ def make_simulation(
     module, name = SIMULATIONS[case.solver]
     made: Simulation = getattr(importlib.import_module(module), name)(case, comm, device)
     return made
-
-
-def pilot_findings(
-    simulation: Simulation, first_step: float, target: float, seconds: float
-) -> PilotFindings:
-    """Return findings about a run to come, beyond its cost. Collective.
-
-    It is prepared, and may have done some steps of which the first is of this size. `target` is
-    the resolution of the smallest eddies, kmax_eta, that is wanted; trials may take so many
-    `seconds`.
-    """
-    module = _PILOTS.get(simulation.case.solver)
-    if module is None:
-        return PilotFindings()
-    found: PilotFindings = importlib.import_module(module).pilot_findings(
-        simulation, first_step, target, seconds
-    )
-    return found

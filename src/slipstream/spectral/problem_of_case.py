@@ -138,7 +138,9 @@ def process_grid_of(
 ) -> tuple[int, int] | None:
     """Return the number of ranks along z and along y, None for slabs.
 
-    Raises ------ InputError
+    Raises
+    ------
+    InputError
         If some rank would have no part of the pencils that the case asks for.
     """
     run, along = case.run, min(shape[0], modes[1].count)

@@ -18,14 +18,16 @@ from slipstream.device import Device
 from slipstream.device.state_digest import add_boxes, digest_kernel, empty_sums, total_of
 from slipstream.equations.fourier_forms import AXES
 from slipstream.errors import InputError
+from slipstream.exchange import RankPlace
 from slipstream.field import Field, grid_field
 from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.simulation.device_memory import ranks_per_device
 from slipstream.simulation.point_values import Layout, PointValues
 from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Fact, PictureChoice
+from slipstream.simulation.solver_values import Fact, PictureChoice, PilotFindings
 from slipstream.spectral import cfl
 from slipstream.spectral.bodies import Bodies, bytes_of_bodies, check_bodies
+from slipstream.spectral.decomposition_choice import with_decomposition
 from slipstream.spectral.diagnostic_labels import drawn_curls
 from slipstream.spectral.energy_budget import budget_kernels, budgets_of, component_sums
 from slipstream.spectral.fields_at_points import (
@@ -62,7 +64,6 @@ from slipstream.spectral.spectrum import spectrum_kernels, variances
 # Modules that few simulations need are imported where they are used.
 if TYPE_CHECKING:
     from slipstream.io.checkpoint import Checkpoint
-    from slipstream.spectral.decomposition_choice import Division
     from slipstream.spectral.joint_densities import JointDensity
 
 # The number of steps after which conjugate modes are made equal again, if linear terms make them
@@ -97,11 +98,10 @@ class SpectralSimulation(Simulation):
     ) -> None:
         super().__init__(case, comm, device)
         device = self.device
-        self.division: Division | None = None
-        if comm is not None:  # a single rank needs nothing of exchanges and prices
-            from slipstream.spectral.decomposition_choice import chosen_division
-
-            self.division = chosen_division(case, comm, device)
+        of_node = RankPlace.of(comm).ranks_of_node
+        if comm is not None:  # nodes may have different numbers of ranks: take that of the first
+            of_node = comm.bcast(of_node, root=0)
+        self._place = RankPlace(self.rank, self.ranks, of_node)
         stated = self._stated(case, device)
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
@@ -147,7 +147,7 @@ class SpectralSimulation(Simulation):
     def _stated(self, case: SpectralCase, device: Device) -> StatedProblem:
         """Return this rank's problem for a case."""
         row = row_bytes(case.run, device)
-        divided = self.division.of(case) if self.division else case
+        divided = with_decomposition(case, self._place, device.processor)
         return problem_of_case(divided, self.rank, self.ranks, row)
 
     # -- before the run ----------------------------------------------------------------------
@@ -178,18 +178,12 @@ class SpectralSimulation(Simulation):
         }
 
     def _decomposition(self) -> dict[str, Fact]:
-        division, grid = self.division, self.problem.geometry.grid
-        if self.ranks == 1 or division is None:
+        grid = self.problem.geometry.grid
+        if self.ranks == 1:
             return {}
         # As the case has it: ranks along y and z.
         along = None if grid is None else grid[::-1]
-        fact = Fact(
-            "slab" if grid is None else "pencil",
-            grid=along,
-            seconds=division.seconds,
-            machine=division.machine,
-        )
-        return {"decomposition": fact}
+        return {"decomposition": Fact("slab" if grid is None else "pencil", grid=along)}
 
     def _device_facts(self) -> dict[str, Fact]:
         return self.placement.facts()
@@ -784,6 +778,12 @@ class SpectralSimulation(Simulation):
     def indicators(self) -> dict[str, Fact]:
         """Return the resolution of the smallest eddies, by the last diagnostics."""
         return self._results.indicators()
+
+    def pilot_findings(self, first_step: float, target: float, seconds: float) -> PilotFindings:
+        """Return the findings of a pilot run. Collective."""
+        from slipstream.spectral.pilot_run import pilot_findings
+
+        return pilot_findings(self, first_step, target, seconds)
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the last scales, the Courant number of fixed steps, and the resolution."""

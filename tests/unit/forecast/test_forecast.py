@@ -278,10 +278,11 @@ def test_many_ranks_are_planned_at_once():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "divided"), [(1, "slabs"), (8, "pencils 8 x 8"), (512, "pencils 64 x 64")]
+    ("nodes", "divided"),
+    [(1, "slabs"), (2, "slabs"), (8, "pencils 8 x 8"), (64, "pencils 8 x 64")]
+    + [(512, "pencils 64 x 64")],
 )
-def test_ranks_divide_space_as_takes_least(nodes, divided):
-    """By rule on one node, and where others take hardly less."""
+def test_no_other_decomposition_is_expected_to_take_much_less(nodes, divided):
     case, machine = case_of(1024), load_machine("h200-nvl8-ib")
     (one,) = forecast(case, machine, [nodes])
     assert one.counts.division == divided

@@ -11,7 +11,9 @@ from slipstream.device import HostDevice
 from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample
 from slipstream.lattice.lattice_memory import Share, memory_needed
-from slipstream.lattice.pore_flow import inlets
+from slipstream.lattice.permeability import permeability
+from slipstream.lattice.pore_step import PoreStep
+from slipstream.lattice.pressure_boundary import inlets
 from slipstream.lattice.storage_tuning import choose_storage
 
 AUTO = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")
@@ -142,6 +144,20 @@ def test_setting_up_small_flows_takes_no_more_memory_than_is_foretold(encoding, 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= 1.05 * memory_needed(Share(flow.sites.count, image.size, {}), storage, "cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_no_step_is_recorded_to_know_its_memory(monkeypatch):
+    made, make = [], PoreStep.__init__
+
+    def counted(step, *arguments):
+        made.append(step)
+        make(step, *arguments)
+
+    monkeypatch.setattr(PoreStep, "__init__", counted)
+    permeability(random_pores((8, 8, 8), 0.8), device="cpu", max_steps=4)
+    assert len(made) == 1
 
 
 def test_pressure_falls_along_the_axes_for_which_a_flow_was_made(subdomain):

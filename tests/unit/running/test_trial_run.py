@@ -21,7 +21,6 @@ from slipstream.running.output_writer import counts_until
 from slipstream.running.run_case import run_case
 from slipstream.running.trial_run import Trial, check_run, cost_of
 from slipstream.simulation import make_simulation
-from slipstream.simulation.solver_registry import pilot_findings
 from slipstream.simulation.solver_values import PilotFindings
 from slipstream.simulation.stop_requests import Interrupted, Interruption
 from slipstream.spectral import pilot_run
@@ -234,7 +233,7 @@ def test_steps_of_many_points_follow_from_those_of_few(monkeypatch):
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
     first = simulation.step_size()
-    foreseen = pilot_findings(simulation, first, 1.0, math.inf)
+    foreseen = simulation.pilot_findings(first, 1.0, math.inf)
     steps = 0
     while simulation.time < case.time.end * (1 - 1e-9):
         simulation.advance(min(simulation.step_size(), case.time.end - simulation.time))
@@ -255,7 +254,7 @@ def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
     case = small("grid.points=24", "initial.flow=abc", "initial.wavenumber=6", "time.cfl=0.5")
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
-    foreseen = pilot_findings(simulation, simulation.step_size(), 1.0, math.inf)
+    foreseen = simulation.pilot_findings(simulation.step_size(), 1.0, math.inf)
     assert foreseen.steps is None
     assert "that of the initial state" in pilot_texts(foreseen, simulation.case)["kmax_eta"]
 
