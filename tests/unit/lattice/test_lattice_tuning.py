@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from slipstream.lattice.pressure_boundary import inlets
 
 from lattice_oracle import random_pores, subdomain_of
 from slipstream.decomposition import whole
@@ -13,7 +14,6 @@ from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample
 from slipstream.lattice.lattice_memory import Share, memory_needed
 from slipstream.lattice.permeability import permeability
 from slipstream.lattice.pore_step import PoreStep
-from slipstream.lattice.pressure_boundary import inlets
 from slipstream.lattice.storage_tuning import choose_storage
 
 AUTO = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")
