@@ -1,7 +1,7 @@
 """What is declared of keys: where they are, which names they accept, and what they mean.
 
-The template of `slipstream new`, the JSON schema, docs/cases.md, messages, and signatures and
-docstrings of the Python classes take it from here.
+The template of `slipstream new`, the JSON schema, docs/cases.md, messages, and `keyword_options`
+take it from here.
 """
 
 from __future__ import annotations

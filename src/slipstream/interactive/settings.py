@@ -1,8 +1,4 @@
-"""Keys of cases in Python: arguments of constructors, and settings that change between steps.
-
-Signatures and docstrings have to be text, for editors and type checkers: tools/write_keys.py writes
-those of arguments that are keys, by the names in `argument_keys`.
-"""
+"""Keys of cases in Python: arguments of constructors, and settings that change between steps."""
 
 from __future__ import annotations
 
@@ -28,11 +24,15 @@ Value = TypeVar("Value")
 def tables_of(
     case: type[Case], keys: Mapping[str, str], arguments: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the tables of a case that arguments stand for; None is omitted where it is usual."""
+    """Return the tables of a case that arguments and defaults of others stand for.
+
+    None is omitted where it is the default.
+    """
     tables: dict[str, dict[str, Any]] = {}
     for name, key in keys.items():
-        table, value = tables.setdefault(key.partition(".")[0], {}), arguments[name]
-        if value is not None or key_at(case, key).default is not None:
+        table, default = tables.setdefault(key.partition(".")[0], {}), key_at(case, key).default
+        value = arguments.get(name, default)
+        if value is not None or default is not None:
             table[name] = plain_value(os.fspath(value) if isinstance(value, os.PathLike) else value)
     return tables
 

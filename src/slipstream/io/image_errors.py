@@ -58,10 +58,18 @@ class Terms:
         return str(values)
 
 
+def _key_of_case(key: Key) -> str:
+    return f"image.{key.name}"
+
+
+def _argument(key: Key) -> str:
+    return "image" if key == Key("image", "path") else key.name
+
+
 ARRAYS = Terms(lambda key: f"{key.table}.{key.name}")
-CASES = Terms(lambda key: f"image.{key.name}", x_first=True)
+CASES = Terms(_key_of_case, x_first=True)
 _TERMS = ContextVar("terms", default=ARRAYS)
-ARGUMENTS = Terms(lambda key: "image" if key == Key("image", "path") else key.name)
+ARGUMENTS = Terms(_argument)
 
 
 class ImageError(InputError):

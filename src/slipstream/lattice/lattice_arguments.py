@@ -11,7 +11,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 from slipstream.argument_checks import plain_value
 from slipstream.case import LatticeCase, validate_case
 from slipstream.case.declared_keys import accepted_values, argument_keys, choices_at, key_at
+from slipstream.case.keyword_options import TYPE_OF_FOLDERS, KeywordOptions
 from slipstream.case.lattice_case import ARRAY, KEYS_OF_SAMPLES, MOST_VECTORS
 from slipstream.case.table import Refusal
 from slipstream.errors import InputError
@@ -37,6 +39,22 @@ KEYS = argument_keys(
     without=[f"image.{key}" for key in ("path", "sample", *KEYS_OF_SAMPLES) if key != "shape"],
 )
 _ALL_KEYS = {**KEYS, "max_steps": "time.end"}
+# Arguments take more than the keys do, and numbers per axis in the order of arrays.
+OPTIONS = KeywordOptions(
+    LatticeCase,
+    KEYS,
+    {
+        **TYPE_OF_FOLDERS,
+        "dtype": ("Any", "dtype"),
+        "mirror": ("bool | str | Sequence[str]", "bool, str or sequence of str"),
+    },
+    {
+        "shape": "number of voxels along z, y and x, of raw values",
+        "crop": "part to use: first voxel, and last voxel plus one, along z, y and x",
+        "mirror": "axes along which the mirror image follows, so that opposite faces match, such as"
+        ' "xy"; True for the axis of the flow',
+    },
+)
 # What files may need, and arrays have; and the values that say no more than to leave it out.
 _OF_FILES = ("shape", "dtype", "byte_order", "offset", "dataset")
 _PLAIN_FILE = {"byte_order": "little", "offset": 0}
@@ -49,6 +67,48 @@ _ACCEPTED = {
 }
 
 
+class ImageFlowOptions(TypedDict, total=False):
+    """The arguments of `permeability` and `PorousFlow` that are keys of cases."""
+
+    relaxation_time: float | None
+    magic: float
+    force: float | None
+    pressure_drop: float | None
+    inertia: bool
+    viscosity: float | None
+    pressure_gradient: float | None
+    density: float | None
+    shape: Sequence[int] | None
+    pore: int | Sequence[int] | None
+    pore_below: float | None
+    pore_above: float | None
+    dataset: str | None
+    dtype: Any
+    byte_order: str | None
+    offset: int | None
+    crop: Sequence[Sequence[int]] | None
+    mirror: bool | str | Sequence[str]
+    buffer: int
+    walls: str | Sequence[str]
+    isolated: str
+    tolerance: float
+    interval: int
+    vectors: int
+    coarse_start: bool
+    precision: str
+    partition: str
+    schedule: str
+    transport: str
+
+
+class PorousFlowOptions(ImageFlowOptions, total=False):
+    """The arguments of `PorousFlow` that are keys of cases."""
+
+    axis: str
+    voxel_size: float
+    restart: str | Path | None
+
+
 def case_of_arguments(
     image: Any, arguments: Mapping[str, Any], source: str, tables: Mapping[str, Any] | None = None
 ) -> tuple[LatticeCase, Any]:
@@ -59,13 +119,15 @@ def case_of_arguments(
     image : path, array, or anything with a shape and ``read(box)``
         The image; None if `tables` have it.
     arguments : mapping
-        Arguments by name; those of `KEYS` and ``storage`` count.
+        Arguments by name: some of `KEYS`, ``max_steps`` and ``storage``.
     source : str
         Who asks, for messages about `tables`.
     tables : mapping, optional
         Further tables of the case, whose keys take precedence.
     """
-    values = {name: _plain(arguments.get(name)) for name in _ALL_KEYS}
+    defaults = {name: key_at(LatticeCase, key).default for name, key in KEYS.items()}
+    arguments = {**defaults, **arguments}
+    values = {name: _plain(arguments[name]) for name in _ALL_KEYS}
     for name in ("shape", "crop"):
         if isinstance(values[name], list | tuple):
             values[name] = values[name][::-1]

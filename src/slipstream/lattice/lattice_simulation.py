@@ -120,25 +120,32 @@ _FAR_TOO_LARGE = 2.0
 
 
 class LatticeSimulation(Simulation):
-    """Flow through the pores of a voxel image; its steps come in pairs, its time counts them."""
+    """Flow through the pores of a voxel image; its steps come in pairs, its time counts them.
+
+    Parameters
+    ----------
+    case, comm, device
+        As of every `Simulation`.
+    image : optional
+        An image in memory, or an object with a shape and ``read(box)``, instead of the case's file.
+    terms : Terms
+        How errors of the image name its keys.
+    watch : callable, optional
+        Called after each pair of steps with this simulation and why the flow along the axis ends,
+        empty if it goes on; it returns the same, or another reason. Collective.
+    steps_per_axis : int, optional
+        Largest number of steps along each axis; by default axes share those of the case.
+    keeps_fields : bool, optional
+        Whether the fields of each axis are kept, or only sums; None if they are written.
+    coarsening : int
+        How many times larger the voxels are than those of the image that was asked for.
+    is_timed : bool
+        Whether some steps are timed node by node.
+    """
 
     shortens_steps = False
     timed = "a pair of time steps"
     lasting = ("permeability_lattice",)
-
-    # An image in memory, or an object with a shape and read(box), in place of the file of the case.
-    given_image: Any = None
-    # How errors of the image name its keys.
-    terms: Terms = CASES
-    # Looks on after each pair of steps: it gets why the flow along the axis ends, empty if it goes
-    # on, and returns the same, or another reason. Collective.
-    watch: Callable[[LatticeSimulation, str], str] | None = None
-    # The most steps along each axis; by default axes share those of the case.
-    steps_per_axis: int | None = None
-    # Whether the fields of each axis are kept, or only sums; None if they are written.
-    keeps_fields: bool | None = None
-    # How many times larger the voxels are than those of the image that somebody asked for.
-    coarsening = 1
 
     case: LatticeCase
     domain: Domain
@@ -148,8 +155,24 @@ class LatticeSimulation(Simulation):
     flow: PoreFlow
 
     @collectively
-    def __init__(self, case: LatticeCase, comm: Comm = None, device: str | Device = "auto") -> None:
+    def __init__(
+        self,
+        case: LatticeCase,
+        comm: Comm = None,
+        device: str | Device = "auto",
+        *,
+        image: Any = None,
+        terms: Terms = CASES,
+        watch: Callable[[LatticeSimulation, str], str] | None = None,
+        steps_per_axis: int | None = None,
+        keeps_fields: bool | None = None,
+        coarsening: int = 1,
+        is_timed: bool = True,
+    ) -> None:
         super().__init__(case, comm, device)
+        self.given_image, self.terms, self.is_timed = image, terms, is_timed
+        self._watch, self._steps_per_axis = watch, steps_per_axis
+        self.keeps_fields, self.coarsening = keeps_fields, coarsening
         if case.numerics.encoding == "strips" and self.device.kind != "cpu":
             raise InputError(
                 "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
@@ -493,8 +516,8 @@ class LatticeSimulation(Simulation):
     def _judge(self) -> None:
         """End the flow along this axis if it is over: then the next one begins, or the run ends."""
         ended = self._ended()
-        if self.watch is not None:
-            ended = self.watch(self, ended)
+        if self._watch is not None:
+            ended = self._watch(self, ended)
         if not ended:
             return
         if ended == ROUND_OFF and self.storage.has_unit:
@@ -527,8 +550,8 @@ class LatticeSimulation(Simulation):
         if self.steadiness.is_stuck:
             return ROUND_OFF
         left, most = len(self._axes) - len(self._over), math.inf
-        if self.steps_per_axis is not None:
-            most = self.steps_per_axis
+        if self._steps_per_axis is not None:
+            most = self._steps_per_axis
         elif left > 1:
             # The remaining axes share the remaining steps.
             share = (int(self.case.time.end) - self._began) // left

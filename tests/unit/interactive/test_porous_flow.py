@@ -87,7 +87,7 @@ def test_narrow_pores_are_counted_in_all_directions(rock):
 def test_both_interfaces_take_the_same_names():
     own = set(inspect.signature(permeability).parameters) - {"callback", "keep_fields"}
     # Callbacks are added by `every`, and fields are read from the flow itself.
-    assert own <= set(inspect.signature(PorousFlow.__init__).parameters)
+    assert own <= set(inspect.signature(PorousFlow).parameters)
 
 
 @pytest.mark.filterwarnings("ignore:23% of the pore voxels")

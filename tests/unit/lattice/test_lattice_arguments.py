@@ -98,7 +98,7 @@ def made(**changes):
         ),
         (lambda: found(image=3), "image is of type int; accepted: a path, or a NumPy array"),
         (lambda: found(buffer=True), "buffer is True; accepted: 0 layers or more"),
-        (lambda: found(walls=["x"]), "walls: ['x'] is not accepted; accepted: letters"),
+        (lambda: found(walls=["w"]), "walls ['w'] is unknown; accepted: x, y, z"),
     ],
 )
 def test_arguments_of_another_kind_are_refused_by_name(call, told):
