@@ -106,14 +106,6 @@ def three(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,) * 3
 
 
-class Refusal(ValueError):
-    """What is wrong with several keys together, worded for cases and for arguments of Python."""
-
-    def __init__(self, text: str, in_python: str) -> None:
-        super().__init__(text)
-        self.in_python = in_python
-
-
 class Table(BaseModel):
     """One table of a case: frozen, and without unknown keys."""
 

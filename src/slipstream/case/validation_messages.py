@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from slipstream.argument_checks import nearest
 from slipstream.case.declared_keys import choices_at, keys_of, table_at
+from slipstream.error_terms import Refusal
 from slipstream.printable_text import shortened, shown
 
 _BOUNDS = {
@@ -35,7 +36,7 @@ _MOST_LETTERS = 800
 
 
 def explain(model: type[BaseModel], error: ValidationError, data: Any = None) -> tuple[str, str]:
-    """Return the dotted key that failed first, and one line about it that begins with the key.
+    """Return the dotted key that failed first, and one line about it that begins with a key.
 
     Unknown keys are reported first, since they tend to cause the rest. `data` is the user's input.
     """
@@ -43,7 +44,9 @@ def explain(model: type[BaseModel], error: ValidationError, data: Any = None) ->
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
     key = _key(problem, data) or "case"
-    message = f"{key}: {_describe(model, problem)}"
+    text = _describe(model, problem)
+    names_keys = isinstance(problem.get("ctx", {}).get("error"), Refusal)
+    message = text if names_keys else f"{key}: {text}"
     if len(problems) > 1:
         others = ", ".join(_key(one, data) for one in problems[1:4])
         message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"

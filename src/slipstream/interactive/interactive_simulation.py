@@ -509,10 +509,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
                     earlier = on_first_rank(self.comm, lambda: earlier_in(claimed, solver.case))
                 else:
                     inputs = solver.case.inputs()
-                    with _in_terms_of_python():
-                        claimed = stack.enter_context(
-                            claim_folder(path, self.comm, overwrite, inputs)
-                        )
+                    claimed = stack.enter_context(claim_folder(path, self.comm, overwrite, inputs))
                 self._folder, self._claimed = path.absolute(), claimed
                 self._runs += not goes_on
                 done = 0 if earlier is None else solver.step - earlier.step
@@ -897,17 +894,6 @@ def _again(
 def asks_for_output(output: Mapping[str, Any] | None) -> bool:
     """Return whether settings of output ask for any, and do not only leave some out."""
     return any((output or {}).values())
-
-
-@contextlib.contextmanager
-def _in_terms_of_python() -> Iterator[None]:
-    """Name an argument where the command line has an option."""
-    try:
-        yield
-    except InputError as error:
-        terms = error.text().replace("add --overwrite", "give overwrite=True")
-        error.args = (terms.replace("another with --out", "another folder"),)
-        raise
 
 
 def console_for(progress: bool | None) -> Console:

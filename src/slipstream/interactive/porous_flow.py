@@ -14,6 +14,7 @@ from slipstream.array_types import Array, Comm
 from slipstream.case import Case, LatticeCase
 from slipstream.case.keyword_options import KeywordOptions, class_with_options
 from slipstream.device import Device
+from slipstream.error_terms import ARGUMENTS, CASES
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import (
     InteractiveSimulation,
@@ -21,7 +22,6 @@ from slipstream.interactive.interactive_simulation import (
     made_together,
 )
 from slipstream.interactive.settings import Setting
-from slipstream.io.image_errors import ARGUMENTS, CASES
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_arguments import PorousFlowOptions

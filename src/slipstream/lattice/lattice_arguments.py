@@ -22,9 +22,8 @@ from slipstream.case import LatticeCase, validate_case
 from slipstream.case.declared_keys import accepted_values, argument_keys, choices_at, key_at
 from slipstream.case.keyword_options import TYPE_OF_FOLDERS, KeywordOptions
 from slipstream.case.lattice_case import ARRAY, KEYS_OF_SAMPLES, MOST_VECTORS
-from slipstream.case.table import Refusal
+from slipstream.error_terms import ARGUMENTS, Refusal, in_terms_of, spelled
 from slipstream.errors import InputError
-from slipstream.io.image_errors import ARGUMENTS, in_terms_of
 from slipstream.io.voxel_images import check_options
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.printable_text import shown
@@ -229,7 +228,7 @@ def _refuse(
     for problem in error.errors(include_url=False):
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, Refusal):
-            raise InputError(cause.in_python) from error
+            raise InputError(spelled(cause.args, ARGUMENTS)) from error
         table, *rest = (part for part in problem["loc"] if isinstance(part, str))
         name = next((one for one, key in _ALL_KEYS.items() if key == ".".join((table, *rest))), "")
         if f"{table}.{''.join(rest)}" == "image.path":

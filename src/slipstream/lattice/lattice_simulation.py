@@ -22,11 +22,11 @@ from slipstream.collective import (
 )
 from slipstream.decomposition import slabs
 from slipstream.device import Device
+from slipstream.error_terms import CASES, Terms, in_terms_of, spelled
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace, chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
-from slipstream.io.image_errors import CASES, Terms, in_terms_of
 from slipstream.lattice.acceleration import vectors_that_fit
 from slipstream.lattice.coarse_start import begin_coarsely
 from slipstream.lattice.convergence import Steadiness
@@ -345,7 +345,7 @@ class LatticeSimulation(Simulation):
             time = {"relaxation_time": plain.flow.relaxation_time}
             self.case = case.model_copy(update={"flow": case.flow.model_copy(update=time)})
         if storage.has_unit and wanted and not self._vectors:
-            raise InputError(no_room_to_measure_text(self.terms))
+            raise InputError(spelled(no_room_to_measure_text(), self.terms))
 
     def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
@@ -360,7 +360,7 @@ class LatticeSimulation(Simulation):
         doubts = no_path_text(self.found, self._axes), narrow_doubt(self.subdomain)
         self._warnings += [doubt for doubt in doubts if doubt]
         if self.storage.has_unit and not self.case.ends_early:
-            self._warnings.append(unmeasured_text(self.terms))
+            self._warnings.append(spelled(unmeasured_text(), self.terms))
         if folder is not None:
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
@@ -522,8 +522,8 @@ class LatticeSimulation(Simulation):
             return
         if ended == ROUND_OFF and self.storage.has_unit:
             tolerance = self.case.convergence.tolerance
-            text = half_precision_text(self.terms, self.steadiness.residual, tolerance)
-            raise on_all_ranks(InputError(text))
+            parts = half_precision_text(self.steadiness.residual, tolerance)
+            raise on_all_ranks(InputError(spelled(parts, self.terms)))
         doubt = resolution_doubt(self.resolution_error(self._axis), AXES[self._axis])
         self._warnings += [doubt] if doubt and self.coarsening == 1 else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:

@@ -28,8 +28,8 @@ from slipstream.collective import (
 )
 from slipstream.decomposition import Box
 from slipstream.device import Device
+from slipstream.error_terms import ARGUMENTS
 from slipstream.errors import InputError
-from slipstream.io.image_errors import ARGUMENTS
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.lattice_arguments import (
     OPTIONS,

@@ -305,13 +305,13 @@ def test_inertia_in_physical_units_is_that_of_the_same_reynolds_number():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"force": 1e-5, "pressure_drop": 1e-3}, "force and pressure_drop: both are given; accep"),
+        ({"force": 1e-5, "pressure_drop": 1e-3}, "force, pressure_drop: both are given; use one"),
         ({"pressure_drop": -1}, "pressure_drop is -1; accepted: a number more than 0"),
-        ({"viscosity": 1e-3, "voxel_size": 1e-6}, "viscosity: not enough for physical units; ac"),
-        ({"density": 1e3, "voxel_size": 1e-6}, "density: not enough for physical units; accepted"),
-        ({**SI, "voxel_size": 1}, "voxel_size is 1; accepted with viscosity, pressure_gradient:"),
+        ({"viscosity": 1e-3, "voxel_size": 1e-6}, "viscosity: not enough for SI units; use visc"),
+        ({"density": 1e3, "voxel_size": 1e-6}, "density: not enough for SI units; use viscosity"),
+        ({**SI, "voxel_size": 1}, "viscosity: SI units need the edge of a voxel; use voxel_size"),
         ({**SI, "viscosity": "water"}, "viscosity is 'water'; accepted: a number more than 0"),
-        ({**SI, "inertia": True}, "density: flow with inertia depends on it; accepted: kg/m³"),
+        ({**SI, "inertia": True}, "density: flow with inertia depends on it; use kg/m³"),
         (
             {**SI, "inertia": True, "density": 1e3, "force": 1e-5},
             "force: with inertia the fluid's viscosity, density and pressure_gradient"
