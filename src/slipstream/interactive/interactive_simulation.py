@@ -640,7 +640,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         InputError
             Outside of a notebook, if no `file` is given.
         """
-        from slipstream.interactive.live_pictures import show
+        from slipstream.interactive.notebook_views import show
 
         return show(self, field, (interval, steps, times), plane, file)
 
@@ -881,8 +881,7 @@ def _again(
     first = settings if state is None else state["case"]
     case = validate_case(made._take_named(named, first), source=kind.__name__)
     InteractiveSimulation.__init__(made, case, None, device, **beside)
-    for name, value in attributes.items():
-        object.__setattr__(made, name, value)
+    vars(made).update(attributes)
     if state is not None:
         made._ready()
         settings = made._take_named(named, settings)

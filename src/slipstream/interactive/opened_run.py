@@ -28,7 +28,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
-from slipstream.interactive.named_stores import NamedStores
+from slipstream.interactive.named_views import NamedStores
 from slipstream.interactive.particle_views import StoredParticles
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder

@@ -290,8 +290,11 @@ class Flow(InteractiveSimulation):
     def _model_parameters(self) -> dict[str, Any]:
         return cast(SpectralCase, self.case).equation.parameters
 
-    def _settable(self) -> list[str]:
-        return sorted({*super()._settable(), *self._model_parameters()})
+    def _further(self) -> dict[str, Any]:
+        return self._model_parameters() if vars(self).get("_solver") else {}
+
+    def _set_further(self, name: str, value: Any) -> None:
+        self.parameters[name] = value
 
     # Every parameter of the model is an attribute too, if no attribute has its name. Type checkers
     # know those of `Turbulence`.
@@ -299,25 +302,16 @@ class Flow(InteractiveSimulation):
 
         def __getattr__(self, name: str) -> Any:
             # Nothing has been made yet where an object is copied.
-            if name.startswith("_") or vars(self).get("_solver") is None:
-                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-            if name in self._model_parameters():
+            is_public = not name.startswith("_") and vars(self).get("_solver") is not None
+            if is_public and name in self._further():
                 return self.parameters[name]
-            names = [one for one in dir(self) if not one.startswith("_")]
+            names = [one for one in dir(self) if one[0] != "_"] if is_public else []
             raise AttributeError(
                 f"{type(self).__name__!r} has no attribute {name!r}{nearest(name, names)}"
             )
 
-        def __setattr__(self, name: str, value: Any) -> None:
-            is_own = name.startswith("_") or hasattr(type(self), name)
-            if not is_own and vars(self).get("_solver") and name in self._model_parameters():
-                self.parameters[name] = value
-            else:
-                super().__setattr__(name, value)
-
         def __dir__(self) -> list[str]:
-            own = [] if self._solver is None else self._model_parameters()
-            return sorted({*super().__dir__(), *own})
+            return sorted({*super().__dir__(), *self._further()})
 
     # The part of the initial state that is not in the case: arrays or functions, by field.
     _given: Mapping[str, Any] = {}
