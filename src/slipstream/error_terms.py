@@ -62,8 +62,12 @@ def _key_of_case(key: KeyName) -> str:
     return f"{'image' if key.table == 'sample' else key.table}.{key.name}"
 
 
+# Arguments that are not called like their keys.
+_OTHER_NAMES = {KeyName("image", "path"): "image", KeyName("time", "end"): "max_steps"}
+
+
 def _argument(key: KeyName) -> str:
-    return "image" if key == KeyName("image", "path") else key.name
+    return _OTHER_NAMES.get(key, key.name)
 
 
 ARRAYS = Terms(lambda key: f"{key.table}.{key.name}")

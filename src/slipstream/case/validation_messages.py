@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from slipstream.argument_checks import nearest
 from slipstream.case.declared_keys import choices_at, keys_of, table_at
-from slipstream.error_terms import Refusal
+from slipstream.error_terms import KeyName, Refusal, spelled
 from slipstream.printable_text import shortened, shown
 
 _BOUNDS = {
@@ -46,9 +46,9 @@ def explain(model: type[BaseModel], error: ValidationError, data: Any = None) ->
     key = _key(problem, data) or "case"
     text = _describe(model, problem)
     names_keys = isinstance(problem.get("ctx", {}).get("error"), Refusal)
-    message = text if names_keys else f"{key}: {text}"
+    message = text if names_keys else f"{_spelled(key)}: {text}"
     if len(problems) > 1:
-        others = ", ".join(_key(one, data) for one in problems[1:4])
+        others = ", ".join(_spelled(_key(one, data)) for one in problems[1:4])
         message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
     return key, " ".join(message.split())
 
@@ -67,6 +67,11 @@ def _key(problem: Any, data: Any) -> str:
         except (KeyError, IndexError, TypeError):
             data = None
     return key.removeprefix(".")
+
+
+def _spelled(key: str) -> str:
+    table, _, name = key.partition(".")
+    return spelled([KeyName(table, name)]) if name else key
 
 
 def _guess(
