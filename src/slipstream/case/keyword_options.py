@@ -70,7 +70,7 @@ class KeywordOptions:
         return inspect.Signature([*first, *options, *explicit[len(first) :]])
 
     def docstring(self, text: str) -> str:
-        """Return a docstring with an entry of each key in place of ``**options``."""
+        """Return a docstring with an entry of each key instead of ``**options``."""
         return _ENTRY.sub(
             lambda found: "".join(self._entry(one, found[1]) for one in self.keys), text
         )

@@ -279,7 +279,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             warnings.warn(text, RuntimeWarning, stacklevel=_users_level())
 
     def _check_result(self) -> None:
-        """Let the solver warn of what a run has come to that nobody has asked for. Collective."""
+        """Check the result of a run, for warnings of the solver. Collective."""
 
     # -- stepping ------------------------------------------------------------------------------
 
@@ -324,8 +324,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             Whether the first rank shows a progress bar; by default in terminals and notebooks.
         output : str or pathlib.Path, optional
             A folder into which to write what the case asks for, as ``slipstream run`` does: series,
-            spectra, fields, checkpoints, pictures. What this simulation has written there goes on;
-            a folder with anything else in it is refused.
+            spectra, fields, checkpoints, pictures. Files that this simulation has written there are
+            continued; a folder with anything else in it is refused.
         overwrite : bool
             Whether the output of an earlier run in that folder is replaced.
 
@@ -469,7 +469,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
 
         solver = self.solver
         start, end = solver.time, limits.until if limits.until < math.inf else solver.time + 1.0
-        # Of so many steps it is known how many are done; their times may be of any size.
+        # If the number of steps is limited, progress counts steps: times may be of any size.
         counts = limits.steps is not None
         if counts:
             start, end = 0.0, float(limits.steps or 0)
@@ -800,7 +800,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         return _again, (type(self), *self._pickled(), self.device.kind, beside, own)
 
     def _pickled(self) -> tuple[Any, dict[str, Any], dict[str, Any] | None]:
-        """Return what to make it of: what a case only names, its settings, and its state."""
+        """Return the objects that a case only names, the settings and the state."""
         settings, named = self.case.model_dump(exclude_unset=True), self._named()
         if not self._is_prepared:
             return named, settings, None
@@ -808,15 +808,15 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         return named, settings, {"case": start, "kept": self.solver.kept()}
 
     def _named(self) -> Any:
-        """Return what the case of this object only has by name, such as a model of a program."""
+        """Return the object that the case has by name only, such as a model of a program."""
         return None
 
     def _beside_the_case(self) -> dict[str, Any]:
-        """Return what the solver is made of besides the case, such as an image in memory."""
+        """Return arguments of the solver besides the case, such as an image in memory."""
         return {}
 
     def _take_named(self, named: Any, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings with pickled objects in place of their names."""
+        """Return the settings with pickled objects instead of their names."""
         return settings
 
     def _case_from_rest(self) -> Case:
@@ -911,7 +911,7 @@ def console_for(progress: bool | None) -> Console:
 def _check_latest(folder: Path, step: int) -> None:
     """Make a folder for states, and refuse one that has a state of a later step.
 
-    A restart takes the latest step: it would go on from that one, and the oldest are removed.
+    A restart would begin from the later state, and the oldest states are removed.
     """
     from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
 

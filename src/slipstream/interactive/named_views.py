@@ -26,14 +26,14 @@ class NamedViews(Mapping[str, View], KnownAttributes):
 
     @abstractmethod
     def _names(self) -> Sequence[str]:
-        """Return the names that there are."""
+        """Return the names."""
 
     @abstractmethod
     def _view(self, name: str) -> View:
-        """Return what there is by a name."""
+        """Return the view of a name."""
 
     def _where(self) -> str:
-        """Return what messages begin with."""
+        """Return the beginning of messages."""
         return self._kind
 
     def __getitem__(self, name: str) -> View:
@@ -69,7 +69,7 @@ class NamedStores(NamedViews[View]):
 
     @abstractmethod
     def _open(self, path: Path) -> View:
-        """Return what is shown of a store."""
+        """Return the view of a store."""
 
     def _names(self) -> Sequence[str]:
         return self._found

@@ -1,4 +1,4 @@
-"""What is kept while a simulation is stepped from Python: `output`, `average` and `movie`."""
+"""Output of simulations that are stepped from Python: `output`, `average` and `movie`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _WRITTEN: set[Path] = set()
 class _Writing(Callback):
     """An output that is written when it is due, until it is cancelled.
 
-    A file whose name has no directory begins anew in the folder of each run.
+    A file whose name has no directory is begun again in the folder of each run.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ def file_in_run(simulation: InteractiveSimulation, path: Path) -> Path:
     taken = {one.stem for one in (*output.fields, *output.averages, *densities)}
     taken |= {one.file_name for one in output.movies} | {one.column for one in output.scalars}
     if {path.name, path.stem} & taken:
-        raise InputError(f"file {str(path)!r}: the case writes one of this name; accepted: others")
+        raise InputError(f"file {str(path)!r}: the case writes a file of this name; use another")
     return simulation._outputs_folder() / path
 
 

@@ -54,7 +54,7 @@ def _options() -> KeywordOptions:
 class PorousFlow(InteractiveSimulation):
     """Flow through the pores of an image, by a lattice Boltzmann method.
 
-    Its time counts time steps, which are taken in pairs; `run` goes on until the flow is steady.
+    Its time counts time steps, which are taken in pairs; `run` ends when the flow is steady.
 
     >>> rock = PorousFlow("rock.tif", voxel_size=2e-6)
     >>> rock.run()

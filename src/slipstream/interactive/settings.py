@@ -38,7 +38,7 @@ def tables_of(
 
 
 class HasSettings(Protocol):
-    """What has settings: a simulation, or a part of one."""
+    """A simulation, or a part of one, with settings."""
 
     def _setting(self, key: str) -> Any:
         """Return the present value of a key of the case."""
@@ -115,7 +115,7 @@ class Parameters(Mapping[str, Any], KnownAttributes):
 
 
 class ForcingSettings(KnownAttributes):
-    """What drives a flow: ``sim.forcing.amplitude = 0.2``.
+    """The forces on a flow: ``sim.forcing.amplitude = 0.2``.
 
     Of several forces each is one of a list: ``sim.forcing[1].amplitude = 0.2``.
     """
@@ -143,7 +143,7 @@ class ForcingSettings(KnownAttributes):
         return ForcingSettings(self._simulation, number % len(self))
 
     def _number(self, name: str) -> int:
-        """Return the number of the one force that this stands for."""
+        """Return the number of the force that this stands for."""
         if self._table is None and len(self) > 1:
             raise InputError(
                 f"forcing.{name}: there are {len(self)} forces; accepted: that of one, such as"

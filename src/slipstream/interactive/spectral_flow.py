@@ -782,7 +782,7 @@ def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Ar
 
 
 def _called(name: str, function: Any, places: list[np.ndarray]) -> Any:
-    """Return what a function of x, y and z returns; what it raises itself is its author's."""
+    """Call a function of x, y and z; errors that it raises itself are not caught."""
     try:
         inspect.signature(function).bind(*places)
     except TypeError as error:

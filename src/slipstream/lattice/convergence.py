@@ -120,7 +120,7 @@ _SAFETY, _MORE, _DIGITS, _SAFETY_OF_FLOOR = 1.5, 0.4, 3, 2.0
 _ROUNDED = 0.6
 # Extrapolations that do not come nearer, after which round-off is taken to be the reason.
 _STUCK = 20
-# Extrapolations from which the flow may depart, before time steps go on alone.
+# Extrapolations from which the flow may depart, before time steps continue alone.
 _MOST_REJECTIONS = 4
 
 
@@ -214,7 +214,7 @@ class Steadiness:
     distance from the steady flow as of the last look, 1 while it is unknown; `history` has the
     steps and permeabilities of all looks. A `timer` gets what extrapolations and looks take. Along
     `closed` axes a steady flow carries nothing: one that is driven along such an axis `is_blocked`,
-    and steady at once.
+    and steady immediately.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class Steadiness:
 
     @property
     def looks(self) -> list[float]:
-        """The permeabilities of all looks, from which a restarted run goes on."""
+        """The permeabilities of all looks, which a restarted run continues."""
         return self._convergence.values
 
     @property

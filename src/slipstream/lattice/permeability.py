@@ -91,7 +91,7 @@ _OPTIONS = replace(
 )
 
 
-# A callback returns True to stop the flow, and None or False to let it go on.
+# A callback returns True to stop the flow, and None or False to continue.
 Callback = Callable[[FlowProgress], bool | None]
 
 
@@ -263,7 +263,7 @@ class _Watch:
         self._interruption.__exit__(*details)
 
     def __call__(self, simulation: LatticeSimulation, ended: str) -> str:
-        """Return why the flow along an axis ends after the present step; empty if it goes on."""
+        """Return why the flow along an axis ends after the present step; empty if it continues."""
         steps, comm = simulation.flow.steps, simulation.comm
         is_look = steps % simulation.case.convergence.interval == 0
         is_look = is_look or ended in (CONVERGED, MOST_STEPS, NO_PATH)
@@ -308,7 +308,7 @@ class _Watch:
 
 
 def _result(simulation: LatticeSimulation, watch: _Watch) -> Permeability:
-    """Return what the flows along all axes have come to. Collective."""
+    """Return the result of the flows along all axes. Collective."""
     flows, found = watch.flows, simulation.found
     size, axes = simulation.case.image.voxel_size, axes_of(simulation.case.flow.axis)
     tensor = None
