@@ -84,7 +84,6 @@ docs: $(VENV)/.stamp-docs
 	$(VENV)/bin/python tools/check_site.py build/docs
 
 format: $(VENV)/.stamp-test
-	$(VENV)/bin/python tools/write_keys.py
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

@@ -22,6 +22,7 @@ extensions = [
     "sphinx_design",
     "mathml",
     "generated_pages",
+    "key_tables",
 ]
 exclude_patterns = ["figures", "_ext", "_static", "generated/*_table.md", "generated/*.ipynb"]
 nitpicky = True

@@ -30,7 +30,6 @@ MACHINES: Names = {
 DEVICES: Names = {
     "cpu": "the cores of the host",
     "cuda": "an NVIDIA GPU",
-    "hip": "an AMD GPU, untested",
 }
 PRECISIONS: Names = {
     "float64": "double precision",

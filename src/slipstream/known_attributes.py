@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from slipstream.argument_checks import nearest
@@ -24,15 +24,27 @@ class KnownAttributes:
     def _settable(self) -> list[str]:
         """Return the names that can be set, for messages."""
         found = {name for one in type(self).__mro__ for name in (*vars(one), *_declared(one))}
-        return sorted(name for name in found if name[0] != "_" and _is_setter(self, name))
+        known = [name for name in found if name[0] != "_" and _is_setter(self, name)]
+        return sorted({*known, *self._further()})
+
+    def _further(self) -> Collection[str]:
+        """Return the names that can be set though the class does not declare them."""
+        return ()
+
+    def _set_further(self, name: str, value: Any) -> None:
+        """Set one of these."""
 
     # Type checkers find unknown attributes by themselves, where no class seems to take any.
     if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if not (name.startswith("_") or _is_setter(self, name) or _is_new(self, name)):
+            is_undeclared = not name.startswith("_") and not hasattr(type(self), name)
+            if is_undeclared and name in self._further():
+                self._set_further(name, value)
+            elif name.startswith("_") or _is_setter(self, name) or _is_new(self, name):
+                object.__setattr__(self, name, value)
+            else:
                 raise InputError(_refusal(self, name))
-            object.__setattr__(self, name, value)
 
         def __delattr__(self, name: str) -> None:
             if not name.startswith("_"):

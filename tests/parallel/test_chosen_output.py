@@ -347,5 +347,5 @@ def test_files_of_the_case_are_not_replaced(comm, device, shared_folder, monkeyp
     options = {"output": {"fields": [one | {"interval": 0.1} for one in fields]}}
     sim = Turbulence(points=8, viscosity=0.1, max_step=0.05, comm=comm, device=device, **options)
     sim.run(until=0.1, output="run")
-    with pytest.raises(InputError, match=r"file 'mine.h5': the case writes one of this name"):
+    with pytest.raises(InputError, match=r"file 'mine.h5': the case writes a file of this name"):
         sim.output("velocity", file="mine.h5")

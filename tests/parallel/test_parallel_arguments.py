@@ -34,13 +34,13 @@ def divided(comm, **given):
 
 
 WRONG = [
-    (flow, {"voxel_size": -1}, "voxel_size is -1; accepted"),
-    (flow, {"force": "much"}, "force is 'much'; accepted"),
+    (flow, {"voxel_size": -1}, "voxel_size: must be greater than 0, not -1"),
+    (flow, {"force": "much"}, "force: must be a number, not 'much'"),
     (flow, {"image": CHANNEL[0]}, r"image: the array has shape \(6, 3\)"),
     (flow, {"image": CHANNEL * 0}, "no pore voxel"),
-    (flow, {"crop": 3}, "crop is 3"),
+    (flow, {"crop": 3}, "crop: 3; accepted"),
     (flow, {"device": 0}, "device 0; accepted"),
-    (flow, {"precision": None}, "precision None is unknown"),
+    (flow, {"precision": None}, "precision: None is not accepted"),
     (advection, {"shape": (8, 8)}, r"shape is \(8, 8\); accepted"),
     (advection, {"courant": None}, "courant is None; accepted"),
     (advection, {"devices": 3}, "devices is 3; accepted"),

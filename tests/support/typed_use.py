@@ -77,7 +77,6 @@ def misuse_simulations(sim: ss.Turbulence, rock: ss.PorousFlow) -> None:
     ss.Turbulence(points=8, viscosity=0.1, intial="abc")  # type: ignore[call-arg]
     ss.Turbulence(points=8)  # type: ignore[call-arg]
     ss.Turbulence(points=8, viscosity="0.1")  # type: ignore[arg-type]
-    ss.Flow("mhd", points=8, intial="abc")  # type: ignore[arg-type]
     ss.PorousFlow("rock.tif", relaxation_tme=0.8)  # type: ignore[call-arg]
     ss.Advection(points=8, corant=0.5)  # type: ignore[call-arg]
     sim.viscosty = 0.1  # type: ignore[attr-defined]

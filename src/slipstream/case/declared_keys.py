@@ -1,7 +1,7 @@
-"""Keys as they are declared: their tables, accepted values and meanings.
+"""Declarations of keys: where they are, which names they accept, and what they mean.
 
-The template of `slipstream new`, the JSON schema, docs/cases.md, messages, and signatures and
-docstrings of the Python classes take it from here.
+The template of `slipstream new`, the JSON schema, docs/cases.md, messages, and `keyword_options`
+take it from here.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _arguments(annotation: Any) -> Iterator[Any]:
 
 
 def meaning_of_table(table: type[BaseModel]) -> str:
-    """Return the description of a table in its docstring: ``"the fluid, and what drives it"``."""
+    """Return the meaning of a table, by its docstring: ``"the fluid, and what drives it"``."""
     text = " ".join((inspect.getdoc(table) or "").split())
     return (text.partition("``: ")[2] or text).removesuffix(".")
 
@@ -182,8 +182,8 @@ _NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 
 def meanings_of_parameters(function: Any) -> dict[str, str]:
-    """Return the description of each parameter in a NumPy docstring; empty without any."""
-    # Not that of a class from which it is derived.
+    """Return the meaning of each parameter, by a NumPy docstring; empty if there is none."""
+    # Without a docstring that is inherited.
     lines = inspect.cleandoc(getattr(function, "__doc__", None) or "").split("\n")
     found: dict[str, str] = {}
     names: list[str] = []

@@ -33,7 +33,6 @@ from slipstream.case.common_tables import (
 from slipstream.case.table import (
     Key,
     Positive,
-    Refusal,
     Such,
     Table,
     Unchecked,
@@ -41,6 +40,7 @@ from slipstream.case.table import (
     as_tuples,
     one_of,
 )
+from slipstream.error_terms import KeyName, Refusal, keys_in_order
 from slipstream.printable_text import shown
 
 Axis = Literal["x", "y", "z"]
@@ -406,17 +406,14 @@ class Flow(Table):
             given = [key for key in ("force", "pressure_drop") if data.get(key) is not None]
             if given:
                 raise Refusal(
-                    f"remove {_listed(given)}: with inertia, viscosity, density and"
-                    " pressure_gradient determine the drive",
-                    f"{', '.join(given)}: with inertia the fluid's viscosity, density and"
-                    " pressure_gradient determine the drive; accepted with them: none",
+                    *keys_in_order("flow", given),
+                    ": with inertia the fluid's viscosity, density and pressure_gradient determine"
+                    f" the drive; remove {'them' if given[1:] else 'it'}",
                 )
             return data
         if data.get("force") is not None and data.get("pressure_drop") is not None:
-            raise Refusal(
-                "give one of 'force' and 'pressure_drop', not both",
-                "force and pressure_drop: both are given; accepted: one of them",
-            )
+            both = keys_in_order("flow", ("force", "pressure_drop"))
+            raise Refusal(*both, ": both are given; use one of them")
         if data.get("pressure_drop") is None:
             drives = ("force", "pressure_drop")
             rest = {k: v for k, v in data.items() if k not in drives or v is not None}
@@ -429,15 +426,14 @@ class Flow(Table):
         names = [key for key, value in given.items() if value is not None]
         if names and (self.viscosity is None or self.pressure_gradient is None):
             raise Refusal(
-                f"{_listed(names)} {'are' if names[1:] else 'is'} not enough for SI units;"
-                " accepted: viscosity and pressure_gradient together",
-                f"{', '.join(names)}: not enough for physical units; accepted: viscosity (Pa s) and"
-                " pressure_gradient (Pa/m) together",
+                *keys_in_order("flow", names),
+                ": not enough for SI units; use viscosity (Pa s) and pressure_gradient (Pa/m)"
+                " together",
             )
         if names and self.inertia and self.density is None:
             raise Refusal(
-                "density is needed for flow with inertia in SI units, as 1000.0",
-                "density: flow with inertia depends on it; accepted: kg/m³, as 1000",
+                KeyName("flow", "density"),
+                ": flow with inertia depends on it; use kg/m³, as 1000.0",
             )
         return self
 
@@ -595,12 +591,11 @@ class LatticeCase(Case):
     def _tolerance_suits_the_precision(self) -> Self:
         precision, tolerance = self.numerics.precision, self.convergence.tolerance
         if 0 < tolerance < LEAST_TOLERANCES[precision]:
-            least = f"{precision!r}: at least {LEAST_TOLERANCES[precision]:g}"
             raise Refusal(
-                f"convergence.tolerance: {tolerance:g} is below the floor of round-off; accepted"
-                f" with numerics.precision = {least}, or 0 for never",
-                f"tolerance is {tolerance!r}, below the floor of round-off; accepted with"
-                f" precision = {least}",
+                KeyName("convergence", "tolerance"),
+                f": {tolerance:g} is below the floor of round-off; accepted with ",
+                KeyName("numerics", "precision"),
+                f" = {precision!r}: at least {LEAST_TOLERANCES[precision]:g}, or 0 for never",
             )
         return self
 
@@ -609,40 +604,37 @@ class LatticeCase(Case):
         """Refuse half precision where no extrapolation measures its error."""
         unmeasured = self.convergence.tolerance and not self.convergence.vectors
         if self.numerics.precision == "float16" and unmeasured:
-            least = "at least 1, which measure its error"
             raise Refusal(
-                f"convergence.vectors is 0; accepted with numerics.precision = 'float16': {least}",
-                f"vectors is 0; accepted with precision = 'float16': {least}",
+                KeyName("convergence", "vectors"),
+                ": none measures the error of 'float16'; use at least 1, or another ",
+                KeyName("numerics", "precision"),
             )
         return self
 
     @model_validator(mode="after")
     def _flow_suits_the_image(self) -> Self:
         if self.flow.viscosity is not None and not self.image.in_metres:
-            given = ("viscosity", "pressure_gradient", "density")
-            names = ", ".join(name for name in given if getattr(self.flow, name) is not None)
             raise Refusal(
-                "flow.viscosity: SI units need the edge of a voxel, image.voxel_size, in metres",
-                f"voxel_size is 1; accepted with {names}: the edge of a voxel in metres",
+                KeyName("flow", "viscosity"),
+                ": SI units need the edge of a voxel; use ",
+                KeyName("image", "voxel_size"),
+                " in metres",
             )
-        if self.flow.axis == "all" and self.image.walls:
+        axis, walls = self.flow.axis, self.image.walls
+        if walls and axis in ("all", *walls):
             raise Refusal(
-                f"image.walls: {list(self.image.walls)} closes an axis of flow.axis = 'all';"
-                " accepted: none",
-                f"walls: {''.join(self.image.walls)!r} closes the axis of the flow; accepted: none",
+                KeyName("image", "walls"),
+                f": {''.join(walls)!r} closes ",
+                KeyName("flow", "axis"),
+                f" = {axis!r}; accepted: ",
+                "none" if axis == "all" else f"any of {', '.join(sorted({*'xyz'} - {axis}))}",
             )
-        if self.flow.axis == "all" and self.image.buffer:
+        if axis == "all" and self.image.buffer:
             raise Refusal(
-                "image.buffer: layers are for one axis; accepted with flow.axis = 'all': 0",
-                "buffer: layers are for one axis; accepted with axis = 'all': 0",
-            )
-        if self.flow.axis in self.image.walls:
-            others = ", ".join(name for name in "xyz" if name != self.flow.axis)
-            raise Refusal(
-                f"image.walls: {list(self.image.walls)} closes flow.axis = {self.flow.axis!r};"
-                f" accepted: any of {others}",
-                f"walls: {''.join(self.image.walls)!r} closes the axis of the flow; accepted: any"
-                f" of {others}",
+                KeyName("image", "buffer"),
+                ": layers are for one axis; accepted with ",
+                KeyName("flow", "axis"),
+                " = 'all': 0",
             )
         return self
 

@@ -1,4 +1,4 @@
-"""The parts of a case's tables: keys, each declared once.
+"""What the tables of a case are made of: keys, each declared once.
 
 `Key` gives a key its default and its meaning; its type says what it accepts. The template of
 `slipstream new`, the JSON schema, the tables in docs/cases.md, and signatures and docstrings of the
@@ -81,17 +81,17 @@ Precision = Annotated[str, one_of(PRECISIONS)]
 
 
 def as_tuple(value: Any) -> Any:
-    """Accept TOML's lists for the tuples of frozen settings."""
+    """Let TOML's lists pass as the tuples that frozen settings need."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def as_tuples(value: Any) -> Any:
-    """Accept TOML's lists for tuples, including nested ones."""
+    """Let TOML's lists pass as tuples, those within them too."""
     return tuple(map(as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def as_three(value: Any) -> Any:
-    """Accept a list of three for a tuple, and nothing else."""
+    """Let a list of three pass as a tuple, and nothing else."""
     if not isinstance(value, list | tuple) or len(value) != 3:
         raise ValueError(f"accepted: a list of three numbers, not {value!r}")
     return tuple(value)
@@ -104,14 +104,6 @@ Unchecked = Annotated[Type, _Unchecked(), BeforeValidator(as_tuple)]
 def three(value: Any) -> tuple[Any, ...]:
     """Return one value for all three axes, or three values, as a tuple of three."""
     return value if isinstance(value, tuple) else (value,) * 3
-
-
-class Refusal(ValueError):
-    """An error of several keys together, worded for cases and for arguments of Python."""
-
-    def __init__(self, text: str, in_python: str) -> None:
-        super().__init__(text)
-        self.in_python = in_python
 
 
 class Table(BaseModel):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from slipstream.argument_checks import nearest
 from slipstream.case.declared_keys import choices_at, keys_of, table_at
+from slipstream.error_terms import KeyName, Refusal, spelled
 from slipstream.printable_text import shortened, shown
 
 _BOUNDS = {
@@ -35,7 +36,7 @@ _MOST_LETTERS = 800
 
 
 def explain(model: type[BaseModel], error: ValidationError, data: Any = None) -> tuple[str, str]:
-    """Return the dotted key that failed first, and one line about it that begins with the key.
+    """Return the dotted key that failed first, and one line about it that begins with a key.
 
     Unknown keys are reported first, since they tend to cause the rest. `data` is the user's input.
     """
@@ -43,9 +44,11 @@ def explain(model: type[BaseModel], error: ValidationError, data: Any = None) ->
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
     key = _key(problem, data) or "case"
-    message = f"{key}: {_describe(model, problem)}"
+    text = _describe(model, problem)
+    names_keys = isinstance(problem.get("ctx", {}).get("error"), Refusal)
+    message = text if names_keys else f"{_spelled(key)}: {text}"
     if len(problems) > 1:
-        others = ", ".join(_key(one, data) for one in problems[1:4])
+        others = ", ".join(_spelled(_key(one, data)) for one in problems[1:4])
         message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
     return key, " ".join(message.split())
 
@@ -64,6 +67,11 @@ def _key(problem: Any, data: Any) -> str:
         except (KeyError, IndexError, TypeError):
             data = None
     return key.removeprefix(".")
+
+
+def _spelled(key: str) -> str:
+    table, _, name = key.partition(".")
+    return spelled([KeyName(table, name)]) if name else key
 
 
 def _guess(

@@ -19,10 +19,10 @@ from slipstream.case import LatticeCase
 from slipstream.case.lattice_case import Image
 from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
 from slipstream.device.noting_device import NotingDevice
+from slipstream.error_terms import CASES, in_terms_of
 from slipstream.errors import InputError
 from slipstream.exchange import RankPlace
 from slipstream.exchange.noting_transport import noting_transport, usual_transport
-from slipstream.io.image_errors import CASES, in_terms_of
 from slipstream.lattice.acceleration import PERIOD, foreseen_vectors, vectors_needed
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.domain_decomposition import crossing_links, divided_pores, percolating_pores

@@ -64,7 +64,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     ) -> None:
         self._simulation, self._lead = simulation, lead
         self.name, self.long_name, self.unit = name, long_name or name, unit
-        self._evaluation = evaluation  # of what is derived from the state, and cannot be set
+        self._evaluation = evaluation  # of fields derived from the state, which cannot be set
         self.dims = (*_LEADING[len(lead)], *AXES)
 
     # -- what it is ----------------------------------------------------------------------------

@@ -24,13 +24,13 @@ from slipstream.argument_checks import (
     check_positive,
     check_type,
     finite_number,
-    nearest,
     path_of,
     plain_value,
     whole_number,
 )
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, validate_case
+from slipstream.case.keyword_options import check_arguments
 from slipstream.collective import (
     check_agreement,
     check_communicator,
@@ -82,33 +82,18 @@ def communicator_of(comm: Comm | Literal["world"], what: str) -> Comm:
 def made_together(constructor: Method) -> Method:
     """Make a constructor fail on all ranks if it fails on one, by its argument `comm`.
 
-    Arguments that it does not have are refused in one line.
+    Arguments that the signature of its class does not have are refused in one line.
     """
-    signature = inspect.signature(constructor)
 
     @functools.wraps(constructor)
     def call(self: Any, *arguments: Any, comm: Any = "world", **options: Any) -> None:
+        kind = next(one for one in type(self).__mro__ if vars(one).get("__init__") is call)
         comm = communicator_of(comm, type(self).__name__)
         with together(comm):
-            _check_arguments(signature, self, arguments, options)
+            check_arguments(inspect.signature(kind), type(self).__name__, arguments, options)
             constructor(self, *arguments, comm=comm, **options)
 
     return call  # type: ignore[return-value]
-
-
-def _check_arguments(
-    signature: inspect.Signature, made: Any, arguments: Any, options: Mapping[str, Any]
-) -> None:
-    """Refuse arguments that a constructor does not take, with the nearest that it does."""
-    try:
-        signature.bind(made, *arguments, **options)
-    except TypeError as error:
-        accepted = [name for name in signature.parameters if name != "self"]
-        unknown = [name for name in options if name not in accepted]
-        # A misspelled argument is also missing: the message begins with the given one.
-        text = f"there is no argument {unknown[0]!r}" if unknown else str(error)
-        guess = nearest(unknown[0], accepted) if unknown else ""
-        raise InputError(f"{type(made).__name__}: {text}{guess}") from None
 
 
 def collective(method: Method) -> Method:
@@ -152,11 +137,13 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     rank: int
     ranks: int
 
-    def __init__(self, case: Case, comm: Comm | Literal["world"], device: str | Device) -> None:
+    def __init__(
+        self, case: Case, comm: Comm | Literal["world"], device: str | Device, **beside: Any
+    ) -> None:
         self.comm = communicator_of(comm, type(self).__name__)
         with together(self.comm):
             check_agreement(self.comm, {"the simulation": case})
-            solver = make_simulation(case, self.comm, device)
+            solver = make_simulation(case, self.comm, device, **beside)
         self._solver: Simulation | None = solver
         self.rank, self.ranks = solver.rank, solver.ranks
         self._callbacks: list[Callback] = []
@@ -292,7 +279,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             warnings.warn(text, RuntimeWarning, stacklevel=_users_level())
 
     def _check_result(self) -> None:
-        """Let the solver warn of what a run has come to that nobody has asked for. Collective."""
+        """Check the result of a run, for warnings of the solver. Collective."""
 
     # -- stepping ------------------------------------------------------------------------------
 
@@ -337,8 +324,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             Whether the first rank shows a progress bar; by default in terminals and notebooks.
         output : str or pathlib.Path, optional
             A folder into which to write what the case asks for, as ``slipstream run`` does: series,
-            spectra, fields, checkpoints, pictures. What this simulation has written there goes on;
-            a folder with anything else in it is refused.
+            spectra, fields, checkpoints, pictures. Files that this simulation has written there are
+            continued; a folder with anything else in it is refused.
         overwrite : bool
             Whether the output of an earlier run in that folder is replaced.
 
@@ -482,7 +469,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
 
         solver = self.solver
         start, end = solver.time, limits.until if limits.until < math.inf else solver.time + 1.0
-        # Of so many steps it is known how many are done; their times may be of any size.
+        # If the number of steps is limited, progress counts steps: times may be of any size.
         counts = limits.steps is not None
         if counts:
             start, end = 0.0, float(limits.steps or 0)
@@ -522,10 +509,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
                     earlier = on_first_rank(self.comm, lambda: earlier_in(claimed, solver.case))
                 else:
                     inputs = solver.case.inputs()
-                    with _in_terms_of_python():
-                        claimed = stack.enter_context(
-                            claim_folder(path, self.comm, overwrite, inputs)
-                        )
+                    claimed = stack.enter_context(claim_folder(path, self.comm, overwrite, inputs))
                 self._folder, self._claimed = path.absolute(), claimed
                 self._runs += not goes_on
                 done = 0 if earlier is None else solver.step - earlier.step
@@ -656,7 +640,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         InputError
             Outside of a notebook, if no `file` is given.
         """
-        from slipstream.interactive.live_pictures import show
+        from slipstream.interactive.notebook_views import show
 
         return show(self, field, (interval, steps, times), plane, file)
 
@@ -787,8 +771,9 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Return another simulation in the same state, without the callbacks. Collective."""
         solver = self._ready()
         other = object.__new__(type(self))
-        InteractiveSimulation.__init__(other, self._case_from_rest(), self.comm, solver.device)
-        self._give(other)
+        InteractiveSimulation.__init__(
+            other, self._case_from_rest(), self.comm, solver.device, **self._beside_the_case()
+        )
         other._ready()
         other.solver.case = solver.case
         self._copy_state(other)
@@ -811,10 +796,11 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         own = {name: one for name, one in vars(self).items() if name[0] != "_"}
         for name in ("comm", "rank", "ranks"):
             del own[name]
-        return _again, (type(self), *self._pickled(), self.device.kind, own)
+        beside = self._beside_the_case()
+        return _again, (type(self), *self._pickled(), self.device.kind, beside, own)
 
     def _pickled(self) -> tuple[Any, dict[str, Any], dict[str, Any] | None]:
-        """Return what to make it of: what a case only names, its settings, and its state."""
+        """Return the objects that a case only names, the settings and the state."""
         settings, named = self.case.model_dump(exclude_unset=True), self._named()
         if not self._is_prepared:
             return named, settings, None
@@ -822,24 +808,20 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         return named, settings, {"case": start, "kept": self.solver.kept()}
 
     def _named(self) -> Any:
-        """Return what the case of this object only has by name, such as a model of a program."""
+        """Return the object that the case has by name only, such as a model of a program."""
         return None
 
-    def _accept_named(self, named: Any) -> None:
-        """Take over pickled objects that a case only names, before it is prepared."""
-        return
+    def _beside_the_case(self) -> dict[str, Any]:
+        """Return arguments of the solver besides the case, such as an image in memory."""
+        return {}
 
     def _take_named(self, named: Any, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings with pickled objects in place of their names."""
+        """Return the settings with pickled objects instead of their names."""
         return settings
 
     def _case_from_rest(self) -> Case:
         """Return a case like this one that starts without reading an earlier run's state."""
         return self.case
-
-    def _give(self, other: Self) -> None:
-        """Give a copy what it needs, besides its case, before it is prepared."""
-        return
 
     @abstractmethod
     def _copy_state(self, other: Self) -> None:
@@ -891,16 +873,15 @@ def _again(
     settings: dict[str, Any],
     state: dict[str, Any] | None,
     device: str,
+    beside: dict[str, Any],
     attributes: dict[str, Any],
 ) -> InteractiveSimulation:
     """Return a simulation that was pickled."""
     made = object.__new__(kind)
     first = settings if state is None else state["case"]
     case = validate_case(made._take_named(named, first), source=kind.__name__)
-    InteractiveSimulation.__init__(made, case, None, device)
-    made._accept_named(named)
-    for name, value in attributes.items():
-        object.__setattr__(made, name, value)
+    InteractiveSimulation.__init__(made, case, None, device, **beside)
+    vars(made).update(attributes)
     if state is not None:
         made._ready()
         settings = made._take_named(named, settings)
@@ -912,17 +893,6 @@ def _again(
 def asks_for_output(output: Mapping[str, Any] | None) -> bool:
     """Return whether settings of output ask for any, and do not only leave some out."""
     return any((output or {}).values())
-
-
-@contextlib.contextmanager
-def _in_terms_of_python() -> Iterator[None]:
-    """Name an argument where the command line has an option."""
-    try:
-        yield
-    except InputError as error:
-        terms = error.text().replace("add --overwrite", "give overwrite=True")
-        error.args = (terms.replace("another with --out", "another folder"),)
-        raise
 
 
 def console_for(progress: bool | None) -> Console:
@@ -941,7 +911,7 @@ def console_for(progress: bool | None) -> Console:
 def _check_latest(folder: Path, step: int) -> None:
     """Make a folder for states, and refuse one that has a state of a later step.
 
-    A restart takes the latest step: it would go on from that one, and the oldest are removed.
+    A restart would begin from the later state, and the oldest states are removed.
     """
     from slipstream.io.checkpoint import CHECKPOINTS_NAME, generations
 

@@ -28,7 +28,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import InteractiveSimulation, console_for
 from slipstream.interactive.loading import load, overrides_of
-from slipstream.interactive.named_stores import NamedStores
+from slipstream.interactive.named_views import NamedStores
 from slipstream.interactive.particle_views import StoredParticles
 from slipstream.io.checkpoint import CHECKPOINTS_NAME
 from slipstream.io.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
@@ -394,7 +394,7 @@ class OpenedRun(KnownAttributes):
         Raises
         ------
         InputError
-            If there is no state to go on from, another run writes into the folder, or a key or
+            If there is no state to resume from, another run writes into the folder, or a key or
             value is not accepted; the folder is as it was then.
         AtItsEnd
             If there is nothing left to do.
@@ -483,7 +483,7 @@ class OpenedRun(KnownAttributes):
         Warns
         -----
         RuntimeWarning
-            If the digest of a state on the way is not that of the run.
+            If the digest of a state on the way differs from the run's.
         """
         if progress is not None:
             check_type("progress", progress, bool)

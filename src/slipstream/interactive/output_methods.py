@@ -1,16 +1,17 @@
-"""What is kept while a simulation is stepped from Python: `output`, `average` and `movie`."""
+"""Output of simulations that are stepped from Python: `output`, `average` and `movie`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 from pydantic import ValidationError
 
 from slipstream.argument_checks import is_finite, plain_value
+from slipstream.case.keyword_options import KeywordOptions, with_options
 from slipstream.case.output_tables import (
     AveragesOutput,
     FieldsOutput,
@@ -34,6 +35,58 @@ Settings = TypeVar("Settings", bound=Table)
 Place = tuple[str, Any] | Mapping[str, Any]
 
 
+class PointsOptions(TypedDict, total=False):
+    """Which points are written or averaged: the same as keys of cases, or shorter."""
+
+    plane: Place | None
+    line: Place | None
+    points: Any
+    box: Mapping[str, Sequence[float]] | None
+    stride: int | Sequence[int]
+
+
+class OutputOptions(PointsOptions, total=False):
+    """The arguments of `OutputMethods.output` that are keys of cases."""
+
+    precision: str | None
+    format: str | None
+
+
+class AverageOptions(PointsOptions, total=False):
+    """The arguments of `OutputMethods.average` that are keys of cases."""
+
+    batch: float | None
+    profile: str | None
+    phases: int
+
+
+class MovieOptions(TypedDict, total=False):
+    """The arguments of `OutputMethods.movie` that are keys of cases."""
+
+    plane: Required[Place]
+    range: Sequence[float] | None
+    frames_per_second: float
+    size: int | None
+    format: str | None
+
+
+# How people may name points: arrays and pairs do as well as tables.
+_POINTS = {
+    "plane": ("Place", "(axis, position)"),
+    "line": ("Place", "(axis, (a, b))"),
+    "points": ("Any", "array of shape (n, 3)"),
+    "box": ("Mapping[str, Sequence[float]]", 'mapping such as ``{"x": (0, 1)}``'),
+    "stride": ("int | Sequence[int]", "int or sequence of 3 int"),
+}
+
+
+def _options(table: type[Table], options: type) -> KeywordOptions:
+    """Return the keys of a table of outputs that have the names of options."""
+    return KeywordOptions(
+        table, {name: name for name in options.__annotations__}, _POINTS, hidden=()
+    )
+
+
 # Files that simulations of this process have written.
 _WRITTEN: set[Path] = set()
 
@@ -41,7 +94,7 @@ _WRITTEN: set[Path] = set()
 class _Writing(Callback):
     """An output that is written when it is due, until it is cancelled.
 
-    A file whose name has no directory begins anew in the folder of each run.
+    A file whose name has no directory is begun again in the folder of each run.
     """
 
     def __init__(
@@ -100,7 +153,7 @@ def file_in_run(simulation: InteractiveSimulation, path: Path) -> Path:
     taken = {one.stem for one in (*output.fields, *output.averages, *densities)}
     taken |= {one.file_name for one in output.movies} | {one.column for one in output.scalars}
     if {path.name, path.stem} & taken:
-        raise InputError(f"file {str(path)!r}: the case writes one of this name; accepted: others")
+        raise InputError(f"file {str(path)!r}: the case writes a file of this name; use another")
     return simulation._outputs_folder() / path
 
 
@@ -182,6 +235,7 @@ class Averaging(Callback):
 class OutputMethods:
     """Output of simulations into files that the user names, in a run's folder or not."""
 
+    @with_options(_options(FieldsOutput, OutputOptions))
     def output(
         self,
         of: Any,
@@ -190,13 +244,7 @@ class OutputMethods:
         file: str | Path,
         steps: int | None = None,
         times: Any = None,
-        plane: Place | None = None,
-        line: Place | None = None,
-        points: Any = None,
-        box: Mapping[str, Sequence[float]] | None = None,
-        stride: int | Sequence[int] = 1,
-        precision: str | None = None,
-        format: str | None = None,
+        **options: Unpack[OutputOptions],
     ) -> Callback | None:
         """Write fields or expressions to files, now or between time steps from now on.
 
@@ -224,20 +272,8 @@ class OutputMethods:
             Number of steps between two outputs.
         times : sequence of float, optional
             Times of output.
-        plane : (axis, position), optional
-            Only the plane of points across an axis that is nearest to a position.
-        line : (axis, (a, b)), optional
-            Only the line of points along an axis that is nearest to a position.
-        points : array of shape (n, 3), optional
-            Only these places, each [x, y, z], by cubic interpolation (not vtk).
-        box : mapping such as ``{"x": (0, 1)}``, optional
-            Only points in these ranges of coordinates; an axis left out is whole.
-        stride : int or sequence of 3 int
-            Every n-th point along all axes or [x, y, z]; not with points.
-        precision : {"float64", "float32", "float16"}, optional
-            Of numbers in files, float16 not in vtk (default: that of the simulation).
-        format : {"zarr", "hdf5", "vtk"}, optional
-            What kind of file (default: what the name of file ends with, or zarr).
+        **options
+            Keys of ``[[output.fields]]``.
 
         Returns
         -------
@@ -257,8 +293,7 @@ class OutputMethods:
         solver, path = simulation._ready(), Path(file)
         quantities = _quantities(of)
         with together(simulation.comm):
-            given = _points_asked(plane, line, points, box, stride)
-            given |= {"file": path.name, "precision": precision, "format": format}
+            given = _plain_options(options) | {"file": path.name}
             given["of"] = {name: _text(one) for name, one in quantities.items()}
             settings = validated(FieldsOutput, given, "output")
             occasions = None
@@ -276,6 +311,7 @@ class OutputMethods:
         simulation._callbacks.append(writing)
         return writing
 
+    @with_options(_options(AveragesOutput, AverageOptions))
     def average(
         self,
         of: Any,
@@ -283,14 +319,7 @@ class OutputMethods:
         *,
         steps: int | None = None,
         times: Any = None,
-        batch: float | None = None,
-        profile: str | None = None,
-        phases: int = 1,
-        plane: Place | None = None,
-        line: Place | None = None,
-        points: Any = None,
-        box: Mapping[str, Sequence[float]] | None = None,
-        stride: int | Sequence[int] = 1,
+        **options: Unpack[AverageOptions],
     ) -> Averaging:
         """Average fields or expressions over time from now on, with standard errors. Collective.
 
@@ -309,25 +338,8 @@ class OutputMethods:
         every, steps, times
             When samples are taken, as for `every`; one of them is needed, and with `steps` or
             `times` a `batch`, too. Where the case has no end, a batch has 50 samples by default.
-        batch : float, optional
-            Time of each of the batches from whose scatter the error comes: longer than some ten
-            correlation times (default: a 16th of the time until the end).
-        profile : {"x", "y", "z"}, optional
-            Only along this axis: each sample is the mean over the other two; not with plane, line,
-            points, box and stride.
-        phases : int
-            Phase averages of a flow with the period phases * interval: samples that are so many
-            apart are averaged together.
-        plane : (axis, position), optional
-            Only the plane of points across an axis that is nearest to a position.
-        line : (axis, (a, b)), optional
-            Only the line of points along an axis that is nearest to a position.
-        points : array of shape (n, 3), optional
-            Only these places, each [x, y, z], by cubic interpolation (not vtk).
-        box : mapping such as ``{"x": (0, 1)}``, optional
-            Only points in these ranges of coordinates; an axis left out is whole.
-        stride : int or sequence of 3 int
-            Every n-th point along all axes or [x, y, z]; not with points.
+        **options
+            Keys of ``[[output.averages]]``.
 
         Returns
         -------
@@ -346,15 +358,14 @@ class OutputMethods:
         quantities = _quantities(of)
         with together(simulation.comm):
             occasions = checked_occasions(every, steps, times, solver.time, solver.step)
+            given = _plain_options(options)
+            batch: Any = given.get("batch")
             if every is None and batch is None:
                 raise InputError("average: batch is needed with steps and times; accepted: a time")
-            if every is None and plain_value(phases) != 1:
+            if every is None and given.get("phases", 1) != 1:
                 raise InputError("average: phases need every; accepted: the time between samples")
             # Where steps or times say when, any interval that suits the batch.
-            half = float(plain_value(batch)) / 2 if is_finite(plain_value(batch)) else 1.0
-            given = _points_asked(plane, line, points, box, stride)
-            given |= {"batch": plain_value(batch), "profile": profile}
-            given["phases"] = plain_value(phases)
+            half = float(batch) / 2 if is_finite(batch) else 1.0
             given["interval"] = half if every is None else plain_value(every)
             given["of"] = {name: _text(one) for name, one in quantities.items()}
             settings = validated(AveragesOutput, given, "average")
@@ -364,19 +375,16 @@ class OutputMethods:
         simulation._callbacks.append(averaging)
         return averaging
 
+    @with_options(_options(MovieOutput, MovieOptions))
     def movie(
         self,
         of: Any,
         every: float | None = None,
         *,
-        plane: Place,
-        range: Sequence[float] | None = None,
-        frames_per_second: float = 12.0,
-        size: int | None = None,
-        format: str | None = None,
         file: str | Path,
         steps: int | None = None,
         times: Any = None,
+        **options: Unpack[MovieOptions],
     ) -> Callback:
         """Make a movie of a plane while the simulation is stepped, from now on.
 
@@ -391,17 +399,8 @@ class OutputMethods:
             Name of a scalar field, or an expression.
         every, steps, times
             See `output`; one of them is needed.
-        plane : (axis, position)
-            The plane of points across an axis that is nearest to a position.
-        range : sequence of 2 float, optional
-            Values of the first and the last colour (default: those of the first frames, symmetric
-            about zero where values have both signs).
-        frames_per_second : float
-            How fast it is played.
-        size : int, optional
-            Pixels of the longer side (default: as many as the plane has points, from 640 to 1080).
-        format : {"gif", "mp4"}, optional
-            What kind of file (default: what the name of file ends with, or gif).
+        **options
+            Keys of ``[[output.movies]]``.
         file : str or pathlib.Path
             A name, in ``outputs`` of the run's folder as for `output`, or a path in an existing
             folder; a file of this name is replaced.
@@ -424,16 +423,9 @@ class OutputMethods:
         solver, path = simulation._ready(), Path(file)
         with together(simulation.comm):
             occasions = checked_occasions(every, steps, times, solver.time, solver.step)
-            given = {
-                "of": _text(of),
-                "plane": _place(plane),
-                "interval": 1.0,  # of cases; here occasions tell
-                "file": path.name,
-                "range": plain_value(range),
-                "frames_per_second": frames_per_second,
-                "size": plain_value(size),
-                "format": format,
-            }
+            # Cases have an interval where occasions say when.
+            given = {"of": _text(of), "interval": 1.0, "file": path.name}
+            given |= _plain_options(options)
             settings = validated(MovieOutput, given, "movie")
             check_agreement(simulation.comm, {"movie": (settings, every, steps, times)})
             make = functools.partial(ChosenMovie, solver, settings, "movie", of)
@@ -454,27 +446,24 @@ def _text(quantity: Any) -> str:
     return quantity if isinstance(quantity, str) else str(getattr(quantity, "text", quantity))
 
 
-def _points_asked(
-    plane: Place | None,
-    line: Place | None,
-    points: Any,
-    box: Mapping[str, Sequence[float]] | None,
-    stride: int | Sequence[int],
-) -> dict[str, Any]:
-    """Return which points are asked for, as in a case."""
-    return {
-        "plane": _place(plane),
-        "line": _place(line),
-        "points": None if points is None else plain_value(np.asarray(points)),
-        "box": None if box is None else {name: plain_value(ends) for name, ends in box.items()},
-        "stride": plain_value(stride),
-    }
+def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as the values of keys in a case."""
+    special = {"plane": _place, "line": _place, "points": _points, "box": _box}
+    return {name: special.get(name, plain_value)(one) for name, one in options.items()}
+
+
+def _points(given: Any) -> Any:
+    return None if given is None else plain_value(np.asarray(given))
+
+
+def _box(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if given is None else {name: plain_value(one) for name, one in given.items()}
 
 
 def _place(given: Place | None) -> dict[str, Any] | None:
     """Return the table of a plane or a line."""
     if given is None or isinstance(given, Mapping):
-        return None if given is None else {k: plain_value(v) for k, v in given.items()}
+        return _box(given)
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InputError(f"{given!r} is no plane and no line; accepted: an axis and a position")
     return {"axis": given[0], "position": plain_value(given[1])}

@@ -11,8 +11,7 @@ import numpy as np
 from slipstream import particle_statistics
 from slipstream.case.output_tables import plain_name
 from slipstream.errors import InputError
-from slipstream.interactive.named_stores import NamedStores
-from slipstream.interactive.named_views import NamedViews
+from slipstream.interactive.named_views import NamedStores, NamedViews
 from slipstream.io.stored_arrays import StoredArrays
 from slipstream.known_attributes import KnownAttributes
 from slipstream.printable_text import shown

@@ -1,8 +1,4 @@
-"""Keys of cases in Python: arguments of constructors, and settings that change between steps.
-
-Signatures and docstrings have to be text, for editors and type checkers: tools/write_keys.py writes
-those of arguments that are keys, by the names in `argument_keys`.
-"""
+"""Keys of cases in Python: arguments of constructors, and settings that change between steps."""
 
 from __future__ import annotations
 
@@ -28,17 +24,21 @@ Value = TypeVar("Value")
 def tables_of(
     case: type[Case], keys: Mapping[str, str], arguments: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the tables of a case that arguments stand for; None is omitted where it is usual."""
+    """Return the tables of a case that arguments and defaults of others stand for.
+
+    None is omitted where it is the default.
+    """
     tables: dict[str, dict[str, Any]] = {}
     for name, key in keys.items():
-        table, value = tables.setdefault(key.partition(".")[0], {}), arguments[name]
-        if value is not None or key_at(case, key).default is not None:
+        table, default = tables.setdefault(key.partition(".")[0], {}), key_at(case, key).default
+        value = arguments.get(name, default)
+        if value is not None or default is not None:
             table[name] = plain_value(os.fspath(value) if isinstance(value, os.PathLike) else value)
     return tables
 
 
 class HasSettings(Protocol):
-    """What has settings: a simulation, or a part of one."""
+    """A simulation, or a part of one, with settings."""
 
     def _setting(self, key: str) -> Any:
         """Return the present value of a key of the case."""
@@ -115,7 +115,7 @@ class Parameters(Mapping[str, Any], KnownAttributes):
 
 
 class ForcingSettings(KnownAttributes):
-    """What drives a flow: ``sim.forcing.amplitude = 0.2``.
+    """The forces on a flow: ``sim.forcing.amplitude = 0.2``.
 
     Of several forces each is one of a list: ``sim.forcing[1].amplitude = 0.2``.
     """
@@ -143,7 +143,7 @@ class ForcingSettings(KnownAttributes):
         return ForcingSettings(self._simulation, number % len(self))
 
     def _number(self, name: str) -> int:
-        """Return the number of the one force that this stands for."""
+        """Return the number of the force that this stands for."""
         if self._table is None and len(self) > 1:
             raise InputError(
                 f"forcing.{name}: there are {len(self)} forces; accepted: that of one, such as"

@@ -7,7 +7,18 @@ import functools
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Required,
+    Self,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    cast,
+    overload,
+)
 
 import numpy as np
 
@@ -16,6 +27,7 @@ from slipstream.argument_checks import nearest, plain_value, table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase, validate_case
 from slipstream.case.declared_keys import argument_keys
+from slipstream.case.keyword_options import KeywordOptions, class_with_options
 from slipstream.case.spectral_case import FLOW_KEYS
 from slipstream.collective import on_every_rank
 from slipstream.device import Device
@@ -56,8 +68,59 @@ _KEYS = argument_keys(
 
 _Force: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
 ForcesGiven: TypeAlias = _Force | Sequence[_Force] | None
+TablesGiven: TypeAlias = int | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
+class FlowOptions(TypedDict, total=False):
+    """The arguments of `Flow` that are keys of cases, and the others behind the model."""
+
+    points: Required[int | Sequence[int]]
+    length: float | str | Sequence[float | str]
+    walls: str | None
+    zero_at_walls: Sequence[str]
+    step: float | None
+    cfl: float | None
+    max_step: float | None
+    integrator: str
+    precision: str
+    dealiasing: str
+    integrating_factor: bool
+    linear: str
+    plane: str
+    wire: str
+    initial: str | Mapping[str, Any] | None
+    forcing: ForcesGiven
+    scalars: TablesGiven
+    particles: TablesGiven
+    bodies: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    device: str | Device
+    comm: Comm | Literal["world"]
+    title: str
+    run: Mapping[str, Any] | None
+    output: Mapping[str, Any] | None
+    time: Mapping[str, Any] | None
+
+
+class TurbulenceOptions(FlowOptions, total=False):
+    """The arguments of `Turbulence`."""
+
+    viscosity: Required[float]
+    viscosity_power: int
+    rotation: float | Sequence[float]
+    drag: float
+    hypoviscosity: float
+    hypoviscosity_power: int
+    shear: float
+
+
+def _turbulence_options() -> KeywordOptions:
+    """Return the keys of `Turbulence`: the points, the parameters of its model, and the rest."""
+    table = SpectralCase.suited_to({})
+    keys = argument_keys(table, ["grid.points", "equation"], without=["equation.model"])
+    return KeywordOptions(table, {**keys, **_KEYS}, hidden=("self", "model", "parameters"))
+
+
+@class_with_options(lambda: KeywordOptions(SpectralCase, _KEYS))
 class Flow(InteractiveSimulation):
     """Any model's equations in a periodic box, by a pseudospectral method.
 
@@ -72,39 +135,8 @@ class Flow(InteractiveSimulation):
     model : str, Model or callable
         A built-in model ("hd", "mhd", "hd2d" ...), ``"FILE.py:FUNCTION"``, or your own: a
         `slipstream.equations.Model`, or a function of the model's parameters that returns one.
-    points : int or sequence of 3 int
-        Number of points along each axis, or [x, y, z].
-    length : float, str or sequence of 3 (float or str)
-        Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
-    walls : {"z"}, optional
-        The axis that ends at walls, impermeable and free of friction, instead of a period; points
-        are then in the middles of cells.
-    zero_at_walls : sequence of str
-        Scalars that are 0 at the walls (others are insulated there); vectors whose components along
-        the walls are 0 there, instead of the normal one. Fields whose equations allow nothing else
-        need not be named.
-    step : float, optional
-        Fixed time step (non-dimensional), instead of cfl.
-    cfl : float, optional
-        Courant number of an adaptive time step (default: 0.8, without step).
-    max_step : float, optional
-        With cfl: the step never exceeds this (default: no bound).
-    integrator : str
-        Runge-Kutta method. One of "rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4",
-        "ars222" or "ars233".
-    precision : {"float64", "float32"}
-        Precision of the fields.
-    dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
-        Which modes are kept, so that products do not alias.
-    integrating_factor : bool
-        Integrate the viscous term exactly.
-    linear : {"decay", "all"}
-        Which linear terms are integrated exactly.
-    plane : {"2D3C", "2D2C"}
-        Which components vectors have where the grid has one point along an axis.
-    wire : {"none", "float32", "bfloat16"}
-        Precision in which data of double precision travel between ranks; the column wire_error has
-        the loss.
+    **options
+        Keys of the tables ``[grid]``, ``[time]`` and ``[numerics]`` of a case.
     initial : str or mapping, optional
         The state at the start: the name of a flow, such as "taylor-green"; the table ``initial`` of
         a case, such as ``{"flow": "random", "seed": 2}`` or ``{"restart": "runs/earlier"}``; or,
@@ -144,29 +176,26 @@ class Flow(InteractiveSimulation):
         If anything is not accepted; on all ranks, if on one.
     """
 
+    # The first for editors, the second for parameters of the model, whose names are not known.
+    @overload
+    def __init__(
+        self,
+        model: str | Model | Callable[..., Model] = ...,
+        **options: Unpack[FlowOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, model: str | Model | Callable[..., Model] = ..., **parameters: Any
+    ) -> None: ...
     @made_together
     def __init__(
         self,
         model: str | Model | Callable[..., Model] = "hd",
         *,
-        points: int | Sequence[int],
-        length: float | str | Sequence[float | str] = "2 pi",
-        walls: str | None = None,
-        zero_at_walls: Sequence[str] = (),
-        step: float | None = None,
-        cfl: float | None = None,
-        max_step: float | None = None,
-        integrator: str = "rk4",
-        precision: str = "float64",
-        dealiasing: str = "2/3",
-        integrating_factor: bool = True,
-        linear: str = "decay",
-        plane: str = "2D3C",
-        wire: str = "none",
         initial: str | Mapping[str, Any] | None = None,
         forcing: ForcesGiven = None,
-        scalars: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
-        particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+        scalars: TablesGiven = (),
+        particles: TablesGiven = (),
         bodies: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -174,14 +203,15 @@ class Flow(InteractiveSimulation):
         run: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
         time: Mapping[str, Any] | None = None,
-        **parameters: float | Sequence[float],
+        **parameters: Any,
     ) -> None:
         # SymPy takes a while to import: imported late.
         from slipstream.equations import models
 
-        tables: dict[str, Any] = tables_of(SpectralCase, _KEYS, locals())
+        options = {name: parameters.pop(name) for name in _KEYS if name in parameters}
+        tables: dict[str, Any] = tables_of(SpectralCase, _KEYS, options)
         table, self._given = _initial_table(initial)
-        if step is None and cfl is None:
+        if not tables["time"].keys() & {"step", "cfl"}:
             tables["time"]["cfl"] = _COURANT
         tables["time"] |= {"end": NO_END, **table_of("time", time)}
         tables |= {
@@ -260,8 +290,11 @@ class Flow(InteractiveSimulation):
     def _model_parameters(self) -> dict[str, Any]:
         return cast(SpectralCase, self.case).equation.parameters
 
-    def _settable(self) -> list[str]:
-        return sorted({*super()._settable(), *self._model_parameters()})
+    def _further(self) -> dict[str, Any]:
+        return self._model_parameters() if vars(self).get("_solver") else {}
+
+    def _set_further(self, name: str, value: Any) -> None:
+        self.parameters[name] = value
 
     # Every parameter of the model is an attribute too, if no attribute has its name. Type checkers
     # know those of `Turbulence`.
@@ -269,25 +302,16 @@ class Flow(InteractiveSimulation):
 
         def __getattr__(self, name: str) -> Any:
             # Nothing has been made yet where an object is copied.
-            if name.startswith("_") or vars(self).get("_solver") is None:
-                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-            if name in self._model_parameters():
+            is_public = not name.startswith("_") and vars(self).get("_solver") is not None
+            if is_public and name in self._further():
                 return self.parameters[name]
-            names = [one for one in dir(self) if not one.startswith("_")]
+            names = [one for one in dir(self) if one[0] != "_"] if is_public else []
             raise AttributeError(
                 f"{type(self).__name__!r} has no attribute {name!r}{nearest(name, names)}"
             )
 
-        def __setattr__(self, name: str, value: Any) -> None:
-            is_own = name.startswith("_") or hasattr(type(self), name)
-            if not is_own and vars(self).get("_solver") and name in self._model_parameters():
-                self.parameters[name] = value
-            else:
-                super().__setattr__(name, value)
-
         def __dir__(self) -> list[str]:
-            own = [] if self._solver is None else self._model_parameters()
-            return sorted({*super().__dir__(), *own})
+            return sorted({*super().__dir__(), *self._further()})
 
     # The part of the initial state that is not in the case: arrays or functions, by field.
     _given: Mapping[str, Any] = {}
@@ -628,6 +652,7 @@ class Flow(InteractiveSimulation):
         return self._spectral.flow
 
 
+@class_with_options(_turbulence_options, Flow.__init__)
 class Turbulence(Flow):
     """Incompressible turbulence in a periodic box: the Navier-Stokes equations.
 
@@ -636,53 +661,8 @@ class Turbulence(Flow):
 
     Parameters
     ----------
-    points : int or sequence of 3 int
-        Number of points along each axis, or [x, y, z].
-    viscosity : float
-        Kinematic viscosity: one over the Reynolds number of a flow of velocity and length 1.
-    viscosity_power : int
-        2 and more: hyperviscosity, -viscosity (-laplacian)^power.
-    rotation : float or sequence of 3 float
-        Angular velocity of the frame: a number about z, or [x, y, z].
-    drag : float
-        Linear drag, -drag velocity.
-    hypoviscosity : float
-        Coefficient of -hypoviscosity (-laplacian)^-power, which damps large scales.
-    hypoviscosity_power : int
-        Power of the hypoviscosity.
-    shear : float
-        Rate S of a mean flow S y along x, which the velocity does not contain.
-    length : float, str or sequence of 3 (float or str)
-        Length of the box (non-dimensional): a number, a multiple of pi as text, or [x, y, z].
-    walls : {"z"}, optional
-        The axis that ends at walls, impermeable and free of friction, instead of a period; points
-        are then in the middles of cells.
-    zero_at_walls : sequence of str
-        Scalars that are 0 at the walls (others are insulated there); vectors whose components along
-        the walls are 0 there, instead of the normal one. Fields whose equations allow nothing else
-        need not be named.
-    step : float, optional
-        Fixed time step (non-dimensional), instead of cfl.
-    cfl : float, optional
-        Courant number of an adaptive time step (default: 0.8, without step).
-    max_step : float, optional
-        With cfl: the step never exceeds this (default: no bound).
-    integrator : str
-        Runge-Kutta method. One of "rk2", "heun", "rk3", "rk4", "jst3", "jst4", "etdrk2", "etdrk4",
-        "ars222" or "ars233".
-    precision : {"float64", "float32"}
-        Precision of the fields.
-    dealiasing : {"2/3", "2/3 sphere", "phase-shift", "1/2", "none"}
-        Which modes are kept, so that products do not alias.
-    integrating_factor : bool
-        Integrate the viscous term exactly.
-    linear : {"decay", "all"}
-        Which linear terms are integrated exactly.
-    plane : {"2D3C", "2D2C"}
-        Which components vectors have where the grid has one point along an axis.
-    wire : {"none", "float32", "bfloat16"}
-        Precision in which data of double precision travel between ranks; the column wire_error has
-        the loss.
+    **options
+        Parameters of the equations, and keys of the same tables as of `Flow`.
     initial, forcing, scalars, particles, bodies, device, comm, title, run, output, time
         See `Flow`.
 
@@ -693,44 +673,8 @@ class Turbulence(Flow):
     """
 
     @made_together
-    def __init__(
-        self,
-        *,
-        points: int | Sequence[int],
-        viscosity: float,
-        viscosity_power: int = 1,
-        rotation: float | Sequence[float] = 0.0,
-        drag: float = 0.0,
-        hypoviscosity: float = 0.0,
-        hypoviscosity_power: int = 1,
-        shear: float = 0.0,
-        length: float | str | Sequence[float | str] = "2 pi",
-        walls: str | None = None,
-        zero_at_walls: Sequence[str] = (),
-        step: float | None = None,
-        cfl: float | None = None,
-        max_step: float | None = None,
-        integrator: str = "rk4",
-        precision: str = "float64",
-        dealiasing: str = "2/3",
-        integrating_factor: bool = True,
-        linear: str = "decay",
-        plane: str = "2D3C",
-        wire: str = "none",
-        initial: str | Mapping[str, Any] | None = None,
-        forcing: ForcesGiven = None,
-        scalars: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
-        particles: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
-        bodies: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
-        device: str | Device = "auto",
-        comm: Comm | Literal["world"] = "world",
-        title: str = "",
-        run: Mapping[str, Any] | None = None,
-        output: Mapping[str, Any] | None = None,
-        time: Mapping[str, Any] | None = None,
-    ) -> None:
-        given = {name: one for name, one in locals().items() if name not in ("self", "__class__")}
-        super().__init__("hd", **given)
+    def __init__(self, **options: Unpack[TurbulenceOptions]) -> None:
+        super().__init__("hd", **options)
 
     viscosity = Setting[float](SpectralCase, "equation.viscosity")
     viscosity_power = Setting[int](SpectralCase, "equation.viscosity_power")
@@ -838,7 +782,7 @@ def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Ar
 
 
 def _called(name: str, function: Any, places: list[np.ndarray]) -> Any:
-    """Return what a function of x, y and z returns; what it raises itself is its author's."""
+    """Call a function of x, y and z; errors that it raises itself are not caught."""
     try:
         inspect.signature(function).bind(*places)
     except TypeError as error:
@@ -914,7 +858,7 @@ def _forcing_table(forcing: Any) -> dict[str, Any]:
 
 def _meant(parameters: Mapping[str, Any]) -> str:
     """Return the argument that a misspelt parameter may stand for; empty if none is similar."""
-    options = list(inspect.signature(Flow.__init__).parameters)[2:-1]
+    options = inspect.signature(Flow).parameters.keys() - {"model", "parameters"}
     near = [found for name in parameters for found in difflib.get_close_matches(name, options, 1)]
     return f"; did you mean the argument {near[0]!r}?" if near else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Required, Self, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -12,6 +12,11 @@ from slipstream.argument_checks import table_of
 from slipstream.array_types import Array, Comm
 from slipstream.case import AdvectionCase, validate_case
 from slipstream.case.declared_keys import argument_keys
+from slipstream.case.keyword_options import (
+    TYPE_OF_FOLDERS,
+    KeywordOptions,
+    class_with_options,
+)
 from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.interactive.interactive_simulation import (
@@ -29,6 +34,17 @@ if TYPE_CHECKING:
 _KEYS = argument_keys(AdvectionCase, ("grid", "flow", "initial", "numerics"))
 
 
+class AdvectionOptions(TypedDict, total=False):
+    """The arguments of `Advection` that are keys of cases."""
+
+    points: Required[int | Sequence[int]]
+    courant: float | Sequence[float]
+    restart: str | Path | None
+    width: float
+    precision: str
+
+
+@class_with_options(lambda: KeywordOptions(AdvectionCase, _KEYS, TYPE_OF_FOLDERS))
 class Advection(InteractiveSimulation):
     """A tracer carried through a periodic box, by the 27-point Lax-Wendroff scheme.
 
@@ -39,17 +55,8 @@ class Advection(InteractiveSimulation):
 
     Parameters
     ----------
-    points : int or sequence of 3 int
-        Number of points along each axis, or [x, y, z].
-    courant : float or sequence of 3 float
-        Courant number, from -1 to 1, of all axes or [x, y, z]: edges of the box per step, times the
-        points along the axis. The scheme is exact where all are 1, -1 or 0.
-    restart : str or pathlib.Path, optional
-        Output folder of an earlier run, from whose last state to continue.
-    width : float
-        Standard deviation of the Gaussian, in edges of the box.
-    precision : {"float64", "float32"}
-        Precision of the field.
+    **options
+        Keys of the tables ``[grid]``, ``[flow]``, ``[initial]`` and ``[numerics]`` of a case.
     device, comm, title, run, output
         See `slipstream.Flow`.
 
@@ -63,18 +70,14 @@ class Advection(InteractiveSimulation):
     def __init__(
         self,
         *,
-        points: int | Sequence[int],
-        courant: float | Sequence[float] = 1.0,
-        restart: str | Path | None = None,
-        width: float = 0.1,
-        precision: str = "float64",
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
         title: str = "",
         run: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
+        **options: Unpack[AdvectionOptions],
     ) -> None:
-        tables: dict[str, Any] = tables_of(AdvectionCase, _KEYS, locals()) | {
+        tables: dict[str, Any] = tables_of(AdvectionCase, _KEYS, options) | {
             "solver": "advection",
             "title": title,
             "time": {"end": NO_END},

@@ -97,7 +97,7 @@ def in_use(folder: Path, holder: str) -> InputError:
     """Return the message about a folder into which another run is writing."""
     return InputError(
         f"output folder {folder} is in use by {holder}; wait for it, stop it, or choose another"
-        " with --out"
+        " folder"
     )
 
 

@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.error_terms import KeyedError, KeyName, PerAxis
 from slipstream.errors import InputError
 from slipstream.io.foreign_files import LITTLE, foreign_arrays, inflated_size, own_dataset
-from slipstream.io.image_errors import ImageError, Key, PerAxis
 from slipstream.printable_text import shortened, shown
 
-PATH, DATASET = Key("image", "path"), Key("image", "dataset")
-SHAPE, DTYPE = Key("image", "shape"), Key("image", "dtype")
-BYTE_ORDER, OFFSET = Key("image", "byte_order"), Key("image", "offset")
+PATH, DATASET = KeyName("image", "path"), KeyName("image", "dataset")
+SHAPE, DTYPE = KeyName("image", "shape"), KeyName("image", "dtype")
+BYTE_ORDER, OFFSET = KeyName("image", "byte_order"), KeyName("image", "offset")
 # Of TIFF: those of zlib.
 _DEFLATED = (8, 32946, 50013)
 # tifffile would log a second message about a broken file.
@@ -58,11 +58,11 @@ class Source:
     def __post_init__(self) -> None:
         shape = PerAxis(tuple(self.shape))
         if len(self.shape) != 3:
-            raise ImageError(PATH, f": {self.name} has shape ", shape, "; accepted: three axes")
+            raise KeyedError(PATH, f": {self.name} has shape ", shape, "; accepted: three axes")
         if 0 in self.shape:
-            raise ImageError(PATH, f": {self.name} has shape ", shape, ": no voxel at all")
+            raise KeyedError(PATH, f": {self.name} has shape ", shape, ": no voxel at all")
         if self.dtype.kind not in "biuf":
-            raise ImageError(
+            raise KeyedError(
                 PATH,
                 f": {self.name} has values of type {self.dtype}; accepted: whole "
                 "numbers, floating-point numbers and booleans",
@@ -70,8 +70,8 @@ class Source:
 
 
 @contextlib.contextmanager
-def readable(*what: str | Key) -> Iterator[None]:
-    """Turn whatever a library raises while it reads into an `ImageError` of one line."""
+def readable(*what: str | KeyName) -> Iterator[None]:
+    """Turn whatever a library raises while it reads into a `KeyedError` of one line."""
     try:
         yield
     except InputError:
@@ -80,7 +80,7 @@ def readable(*what: str | Key) -> Iterator[None]:
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         if "imagecodecs" in reason:
             reason += "; pip install imagecodecs, or save it uncompressed"
-        raise ImageError(*what, f" cannot be read ({reason})") from error
+        raise KeyedError(*what, f" cannot be read ({reason})") from error
 
 
 def _as_it_is(array: Any) -> Callable[[], AbstractContextManager[Any]]:
@@ -101,7 +101,7 @@ def raw_source(
 ) -> Source:
     """Return a file of bare values, whose size must match the arguments."""
     if shape is None and dtype is None:
-        raise ImageError(
+        raise KeyedError(
             SHAPE,
             " and ",
             DTYPE,
@@ -110,10 +110,10 @@ def raw_source(
         )
     counts, kind = _checked_shape(shape), _checked_dtype(dtype, byte_order)
     if not isinstance(offset, int | np.integer) or offset < 0:
-        raise ImageError(OFFSET, f" is {offset!r}; accepted: a number of bytes, 0 or more")
+        raise KeyedError(OFFSET, f" is {offset!r}; accepted: a number of bytes, 0 or more")
     size, wanted = path.stat().st_size, offset + math.prod(counts) * kind.itemsize
     if size != wanted:
-        raise ImageError(
+        raise KeyedError(
             PATH,
             f": {path} has {size} bytes, but ",
             SHAPE,
@@ -132,7 +132,7 @@ def raw_source(
 
 def _checked_shape(shape: Any) -> tuple[int, int, int]:
     if shape is None:
-        raise ImageError(
+        raise KeyedError(
             SHAPE,
             " is missing: a raw file does not tell it; accepted: three positive whole numbers",
         )
@@ -141,7 +141,7 @@ def _checked_shape(shape: Any) -> tuple[int, int, int]:
     except (TypeError, ValueError):
         z = y = x = 0
     if min(z, y, x) < 1:
-        raise ImageError(SHAPE, " is ", PerAxis(shape), "; accepted: three positive whole numbers")
+        raise KeyedError(SHAPE, " is ", PerAxis(shape), "; accepted: three positive whole numbers")
     return z, y, x
 
 
@@ -149,17 +149,17 @@ def _checked_dtype(dtype: Any, byte_order: str) -> np.dtype:
     """Return the type of the stored values, byte order included."""
     accepted = "accepted: bool, uint8, int16, float32 and the like"
     if dtype is None:
-        raise ImageError(DTYPE, f" is missing: a raw file does not tell it; {accepted}")
+        raise KeyedError(DTYPE, f" is missing: a raw file does not tell it; {accepted}")
     try:
         kind = np.dtype(dtype)
     except TypeError:
         kind = np.dtype(object)
     if kind.kind not in "biuf":
-        raise ImageError(DTYPE, f" is {dtype!r}; {accepted}")
+        raise KeyedError(DTYPE, f" is {dtype!r}; {accepted}")
     if not kind.isnative:
-        raise ImageError(DTYPE, f" is {dtype!r}; ", BYTE_ORDER, " gives the order of bytes")
+        raise KeyedError(DTYPE, f" is {dtype!r}; ", BYTE_ORDER, " gives the order of bytes")
     if byte_order not in ("little", "big"):
-        raise ImageError(BYTE_ORDER, f" is {byte_order!r}; accepted: little, big")
+        raise KeyedError(BYTE_ORDER, f" is {byte_order!r}; accepted: little, big")
     ordered: np.dtype = kind.newbyteorder(byte_order)
     return ordered
 
@@ -179,7 +179,7 @@ def tiff_source(path: Path) -> Source:
     """
     found = _grey_pages(path)
     if found.shape[0] == 1:
-        raise ImageError(
+        raise KeyedError(
             PATH,
             f": {path} is one page only, of {_pixels(found)}; accepted: a stack of pages, or the "
             "folder of all slices (an image one voxel thick: .npy, or raw values)",
@@ -201,7 +201,7 @@ def _grey_pages(path: Path) -> Source:
         is_stack = sum(n > 1 for n in series.shape) <= 3 and size % plane == 0
         if len(file.series) > 1 or page.samplesperpixel > 1 or not is_stack:
             found = ", ".join(f"{one.axes} {one.shape}" for one in file.series)
-            raise ImageError(PATH, f": {path} holds {found}; accepted: one stack of grey pages")
+            raise KeyedError(PATH, f": {path} holds {found}; accepted: one stack of grey pages")
         shape = (size // plane, page.imagelength, page.imagewidth)
         dtype, place = np.dtype(series.dtype), series.dataoffset
         stored = dtype.newbyteorder(file.byteorder)
@@ -287,10 +287,10 @@ def _one_slice(path: Path) -> Source:
     with readable(PATH, f": {path}"):
         if path.exists() and not path.is_file():
             # Of which opening alone may never end.
-            raise ImageError(PATH, f": {path} is no file, but a device or the like")
+            raise KeyedError(PATH, f": {path} is no file, but a device or the like")
         found = _grey_pages(path)
     if found.shape[0] > 1:
-        raise ImageError(
+        raise KeyedError(
             PATH, f": {path} has {found.shape[0]} pages; accepted: one in each file of a folder"
         )
     return found
@@ -310,7 +310,7 @@ class _Slices:
     def _read(self, path: Path, rows: slice, columns: slice) -> np.ndarray:
         found = _one_slice(path)
         if (found.shape, found.dtype) != (self.first.shape, self.first.dtype):
-            raise ImageError(
+            raise KeyedError(
                 PATH,
                 f": {path} is of {_pixels(found)}, {found.dtype}, but {self.first.name} of "
                 f"{_pixels(self.first)}, {self.first.dtype}; accepted: slices of one size and type",
@@ -364,11 +364,11 @@ def _only(path: Path, found: list[str], dataset: str | None) -> str:
     """Return the only name found if no `dataset` is given; a given one is known to be missing."""
     names = shortened(", ".join(sorted(found)), 400) or "none"
     if dataset is not None:
-        raise ImageError(
+        raise KeyedError(
             DATASET, f" {shown(dataset)} is not in {path}; those of three axes there: {names}"
         )
     if len(found) != 1:
-        raise ImageError(
+        raise KeyedError(
             DATASET, f" is missing: {path} does not hold just one of three axes, but {names}"
         )
     return found[0]
@@ -414,7 +414,7 @@ def slice_files(folder: Path) -> list[Path]:
 
     Raises
     ------
-    ImageError
+    KeyedError
         If there are none, or their names do not tell one order, or a number is missing.
     """
     with os.scandir(folder) as entries:
@@ -438,12 +438,12 @@ def slice_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _refused(text: str) -> ImageError:
-    return ImageError(Key("image", "path"), f": {text}")
+def _refused(text: str) -> KeyedError:
+    return KeyedError(KeyName("image", "path"), f": {text}")
 
 
 def _numbers(folder: Path, names: list[str]) -> dict[str, tuple[int, ...]]:
-    """Return the numbers in each name; an `ImageError` if names differ by more than these."""
+    """Return the numbers in each name; a `KeyedError` if names differ by more than these."""
     parts = {name: re.split("([0-9]+)", Path(name).stem.casefold()) for name in names}
     texts = {name: tuple(found[::2]) for name, found in parts.items()}
     usual, _ = Counter(texts.values()).most_common(1)[0]

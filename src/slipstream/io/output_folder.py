@@ -116,7 +116,7 @@ def check_folder(
     except (OSError, ValueError) as error:
         raise InputError(f"output folder {path}: {one_line(str(error))}; choose another") from error
     if path.exists() and not path.is_dir():
-        raise InputError(f"output folder {path} exists and is a file; choose another with --out")
+        raise InputError(f"output folder {path} exists and is a file; choose another folder")
     check_lock(path)
     for key, read in (inputs or {}).items():
         _check_input(path, key, Path(read))
@@ -125,7 +125,7 @@ def check_folder(
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(
             f"output folder {path} cannot be written: no permission in {existing}; choose another"
-            " with --out"
+            " folder"
         )
     _check_names(path, _written(path) | _written(path / REPLACED_NAME))
     return path
@@ -140,21 +140,21 @@ def _check_input(folder: Path, key: str, read: Path) -> None:
         if place == own or (key == "initial.restart" and place.is_relative_to(own)):
             raise InputError(
                 f"output folder {folder} holds the state to continue from ({key}); choose another"
-                " with --out"
+                " folder"
                 if key == "initial.restart"
-                else f"output folder {folder} is an input ({key}); choose another with --out"
+                else f"output folder {folder} is an input ({key}); choose another folder"
             )
         inside = place.relative_to(own).parts[0] if place.is_relative_to(own) else ""
         own_names = (RECORD_NAME, LOCK_NAME, REPLACED_NAME, DISCARDED_NAME)
         if is_output_name(inside) or inside in own_names:
             raise InputError(
                 f"output folder {folder} holds {read} ({key}), under a name that runs write to;"
-                " choose another with --out"
+                " choose another folder"
             )
         outside = own.relative_to(place).parts[0] if own.is_relative_to(place) else ""
         if outside and (key != "initial.restart" or is_output_name(outside)):
             raise InputError(
-                f"output folder {folder} is inside {read} ({key}); choose another with --out"
+                f"output folder {folder} is inside {read} ({key}); choose another folder"
             )
 
 
@@ -169,7 +169,7 @@ def _check_names(path: Path, written: set[str]) -> None:
         names = ", ".join(foreign[:3]) + (" ..." if len(foreign) > 3 else "")
         raise InputError(
             f"output folder {path} holds {names}, and no record that a run has written it; move it"
-            " elsewhere, or choose another folder with --out"
+            " elsewhere, or choose another folder"
         )
 
 
@@ -245,8 +245,8 @@ def _check_free(path: Path, overwrite: bool) -> None:
         resume = f"continue with slipstream resume {shlex.quote(str(path))}, "
         go_on = resume if has_state else ""
         raise InputError(
-            f"output folder {path} exists and is not empty; {go_on}choose another with --out, or"
-            " add --overwrite"
+            f"output folder {path} exists and is not empty; {go_on}choose another folder, or"
+            " replace it: --overwrite, in Python overwrite=True"
         )
 
 

@@ -23,8 +23,8 @@ from slipstream.argument_checks import plain_value
 from slipstream.array_types import Comm
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, whole
+from slipstream.error_terms import KeyedError, KeyName, PerAxis, keys_in_order
 from slipstream.errors import InputError
-from slipstream.io.image_errors import ImageError, Key, PerAxis
 from slipstream.io.image_formats import FORMATS, PATH, SLICES, Source, array_source, readable
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Image:
     def _empty(self, box: Box) -> np.ndarray:
         """Return an array for the mask of a box."""
         if box.size and whole(self.shape).intersect(box) != box:
-            raise ImageError(
+            raise KeyedError(
                 PATH,
                 f": {self._source.name} has shape ",
                 PerAxis(self.shape),
@@ -201,7 +201,7 @@ class Image:
     def _mark(self, values: np.ndarray, target: np.ndarray) -> None:
         """Set a mask to 1 where values are pore, to 0 elsewhere."""
         if values.dtype.kind == "f" and np.isnan(values).any():
-            raise ImageError(
+            raise KeyedError(
                 PATH,
                 f": {self._source.name} has voxels that are not a number (NaN); accepted:"
                 " numbers, so replace these by that of solid or of pore",
@@ -227,15 +227,15 @@ class Image:
         seen = self._all_seen()
         if len(seen) > 1:
             one, other, *_ = sorted(seen)
-            raise ImageError(
+            raise KeyedError(
                 PATH,
                 f": {self._source.name} has voxels of {one:g} and of {other:g}, not only of 0 and "
                 "of one other value, so say which are pore; accepted: ",
-                Key("image", "pore"),
+                KeyName("image", "pore"),
                 ", one or several values, or a threshold, ",
-                Key("image", "pore_below"),
+                KeyName("image", "pore_below"),
                 " or ",
-                Key("image", "pore_above"),
+                KeyName("image", "pore_above"),
             )
 
     def pore_text(self) -> str:
@@ -339,14 +339,14 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
     if isinstance(source, np.ndarray):
         check_options("an array", options, ())
         if isinstance(source, np.ma.MaskedArray):
-            raise ImageError(
+            raise KeyedError(
                 PATH, " is a masked array; accepted: a plain one, such as its .filled(0)"
             )
         return array_source(source)
     if not isinstance(source, str | os.PathLike):
         # Not the value itself, which may be a list of a whole image.
         kind = type(source).__name__
-        raise ImageError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
+        raise KeyedError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
     path = Path(source)
     suffix, is_there = path.suffix.lower(), os.path.exists(path)  # which takes names of any length
     if is_there and path.is_dir() and not (suffix in FORMATS and FORMATS[suffix].is_folder):
@@ -355,7 +355,7 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
         what = f"a {suffix} file"
     elif is_there or suffix:
         accepted = ", ".join(one for one in FORMATS if one != SLICES)
-        raise ImageError(
+        raise KeyedError(
             PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}, or a folder of slices"
         )
     else:
@@ -365,17 +365,17 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
     if not is_there:
         raise _missing(path)
     if found.is_folder and not path.is_dir():
-        raise ImageError(PATH, f": {path} is no folder")
+        raise KeyedError(PATH, f": {path} is no folder")
     if not (found.is_folder or path.is_file()):
         # Of which opening alone may never end.
-        raise ImageError(PATH, f": {path} is no file, but a device or the like")
+        raise KeyedError(PATH, f": {path} is no file, but a device or the like")
     with readable(PATH, f": {path}"):
         return found.read(path, **options)
 
 
-def _missing(path: Path) -> ImageError:
+def _missing(path: Path) -> KeyedError:
     where = "" if path.is_absolute() else f" in the working directory, {os.getcwd()}"
-    return ImageError(PATH, f": {path} does not exist{where}")
+    return KeyedError(PATH, f": {path} does not exist{where}")
 
 
 def check_options(what: str, options: Iterable[str], accepted: Sequence[str]) -> None:
@@ -386,16 +386,11 @@ def check_options(what: str, options: Iterable[str], accepted: Sequence[str]) ->
     reason = f"{what} tells its own {' and '.join(foreign)}"
     if not {"shape", "dtype"}.issuperset(foreign):
         reason = f"not of {what}"
-    raise ImageError(
-        *_listed(foreign),
+    raise KeyedError(
+        *keys_in_order("image", foreign),
         f": remove {'them' if foreign[1:] else 'it'}, {reason}; accepted: ",
-        *_listed(["pore", "pore_below", "pore_above", *accepted]),
+        *keys_in_order("image", ["pore", "pore_below", "pore_above", *accepted]),
     )
-
-
-def _listed(names: Sequence[str]) -> list[Key | str]:
-    """Return keys with commas between them."""
-    return [part for name in names for part in (", ", Key("image", name))][1:]
 
 
 def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
@@ -405,24 +400,26 @@ def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
     for name in given:
         one = thresholds[name]
         if isinstance(one, bool) or not isinstance(one, Real) or not math.isfinite(one):
-            raise ImageError(Key("image", name), f" is {one!r}; accepted: a finite number")
+            raise KeyedError(KeyName("image", name), f" is {one!r}; accepted: a finite number")
     if below is not None and above is not None and not above < below:
-        raise ImageError(
-            Key("image", "pore_above"),
+        raise KeyedError(
+            KeyName("image", "pore_above"),
             f" is {above!r}; accepted: less than ",
-            Key("image", "pore_below"),
+            KeyName("image", "pore_below"),
             f", {below!r}, as what lies between is pore",
         )
     if pore is None:
         return PoreRule((), above, below)
     if given:
-        raise ImageError(*_listed(["pore", *given]), ": give values or thresholds, not both")
+        raise KeyedError(
+            *keys_in_order("image", ["pore", *given]), ": give values or thresholds, not both"
+        )
     try:
         values = tuple(operator.index(one) for one in (pore if np.iterable(pore) else (pore,)))
     except TypeError:
         values = ()
     if not values:
-        raise ImageError(
-            Key("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
+        raise KeyedError(
+            KeyName("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
         )
     return PoreRule(values)

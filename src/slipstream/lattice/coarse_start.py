@@ -44,10 +44,16 @@ def begin_coarsely(simulation: LatticeSimulation, axis: int) -> tuple[float, str
     if min(shape) < _FACTOR * _LEAST_EDGE:
         return math.nan, f"an axis has fewer than {_FACTOR * _LEAST_EDGE} voxels"
     pores = coarse_pores(simulation, _FACTOR)
-    coarse = type(simulation)(_coarse_case(simulation, axis), simulation.comm, simulation.device)
-    coarse.given_image, coarse.terms = pores, simulation.terms
-    coarse.keeps_fields = coarse.is_timed = False
-    coarse.coarsening = simulation.coarsening * _FACTOR
+    coarse = type(simulation)(
+        _coarse_case(simulation, axis),
+        simulation.comm,
+        simulation.device,
+        image=pores,
+        terms=simulation.terms,
+        keeps_fields=False,
+        coarsening=simulation.coarsening * _FACTOR,
+        is_timed=False,
+    )
     try:
         coarse.prepare()
         if coarse.steadiness.is_blocked:

@@ -214,7 +214,7 @@ class Steadiness:
     distance from the steady flow as of the last look, 1 while it is unknown; `history` has the
     steps and permeabilities of all looks. A `timer` gets what extrapolations and looks take. Along
     `closed` axes a steady flow carries nothing: one that is driven along such an axis `is_blocked`,
-    and steady at once.
+    and steady immediately.
     """
 
     def __init__(

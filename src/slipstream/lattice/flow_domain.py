@@ -24,16 +24,16 @@ from slipstream.case.lattice_case import Image
 from slipstream.collective import on_every_rank
 from slipstream.decomposition import Box, slabs
 from slipstream.device import Device, HostDevice
-from slipstream.errors import InputError
-from slipstream.io.image_errors import (
+from slipstream.error_terms import (
     CASES,
     AxesInOrder,
-    ImageError,
-    Key,
+    KeyedError,
+    KeyName,
     PerAxis,
     Terms,
     in_terms_of,
 )
+from slipstream.errors import InputError
 from slipstream.io.voxel_images import open_image
 from slipstream.lattice.domain_decomposition import Subdomain, decompose
 from slipstream.lattice.lattice_memory import check_room
@@ -50,8 +50,8 @@ _MOST_LAYERS = 2**31
 _BYTES_TO_READ = 3
 
 
-def _key(name: str) -> Key:
-    return Key("domain", name)
+def _key(name: str) -> KeyName:
+    return KeyName("domain", name)
 
 
 class Domain:
@@ -74,8 +74,8 @@ class Domain:
     ) -> None:
         shape = three_counts(getattr(source, "shape", None))
         if shape is None or not callable(getattr(source, "read", None)):
-            raise ImageError(
-                Key("image", "path"),
+            raise KeyedError(
+                KeyName("image", "path"),
                 f" is of type {type(source).__name__}; accepted: a path, an array, or an object "
                 "with a shape of three axes and read(box)",
             )
@@ -83,13 +83,13 @@ class Domain:
         self.crop = _checked_crop(crop, shape)
         names = tuple(mirror) if isinstance(mirror, str | Sequence) else (mirror,)
         if not set(names) <= set(AXES):
-            raise ImageError(_key("mirror"), f" is {names}; accepted: any of x, y, z")
+            raise KeyedError(_key("mirror"), f" is {names}; accepted: any of x, y, z")
         self._mirrored = tuple(name in names for name in AXES)
         if buffer_axis not in AXES:
-            raise ImageError(_key("buffer_axis"), f" is {buffer_axis!r}; accepted: x, y, z")
+            raise KeyedError(_key("buffer_axis"), f" is {buffer_axis!r}; accepted: x, y, z")
         is_count = isinstance(buffer, int | np.integer) and not isinstance(buffer, bool)
         if not is_count or not 0 <= buffer < _MOST_LAYERS:
-            raise ImageError(
+            raise KeyedError(
                 _key("buffer"),
                 f" is {shown(buffer)}; accepted: 0 layers or more, less than {_MOST_LAYERS}",
             )
@@ -193,7 +193,7 @@ def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
     if len(pairs) != 3 or not all(
         0 <= low < high <= n for (low, high), n in zip(pairs, shape, strict=True)
     ):
-        raise ImageError(
+        raise KeyedError(
             _key("crop"),
             f" is {crop}; accepted: first and last + 1 along three axes, within the sample's ",
             PerAxis(tuple(shape)),

@@ -11,18 +11,20 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 from pydantic import ValidationError
 
 from slipstream.argument_checks import plain_value
 from slipstream.case import LatticeCase, validate_case
-from slipstream.case.declared_keys import accepted_values, argument_keys, choices_at, key_at
-from slipstream.case.lattice_case import ARRAY, KEYS_OF_SAMPLES, MOST_VECTORS
-from slipstream.case.table import Refusal
+from slipstream.case.declared_keys import argument_keys, key_at
+from slipstream.case.keyword_options import TYPE_OF_FOLDERS, KeywordOptions
+from slipstream.case.lattice_case import ARRAY, KEYS_OF_SAMPLES
+from slipstream.case.validation_messages import explain
+from slipstream.error_terms import ARGUMENTS, in_terms_of
 from slipstream.errors import InputError
-from slipstream.io.image_errors import ARGUMENTS, in_terms_of
 from slipstream.io.voxel_images import check_options
 from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.printable_text import shown
@@ -37,16 +39,71 @@ KEYS = argument_keys(
     without=[f"image.{key}" for key in ("path", "sample", *KEYS_OF_SAMPLES) if key != "shape"],
 )
 _ALL_KEYS = {**KEYS, "max_steps": "time.end"}
+# Arguments take more than the keys do, and numbers per axis in the order of arrays.
+OPTIONS = KeywordOptions(
+    LatticeCase,
+    KEYS,
+    {
+        **TYPE_OF_FOLDERS,
+        "dtype": ("Any", "dtype"),
+        "mirror": ("bool | str | Sequence[str]", "bool, str or sequence of str"),
+    },
+    {
+        "shape": "number of voxels along z, y and x, of raw values",
+        "crop": "part to use: first voxel, and last voxel plus one, along z, y and x",
+        "mirror": "axes along which the mirror image follows, so that opposite faces match, such as"
+        ' "xy"; True for the axis of the flow',
+    },
+)
 # What files may need, and arrays have; and the values that say no more than to leave it out.
 _OF_FILES = ("shape", "dtype", "byte_order", "offset", "dataset")
 _PLAIN_FILE = {"byte_order": "little", "offset": 0}
-# Where the words of the model are about a case, or too general.
-_ACCEPTED = {
-    "buffer": "0 layers or more",
+_PER_AXIS = {
     "crop": "first and last + 1 along three axes, z, y and x",
     "shape": "three whole numbers for z, y and x, each at least 1",
-    "vectors": f"0 to {MOST_VECTORS}",
 }
+
+
+class ImageFlowOptions(TypedDict, total=False):
+    """The arguments of `permeability` and `PorousFlow` that are keys of cases."""
+
+    relaxation_time: float | None
+    magic: float
+    force: float | None
+    pressure_drop: float | None
+    inertia: bool
+    viscosity: float | None
+    pressure_gradient: float | None
+    density: float | None
+    shape: Sequence[int] | None
+    pore: int | Sequence[int] | None
+    pore_below: float | None
+    pore_above: float | None
+    dataset: str | None
+    dtype: Any
+    byte_order: str | None
+    offset: int | None
+    crop: Sequence[Sequence[int]] | None
+    mirror: bool | str | Sequence[str]
+    buffer: int
+    walls: str | Sequence[str]
+    isolated: str
+    tolerance: float
+    interval: int
+    vectors: int
+    coarse_start: bool
+    precision: str
+    partition: str
+    schedule: str
+    transport: str
+
+
+class PorousFlowOptions(ImageFlowOptions, total=False):
+    """The arguments of `PorousFlow` that are keys of cases."""
+
+    axis: str
+    voxel_size: float
+    restart: str | Path | None
 
 
 def case_of_arguments(
@@ -59,13 +116,15 @@ def case_of_arguments(
     image : path, array, or anything with a shape and ``read(box)``
         The image; None if `tables` have it.
     arguments : mapping
-        Arguments by name; those of `KEYS` and ``storage`` count.
+        Arguments by name: some of `KEYS`, ``max_steps`` and ``storage``.
     source : str
         Who asks, for messages about `tables`.
     tables : mapping, optional
         Further tables of the case, whose keys take precedence.
     """
-    values = {name: _plain(arguments.get(name)) for name in _ALL_KEYS}
+    defaults = {name: key_at(LatticeCase, key).default for name, key in KEYS.items()}
+    arguments = {**defaults, **arguments}
+    values = {name: _plain(arguments[name]) for name in _ALL_KEYS}
     for name in ("shape", "crop"):
         if isinstance(values[name], list | tuple):
             values[name] = values[name][::-1]
@@ -163,38 +222,11 @@ def _storage_keys(storage: Any) -> dict[str, str]:
 def _refuse(
     error: ValidationError, arguments: Mapping[str, Any], tables: Mapping[str, Any]
 ) -> None:
-    """Raise an error in terms of the arguments, if one or several of them are at fault."""
-    for problem in error.errors(include_url=False):
-        cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, Refusal):
-            raise InputError(cause.in_python) from error
-        table, *rest = (part for part in problem["loc"] if isinstance(part, str))
-        name = next((one for one, key in _ALL_KEYS.items() if key == ".".join((table, *rest))), "")
-        if f"{table}.{''.join(rest)}" == "image.path":
-            raise InputError(f"image is {shown(problem['input'])}; accepted: a path") from error
-        if not name or "".join(rest) in tables.get(table, {}):
-            return
-        value = arguments[name]
-        if problem["type"] == "literal_error":
-            names = ", ".join(choices_at(LatticeCase, problem["loc"]))
-            text = f"{name} {value!r} is unknown; accepted: {names}"
-        else:
-            text = f"{name} is {shown(value)}; accepted: {_accepted(name, problem)}"
-        raise InputError(text) from error
-
-
-def _accepted(name: str, problem: Any) -> str:
-    """Return what an argument may be, from what the model says about its value."""
-    if name in _ACCEPTED:
-        return _ACCEPTED[name]
-    context, kind = problem.get("ctx", {}), problem["type"]
-    if kind == "value_error":
-        text = str(context["error"]).removeprefix("accepted: ")
-        return text.rpartition(", not ")[0] or text
-    if kind.startswith("bool"):
-        return "True or False"
-    if kind.startswith("less_than"):
-        return f"less than {context['lt']:g}"
-    if kind.startswith("greater_than"):
-        return f"a number more than {context.get('gt', 0):g}"
-    return accepted_values(key_at(LatticeCase, _ALL_KEYS[name]))
+    """Raise an error in terms of the arguments, unless a key of further tables is at fault."""
+    with in_terms_of(ARGUMENTS):
+        key, message = explain(LatticeCase, error)
+    table, _, entry = key.partition("[")[0].partition(".")
+    if entry not in tables.get(table, {}):
+        if entry in _PER_AXIS:  # whose numbers the case has in another order
+            message = f"{entry}: {shown(arguments[entry])}; accepted: {_PER_AXIS[entry]}"
+        raise InputError(message) from error

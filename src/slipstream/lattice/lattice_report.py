@@ -13,7 +13,7 @@ from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
 from slipstream.collective import sum_over_ranks
 from slipstream.device.copy_bandwidth import quick_bandwidth
-from slipstream.io.image_errors import ARGUMENTS, Terms
+from slipstream.error_terms import KeyName
 from slipstream.lattice.acceleration import PERIOD, vectors_needed
 from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.darcy import DARCY, drive_of
@@ -218,36 +218,37 @@ def distance_text(residual: float) -> str:
     return UNKNOWN if residual == 1 else f"{residual:.2g}"
 
 
-def _key(terms: Terms, table: str, name: str) -> str:
-    """Return the caller's name of a key."""
-    return name if terms is ARGUMENTS else f"{table}.{name}"
+_PRECISION, _TOLERANCE = KeyName("numerics", "precision"), KeyName("convergence", "tolerance")
 
 
-def half_precision_text(terms: Terms, residual: float, tolerance: float) -> str:
-    """Return the message that half precision is too short for a tolerance."""
-    precision = _key(terms, "numerics", "precision")
-    limit = _key(terms, "convergence", "tolerance")
-    return (
-        f"{precision}: 'float16' leaves the permeability an estimated {residual:.2g} from steady,"
-        f" above {limit} = {tolerance:g}; accepted: float32, mixed, float64, or a tolerance of at"
-        f" least {1.2 * residual:.2g}"
-    )
+def half_precision_text(residual: float, tolerance: float) -> list[KeyName | str]:
+    """Return the parts of the message that half precision is too short for a tolerance."""
+    return [
+        _PRECISION,
+        f": 'float16' leaves the permeability an estimated {residual:.2g} from steady, above ",
+        _TOLERANCE,
+        f" = {tolerance:g}; accepted: float32, mixed, float64, or a tolerance of at"
+        f" least {1.2 * residual:.2g}",
+    ]
 
 
-def no_room_to_measure_text(terms: Terms) -> str:
-    """Return that memory lacks for what measures the error of half precision."""
-    return (
-        f"{_key(terms, 'numerics', 'precision')}: memory lacks for the vectors that measure the"
-        " error of 'float16'; accepted: float32, mixed, float64, or a smaller image"
-    )
+def no_room_to_measure_text() -> list[KeyName | str]:
+    """Return the parts of the message that no memory is left to measure half precision's error."""
+    return [
+        _PRECISION,
+        ": memory lacks for the vectors that measure the error of 'float16'; accepted: float32,"
+        " mixed, float64, or a smaller image",
+    ]
 
 
-def unmeasured_text(terms: Terms) -> str:
-    """Return that the error of half precision is unknown if no flow counts as steady."""
-    return (
-        f"{_key(terms, 'numerics', 'precision')}: 'float16' keeps three digits of populations, and"
-        f" with {_key(terms, 'convergence', 'tolerance')} = 0 nothing measures what that changes"
-    )
+def unmeasured_text() -> list[KeyName | str]:
+    """Return the parts of the warning that nothing measures the error of half precision."""
+    return [
+        _PRECISION,
+        ": 'float16' keeps three digits of populations, and with ",
+        _TOLERANCE,
+        " = 0 nothing measures what that changes",
+    ]
 
 
 def round_off_text(residual: float, tolerance: float, precision: str) -> str:

@@ -22,11 +22,11 @@ from slipstream.collective import (
 )
 from slipstream.decomposition import slabs
 from slipstream.device import Device
+from slipstream.error_terms import CASES, Terms, in_terms_of, spelled
 from slipstream.errors import InputError
 from slipstream.exchange import chosen_transport, make_transport
 from slipstream.field import Field
 from slipstream.io.checkpoint import Checkpoint
-from slipstream.io.image_errors import CASES, Terms, in_terms_of
 from slipstream.lattice.acceleration import vectors_that_fit
 from slipstream.lattice.coarse_start import begin_coarsely
 from slipstream.lattice.convergence import Steadiness
@@ -120,25 +120,32 @@ _FAR_TOO_LARGE = 2.0
 
 
 class LatticeSimulation(Simulation):
-    """Flow through the pores of a voxel image; its steps come in pairs, its time counts them."""
+    """Flow through the pores of a voxel image; its steps come in pairs, its time counts them.
+
+    Parameters
+    ----------
+    case, comm, device
+        As of every `Simulation`.
+    image : optional
+        An image in memory, or an object with a shape and ``read(box)``, instead of the case's file.
+    terms : Terms
+        How errors of the image name its keys.
+    watch : callable, optional
+        Called after each pair of steps with this simulation and why the flow along the axis ends,
+        empty if it goes on; it returns the same, or another reason. Collective.
+    steps_per_axis : int, optional
+        Largest number of steps along each axis; by default axes share those of the case.
+    keeps_fields : bool, optional
+        Whether the fields of each axis are kept, or only sums; None if they are written.
+    coarsening : int
+        How many times larger the voxels are than those of the image that was asked for.
+    is_timed : bool
+        Whether some steps are timed node by node.
+    """
 
     shortens_steps = False
     timed = "a pair of time steps"
     lasting = ("permeability_lattice",)
-
-    # An image in memory, or an object with a shape and read(box), instead of the file of the case.
-    given_image: Any = None
-    # How errors of the image name its keys.
-    terms: Terms = CASES
-    # Looks on after each pair of steps: it gets why the flow along the axis ends, empty if it goes
-    # on, and returns the same, or another reason. Collective.
-    watch: Callable[[LatticeSimulation, str], str] | None = None
-    # The most steps along each axis; by default axes share those of the case.
-    steps_per_axis: int | None = None
-    # Whether the fields of each axis are kept, or only sums; None if they are written.
-    keeps_fields: bool | None = None
-    # How many times larger the voxels are than those of the image that somebody asked for.
-    coarsening = 1
 
     case: LatticeCase
     domain: Domain
@@ -148,8 +155,24 @@ class LatticeSimulation(Simulation):
     flow: PoreFlow
 
     @collectively
-    def __init__(self, case: LatticeCase, comm: Comm = None, device: str | Device = "auto") -> None:
+    def __init__(
+        self,
+        case: LatticeCase,
+        comm: Comm = None,
+        device: str | Device = "auto",
+        *,
+        image: Any = None,
+        terms: Terms = CASES,
+        watch: Callable[[LatticeSimulation, str], str] | None = None,
+        steps_per_axis: int | None = None,
+        keeps_fields: bool | None = None,
+        coarsening: int = 1,
+        is_timed: bool = True,
+    ) -> None:
         super().__init__(case, comm, device)
+        self.given_image, self.terms, self.is_timed = image, terms, is_timed
+        self._watch, self._steps_per_axis = watch, steps_per_axis
+        self.keeps_fields, self.coarsening = keeps_fields, coarsening
         if case.numerics.encoding == "strips" and self.device.kind != "cpu":
             raise InputError(
                 "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
@@ -320,7 +343,7 @@ class LatticeSimulation(Simulation):
             time = {"relaxation_time": plain.flow.relaxation_time}
             self.case = case.model_copy(update={"flow": case.flow.model_copy(update=time)})
         if storage.has_unit and wanted and not self._vectors:
-            raise InputError(no_room_to_measure_text(self.terms))
+            raise InputError(spelled(no_room_to_measure_text(), self.terms))
 
     def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
@@ -335,7 +358,7 @@ class LatticeSimulation(Simulation):
         doubts = no_path_text(self.found, self._axes), narrow_doubt(self.subdomain)
         self._warnings += [doubt for doubt in doubts if doubt]
         if self.storage.has_unit and not self.case.ends_early:
-            self._warnings.append(unmeasured_text(self.terms))
+            self._warnings.append(spelled(unmeasured_text(), self.terms))
         if folder is not None:
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
             self.restored = checkpoint
@@ -491,14 +514,14 @@ class LatticeSimulation(Simulation):
     def _judge(self) -> None:
         """End the flow along this axis if it is over: then the next one begins, or the run ends."""
         ended = self._ended()
-        if self.watch is not None:
-            ended = self.watch(self, ended)
+        if self._watch is not None:
+            ended = self._watch(self, ended)
         if not ended:
             return
         if ended == ROUND_OFF and self.storage.has_unit:
             tolerance = self.case.convergence.tolerance
-            text = half_precision_text(self.terms, self.steadiness.residual, tolerance)
-            raise on_all_ranks(InputError(text))
+            parts = half_precision_text(self.steadiness.residual, tolerance)
+            raise on_all_ranks(InputError(spelled(parts, self.terms)))
         doubt = resolution_doubt(self.resolution_error(self._axis), AXES[self._axis])
         self._warnings += [doubt] if doubt and self.coarsening == 1 else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
@@ -525,8 +548,8 @@ class LatticeSimulation(Simulation):
         if self.steadiness.is_stuck:
             return ROUND_OFF
         left, most = len(self._axes) - len(self._over), math.inf
-        if self.steps_per_axis is not None:
-            most = self.steps_per_axis
+        if self._steps_per_axis is not None:
+            most = self._steps_per_axis
         elif left > 1:
             # The remaining axes share the remaining steps.
             share = (int(self.case.time.end) - self._began) // left

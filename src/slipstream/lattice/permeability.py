@@ -11,13 +11,14 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
 import numpy as np
 
 from slipstream.argument_checks import check_positive, whole_number
 from slipstream.array_types import Comm
+from slipstream.case.keyword_options import with_options
 from slipstream.collective import (
     check_agreement,
     collectively,
@@ -27,10 +28,15 @@ from slipstream.collective import (
 )
 from slipstream.decomposition import Box
 from slipstream.device import Device
+from slipstream.error_terms import ARGUMENTS
 from slipstream.errors import InputError
-from slipstream.io.image_errors import ARGUMENTS
 from slipstream.lattice.domain_decomposition import Subdomain
-from slipstream.lattice.lattice_arguments import argument_values, case_of_arguments
+from slipstream.lattice.lattice_arguments import (
+    OPTIONS,
+    ImageFlowOptions,
+    argument_values,
+    case_of_arguments,
+)
 from slipstream.lattice.lattice_report import distance_text, round_off_text, unmatched_text
 from slipstream.lattice.lattice_simulation import LatticeSimulation
 from slipstream.lattice.permeability_result import (
@@ -79,51 +85,30 @@ class FlowProgress:
     seconds: float
 
 
-# A callback returns True to stop the flow, and None or False to let it go on.
+# A flow begins from rest here.
+_OPTIONS = replace(
+    OPTIONS, keys={name: key for name, key in OPTIONS.keys.items() if name != "restart"}
+)
+
+
+# A callback returns True to stop the flow, and None or False to continue.
 Callback = Callable[[FlowProgress], bool | None]
 
 
 @collectively
+@with_options(_OPTIONS)
 def permeability(
     image: Any,
     voxel_size: float = 1.0,
     axis: str = "z",
     *,
-    relaxation_time: float | None = None,
-    magic: float = 0.1875,
-    force: float | None = None,
-    pressure_drop: float | None = None,
-    inertia: bool = False,
-    viscosity: float | None = None,
-    pressure_gradient: float | None = None,
-    density: float | None = None,
-    shape: Sequence[int] | None = None,
-    pore: int | Sequence[int] | None = None,
-    pore_below: float | None = None,
-    pore_above: float | None = None,
-    dataset: str | None = None,
-    dtype: Any = None,
-    byte_order: str | None = None,
-    offset: int | None = None,
-    crop: Sequence[Sequence[int]] | None = None,
-    mirror: bool | str | Sequence[str] = (),
-    buffer: int = 0,
-    isolated: str = "remove",
-    tolerance: float = 0.001,
-    interval: int = 100,
-    vectors: int = 10,
-    coarse_start: bool = False,
-    precision: str = "float64",
-    partition: str = "bisection",
-    schedule: str = "overlap",
-    transport: str = "auto",
-    walls: str = "",
     max_steps: int = 200_000,
     callback: Callback | None = None,
     storage: Storage | Mapping[str, str] | None = None,
     keep_fields: bool = True,
     device: str | Device = "auto",
     comm: Comm = None,
+    **options: Unpack[ImageFlowOptions],
 ) -> Permeability:
     """Compute the permeability of an image from the flow through its pores. Collective.
 
@@ -133,84 +118,8 @@ def permeability(
         A file (raw, TIFF, NPY, HDF5, Zarr), a folder of TIFF slices, or an array in the order z, y,
         x; or anything with a ``shape`` and a method ``read(box)``, such as a sample of
         `slipstream.lattice`.
-    axis : {"x", "y", "z", "all"}
-        Axis along which the fluid flows; "all": along each in turn, for the whole tensor, with a
-        share of the steps each.
-    relaxation_time : float, optional
-        Relaxation time of the even part of the populations, in time steps, which sets the viscosity
-        to (relaxation_time - 0.5) / 3. The permeability does not depend on it, the number of steps
-        does. Default, or "auto": 1.25 to 1.5 by the width of pores for Stokes flow that is
-        extrapolated, else 1; without vectors, 0.6 needs far fewer in narrow pores.
-    magic : float
-        Magic parameter, (relaxation_time - 0.5) * (odd - 0.5), from which the relaxation time of
-        the odd part follows; with 3/16, walls are half way between pore and solid.
-    force : float, optional
-        Force per volume along the axis, in lattice units (default: 1e-05, without pressure_drop).
-    pressure_drop : float, optional
-        Instead of a force: difference of pressure between both ends of the axis, in lattice units.
-    inertia : bool
-        True for Navier-Stokes instead of Stokes flow; the permeability then depends on the drive.
-    viscosity : float, optional
-        Dynamic viscosity of the fluid in Pa s; with pressure_gradient, output is in SI units, which
-        needs voxel_size. Stokes flow is scaled to these units.
-    pressure_gradient : float, optional
-        Pressure gradient that drives the fluid, in Pa/m.
-    density : float, optional
-        Density of the fluid in kg/m³, for its Reynolds number; with inertia, density, viscosity and
-        pressure_gradient determine the force on the lattice, so give neither force nor
-        pressure_drop.
-    shape : sequence of 3 int, optional
-        Number of voxels along z, y and x, of raw values.
-    pore : int or sequence of int, optional
-        Of segmented images: value of pores, or several, such as [0, 1] (default: all but 0, if that
-        is one value).
-    pore_below : float, optional
-        Of grey images: voxels darker than this are pore.
-    pore_above : float, optional
-        Of grey images: voxels brighter than this are pore; with both, those between.
-    dataset : str, optional
-        Of HDF5 and zarr: name of the array, if there are several.
-    dtype : dtype, optional
-        Of raw values: their type.
-    byte_order : {"little", "big"}, optional
-        Of raw values, if they have several bytes.
-    offset : int, optional
-        Of raw values: bytes before the first one (default: 0).
-    voxel_size : float
-        Edge of a voxel in metres, such as 2e-6; with 1, lengths stay in voxels.
-    crop : sequence of 3 (sequence of 2 int), optional
-        Part to use: first voxel, and last voxel plus one, along z, y and x.
-    mirror : bool, str or sequence of str
-        Axes along which the mirror image follows, so that opposite faces match, such as "xy"; True
-        for the axis of the flow.
-    buffer : int
-        Layers of pore at both ends of the flow's axis.
-    isolated : {"remove", "keep"}
-        Whether to remove pores through which nothing flows.
-    tolerance : float
-        Estimated relative distance to the permeability of the steady flow at which the run ends; 0:
-        the run takes all its steps.
-    interval : int
-        Time steps between two rows of the time series, and between two checks of the permeability
-        without convergence.vectors; even. With these each extrapolation is a check, at which the
-        run can end.
-    vectors : int
-        Number of changes from which the steady flow is extrapolated, which saves most time steps
-        (fewer if memory is short); 0: none, to follow the flow in time.
-    coarse_start : bool
-        Whether Stokes flow begins from that through voxels twice and four times as large, which
-        also shows how well the pores are resolved; a restart begins from its state.
-    precision : {"float64", "float32", "mixed", "float16"}
-        Precision of populations and arithmetic.
-    partition : {"bisection", "cartesian"}
-        How ranks share the image.
-    schedule : {"serial", "overlap"}
-        Whether communication hides behind computation; the bits are the same.
-    transport : str
-        How ranks exchange data; "auto" chooses by devices and nodes. One of "auto", "peer", "nccl",
-        "mpi-p2p", "mpi", "mpi-hierarchical", "mpi-device-p2p" or "mpi-device".
-    walls : str
-        Axes whose faces are walls, such as "xy"; the others are periodic.
+    **options
+        Keys of the tables ``[flow]``, ``[image]``, ``[convergence]`` and some others of a case.
     max_steps : int
         Number of steps along each axis after which to stop in any case; even.
     callback : callable, optional
@@ -252,10 +161,8 @@ def permeability(
         that compressibility matters, beyond a Mach number of 0.1; or if the tolerance was not
         reached within the steps allowed.
     """
-    arguments = locals()
-    check_positive(tolerance=tolerance)
-    if not isinstance(walls, str):
-        raise InputError(f"walls: {walls!r} is not accepted; accepted: letters of x, y and z")
+    if "tolerance" in options:
+        check_positive(tolerance=options["tolerance"])
     if callback is not None and not callable(callback):
         raise InputError(f"callback is of type {type(callback).__name__}; accepted: a function")
     if not isinstance(keep_fields, bool | np.bool_):
@@ -263,10 +170,16 @@ def permeability(
     most = whole_number("max_steps", max_steps, 1)
     if most % 2:
         raise InputError(f"max_steps is {most}; accepted: even numbers, as steps come in pairs")
-    # Those of each axis are limited below.
-    arguments["max_steps"] = (3 if axis == "all" else 1) * most
     if image is None:
         raise InputError("image is of type NoneType; accepted: a path, or a NumPy array")
+    arguments: dict[str, Any] = {
+        **options,
+        "voxel_size": voxel_size,
+        "axis": axis,
+        # Those of each axis are limited below.
+        "max_steps": (3 if axis == "all" else 1) * most,
+        "storage": storage,
+    }
     case, given = case_of_arguments(image, arguments, "permeability")
     flow = case.flow
     agreed = {
@@ -278,14 +191,22 @@ def permeability(
         "keep_fields": bool(keep_fields),
     }
     check_agreement(comm, agreed)
-    simulation = LatticeSimulation(case, comm, device)
-    simulation.given_image, simulation.terms, simulation.is_timed = given, ARGUMENTS, False
-    simulation.steps_per_axis, simulation.keeps_fields = most, bool(keep_fields)
+    watch = _Watch(comm, callback)
+    simulation = LatticeSimulation(
+        case,
+        comm,
+        device,
+        image=given,
+        terms=ARGUMENTS,
+        watch=watch,
+        steps_per_axis=most,
+        keeps_fields=bool(keep_fields),
+        is_timed=False,
+    )
     simulation.prepare()
     faces = unmatched_text(simulation.subdomain)
     _warn([faces] if faces else [])
-    with Interruption(comm) as interruption:
-        watch = simulation.watch = _Watch(interruption, callback)
+    with watch:
         while not simulation.finished:
             # On all ranks, so that all stop where warnings are errors.
             _warn(simulation.warnings())
@@ -296,30 +217,28 @@ def permeability(
         raise on_all_ranks(PermeabilityInterrupted(result))
     endings = [flow.ended for flow in watch.flows]
     if ROUND_OFF in endings:
+        tolerance = case.convergence.tolerance
         _warn([round_off_text(result.residual, tolerance, result.storage.precision)])
     if MOST_STEPS in endings:
-        distance = distance_text(result.residual)
+        distance, left = distance_text(result.residual), watch.left
         _warn(
             [
                 f"not converged within max_steps = {max_steps}: the relative distance of k from"
                 f" that of the steady flow is {distance}; more steps, or a larger tolerance, help"
-                f"{_pace(watch.left)}"
+                + (
+                    f": about {max(2, round(left))} more at its pace by now"
+                    if left < math.inf
+                    else ""
+                )
             ]
         )
     return result
 
 
-def _pace(left: float) -> str:
-    """Return how many more steps it takes, of a flow that has come to its last one."""
-    if math.isinf(left):
-        return ""
-    return f": about {max(2, round(left))} more at its pace by now"
-
-
 def _warn(texts: Sequence[str]) -> None:
-    """Warn the caller of `permeability`."""
+    """Warn the caller of `permeability`, who called through two decorators."""
     for text in texts:
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
 
 
 class _Watch:
@@ -328,16 +247,23 @@ class _Watch:
     Ranks agree on interrupts at looks only, so that no step waits for other ranks.
     """
 
-    def __init__(self, interruption: Interruption, callback: Callback | None) -> None:
-        self._interruption, self._callback = interruption, callback
+    def __init__(self, comm: Comm, callback: Callback | None) -> None:
+        self._interruption, self._callback = Interruption(comm), callback
         self.flows: list[AxisFlow] = []
         self.is_interrupted = False
         # How many steps flows lacked that have come to their last one.
         self.left = 0.0
-        self.seconds, self._began = 0.0, time.perf_counter()
+        self.seconds, self._began = 0.0, 0.0
+
+    def __enter__(self) -> None:
+        self._interruption.__enter__()
+        self._began = time.perf_counter()
+
+    def __exit__(self, *details: object) -> None:
+        self._interruption.__exit__(*details)
 
     def __call__(self, simulation: LatticeSimulation, ended: str) -> str:
-        """Return why the flow along an axis ends after the present step; empty if it goes on."""
+        """Return why the flow along an axis ends after the present step; empty if it continues."""
         steps, comm = simulation.flow.steps, simulation.comm
         is_look = steps % simulation.case.convergence.interval == 0
         is_look = is_look or ended in (CONVERGED, MOST_STEPS, NO_PATH)
@@ -382,7 +308,7 @@ class _Watch:
 
 
 def _result(simulation: LatticeSimulation, watch: _Watch) -> Permeability:
-    """Return what the flows along all axes have come to. Collective."""
+    """Return the result of the flows along all axes. Collective."""
     flows, found = watch.flows, simulation.found
     size, axes = simulation.case.image.voxel_size, axes_of(simulation.case.flow.axis)
     tensor = None

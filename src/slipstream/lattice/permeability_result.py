@@ -354,7 +354,7 @@ class Permeability:
         return self.flow.fields
 
     def speed_histogram(self, bins: int = 100) -> tuple[np.ndarray, np.ndarray]:
-        """Return what `AxisFlow.speed_histogram` does. Collective."""
+        """Return the same as `AxisFlow.speed_histogram`. Collective."""
         return self.flow.speed_histogram(bins)
 
     def write_vtk(self, path: str | Path) -> Path:

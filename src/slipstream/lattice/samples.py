@@ -23,7 +23,7 @@ import numpy as np
 from slipstream.argument_checks import is_finite
 from slipstream.decomposition import Box, whole
 from slipstream.device import HostDevice, RowLaunch
-from slipstream.io.image_errors import ImageError, Key, PerAxis
+from slipstream.error_terms import KeyedError, KeyName, PerAxis
 from slipstream.lattice.velocity_set import AXES
 
 # Voxels, in rows spread over the whole box, from which the porosity is estimated.
@@ -190,8 +190,8 @@ def check_box(box: Box, shape: Sequence[int]) -> None:
         raise ValueError(f"there is no box {box.start} to {box.stop} in {tuple(shape)} voxels")
 
 
-def _key(name: str) -> Key:
-    return Key("sample", name)
+def _key(name: str) -> KeyName:
+    return KeyName("sample", name)
 
 
 def _set_shape(sample: Sample) -> None:
@@ -202,7 +202,7 @@ def _set_shape(sample: Sample) -> None:
         shape = ()
     if len(shape) != 3 or min(shape) < 1:
         given = PerAxis(sample.shape)
-        raise ImageError(_key("shape"), " is ", given, "; accepted: three positive whole numbers")
+        raise KeyedError(_key("shape"), " is ", given, "; accepted: three positive whole numbers")
     object.__setattr__(sample, "shape", shape)
 
 
@@ -211,13 +211,13 @@ def _set_number(sample: Sample, name: str, most: float, least: float = 0.0) -> N
     value = getattr(sample, name)
     if not (is_finite(value) and least <= value <= most and value > 0):
         lowest = f"a number from {least:.4g}" if least else "a number above 0"
-        raise ImageError(_key(name), f" is {value!r}; accepted: {lowest} up to {most:.4g}")
+        raise KeyedError(_key(name), f" is {value!r}; accepted: {lowest} up to {most:.4g}")
     object.__setattr__(sample, name, float(value))
 
 
 def _check_seed(seed: Any) -> None:
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise ImageError(_key("seed"), f" is {seed!r}; accepted: a whole number, 0 or more")
+        raise KeyedError(_key("seed"), f" is {seed!r}; accepted: a whole number, 0 or more")
 
 
 def _volume(radius: float) -> float:
@@ -232,10 +232,10 @@ class _Walled(Sample):
     def __post_init__(self) -> None:
         _set_shape(self)
         if self.axis not in AXES:
-            raise ImageError(_key("axis"), f" is {self.axis!r}; accepted: x, y, z")
+            raise KeyedError(_key("axis"), f" is {self.axis!r}; accepted: x, y, z")
         for axis in self._closed():
             if self.shape[axis] < 3:
-                raise ImageError(
+                raise KeyedError(
                     _key("shape"),
                     " is ",
                     PerAxis(self.shape),
@@ -366,12 +366,12 @@ class Spheres(Sample):
         _set_shape(self)
         if len(set(self.shape)) > 1:
             given = PerAxis(self.shape)
-            raise ImageError(_key("shape"), " is ", given, "; accepted for spheres: a cube")
+            raise KeyedError(_key("shape"), " is ", given, "; accepted for spheres: a cube")
         if not isinstance(self.lattice, str) or self.lattice not in SPHERE_LATTICES:
             accepted = ", ".join(SPHERE_LATTICES)
-            raise ImageError(_key("lattice"), f" is {self.lattice!r}; accepted: {accepted}")
+            raise KeyedError(_key("lattice"), f" is {self.lattice!r}; accepted: {accepted}")
         if (self.solid_fraction is None) == (self.radius is None):
-            raise ImageError(_key("radius"), ", ", _key("solid_fraction"), ": give one of them")
+            raise KeyedError(_key("radius"), ", ", _key("solid_fraction"), ": give one of them")
         cell = SPHERE_LATTICES[self.lattice]
         if self.radius is not None:
             _set_number(self, "radius", cell.closing_radius * self.shape[0])
@@ -438,7 +438,7 @@ class RandomPack(Sample):
         found = random_pack(self.shape, self.radius, wanted, self.seed)
         if len(found) < wanted:
             reached = len(found) * _volume(self.radius) / math.prod(self.shape)
-            raise ImageError(
+            raise KeyedError(
                 _key("solid_fraction"),
                 f" is {self.solid_fraction}; accepted with this shape, radius "
                 f"and seed: up to {reached:.3f}, where no room is left for another sphere",
@@ -532,17 +532,17 @@ def make_sample(name: str, shape: Sequence[int], **parameters: Any) -> Sample:
         If the name or a parameter is unknown, missing or out of range.
     """
     if not isinstance(name, str) or name not in SAMPLES:
-        raise ImageError(f"sample {name!r} is unknown; accepted: {', '.join(SAMPLES)}")
+        raise KeyedError(f"sample {name!r} is unknown; accepted: {', '.join(SAMPLES)}")
     sample: Any = SAMPLES[name]
     fields = {field.name: field for field in dataclasses.fields(sample)}
     del fields["shape"]
     for key in parameters:
         if key not in fields:
-            raise ImageError(
+            raise KeyedError(
                 _key(key), f" is no parameter of {name!r}; accepted: {', '.join(fields)}"
             )
     for key, field in fields.items():
         if field.default is dataclasses.MISSING and key not in parameters:
-            raise ImageError(_key(key), f" is missing: {name!r} needs it")
+            raise KeyedError(_key(key), f" is missing: {name!r} needs it")
     made: Sample = sample(shape, **parameters)
     return made

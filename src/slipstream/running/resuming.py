@@ -49,7 +49,7 @@ from slipstream.simulation.earlier_segments import (
 )
 from slipstream.simulation.solver_registry import make_simulation
 
-_OTHER_FOLDER = "wait for it, stop it, or choose another with --out", "wait for it, or stop it"
+_OTHER_FOLDER = "wait for it, stop it, or choose another folder", "wait for it, or stop it"
 _MOST_DIFFERENCES = 8
 
 

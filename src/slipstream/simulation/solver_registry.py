@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 from slipstream.array_types import Comm
 from slipstream.case import Case
@@ -19,7 +20,10 @@ SIMULATIONS = {
 
 
 def make_simulation(
-    case: Case, comm: Comm = None, device: str | Device | Mapping[str, Device] = "auto"
+    case: Case,
+    comm: Comm = None,
+    device: str | Device | Mapping[str, Device] = "auto",
+    **beside: Any,
 ) -> Simulation:
     """Make the simulation of a case, without allocating its fields. Collective.
 
@@ -32,6 +36,8 @@ def make_simulation(
     device : {"auto", "cpu", "cuda"} or Device
         What computes; "auto" leaves it to the case's ``run.device``. Ranks of a node share its GPUs
         in turn. An advection by a strategy of two devices takes a mapping with "cpu" and "gpu".
+    **beside
+        What else the family's class takes, such as an ``image`` in memory.
 
     Returns
     -------
@@ -44,5 +50,5 @@ def make_simulation(
         If there is no such device, or the case does not suit the devices or the ranks.
     """
     module, name = SIMULATIONS[case.solver]
-    made: Simulation = getattr(importlib.import_module(module), name)(case, comm, device)
+    made: Simulation = getattr(importlib.import_module(module), name)(case, comm, device, **beside)
     return made

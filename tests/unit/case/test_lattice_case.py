@@ -235,7 +235,7 @@ def test_an_image_is_needed_and_one_drive():
     assert "neither given" in failure(text=MINIMAL.replace('sample = "sandstone"', ""))
     assert "image: is required" in failure(text='solver = "lattice"\n[time]\nend = 2\n')
     told = failure(text=MINIMAL + "[flow]\nforce = 1e-4\npressure_drop = 0.1\n")
-    assert "flow: give one of 'force' and 'pressure_drop'" in told
+    assert "flow.force, flow.pressure_drop: both are given; use one of them" in told
     told = failure("numerics.encoding=strips", "numerics.layout=bundle")
     assert "numerics: encoding 'strips' needs layout 'stream'" in told
 

@@ -110,11 +110,11 @@ def test_a_simulation_goes_on_in_its_folder_and_in_no_other(tmp_path):
     assert run.series["energy"][-1] == whole.series["energy"][-1]
     assert run.states[-1].step == 8
     for other in (made(), sim):
-        with pytest.raises(InputError, match="is not empty; .* give overwrite=True"):
+        with pytest.raises(InputError, match="is not empty; .* in Python overwrite=True"):
             other.run(until=0.6, output=tmp_path / "whole")
     made().run(until=0.1, output=tmp_path / "run", overwrite=True)
     # It is another run's now.
-    with pytest.raises(InputError, match="give overwrite=True"):
+    with pytest.raises(InputError, match="in Python overwrite=True"):
         sim.run(until=0.6, output=tmp_path / "run")
     assert slipstream.open(tmp_path / "run").series["time"][-1] == pytest.approx(0.1)
 

@@ -87,7 +87,7 @@ def test_narrow_pores_are_counted_in_all_directions(rock):
 def test_both_interfaces_take_the_same_names():
     own = set(inspect.signature(permeability).parameters) - {"callback", "keep_fields"}
     # Callbacks are added by `every`, and fields are read from the flow itself.
-    assert own <= set(inspect.signature(PorousFlow.__init__).parameters)
+    assert own <= set(inspect.signature(PorousFlow).parameters)
 
 
 @pytest.mark.filterwarnings("ignore:23% of the pore voxels")
@@ -147,8 +147,8 @@ def test_a_flow_that_is_not_finite_ends_at_the_next_look(rock, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"force": 1e308}, "force is 1e[+]308; accepted: 1e-15 to 1e[+]15"),
-        ({"pressure_drop": 1e-320}, "pressure_drop is 1e-320; accepted"),
+        ({"force": 1e308}, "force: accepted: 1e-15 to 1e[+]15, .*, not 1e[+]308"),
+        ({"pressure_drop": 1e-320}, "pressure_drop: accepted: .*, not 9.99989e-321"),
         ({"tolerance": 1e-13}, "below the floor of round-off; accepted .* at least 1e-12"),
         ({"tolerance": 1e-7, "precision": "float32"}, "'float32': at least 1e-06"),
         ({"tolerance": 1e-7, "precision": "mixed"}, "'mixed': at least 1e-06"),

@@ -1,25 +1,24 @@
-"""Arguments of constructors are keys of cases: both say the same of names, defaults and types."""
+"""Arguments of callables are keys of cases, with their names, types, defaults and meanings."""
 
+import importlib
 import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-import write_keys
-from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence
-from slipstream.case import validate_case
-from slipstream.case.declared_keys import key_at
-from slipstream.equations import models
-from slipstream.interactive import spectral_flow, tracer_advection
+from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence, permeability
+from slipstream.case import AdvectionCase, SpectralCase, validate_case
+from slipstream.case.declared_keys import key_at, sentence
+from slipstream.case.keyword_options import TYPE_OF_FOLDERS, KeywordOptions
+from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput
+from slipstream.interactive import output_methods, spectral_flow, tracer_advection
 from slipstream.interactive.settings import ForcingSettings, Setting
 from slipstream.lattice import lattice_arguments
 
-# Arguments that are tables of a case, or not in a case.
-TABLES = {"initial", "forcing", "scalars", "particles", "bodies", "run"} | {
-    "output",
-    "time",
-    "numerics",
-}
-APART = {"self", "model", "image", "device", "comm", "title", "parameters"}
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 # Cases with what has no default, and arguments that are made of several keys, or one by another.
 FAMILIES = {
     Flow: (
@@ -35,11 +34,32 @@ FAMILIES = {
         {"solver": "advection", "grid": {"points": 8}, "time": {"end": 1}},
     ),
 }
-MADE_OF_OTHERS = {"max_steps", "storage"}
-
-
-def arguments_of(kind):
-    return dict(inspect.signature(kind.__init__).parameters)
+FLOW = KeywordOptions(SpectralCase, spectral_flow._KEYS)
+PERMEABILITY = importlib.import_module("slipstream.lattice.permeability")._OPTIONS
+# What people call, its keys, and the names and types that type checkers know.
+CALLEES = {
+    "Flow": (Flow, FLOW, spectral_flow.FlowOptions),
+    "Turbulence": (
+        Turbulence,
+        spectral_flow._turbulence_options(),
+        spectral_flow.TurbulenceOptions,
+    ),
+    "Advection": (
+        Advection,
+        KeywordOptions(AdvectionCase, tracer_advection._KEYS, TYPE_OF_FOLDERS),
+        tracer_advection.AdvectionOptions,
+    ),
+    "PorousFlow": (PorousFlow, lattice_arguments.OPTIONS, lattice_arguments.PorousFlowOptions),
+    "permeability": (permeability, PERMEABILITY, lattice_arguments.ImageFlowOptions),
+    **{
+        f"Flow.{name}": (getattr(Flow, name), output_methods._options(table, options), options)
+        for name, table, options in (
+            ("output", FieldsOutput, output_methods.OutputOptions),
+            ("average", AveragesOutput, output_methods.AverageOptions),
+            ("movie", MovieOutput, output_methods.MovieOptions),
+        )
+    },
+}
 
 
 def case_of(kind, tables):
@@ -49,50 +69,69 @@ def case_of(kind, tables):
     return validate_case(tables)
 
 
-def test_sources_and_documents_repeat_what_is_declared():
-    """`python tools/write_keys.py` writes them."""
-    assert not write_keys.outdated()
+def plain_type(annotation):
+    """Return the text of a type, which a `TypedDict` may require."""
+    text = annotation if isinstance(annotation, str) else annotation.__forward_arg__
+    return re.sub(r"^Required\[(.*)\]$", r"\1", text)
 
 
-def test_what_is_declared_is_written_into_them():
-    flow = write_keys.CALLEES[0]
-    source = flow.file.read_text()
-    other = source.replace('integrator: str = "rk4"', "integrator: int = 4", 1)
-    other = other.replace("        Runge-Kutta method.\n", "", 1)
-    assert other != source and write_keys.with_arguments(other, flow) == source
-    docs = (write_keys.ROOT / "docs" / "cases.md").read_text()
-    assert write_keys.with_tables(docs.replace("| `time.cfl` |", "| `time.clf` |")) == docs
+@pytest.mark.parametrize("callee", CALLEES)
+def test_type_checkers_know_the_names_and_types_of_all_options(callee):
+    kind, options, typed = CALLEES[callee]
+    parameters = inspect.signature(kind).parameters
+    known = {name: plain_type(one) for name, one in typed.__annotations__.items()}
+    assert {name: plain_type(parameters[name].annotation) for name in known} == known
+    keywords = {
+        name for name in options.keys if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    assert keywords <= known.keys()
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_defaults_are_those_of_cases(kind):
-    keys, tables = FAMILIES[kind]
-    case, arguments = case_of(kind, tables), arguments_of(kind)
-    assert arguments.keys() - TABLES - APART - MADE_OF_OTHERS == keys.keys()
-    for name, key in keys.items():
-        field = key_at(type(case), key)
-        argument = arguments[name]
-        assert argument.kind == argument.KEYWORD_ONLY
-        if argument.default is argument.empty:
-            assert field.is_required(), name
+@pytest.mark.parametrize("callee", CALLEES)
+def test_signatures_and_docstrings_have_all_keys_with_their_defaults_and_meanings(callee):
+    kind, options, _ = CALLEES[callee]
+    parameters, text = inspect.signature(kind).parameters, inspect.getdoc(kind)
+    assert "options" not in parameters and "**options" not in text
+    for name, key in options.keys.items():
+        declared, parameter = key_at(options.table, key), parameters[name]
+        if declared.is_required():
+            assert parameter.default is parameter.empty, name
         else:
-            assert argument.default == field.default, name
+            assert parameter.default == declared.default, name
+        _, _, entry = text.partition(f"\n{name} : ")
+        meaning = options.meanings.get(name) or declared.description
+        assert sentence(meaning)[:-1] in " ".join(entry.split()), name
 
 
-def test_turbulence_has_the_arguments_of_flows_and_of_its_model():
-    flow, turbulence = arguments_of(Flow), arguments_of(Turbulence)
-    parameters = models.parameters_of(models.find("hd"))
-    assert turbulence.keys() - parameters.keys() == flow.keys() - {"model", "parameters"}
-    for name, argument in turbulence.items():
-        if name in flow:
-            assert (argument.default, argument.annotation) == (
-                flow[name].default,
-                flow[name].annotation,
-            )
-    for name, (_, default) in parameters.items():
-        own = turbulence[name].default
-        assert own == (inspect.Parameter.empty if default is ... else default)
-        assert hasattr(Turbulence, name)
+def test_importing_a_class_makes_no_text():
+    """Keys of models are known once SymPy is imported, which takes half a second."""
+    code = "import sys, slipstream; slipstream.Turbulence; print('sympy' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
+
+
+def test_a_class_derived_from_another_has_its_own_signature():
+    class Mine(Turbulence):
+        """Mine."""
+
+        def __init__(self, amplitude):
+            super().__init__(points=8, viscosity=0.1, comm=None)
+
+    assert list(inspect.signature(Mine).parameters) == ["amplitude"]
+    assert Mine.__doc__ == "Mine."
+
+
+def test_pages_have_tables_of_all_keys(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+    made = importlib.import_module("key_tables").with_tables((DOCS / "cases.md").read_text())
+    for row in (
+        "| `time.cfl` |",
+        "| `flow.force` |",
+        "| `flow.courant` | `1.0` |",
+        "| `frames_per_second` |",
+    ):
+        assert made.count(f"\n{row}") == 1
+    assert not re.search("<!-- keys of", made)
 
 
 @pytest.mark.parametrize("kind", [Flow, Turbulence, PorousFlow, Advection, ForcingSettings])
@@ -121,6 +160,7 @@ def test_settings_that_can_be_changed_are_keys_of_cases(kind):
         (Flow, {"model": "hd", "point": 8, "viscosity": 0.1}),
         (PorousFlow, {"image": "a.npy", "relaxation_tme": 0.8}),
         (Advection, {"points": 8, "corant": 0.5}),
+        (permeability, {"image": "a.npy", "tolerence": 0.1}),
     ],
 )
 def test_arguments_that_do_not_exist_are_refused_with_the_nearest(kind, given):

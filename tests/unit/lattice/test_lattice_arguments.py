@@ -87,18 +87,18 @@ def made(**changes):
         (lambda: decompose(IMAGE, PERIODIC, (0,), isolated="drop"), "isolated 'drop' is unknown;"),
         (lambda: decompose(IMAGE, PERIODIC, (0,), comm=1), "comm is 1; accepted: None or an intra"),
         (lambda: decompose(Image(np.full((3, 3, 3), 7)), PERIODIC, (0,)), "image: its read(box) "),
-        (lambda: found(axis=["z"]), "axis ['z'] is unknown; accepted: x, y, z, all"),
-        (lambda: found(precision="half"), "precision 'half' is unknown; accepted: float64"),
+        (lambda: found(axis=["z"]), "axis: ('z',) is not accepted; accepted: x, y, z, all"),
+        (lambda: found(precision="half"), "precision: 'half' is not accepted; accepted: float64"),
         (lambda: found(device=0), "device 0; accepted: auto, cpu, cuda, or an open device"),
-        (lambda: found(force=True), "force is True; accepted: a number more than 0"),
+        (lambda: found(force=True), "force: must be a number, not True"),
         (lambda: found(image=np.ma.ones((3, 3, 3))), "image is a masked array; accepted: a plain"),
         (
             lambda: found(image=np.ones((3, 3))),
             "image: the array has shape (3, 3); accepted: three",
         ),
         (lambda: found(image=3), "image is of type int; accepted: a path, or a NumPy array"),
-        (lambda: found(buffer=True), "buffer is True; accepted: 0 layers or more"),
-        (lambda: found(walls=["x"]), "walls: ['x'] is not accepted; accepted: letters"),
+        (lambda: found(buffer=True), "buffer: must be a whole number, not True"),
+        (lambda: found(walls=["w"]), "walls[1]: 'w' is not accepted; accepted: x, y, z"),
     ],
 )
 def test_arguments_of_another_kind_are_refused_by_name(call, told):

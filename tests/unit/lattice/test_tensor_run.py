@@ -208,14 +208,14 @@ def test_interactive_flows_are_in_si_units_too(device):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (IN_SI_UNITS, r"flow\.viscosity: SI units need the edge of a voxel, image\.voxel_size"),
+        (IN_SI_UNITS, r"flow\.viscosity: SI units need the edge of a voxel; use image\.voxel_size"),
         (
             [*IN_SI_UNITS[:2], "image.voxel_size=1e-6", "flow.inertia=true"],
-            "flow: density is needed for flow with inertia in SI units",
+            r"flow\.density: flow with inertia depends on it; use kg/m³",
         ),
         (
             [*IN_SI_UNITS, "image.voxel_size=1e-6", "flow.inertia=true", "flow.force=1e-5"],
-            "flow: remove 'force': with inertia, viscosity, density and pressure_gradient",
+            r"flow\.force: with inertia the fluid's viscosity, density and pressure_gradient",
         ),
     ],
 )
@@ -227,9 +227,9 @@ def test_fluids_that_are_not_whole_are_refused(device, settings, told):
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ('image.walls=["x"]', r"image\.walls: \['x'\] closes an axis of flow\.axis = 'all'; acc"),
-        ("flow.viscosity=1e-3", r"flow: 'viscosity' is not enough for SI units; accepted: visc"),
-        ("flow.density=1e3", r"flow: 'density' is not enough for SI units; accepted: viscosity"),
+        ('image.walls=["x"]', r"image\.walls: 'x' closes flow\.axis = 'all'; accepted: none"),
+        ("flow.viscosity=1e-3", r"flow\.viscosity: not enough for SI units; use viscosity"),
+        ("flow.density=1e3", r"flow\.density: not enough for SI units; use viscosity"),
         ("image.buffer=2", r"image\.buffer: layers are for one axis; accepted with flow\.axis ="),
     ],
 )

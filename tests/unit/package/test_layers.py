@@ -30,7 +30,7 @@ LAYERS = (
         "particle_statistics",
         "time_averages",
     },
-    {"redistribution", "known_attributes"},
+    {"redistribution", "known_attributes", "error_terms"},
     {"device", "case", "io"},
     {"schedule", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
