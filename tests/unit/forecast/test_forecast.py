@@ -181,7 +181,7 @@ def test_small_steps_take_as_long_as_their_launches():
 
 def test_each_message_takes_its_time():
     machine = load_machine("summit")
-    counts = spectral_counts(case_of(64), machine, 48)
+    counts = spectral_counts(case_of(64, decomposition="slab"), machine, 48)
     slow = machine.model_copy(
         update={"network": machine.network.model_copy(update={"message_us": 10.5})}
     )
