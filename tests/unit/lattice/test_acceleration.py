@@ -275,7 +275,7 @@ def test_vectors_keep_to_the_memory_of_a_run():
 
 @pytest.mark.parametrize("vectors", [-1, 31, 2.5, "10", True])
 def test_numbers_of_vectors_are_checked(tight, vectors):
-    with pytest.raises(InputError, match="vectors.*0 to 30"):
+    with pytest.raises(InputError, match="vectors: must be "):
         permeability(tight, vectors=vectors, **PLAIN)
 
 

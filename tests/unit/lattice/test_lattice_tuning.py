@@ -4,7 +4,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from slipstream.lattice.pressure_boundary import inlets
 
 from lattice_oracle import random_pores, subdomain_of
 from slipstream.decomposition import whole
@@ -13,6 +12,7 @@ from slipstream.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample
 from slipstream.lattice.lattice_memory import Share, memory_needed
 from slipstream.lattice.permeability import permeability
+from slipstream.lattice.pore_flow import inlets
 from slipstream.lattice.pore_step import PoreStep
 from slipstream.lattice.storage_tuning import choose_storage
 
