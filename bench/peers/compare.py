@@ -151,7 +151,7 @@ PEERS = {
         " zero, and much of the drop in pressure is lost there. So its k is too small, by a factor"
         " of four in a duct of 12 x 12 x 24 voxels, whose permeability is known. If the velocity at"
         " the ends is that of the neighbouring plane, one line of its source, it finds 0.166 in"
-        " the sandstone, as Slipstream does (0.162). It also defines its kernels anew in each call,"
+        " the sandstone, as Slipstream does (0.162). It also redefines its kernels in each call,"
         " whose compilation is part of its time. Do not read the ratio as that of the same result.",
         rounds=1,
     ),

@@ -94,7 +94,7 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
 def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[str, float]:
     """Return bytes per second in, out, and of both together, of the drives of files. Collective.
 
-    `moved` is what a step reads and writes: together, both go on in these shares, in files of about
+    `moved` is what a step reads and writes: both happen together in these shares, in files of about
     as many bytes. Requests are those of a benchmark of drives, large and direct, many under way
     all the time, each byte once; this knows nothing of tiles. All ranks work at once, each on
     its own files.

@@ -376,7 +376,7 @@ class OpenedRun(KnownAttributes):
         progress: bool | None = None,
         from_state: bool = False,
     ) -> None:
-        """Go on with the run in its folder, to the end of its case. Collective.
+        """Continue with the run in its folder, to the end of its case. Collective.
 
         >>> open_run("runs/vortex").resume({"time.end": 20})
 

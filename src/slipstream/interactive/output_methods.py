@@ -252,7 +252,7 @@ class OutputMethods:
         >>> sim.output({"h": "dot(velocity, vorticity)"}, file="helicity.h5")
 
         Collective. A `file` without a directory is in ``outputs`` of the folder of
-        ``run(output=)``, in each one anew, and in the working directory while there is none; any
+        ``run(output=)``, in each one again, and in the working directory while there is none; any
         other path is taken as it is. A file that an earlier call wrote is replaced, with a warning
         if that was in another process; any other is refused. Steps are shortened to hit the times,
         as with `every`.

@@ -132,7 +132,7 @@ class LatticeSimulation(Simulation):
         How errors of the image name its keys.
     watch : callable, optional
         Called after each pair of steps with this simulation and why the flow along the axis ends,
-        empty if it goes on; it returns the same, or another reason. Collective.
+        empty if it continues; it returns the same, or another reason. Collective.
     steps_per_axis : int, optional
         Largest number of steps along each axis; by default axes share those of the case.
     keeps_fields : bool, optional

@@ -7,7 +7,7 @@ from here in a run, and from the methods of Python's simulations (`interactive/o
 What is due at a certain time is written after the first step that reaches it. An adaptive step is
 shortened to hit the times of fields, statistics and what users choose (`OutputWriter.next_time`).
 
-A GPU goes on meanwhile: a thread writes the copies on the host (`WriteQueue`). Several ranks write
+The GPU continues: a thread writes the copies on the host (`WriteQueue`). Several ranks write
 without delay, as they have to meet.
 """
 
@@ -60,7 +60,7 @@ MANY_FILES = 100_000
 class OutputWriter:
     """Writes what the case of a simulation asks for. Its methods are collective.
 
-    Output of `earlier` segments of the run goes on. Making a writer changes nothing, `begin` does.
+    Output of `earlier` segments of the run continues. A new writer changes nothing, `begin` does.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class OutputWriter:
             self._find(earlier)
 
     def begin(self) -> None:
-        """Write the case, and drop output later than the state from which the run goes on."""
+        """Write the case, and drop output later than the state from which the run continues."""
         on_first_rank(self._simulation.comm, self._begin)
         if self.earlier is not None:
             for name in self._shared:
@@ -149,7 +149,7 @@ class OutputWriter:
                     store.go_on()
 
     def _find(self, earlier: EarlierSegments) -> None:
-        """Find which output of earlier segments goes on; change nothing."""
+        """Find which output of earlier segments continues; change nothing."""
         simulation = self._simulation
         comm, time = simulation.comm, simulation.time
         rows, times = on_first_rank(comm, self._find_on_first_rank)
@@ -160,7 +160,7 @@ class OutputWriter:
                 times[kind] = self._store(f"{kind}.zarr", comm, until=time).times
         for kind, at in times.items():
             before = AtIntervals(earlier.case.interval(kind), earlier.time)
-            # A kind that has not been written yet does not go on: it is due now.
+            # A kind that has not been written yet does not continue: it is due now.
             if not at or not self._due[kind].resume_at(time, at, before):
                 continue
             if kind == "diagnostics":
@@ -190,7 +190,7 @@ class OutputWriter:
         return rows, {kind: store.times for kind, store in stores.items()}
 
     def _has_store(self, kind: str) -> bool:
-        """Return whether there is a store that goes on, or a continuation of it."""
+        """Return whether there is a store that continues, or a continuation of it."""
         stores = numbered_stores(self._folder / f"{kind}.zarr")
         return any(self._kept.goes_on(one.name) for one in stores)
 
@@ -267,7 +267,7 @@ class OutputWriter:
         return self._is_first and age > 60 * self._case.output.checkpoint_minutes
 
     def record_state(self) -> None:
-        """Write the state to go on from, whether it is due or not."""
+        """Write the state to continue from, whether it is due or not."""
         self._write("checkpoint", self._write_checkpoint)
 
     def spectra(self) -> Sequence[Any]:

@@ -1,8 +1,8 @@
 """States that a run has had but not stored, computed again from its folder.
 
-A simulation goes on from the nearest state before, or from the initial one, as a resumed run does,
+A simulation continues from the nearest state before, or from the initial one, as a resumed run,
 but in memory: nothing is written. It takes the steps of ``steps.csv``, whose sizes need not be
-chosen anew, with the settings that the run had at each. So it has the bits of the run, wherever
+chosen again, with the settings that the run had at each. So it has the bits of the run, wherever
 bits are promised (docs/explanation/same_bits.md); digests tell whether it has.
 """
 
@@ -121,7 +121,7 @@ class Origin:
     time: float
     path: Path | None
     case: str
-    # Whether the run went on from it with other numbers than it has, such as those of more points.
+    # Whether the run continued from it with other numbers, such as those of more points.
     is_converted: bool = False
 
     def text(self) -> str:
@@ -345,7 +345,7 @@ class History:
         )
 
     def _inexact(self, origin: Origin, end: int) -> str:
-        """Return why a run that goes on from an origin differs from one that never stopped."""
+        """Return why a run that continues from an origin differs from one that never stopped."""
         convergence = _tables(origin.case).get("convergence")
         if not isinstance(convergence, dict):
             return ""
@@ -353,7 +353,7 @@ class History:
             return ""
         begins = [one.from_step for one in self.segments]
         if origin.step not in begins or any(origin.step < one < end for one in begins):
-            return "a flow that is extrapolated goes on with other bits (convergence.vectors)"
+            return "a flow that is extrapolated continues with other bits (convergence.vectors)"
         return ""
 
     def _changes(
@@ -379,7 +379,7 @@ class History:
             here = {key: one for key, one in keys.items() if key.partition(".")[0] not in _AROUND}
             other = [key for key in here if key.partition(".")[0] not in _CHANGEABLE]
             if other:
-                return (), f"the run went on with another {other[0]} at step {step}"
+                return (), f"the run continued with another {other[0]} at step {step}"
             if here:
                 kept.append((step, here))
         return tuple(kept), ""

@@ -62,18 +62,18 @@ def output_mark(folder: str | Path) -> tuple[int, str] | None:
 
 
 def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
-    """Return what a simulation goes on with that has written into a folder before."""
+    """Return what a simulation continues with that has written into a folder before."""
     path, said = next(claimed.manifests())
     kept = claimed.kept_output(said.seals, claimed.recorded())
     warnings = [
-        f"{claimed.path / name}: {text}; it begins anew" for name, text in kept.aside.items()
+        f"{claimed.path / name}: {text}; it begins again" for name, text in kept.aside.items()
     ]
     step, time = said.began or (said.step, said.time)
     return EarlierSegments(step, time, case, True, path, kept, tuple(warnings))
 
 
 def has_state(folder: str | Path) -> bool:
-    """Return whether a folder has a state from which its run may go on."""
+    """Return whether a folder has a state from which its run may continue."""
     with contextlib.suppress(InputError), RunFolder(folder) as entered:
         return bool(entered.states())
     return False
@@ -85,7 +85,7 @@ def case_to_resume(
     case: Case | None = None,
     from_state: bool = False,
 ) -> Case:
-    """Return the case with which a run goes on in its folder; change nothing.
+    """Return the case with which a run continues in its folder; change nothing.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ def case_to_resume(
     settings : sequence of str
         What to change of its case, each ``section.key=value``.
     case : Case, optional
-        In place of the run's own.
+        Instead of the run's own.
     from_state : bool
         Whether the case of the state is taken where the folder has another one.
 
     Raises
     ------
     InputError
-        If it is no run's, cannot be written, or has no state to go on from, a key or value is not
+        If it is no run's, cannot be written, or has no state to resume from, a key or value is not
         accepted, or the state is of another case than the folder.
     AtItsEnd
         If there is nothing left to do.
@@ -124,7 +124,7 @@ def resume_run(
     options: RunOptions | None = None,
     from_state: bool = False,
 ) -> None:
-    """Go on with a run, in its folder, to the end of its case. Collective.
+    """Continue with a run, in its folder, to the end of its case. Collective.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def _on_first_rank_or_end(
     from_state: bool,
     state: Checkpoint | None,
 ) -> tuple[Case, EarlierSegments]:
-    """Return on all ranks what a run goes on with. Collective."""
+    """Return on all ranks what a run continues with. Collective."""
 
     def read() -> tuple[Case, EarlierSegments] | str:
         try:
@@ -184,12 +184,12 @@ def _on_first_rank_or_end(
 
 
 def _check_writable(run: RunFolder) -> None:
-    """Refuse a folder in which no run can go on, before anything is made there."""
+    """Refuse a folder in which no run can continue, before anything is made there."""
     path = run.path
     if not run.states() and not run.has(REPLACED_NAME):
         there = run.has(CASE_NAME)
         case = f"; run its case again, as {path / CASE_NAME} has it" if there else ""
-        raise InputError(f"{path}: holds no state of a run to go on from{case}")
+        raise InputError(f"{path}: holds no state of a run to continue from{case}")
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(
             f"{path} cannot be written: no permission; copy it, or start another run from it:"
@@ -199,7 +199,7 @@ def _check_writable(run: RunFolder) -> None:
 
 
 class _Reading:
-    """Reads what a run goes on with: from a state that is intact, or else from the latest."""
+    """Reads what a run continues with: from a state that is intact, or else from the latest."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class _Reading:
             self._before = parse_stored_case(before, self.case, source)
 
     def earlier(self, recorded: set[str]) -> EarlierSegments:
-        """Return the earlier segments, and which output goes on if a state is intact."""
+        """Return the earlier segments, and which output continues if a state is intact."""
         kept = KeptOutput()
         if self._intact is not None:
             kept = self._folder.kept_output(self._intact.seals, recorded)
@@ -247,10 +247,10 @@ class _Reading:
         self._aside[name] = reason
         place = self._folder.path / name
         if not self._folder.has(name):
-            self._warnings.append(f"{place} is missing; it begins anew")
+            self._warnings.append(f"{place} is missing; it begins again")
         else:
             self._warnings.append(
-                f"{place}: {reason}; it is kept as {name}.damaged, and begins anew"
+                f"{place}: {reason}; it is kept as {name}.damaged, and begins again"
             )
 
     # -- the case ------------------------------------------------------------------------------

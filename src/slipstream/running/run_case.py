@@ -59,14 +59,14 @@ from slipstream.simulation.earlier_segments import EarlierSegments
 from slipstream.simulation.simulation_base import Simulation
 from slipstream.simulation.stop_requests import Interrupted, Interruption, WallLimit
 
-# The status with which a run ends that was asked to, before its end, and can go on (EX_TEMPFAIL).
+# The exit status of a run that was asked to stop before its end, and can continue (EX_TEMPFAIL).
 UNFINISHED = 75
-# What messages call the state to go on from where a case names it.
+# What messages call the state to continue from where a case names it.
 STATE_KEY = "initial.restart: "
 
 
 class AtItsEnd(SlipstreamError):
-    """A run that was to go on has nothing left to do."""
+    """A run that was to continue has nothing left to do."""
 
     exit_status = 0
 
@@ -148,7 +148,7 @@ def run_case(
     options : RunOptions, optional
         How it is run.
     earlier : EarlierSegments, optional
-        What the run has done before, if it goes on in its folder, which has been claimed
+        What the run has done before, if it continues in its folder, which has been claimed
         (`slipstream.running.resuming`).
 
     Raises
@@ -231,7 +231,7 @@ class _CaseRun:
             raise on_all_ranks(AtItsEnd(text))
         if earlier is None and simulation.time >= case.time.end:
             raise InputError(
-                f"time.end: must be beyond t = {simulation.time:g}, from where the run goes on,"
+                f"time.end: must be beyond t = {simulation.time:g}, from where the run continues,"
                 f" not {case.time.end:g}"
             )
         return described
@@ -339,7 +339,7 @@ class _CaseRun:
 
     def _began_text(self) -> str:
         simulation = self._simulation
-        verb = "begins" if self._earlier is None else "goes on"
+        verb = "begins" if self._earlier is None else "continues"
         ranks = f"{simulation.ranks} rank{'s' * (simulation.ranks > 1)}"
         where = f"{ranks} of {simulation.device.name}"
         changes = [] if self._earlier is None else self._earlier.changes(simulation.case)
@@ -373,7 +373,7 @@ class _CaseRun:
         self._recorder.update()
 
     def _stop(self, loop: TimeLoop) -> None:
-        """End a run that was asked to stop before its end, and can go on."""
+        """End a run that was asked to stop before its end, and can continue."""
         simulation, case = self._simulation, self._simulation.case
         ended_by: EndedBy = "wall" if loop.stopped_by == "wall" else "interrupted"
         timers = _mean_timers(simulation)
@@ -470,7 +470,7 @@ class _CaseRun:
 
 
 def is_over(simulation: Simulation, earlier: EarlierSegments) -> bool:
-    """Return whether nothing is left to do of a run that was to go on."""
+    """Return whether nothing is left to do of a run that was to continue."""
     steps = _steps_left(simulation, earlier)
     return (
         is_reached(simulation.case.time.end, simulation.time, simulation.case)
@@ -507,7 +507,7 @@ def _ended_by(simulation: Simulation, loop: TimeLoop) -> EndedBy:
 
 
 def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
-    """Return how to go on with a run that was to end early, but has come to its last step."""
+    """Return how to continue with a run that was to end early, but has come to its last step."""
     case = simulation.case
     if not case.ends_early or simulation.finished:
         return ""
@@ -520,11 +520,11 @@ def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
     told = f"not converged, {far}" if far else "not converged"
     if not case.output.checkpoint:
         return f"{told}: run again with{longer}"
-    return f"{told}: go on with {_resume(folder)}{longer}"
+    return f"{told}: continue with {_resume(folder)}{longer}"
 
 
 def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: str = "") -> str:
-    """Return what to do with a run that is to go on, but has come to its end."""
+    """Return what to do with a run that is to continue, but has come to its end."""
     most = case.time.max_steps
     if finished:
         reason, change = finished, "--set convergence.tolerance=..., a smaller one"
@@ -536,7 +536,7 @@ def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: 
     else:
         reason, change = f"time.max_steps = {most}", f"--set time.max_steps={2 * (most or 1)}"
     over = f"{folder} has come to its end ({reason}, step {step})"
-    return f"{over}, and nothing is changed; go on with {_resume(folder)} {change}"
+    return f"{over}, and nothing is changed; continue with {_resume(folder)} {change}"
 
 
 def _resume(folder: Path) -> str:
@@ -546,7 +546,7 @@ def _resume(folder: Path) -> str:
 def _how_to_go_on(case: Case, folder: Path) -> str:
     if not case.output.checkpoint:
         return f" the results so far are in {folder}"
-    return f" the state is in {folder}: go on with {_resume(folder)}"
+    return f" the state is in {folder}: continue with {_resume(folder)}"
 
 
 def _mean_timers(simulation: Simulation) -> dict[str, float]:

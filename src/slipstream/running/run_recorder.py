@@ -1,6 +1,6 @@
 """Keeping the record of a run, ``run.json``, and its log, ``run.log``, while it is under way.
 
-The log has progress lines, warnings, and the names of written files. It goes on in each
+The log has progress lines, warnings, and the names of written files. It continues in each
 segment of the run. A log that cannot be written ends no run.
 """
 
@@ -47,7 +47,7 @@ class RunRecorder:
     """The record of a run, with a segment for this process.
 
     Its methods are collective, unless they say so. Making it writes nothing; `begin` does. A record
-    that cannot be read begins anew.
+    that cannot be read begins again.
     """
 
     def __init__(

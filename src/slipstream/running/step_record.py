@@ -43,7 +43,7 @@ class StepRecord:
         return Series(self._folder, LABELS, name, until, sealed, has_store=False)
 
     def find(self, kept: KeptOutput) -> None:
-        """Find the rows that go on; change nothing."""
+        """Find the rows that continue; change nothing."""
 
         def look() -> bool:
             if not (self._folder / STEPS_NAME).exists() or not kept.goes_on(STEPS_NAME):
@@ -56,7 +56,7 @@ class StepRecord:
         self._goes_on = on_first_rank(self._simulation.comm, look)
 
     def begin(self) -> None:
-        """Begin with the present state, or go on after the rows of before."""
+        """Begin with the present state, or continue after the rows of before."""
         simulation = self._simulation
         if self._series is not None:
             self._series.begin()

@@ -88,7 +88,7 @@ class TimeLoop:
 
     @property
     def stopped_by_request(self) -> bool:
-        """Whether it is to go on another time: after a signal, or the end of ``time.wall``."""
+        """Whether it is to continue another time: after a signal, or the end of ``time.wall``."""
         return self.stopped_by in ("interrupted", "wall")
 
     def check_hits(self, step_size: float) -> None:
@@ -100,7 +100,7 @@ class TimeLoop:
             observer.check_hits(time, until, step_size)
 
     def observe(self) -> None:
-        """Call the observers that are due, and choose the step anew where they have set fields."""
+        """Call the observers that are due, and choose the step again where they have set fields."""
         due = [one for one in self._observers if one.is_due()]
         if not due:
             return

@@ -361,7 +361,7 @@ def _sizes_in(path: Path) -> dict[Path, int]:
 
 
 def _repeated(files: Collection[Path]) -> int:
-    """Return how many files are there anew each time: not what zarr stores have once."""
+    """Return how many files are there again each time: not what zarr stores have once."""
     return sum(
         CHECKPOINTS_NAME in one.parts
         or ".zarr" not in str(one)

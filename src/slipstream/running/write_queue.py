@@ -13,7 +13,7 @@ from slipstream.field import Field
 
 # What of the host's free memory may wait to be written.
 _SHARE = 0.25
-# Seconds after which Python lets the other thread go on. By default steps would wait for 5 ms
+# Seconds after which Python lets the other thread continue. By default steps would wait for 5 ms
 # whenever they have something to submit while files are written.
 _TURN = 2e-4
 

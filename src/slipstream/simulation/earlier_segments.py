@@ -1,4 +1,4 @@
-"""The start of a run that goes on: the state of another, or its own segments and their output.
+"""The start of a run that continues: the state of another, or its own segments and their output.
 
 The folder of another run may be somebody else's: what the case in it names is compared, never
 imported.
@@ -58,9 +58,9 @@ class EarlierSegments:
     is_whole : bool
         Whether that has written all that it was to write: it was not killed, and did not fail.
     state : pathlib.Path or None
-        From which it goes on.
+        From which it continues.
     kept : KeptOutput
-        What of its output goes on.
+        What of its output continues.
     warnings : tuple of str
         What of it does not, and why.
     """

@@ -85,7 +85,7 @@ def nearest_point(
 
 
 class PointValues(ABC):
-    """Values at the points, made anew from the state whenever they are asked for.
+    """Values at the points, made again from the state whenever they are asked for.
 
     Attributes
     ----------

@@ -68,12 +68,12 @@ class Simulation(ABC):
     is_prepared : bool
         Whether it has an initial state, from which it can be advanced.
     resumed : Checkpoint or None
-        The state from which its run goes on, in its folder: in place of what the case says of the
+        The state from which its run continues, in its folder: instead of what the case says of the
         initial state.
     changes : list of Change
         Settings that have been changed since the initial state.
     restored : Checkpoint or None
-        The state from which it began, if it did not begin anew.
+        The state from which it began, if it did not begin again.
     is_timed : bool
         Whether some steps are timed node by node, for `timers`.
     timer : StepTimer
@@ -188,7 +188,7 @@ class Simulation(ABC):
         ------
         InputError
             If memory does not suffice, which is found out before allocating, or there is no state
-            to go on from, or it does not suit the case.
+            to continue from, or it does not suit the case.
         """
         with together(self.comm):
             if not self._is_allocated:
@@ -204,11 +204,11 @@ class Simulation(ABC):
 
     @abstractmethod
     def _initialise(self) -> None:
-        """Set the initial state, or that of the run to go on from. Collective."""
+        """Set the initial state, or that of the run to continue from. Collective."""
 
     @property
     def restart(self) -> str | None:
-        """The folder of the run, this one or another, from whose state it goes on."""
+        """The folder of the run, this one or another, from whose state it continues."""
         if self.resumed is not None:
             return str(self.resumed.path.parent.parent)
         return getattr(getattr(self.case, "initial", None), "restart", None)
@@ -248,7 +248,7 @@ class Simulation(ABC):
             self.timer.add(timeline, self._busy_seconds(timeline))
 
     def change(self, settings: Mapping[str, Any], source: str = "change") -> None:
-        """Go on with other settings from the next step on. Collective.
+        """Continue with other settings from the next step on. Collective.
 
         Parameters
         ----------
@@ -277,7 +277,7 @@ class Simulation(ABC):
                 check_step(now.fixed_step)
             self.synchronize()
             if not self.is_finite():
-                # What follows measures anew, and would not find it out.
+                # What follows measures again, and would not find it out.
                 raise RunError(
                     f"the flow has blown up at step {self.step}, t = {self.time:.6g}: its settings"
                     " cannot be changed any more"
@@ -295,7 +295,7 @@ class Simulation(ABC):
             self._times_settings_changed += 1
 
     def _take_settings(self, before: Case) -> None:
-        """Go on with the case as it is now, or refuse and leave all as it was. Collective."""
+        """Continue with the case as it is now, or refuse and leave all as it was. Collective."""
         raise InputError("the settings of this simulation cannot be changed between steps")
 
     def note_change(self) -> None:
@@ -408,7 +408,7 @@ class Simulation(ABC):
         raise InputError(f"{where}: {of!r} cannot be had of this simulation")
 
     def checkpoint(self) -> Iterator[Field]:
-        """Yield the state to go on from, in the same order on all ranks. Collective."""
+        """Yield the state to continue from, in the same order on all ranks. Collective."""
         return self.fields()
 
     def digest(self) -> int:
@@ -425,11 +425,11 @@ class Simulation(ABC):
         """Return this rank's part of the digest, as an array of one (`device/state_digest.py`)."""
 
     def kept(self) -> dict[str, Any]:
-        """Return all that goes on with the same steps, to be pickled: of a single rank."""
+        """Return all that continues with the same steps, to be pickled: of a single rank."""
         return {"step": self.step, "time": self.time, "changes": list(self.changes)}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what a simulation of the same case has kept, once this is prepared."""
+        """Continue from what a simulation of the same case has kept, once this is prepared."""
         self.step, self.time, self.changes = kept["step"], kept["time"], list(kept["changes"])
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:

@@ -1,7 +1,7 @@
 """What a step moves, and how long that takes on a machine: each part at its own rate.
 
 All ranks exchange with all at once, so a part is limited by what a device, a node or the network
-lets through. Parts that go on at the same time do not hide each other entirely, since a step must
+lets through. Parts that run at the same time do not hide each other entirely, since a step must
 fill and drain its pipeline and they share memory: half of what is shorter remains. That share fits
 the measured steps of two and four H200s, and the published ones of Summit; see docs/scaling.md.
 """
@@ -64,7 +64,7 @@ class StepCounts(StepTraffic):
     fields_bytes : float
         What it keeps, on the device or on the host.
     is_overlapped : bool
-        Whether passes, copies and messages go on at the same time.
+        Whether passes, copies and messages continue at the same time.
     working_set : float or None
         The bytes of the arrays that its passes access; None where caches of the machine are
         unknown.

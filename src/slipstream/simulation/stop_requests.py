@@ -36,7 +36,7 @@ _STEPS_UNDER_WAY = 34
 class Interrupted(RunError):
     """The run ended in order, before its end, because it was asked to.
 
-    Its `exit_status` is 75 if the same command, or ``slipstream resume``, goes on with it.
+    Its `exit_status` is 75 if the same command, or ``slipstream resume``, continues with it.
 
     Attributes
     ----------

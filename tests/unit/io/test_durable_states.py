@@ -243,7 +243,8 @@ def test_a_run_ends_by_a_full_disk_with_what_it_has_written(tmp_path, monkeypatc
     monkeypatch.undo()
     text = console.file.getvalue()
     assert (
-        f"of step 4 the state is in {tmp_path}: go on with slipstream resume {tmp_path}\n" in text
+        f"of step 4 the state is in {tmp_path}: continue with slipstream resume {tmp_path}\n"
+        in text
     )
     assert open_checkpoint(tmp_path).step == 4
     assert xarray.open_zarr(tmp_path / "fields.zarr").sizes["time"] == 3

@@ -73,10 +73,8 @@ def test_run_writes_what_was_asked_for_and_says_what_it_does(
         "written: out/flow.vti",
     ):
         assert part in text, part
-    told = (
-        r"not converged, [0-9.]+ from steady, about \d+ more steps at the present pace: go on with"
-    )
-    assert re.search(rf"{told} slipstream resume out --set time.end=\d+", text)
+    told = r"not converged, [0-9.]+ from steady, about \d+ more steps at the present pace: continue"
+    assert re.search(rf"{told} with slipstream resume out --set time.end=\d+", text)
     assert "stopped" not in text
     fields = xarray.open_zarr(folder / "out" / "fields.zarr")
     assert fields.density.dims == ("time", "z", "y", "x")
@@ -263,9 +261,9 @@ def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
 def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
     assert run("time.max_steps=4", out="first") == 0
     told = capsys.readouterr().out
-    assert "not converged: go on with slipstream resume first --set time.max_steps=8\n" in told
+    assert "not converged: continue with slipstream resume first --set time.max_steps=8\n" in told
     assert re.search(r"distance from steady +unknown +not converged", told)
-    assert "goes on" not in told
+    assert "continues" not in told
     assert run("initial.restart=first", "output.checkpoint=false", out="second") == 0
     told = capsys.readouterr().out
     assert "\nresuming first from t = 4\n" in told

@@ -194,13 +194,13 @@ def test_a_run_from_a_state_takes_its_samples_if_it_says_since_when(tmp_path):
     run(tmp_path / "second", averages, restart)
     assert stored(tmp_path / "second", "mean").equals(stored(tmp_path / "whole", "mean"))
     # Without it the average is of this run alone.
-    anew = averages.replace("since = 0.1, ", "")
-    run(tmp_path / "anew", anew, restart)
-    assert stored(tmp_path / "anew", "mean").attrs["since"] == pytest.approx(0.4)
-    snapshots = stored(tmp_path / "anew", "snapshots").isel(time=slice(1, None))
-    mean = stored(tmp_path / "anew", "mean").velocity_mean_x[0]
+    again = averages.replace("since = 0.1, ", "")
+    run(tmp_path / "again", again, restart)
+    assert stored(tmp_path / "again", "mean").attrs["since"] == pytest.approx(0.4)
+    snapshots = stored(tmp_path / "again", "snapshots").isel(time=slice(1, None))
+    mean = stored(tmp_path / "again", "mean").velocity_mean_x[0]
     np.testing.assert_allclose(mean, snapshots.velocity_x.mean("time"), atol=1e-15)
-    # What is averaged otherwise, or of other points, begins anew, and that is said.
+    # What is averaged otherwise, or of other points, begins again, and that is said.
     for other in (
         averages.replace("batch = 0.1", "batch = 0.15"),
         averages.replace("0.1,", "0.2,"),
@@ -308,7 +308,7 @@ def test_averages_while_stepping_from_python(tmp_path):
         average.write(tmp_path / "a.zarr")
     kept = xarray.open_zarr(tmp_path / "a.zarr").load()
     np.testing.assert_array_equal(kept.velocity_error_x[0], average.error["velocity"][0])
-    # It goes on, and stops.
+    # It continues, and stops.
     average.cancel()
     flow.run(until=1.2)
     assert (average.samples, thinner.samples) == (10, 12)

@@ -130,7 +130,7 @@ def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path, monkeypatch, 
         _, arrays = read_image_data(files[2])
         np.testing.assert_array_equal(np.moveaxis(arrays["velocity"], -1, 0), before)
         assert (tmp_path / "v.pvd").read_text().count("<DataSet") == 3
-    # The state is as it was, and can go on.
+    # The state is as it was, and can continue.
     sim.run(until=0.4, progress=False)
 
 

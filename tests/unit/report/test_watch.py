@@ -94,7 +94,7 @@ def test_rows_after_the_state_that_a_run_goes_on_from_are_forgotten(tmp_path):
     tail = SeriesTail(path)
     path.write_text(HEAD + rows(0, 40))
     tail.read()
-    # As it is when the series is cut, when it is written anew, and when it just goes on.
+    # As it is when the series is cut, when it is written again, and when it just continues.
     with path.open("r+") as file:
         file.truncate(len(HEAD + rows(0, 20)))
     tail.read()

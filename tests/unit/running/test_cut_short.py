@@ -1,6 +1,6 @@
 """What a run leaves that ends at any moment: by a kill, or with the power of its device.
 
-`kills.py` and `power_cuts.py` do the same to runs of all families, and go on with them.
+`kills.py` and `power_cuts.py` do the same to runs of all families, and continue with them.
 """
 
 import shutil

@@ -157,7 +157,7 @@ def test_signals_finish_the_step_and_write(tmp_path, monkeypatch, number):
     before = signal.getsignal(number)
     with pytest.raises(RunError, match="interrupted at step 3") as caught:
         run(FakeSimulation(on_step=interrupt), tmp_path)
-    assert str(caught.value).endswith(f"go on with slipstream resume {tmp_path}")
+    assert str(caught.value).endswith(f"continue with slipstream resume {tmp_path}")
     assert caught.value.exit_status == 75
     assert open_checkpoint(tmp_path).step == 3
     assert xarray.open_zarr(tmp_path / "fields.zarr")["time"].values[-1] == pytest.approx(0.3)

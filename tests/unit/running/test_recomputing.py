@@ -114,11 +114,11 @@ def test_a_time_between_two_steps_is_reached_by_a_shorter_step(runs):
 
 @pytest.mark.slow
 def test_segments_have_the_settings_that_the_run_had(tmp_path):
-    """A run is stopped, goes on with other settings, and is changed by a program."""
+    """A run is stopped, continues with other settings, and is changed by a program."""
     folder = run(ADAPTIVE, tmp_path / "run", "time.max_steps=3")
     changes = ["equation.viscosity=0.02", "time.cfl=0.3", "time.max_steps=1000"]
     resume_run(folder, changes, None, HostDevice(), QUIET)
-    # It is killed after a state, and goes on from there.
+    # It is killed after a state, and continues from there.
     for state in sorted((folder / "checkpoints").iterdir())[-3:]:
         shutil.rmtree(state)
     resume_run(folder, ["run.schedule=serial"], None, HostDevice(), QUIET)

@@ -1,4 +1,4 @@
-"""A run that stops and goes on in its folder: to the files of one that was never stopped."""
+"""A run that stops and continues in its folder: to the files of one that was never stopped."""
 
 import contextlib
 import csv
@@ -170,7 +170,7 @@ def test_a_run_in_segments_has_the_files_of_one(tmp_path, whole, family):
         resume(folder)
     # An end that has passed is no end to advise twice of.
     if family != "lattice":
-        with pytest.raises(AtItsEnd, match="nothing is changed; go on .* --set time.end=1.2$"):
+        with pytest.raises(AtItsEnd, match="nothing is changed; continue .* --set time.end=1.2$"):
             resume(folder, "time.end=0.1")
     lose_last_state(tmp_path / "kept")
     resume(tmp_path / "kept", "time.max_steps=1000")
@@ -338,7 +338,7 @@ def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, 
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_a_kill_while_a_run_goes_on_loses_nothing(tmp_path, whole, monkeypatch):
-    """What others see of the files at a moment is what they see after a kill; all go on from it."""
+    """What others see of the files at a moment is what they see after a kill, and resume from."""
     folder, copies = tmp_path / "run", []
     run("advection", folder, "time.max_steps=7")
     lose_last_state(folder)
@@ -443,7 +443,7 @@ def test_output_that_is_not_as_it_was_written_is_set_aside(tmp_path, whole, name
     damaged = files(tmp_path / name) or {tmp_path / name: (tmp_path / name).read_bytes()}
     said = said_by(tmp_path, "time.max_steps=100")
     assert f"{tmp_path / name}: " in said
-    assert f"it is kept as {name}.damaged, and begins anew" in said
+    assert f"it is kept as {name}.damaged, and begins again" in said
     # It is all there, under another name, and everything else is as it would have been.
     for path, content in damaged.items():
         kept = str(path).replace(str(tmp_path / name), f"{tmp_path / name}.damaged")
@@ -458,7 +458,7 @@ def test_output_that_is_not_as_it_was_written_is_set_aside(tmp_path, whole, name
         assert 0 < len(times) < theirs[name].time.size
         both = [one[name].sel(time=times).drop_attrs() for one in (mine, theirs)]
         assert both[0].equals(both[1])
-    # And it goes on as ever.
+    # And it continues as ever.
     assert "damaged" not in said_by(tmp_path, "time.max_steps=100", "time.end=0.8")
 
 
@@ -540,7 +540,7 @@ def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
     status, said = command("resume", "runs/case")
     assert status == 0
     over = "runs/case has come to its end (t = 0.3, step 6), and nothing is changed"
-    assert said.err.startswith(f"slipstream: {over}; go on with")
+    assert said.err.startswith(f"slipstream: {over}; continue with")
     assert command("resume", "nowhere")[0] == 2
     assert command(*again, "--overwrite")[0] == 2
     steps = [(one.from_step, one.to_step) for one in read_run_record("runs/case").segments]

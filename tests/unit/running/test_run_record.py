@@ -61,7 +61,7 @@ def test_a_record_may_lack_everything_but_not_be_rubbish(tmp_path):
         with pytest.raises(InputError, match=r"run\.json") as caught:
             read_run_record(tmp_path)
         assert "\n" not in str(caught.value)
-    # A run that goes on in the folder is not kept from it.
+    # A run that continues in the folder is not kept from it.
     run_case(simulation(), tmp_path / "other", QUIET)
     path.unlink()
     path.mkdir()

@@ -1,4 +1,4 @@
-"""What a thread writes while the run goes on: all of it, in order, in so much memory."""
+"""What a thread writes while the run continues: all of it, in order, in so much memory."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Runs that end by the clock, in time to write, and go on: ``time.wall``, and what the log says."""
+"""Runs that end by the clock, in time to write, and continue: ``time.wall``, and the log."""
 
 import re
 
@@ -127,11 +127,11 @@ def test_the_log_goes_on_and_keeps_to_its_level(tmp_path, monkeypatch):
     assert intervals[-1] == 600
     RunLog(tmp_path, "error").begin("not told")
     again = RunLog(tmp_path, "debug")
-    again.begin("goes on")
+    again.begin("continues")
     again.debug("shown")
     lines = [line.split(maxsplit=1)[1] for line in (tmp_path / "run.log").read_text().splitlines()]
     assert lines[:2] == ["info    begins", "warning early and long"]
-    assert lines[-2:] == ["info    goes on", "debug   shown"]
+    assert lines[-2:] == ["info    continues", "debug   shown"]
     assert not any("not told" in line or "hidden" in line for line in lines)
     RunLog(tmp_path / "nowhere").begin("no run ends by its log")
 
