@@ -61,11 +61,11 @@ def test_pictures_are_the_same_to_the_byte(tmp_path):
 def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
-    expected = [one.write(tmp_path / "one") for one in run_pictures(**DATA)]
+    sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
+    expected = [one.write(tmp_path / "one") for one in run_pictures(**sent)]
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\naxes.facecolor: red\n")
     monkeypatch.chdir(tmp_path)
     with PictureProcess() as artist:
-        sent = DATA | {"spectra": shown_spectra(DATA["spectra"])}
         artist.begin("other", [(PICTURES, sent)])
         drawn = artist.finish()
     assert drawn == [Path("other") / one.name for one in expected]
