@@ -20,6 +20,10 @@ from pathlib import Path
 from slipstream.errors import InputError
 
 LOCK_NAME = "run.lock"
+# The remedy for a folder in use.
+WAIT_OR_CHOOSE = "wait for it, stop it, or choose another folder"
+# The remedy for a run that resumes there, which has no other folder.
+WAIT = "wait for it, or stop it"
 # What file systems without locks answer.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
 # Others hold a lock for a moment to see whether they could.
@@ -95,10 +99,7 @@ def is_locked(folder: Path) -> bool:
 
 def in_use(folder: Path, holder: str) -> InputError:
     """Return the message about a folder into which another run is writing."""
-    return InputError(
-        f"output folder {folder} is in use by {holder}; wait for it, stop it, or choose another"
-        " folder"
-    )
+    return InputError(f"output folder {folder} is in use by {holder}; {WAIT_OR_CHOOSE}")
 
 
 def _open(path: Path, flags: int) -> int:

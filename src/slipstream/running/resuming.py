@@ -28,7 +28,7 @@ from slipstream.device import Device
 from slipstream.errors import InputError
 from slipstream.io.checkpoint import Checkpoint, open_checkpoint
 from slipstream.io.checkpoint_manifest import Damage, Manifest, read_manifest
-from slipstream.io.folder_lock import check_lock
+from slipstream.io.folder_lock import WAIT, WAIT_OR_CHOOSE, check_lock
 from slipstream.io.folder_seals import KeptOutput
 from slipstream.io.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.io.run_folder import CASE_NAME, SERIES_NAME, RunFolder
@@ -49,7 +49,6 @@ from slipstream.simulation.earlier_segments import (
 )
 from slipstream.simulation.solver_registry import make_simulation
 
-_OTHER_FOLDER = "wait for it, stop it, or choose another folder", "wait for it, or stop it"
 _MOST_DIFFERENCES = 8
 
 
@@ -380,7 +379,7 @@ def _in_terms_of_runs() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text = error.text().removeprefix(STATE_KEY).replace(*_OTHER_FOLDER)
+        text = error.text().removeprefix(STATE_KEY).replace(WAIT_OR_CHOOSE, WAIT)
         if text.startswith("image.path: ") and " does not exist" in text:
             text += "; where it is now: --set image.path=..."
         error.args = (text,)

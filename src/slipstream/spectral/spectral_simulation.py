@@ -721,6 +721,7 @@ class SpectralSimulation(Simulation):
         yield from self.particles.sample(kind.removeprefix("particles_"), self.time)
 
     def _remembered(self) -> dict[str, Any]:
+        """Return the results of steps and diagnostics that later ones depend on."""
         return {
             **{name: copy.copy(getattr(self, name)) for name in _REMEMBERED},
             "tilt": self.flow.tilt,
