@@ -20,7 +20,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import zarr
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field as Limits
 
 from slipstream.io.folder_seals import Seal
 from slipstream.io.foreign_files import kind_of, open_file
@@ -47,8 +48,8 @@ _DTYPES = ("int64", "float32", "float64", "complex64", "complex128")
 # A larger file is nothing that is written here, and would only fill the memory.
 _MOST_BYTES = 1 << 30
 
-Count = Annotated[int, Field(ge=0, lt=1 << 62)]
-Length = Annotated[int, Field(ge=1, lt=1 << 62)]
+Count = Annotated[int, Limits(ge=0, lt=1 << 62)]
+Length = Annotated[int, Limits(ge=1, lt=1 << 62)]
 
 
 class Damage(Exception):
