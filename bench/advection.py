@@ -32,15 +32,15 @@ from bench.harness import (
     show_table,
 )
 from bench.pictures import plot_advection
-from slipstream import accepted
 from slipstream.advection import FLOPS, STRATEGIES, Advection, gaussian
 from slipstream.advection.overlap_strategies import checked_strategy
-from slipstream.array_types import Comm
-from slipstream.device import Device, HostDevice
-from slipstream.device.copy_bandwidth import large_copy
-from slipstream.errors import InputError
-from slipstream.schedule import Timeline
-from slipstream.tuner import measure
+from slipstream.engine import accepted
+from slipstream.engine.array_types import Comm
+from slipstream.engine.device import Device, HostDevice
+from slipstream.engine.device.array_kernels import large_copy
+from slipstream.engine.errors import InputError
+from slipstream.engine.schedule import Timeline
+from slipstream.engine.tuner import measure
 
 # Thicknesses of a hybrid's shell to try, with numbers of threads (None for all), and how many steps
 # of each pair are timed.

@@ -35,21 +35,21 @@ from bench.streaming import (
     variants_of,
     without_drive,
 )
-from slipstream import accepted
-from slipstream.array_types import Comm
-from slipstream.byte_sizes import bytes_text
+from slipstream.api.forecast.measured_rates import copy_bandwidth
+from slipstream.api.forecast.noted_steps import bytes_of_step
+from slipstream.api.forecast.published_runs import GHOST_TRANSFORMS
 from slipstream.case import SpectralCase, validate_case
-from slipstream.collective import on_every_rank
-from slipstream.device import Device
+from slipstream.engine import accepted
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import on_every_rank
+from slipstream.engine.device import Device
+from slipstream.engine.errors import bytes_text
+from slipstream.engine.exchange import chosen_transport
+from slipstream.engine.fft.streamed_slabs import StreamedPasses
+from slipstream.engine.outofcore.file_arrays import FileHome
+from slipstream.engine.schedule import Timeline, commit
 from slipstream.equations import models
-from slipstream.exchange import chosen_transport
 from slipstream.fft import Streaming
-from slipstream.fft.streamed_slabs import StreamedPasses
-from slipstream.forecast.measured_rates import copy_bandwidth
-from slipstream.forecast.noted_steps import bytes_of_step
-from slipstream.forecast.published_runs import GHOST_TRANSFORMS
-from slipstream.outofcore.file_arrays import FileHome
-from slipstream.schedule import Timeline, commit
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 

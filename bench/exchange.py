@@ -30,13 +30,7 @@ from bench.harness import (
     show_table,
 )
 from bench.pictures import plot_exchange
-from slipstream import accepted
-from slipstream.array_types import Comm, Communicator
-from slipstream.byte_sizes import bytes_of, bytes_text
-from slipstream.device import Device
-from slipstream.errors import InputError
-from slipstream.exchange.communicators import RANKS_PER_NODE, node_numbers
-from slipstream.forecast.measured_rates import (
+from slipstream.api.forecast.measured_rates import (
     ELEMENT,
     PATTERNS,
     ExchangeTimer,
@@ -44,6 +38,11 @@ from slipstream.forecast.measured_rates import (
     senders_and_receivers,
     usable_transports,
 )
+from slipstream.engine import accepted
+from slipstream.engine.array_types import Comm, Communicator
+from slipstream.engine.device import Device
+from slipstream.engine.errors import InputError, bytes_of, bytes_text
+from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE, node_numbers
 
 # The ratio of successive sizes of messages.
 _FACTOR = 4

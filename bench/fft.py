@@ -49,19 +49,19 @@ from bench.streaming import (
     variants_of,
     without_drive,
 )
-from slipstream import accepted
-from slipstream.array_types import Array, Comm
-from slipstream.device import Device, HostDevice
-from slipstream.errors import InputError
-from slipstream.exchange import Transport as ExchangeTransport
-from slipstream.exchange import make_transport
+from slipstream.api.forecast.measured_rates import ELEMENT, ExchangeTimer, copy_bandwidth
+from slipstream.engine import accepted
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.device import Device, HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import Transport as ExchangeTransport
+from slipstream.engine.exchange import make_transport
+from slipstream.engine.fft.streamed_transform import StreamedPlan
+from slipstream.engine.outofcore.file_arrays import FileHome
+from slipstream.engine.schedule import StepGraph, Timeline, commit
+from slipstream.engine.text import quantity
+from slipstream.engine.tuner import medians
 from slipstream.fft import DistributedFFT, Streaming
-from slipstream.fft.streamed_transform import StreamedPlan
-from slipstream.forecast.measured_rates import ELEMENT, ExchangeTimer, copy_bandwidth
-from slipstream.outofcore.file_arrays import FileHome
-from slipstream.report.number_text import quantity
-from slipstream.schedule import StepGraph, Timeline, commit
-from slipstream.tuner import medians
 
 DIRECTIONS = ("forward", "backward")
 OURS, UNPRUNED = "slipstream", "slipstream, unpruned"

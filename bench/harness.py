@@ -26,17 +26,18 @@ from rich.text import Text
 from typer.models import OptionInfo
 
 from bench.pictures import check_format, plot_timelines
-from slipstream import accepted, mpi_launch
-from slipstream.array_types import Comm
-from slipstream.collective import on_first_rank, own, together
-from slipstream.device import Device
-from slipstream.errors import InputError, RunError
-from slipstream.exchange import open_matching_device
-from slipstream.machine_info import commit_name, facts_to_publish
-from slipstream.report.console import make_console
-from slipstream.report.number_text import quantity
-from slipstream.schedule import CommittedStep, Timeline
-from slipstream.tuner import medians
+from slipstream.engine import accepted
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import on_first_rank, own, together
+from slipstream.engine.device import Device
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.exchange import open_matching_device
+from slipstream.engine.schedule import CommittedStep, Timeline
+from slipstream.engine.text import quantity
+from slipstream.engine.tuner import medians
+from slipstream.runs.run_recorder import commit_name, facts_to_publish
+from slipstream.show.console import make_console
 
 # The folder that has this package.
 ROOT = Path(__file__).resolve().parent.parent

@@ -29,10 +29,10 @@ from bench.harness import (
     option,
     show_table,
 )
-from slipstream.array_types import Comm
-from slipstream.device import Device, cuda_device_count
-from slipstream.errors import InputError
-from slipstream.report.number_text import counted, quantity
+from slipstream.engine.array_types import Comm
+from slipstream.engine.device import Device, cuda_device_count
+from slipstream.engine.errors import InputError
+from slipstream.engine.text import counted, quantity
 
 # The benchmarks on one GPU, and on all GPUs with a rank each.
 _GPU = {

@@ -30,18 +30,18 @@ from bench.harness import (
     over_ranks,
     show_table,
 )
-from slipstream import accepted
-from slipstream.array_types import Comm
-from slipstream.decomposition import Box
-from slipstream.device import Device
-from slipstream.device.copy_bandwidth import large_copy
-from slipstream.errors import InputError
-from slipstream.exchange import Transport as ExchangeTransport
-from slipstream.exchange import make_transport
+from slipstream.engine import accepted
+from slipstream.engine.array_types import Comm
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device import Device
+from slipstream.engine.device.array_kernels import large_copy
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import Transport as ExchangeTransport
+from slipstream.engine.exchange import make_transport
+from slipstream.engine.schedule import Timeline
 from slipstream.lattice import Fluid, PoreFlow, Storage, Subdomain, decompose, make_sample
-from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.storage_tuning import choose_storage
-from slipstream.schedule import Timeline
+from slipstream.lattice.velocity_set import LAYOUTS
 
 _FORCE = (1e-6, 0.0, 0.0)
 # Pairs of steps that are timed together.

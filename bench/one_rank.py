@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from slipstream.exchange import RankPlace
-    from slipstream.schedule import StepGraph
+    from slipstream.engine.exchange import RankPlace
+    from slipstream.engine.schedule import StepGraph
 
 
 def main() -> None:
     """Measure the row that the argument asks for, and print it as JSON."""
     kind, what, ranks, points, of_node, transport = json.loads(sys.argv[1])
     began = time.process_time()
-    from slipstream.device.noting_device import NotingDevice
-    from slipstream.exchange import RankPlace
+    from slipstream.engine.device.noting_device import NotingDevice
+    from slipstream.engine.exchange import RankPlace
 
     place, device = RankPlace(0, ranks, min(ranks, of_node)), NotingDevice(kind)
     if what == "transform":
@@ -54,7 +54,7 @@ def main() -> None:
 def _step(device: Any, place: RankPlace, points: int, transport: str, decomposition: str) -> Any:
     """Import the modules of a step, and return the function that sets it up and records it."""
     from slipstream.case import SpectralCase, make_case
-    from slipstream.exchange.noting_transport import noting_grid
+    from slipstream.engine.exchange.noting_transport import noting_grid
     from slipstream.spectral.problem_of_case import problem_of_case
     from slipstream.spectral.runge_kutta_step import SpectralStep
 
@@ -78,8 +78,8 @@ def _step(device: Any, place: RankPlace, points: int, transport: str, decomposit
 
 def _transform(device: Any, place: RankPlace, points: int, transport: str) -> Any:
     """Import the modules of a transform, and return the function that plans and records it."""
-    from slipstream.exchange.noting_transport import noting_transport
-    from slipstream.fft.noted_transform import noted_transform
+    from slipstream.engine.exchange.noting_transport import noting_transport
+    from slipstream.engine.fft.fft_plan import noted_transform
 
     shape = (points,) * 3
 
@@ -94,7 +94,7 @@ def _transform(device: Any, place: RankPlace, points: int, transport: str) -> An
 
 def _sent(graph: StepGraph, place: RankPlace) -> dict[str, Any]:
     """Return the numbers and bytes of the messages of a recorded graph."""
-    from slipstream.simulation.step_walk import traffic_of
+    from slipstream.engine.step_walk import traffic_of
 
     senders: Iterable[Any] = (node.transfer or node.operation for node in graph.nodes)
     peers: Counter[int] = Counter()

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.accepted import TRANSPORTS
-from slipstream.byte_sizes import bytes_text
-from slipstream.errors import InputError
+from slipstream.engine.accepted import TRANSPORTS
+from slipstream.engine.errors import InputError, bytes_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from slipstream.schedule import Timeline
+    from slipstream.engine.schedule import Timeline
 
 _MOST_TICKS = 5
 
@@ -42,7 +41,7 @@ def check_format(path: str | Path | None, option: str = "--plot") -> None:
 @contextmanager
 def _picture(path: str | Path, size: tuple[float, float], title: str = "") -> Iterator[Figure]:
     """Yield a figure in the style of all pictures, perhaps with a title, and write it to a file."""
-    from slipstream.report.figure_style import in_our_style
+    from slipstream.show.figure_style import in_our_style
 
     with in_our_style():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -104,7 +103,7 @@ def plot_timelines(path: str | Path, title: str, timelines: Mapping[str, Timelin
     """
     import matplotlib
 
-    from slipstream.schedule.timeline import legend_of
+    from slipstream.engine.schedule.committed_steps import legend_of
 
     heights = [len({entry.lane for entry in one.entries}) + 2.4 for one in timelines.values()]
     size = 7.6, 0.8 + 0.26 * sum(heights)
@@ -151,7 +150,7 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     from slipstream.advection import FLOPS, STRATEGIES
-    from slipstream.schedule.timeline import COLOURS
+    from slipstream.engine.schedule.committed_steps import COLOURS
 
     # The devices of a strategy have a colour, strategies of the same devices different marks.
     colours = {
@@ -188,7 +187,7 @@ def plot_advection(path: str | Path, title: str, results: Sequence[Mapping[str, 
 
 def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> None:
     """Draw bandwidth per rank against size of message, a panel for each pattern."""
-    from slipstream.report.figure_style import COLOURS, GREY
+    from slipstream.show.figure_style import COLOURS, GREY
 
     # Colours for colour-blind readers, and marks for a grey print.
     lines = zip((*COLOURS, "#000000"), "os^DvPX", strict=True)

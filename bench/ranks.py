@@ -27,12 +27,11 @@ from bench.harness import (
     option,
     show_table,
 )
-from slipstream.array_types import Comm
-from slipstream.byte_sizes import bytes_text
-from slipstream.collective import on_first_rank
-from slipstream.device import Device
-from slipstream.errors import InputError
-from slipstream.fft.slab_layout import pencil_grid
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import on_first_rank
+from slipstream.engine.device import Device
+from slipstream.engine.errors import InputError, bytes_text
+from slipstream.engine.fft.slab_layout import pencil_grid
 from slipstream.spectral.kept_modes import kept_modes
 
 SUBJECTS = {

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bench.harness import OnFirstRank
-from slipstream.array_types import Array, Comm
-from slipstream.device import Device, HostDevice, host_values
-from slipstream.report.number_text import counted
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.device import Device, HostDevice, host_values
+from slipstream.engine.text import counted
 
 INSTALL_MPI4PY_FFT = "mpi4py-fft is not installed; pip install mpi4py-fft would add it here"
 _SHARE_OF_MEMORY = 0.9

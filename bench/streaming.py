@@ -29,16 +29,15 @@ from bench.harness import (
     over_ranks,
     show_table,
 )
-from slipstream import accepted
-from slipstream.array_types import Comm
-from slipstream.byte_sizes import bytes_text
-from slipstream.device import Device
-from slipstream.errors import InputError
+from slipstream.api.forecast.measured_rates import bus_rates, drive_rates
+from slipstream.engine import accepted
+from slipstream.engine.array_types import Comm
+from slipstream.engine.device import Device
+from slipstream.engine.errors import InputError, bytes_text
+from slipstream.engine.outofcore.file_arrays import FileHome
+from slipstream.engine.schedule import StepGraph
+from slipstream.engine.text import quantity
 from slipstream.fft import Streaming
-from slipstream.forecast.measured_rates import bus_rates, drive_rates
-from slipstream.outofcore.file_arrays import FileHome
-from slipstream.report.number_text import quantity
-from slipstream.schedule import StepGraph
 
 # An action of arrays on disk.
 WITHOUT_DRIVE = "without the drive"

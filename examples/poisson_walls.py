@@ -10,7 +10,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from slipstream.decomposition import whole
+from slipstream.engine.decomposition import whole
 from slipstream.fft import DistributedFFT, redistribute, section
 
 n = int(sys.argv[1]) if sys.argv[1:] else 96

@@ -27,10 +27,11 @@ import tiers
 from fft_cases import usable_transports
 from first_rank import wait_for_all
 from quick_pictures import quick_pictures
-from slipstream import mpi_launch, tuner
-from slipstream.device import HostDevice, host_compiler, open_device
-from slipstream.exchange import local_rank
-from slipstream.report import picture_process
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine import tuner
+from slipstream.engine.device import HostDevice, host_compiler, open_device
+from slipstream.engine.exchange import local_rank
+from slipstream.show import picture_process
 
 DEVICE_VARIABLE = "SLIPSTREAM_TEST_DEVICE"
 OWN_FOLDER = pytest.StashKey[str | None]()
@@ -254,14 +255,14 @@ class PicturesHere(picture_process.PictureProcess):
 @pytest.fixture(scope="session", autouse=True)
 def pictures_drawn_here():
     """Runs draw pictures in the tests' own process, unless a test wants them to do as ever."""
-    importlib.import_module("slipstream.running.run_case").PictureProcess = PicturesHere
+    importlib.import_module("slipstream.runs.run_case").PictureProcess = PicturesHere
 
 
 @pytest.fixture
 def pictures_drawn_as_ever(monkeypatch):
     """Runs have another process draw their pictures."""
     monkeypatch.setattr(
-        importlib.import_module("slipstream.running.run_case"),
+        importlib.import_module("slipstream.runs.run_case"),
         "PictureProcess",
         picture_process.PictureProcess,
     )

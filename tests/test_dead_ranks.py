@@ -14,11 +14,11 @@ from flows import (
     slipstream,
     wait_until,
 )
-from slipstream.errors import InputError
-from slipstream.exchange.communicators import RANKS_PER_NODE
-from slipstream.io import open_checkpoint
-from slipstream.io.output_folder import check_folder
-from slipstream.mpi_launch import find_mpiexec
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE
+from slipstream.engine.processes import find_mpiexec
+from slipstream.files import open_checkpoint
+from slipstream.files.output_folder import check_folder
 
 pytestmark = pytest.mark.mpi
 
@@ -32,7 +32,7 @@ ENDS = {
 SCRIPT = """
 import os, signal, sys, time
 from mpi4py import MPI
-from slipstream.errors import RunError
+from slipstream.engine.errors import RunError
 from slipstream.fft import DistributedFFT
 
 comm, (said, transport, schedule, layout) = MPI.COMM_WORLD, sys.argv[1:]

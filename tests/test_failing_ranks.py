@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from flows import PATIENCE, REPOSITORY, environment
-from slipstream.exchange.communicators import RANKS_PER_NODE
-from slipstream.mpi_launch import find_mpiexec
+from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE
+from slipstream.engine.processes import find_mpiexec
 
 pytestmark = pytest.mark.mpi
 

@@ -23,8 +23,8 @@ from flows import (
     wait_until,
 )
 from slipstream import cli
-from slipstream.io import open_checkpoint
-from slipstream.mpi_launch import find_mpiexec
+from slipstream.engine.processes import find_mpiexec
+from slipstream.files import open_checkpoint
 
 pytestmark = pytest.mark.mpi
 

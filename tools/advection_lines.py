@@ -18,9 +18,9 @@ from typing import Any, cast
 
 from slipstream.advection import STRATEGIES, overlap_strategies
 from slipstream.advection.stencil import DeviceRegion
-from slipstream.decomposition import whole
-from slipstream.device import HostDevice
-from slipstream.exchange import HaloExchange
+from slipstream.engine.decomposition import whole
+from slipstream.engine.device import HostDevice
+from slipstream.engine.exchange import HaloExchange
 
 _SHAPE = (8, 8, 8)
 

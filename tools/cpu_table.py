@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from slipstream import mpi_launch
-from slipstream.array_types import Comm
-from slipstream.device import HostDevice
-from slipstream.exchange import open_matching_device
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine.array_types import Comm
+from slipstream.engine.device import HostDevice
+from slipstream.engine.exchange import open_matching_device
+from slipstream.engine.schedule import commit
 from slipstream.fft import DistributedFFT
-from slipstream.schedule import commit
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

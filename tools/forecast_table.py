@@ -21,14 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slipstream import mpi_launch
-from slipstream.array_types import Comm
-from slipstream.collective import on_first_rank, own
-from slipstream.device import Device
-from slipstream.exchange import open_matching_device
-from slipstream.forecast import Machine, step_time
-from slipstream.forecast.calibration import calibrate
-from slipstream.forecast.step_rates import counts_of_family, stepping
+from slipstream.api.forecast import Machine, step_time
+from slipstream.api.forecast.step_rates import calibrate, counts_of_family, stepping
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import on_first_rank, own
+from slipstream.engine.device import Device
+from slipstream.engine.exchange import open_matching_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness import read_results, write_record

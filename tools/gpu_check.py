@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream import mpi_launch
-from slipstream.device import cuda_device_count
-from slipstream.errors import InputError
-from slipstream.printable_text import allow_plain_output
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine.device import cuda_device_count
+from slipstream.engine.errors import InputError
+from slipstream.engine.text import allow_plain_output
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 
 import slipstream
-from slipstream.device import open_device
+from slipstream.engine.device import open_device
 
 # As in the Makefile.
 DEMO = ("grid.points=64", "equation.viscosity=0.005", "title=demo")

@@ -17,9 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from slipstream import mpi_launch
-from slipstream.device import Device
-from slipstream.exchange import open_matching_device
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine.device import Device
+from slipstream.engine.exchange import open_matching_device
 from slipstream.lattice import make_sample, permeability
 
 # Phases by what does the work. Time within an inner phase does not count for the outer one.

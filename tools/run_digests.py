@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.mpi_launch import find_mpiexec
+from slipstream.engine.processes import find_mpiexec
 
 # Of each run: a shipped case, and what is changed.
 STEPS = "time.end=0.03 time.step=0.01 output.pictures=false output.report=false"

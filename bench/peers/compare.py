@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.engine.processes import find_mpiexec, launch_environment
 from slipstream.lattice import make_sample
-from slipstream.machine_info import commit_name
-from slipstream.mpi_launch import find_mpiexec, launch_environment
+from slipstream.runs.run_recorder import commit_name
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "peers"

@@ -18,8 +18,8 @@ from peers import peer_tables, published_table
 from sphinx.application import Sphinx
 
 from slipstream import cli
-from slipstream.accepted import VALIDATED
-from slipstream.validation.validate_command import CASES
+from slipstream.api.validation.validate_command import CASES
+from slipstream.engine.accepted import VALIDATED
 
 DOCS = Path(__file__).resolve().parents[1]
 GENERATED = DOCS / "generated"

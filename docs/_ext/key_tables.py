@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from slipstream.case import SOLVERS, Case, SpectralCase
-from slipstream.case.declared_keys import accepted_values, table_at, tables_in
 from slipstream.case.output_tables import AveragesOutput, FieldsOutput
+from slipstream.case.table import accepted_values, table_at, tables_in
 from slipstream.case.toml_text import toml_value
 
 if TYPE_CHECKING:

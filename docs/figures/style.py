@@ -11,8 +11,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-from slipstream.report.figure_style import COLOURS as COLOURS_IN_ORDER  # noqa: E402
-from slipstream.report.figure_style import GREY  # noqa: E402
+from slipstream.show.figure_style import COLOURS as COLOURS_IN_ORDER  # noqa: E402
+from slipstream.show.figure_style import GREY  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"

@@ -22,35 +22,33 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 # Names of this package that are imported when they are first used: the command line, and programs
 # that only transform, need not wait for them.
 _OFFERED = {
-    "Advection": "slipstream.interactive.tracer_advection",
-    "Flow": "slipstream.interactive.spectral_flow",
-    "InteractiveSimulation": "slipstream.interactive.interactive_simulation",
-    "PorousFlow": "slipstream.interactive.porous_flow",
-    "Turbulence": "slipstream.interactive.spectral_flow",
-    "load": "slipstream.interactive.loading",
-    "open": "slipstream.interactive.opened_run:open_run",
+    "Advection": "slipstream.api.tracer_advection",
+    "Flow": "slipstream.api.spectral_flow",
+    "InteractiveSimulation": "slipstream.api.interactive_simulation",
+    "PorousFlow": "slipstream.api.porous_flow",
+    "Turbulence": "slipstream.api.spectral_flow",
+    "load": "slipstream.api.opened_run",
+    "open": "slipstream.api.opened_run:open_run",
     "DistributedFFT": "slipstream.fft",
     "permeability": "slipstream.lattice",
-    "InputError": "slipstream.errors",
-    "RunError": "slipstream.errors",
+    "InputError": "slipstream.engine.errors",
+    "RunError": "slipstream.engine.errors",
 }
 # Without `open`, which would hide Python's from those who import all names.
 __all__ = ["__version__", *(_OFFERED.keys() - {"open"})]  # noqa: PLE0604, PLE0605
 
 
 if TYPE_CHECKING:
-    from slipstream.errors import InputError as InputError
-    from slipstream.errors import RunError as RunError
+    from slipstream.api.interactive_simulation import InteractiveSimulation as InteractiveSimulation
+    from slipstream.api.opened_run import load as load
+    from slipstream.api.opened_run import open_run as open  # noqa: F401
+    from slipstream.api.porous_flow import PorousFlow as PorousFlow
+    from slipstream.api.spectral_flow import Flow as Flow
+    from slipstream.api.spectral_flow import Turbulence as Turbulence
+    from slipstream.api.tracer_advection import Advection as Advection
+    from slipstream.engine.errors import InputError as InputError
+    from slipstream.engine.errors import RunError as RunError
     from slipstream.fft import DistributedFFT as DistributedFFT
-    from slipstream.interactive.interactive_simulation import (
-        InteractiveSimulation as InteractiveSimulation,
-    )
-    from slipstream.interactive.loading import load as load
-    from slipstream.interactive.opened_run import open_run as open  # noqa: F401
-    from slipstream.interactive.porous_flow import PorousFlow as PorousFlow
-    from slipstream.interactive.spectral_flow import Flow as Flow
-    from slipstream.interactive.spectral_flow import Turbulence as Turbulence
-    from slipstream.interactive.tracer_advection import Advection as Advection
     from slipstream.lattice.permeability import permeability as permeability
 else:
 

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from slipstream.stop_signals import StopRequest, caught_signals, listening
+from slipstream.engine.stop_signals import StopRequest, caught_signals, listening
 
 
 def main() -> None:

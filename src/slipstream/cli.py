@@ -24,21 +24,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slipstream import __version__, mpi_launch
-from slipstream.accepted import (
-    MACHINES,
-    MODELS,
-    MOVIE_FORMATS,
-    PICTURE_FORMATS,
-    SOLVERS,
-    VALIDATED,
-    listed,
-)
-from slipstream.array_types import Comm
+from slipstream import __version__
 from slipstream.case import Case, case_file, load_case
-from slipstream.collective import on_first_rank
-from slipstream.errors import InputError, RunError, SlipstreamError
-from slipstream.option_values import (
+from slipstream.case.keyword_options import (
     AnyDevice,
     CaseArgument,
     Device,
@@ -54,13 +42,26 @@ from slipstream.option_values import (
     one_of,
     value,
 )
-from slipstream.printable_text import allow_plain_output, printable
-from slipstream.process_threads import thread_count
-from slipstream.stop_signals import StopRequest, listening
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine.accepted import (
+    MACHINES,
+    MODELS,
+    MOVIE_FORMATS,
+    PICTURE_FORMATS,
+    SOLVERS,
+    VALIDATED,
+    listed,
+)
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import on_first_rank
+from slipstream.engine.errors import InputError, RunError, SlipstreamError
+from slipstream.engine.processes import thread_count
+from slipstream.engine.stop_signals import StopRequest, listening
+from slipstream.engine.text import allow_plain_output, printable
 
 if TYPE_CHECKING:
-    from slipstream.running.run_case import RunOptions
-    from slipstream.simulation import Simulation
+    from slipstream.runs import Simulation
+    from slipstream.runs.run_case import RunOptions
 
 # What Typer raises for options that are wrong: the class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
@@ -74,7 +75,7 @@ app = typer.Typer(
 
 def _console() -> Console:
     """Return the console on standard output; what it takes is loaded only now."""
-    from slipstream.report.console import make_console
+    from slipstream.show.console import make_console
 
     return make_console()
 
@@ -127,8 +128,8 @@ def run(
     log_level: LogLevel = "info",
 ) -> None:
     """Run a case and write its output into a folder."""
-    from slipstream.io.output_folder import check_folder, claim_folder
-    from slipstream.report.picture_process import PictureProcess
+    from slipstream.files.output_folder import check_folder, claim_folder
+    from slipstream.show.picture_process import PictureProcess
 
     if overwrite and resumes:
         raise InputError(
@@ -159,8 +160,8 @@ def run(
         raise typer.Exit(_relaunch(ranks, read()))
     settled = on_first_rank(comm, read)
     if check:
-        from slipstream.running.trial_run import check_run
-        from slipstream.simulation import make_simulation
+        from slipstream.runs import make_simulation
+        from slipstream.runs.trial_run import check_run
 
         wanted = 1.0 if resolve is None else resolve
         with _unfinished():
@@ -174,8 +175,8 @@ def run(
         PictureProcess() if draws else contextlib.nullcontext() as artist,
     ):
         # Only now, while the process that draws loads what it needs.
-        from slipstream.running.run_case import run_case
-        from slipstream.simulation import make_simulation
+        from slipstream.runs import make_simulation
+        from slipstream.runs.run_case import run_case
 
         options = replace(how.options(overrides), artist=artist)
         run_case(make_simulation(settled, comm), claimed, how.console(), options=options)
@@ -203,7 +204,7 @@ def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
 
 
 def _has_state(folder: Path, comm: Comm) -> bool:
-    from slipstream.running.resuming import has_state
+    from slipstream.runs.resuming import has_state
 
     return on_first_rank(comm, lambda: has_state(folder))
 
@@ -216,7 +217,7 @@ def _launched_comm(ranks: int | None) -> Comm:
 
 def _relaunch(ranks: int, case: Case) -> int:
     """Run this command on several ranks, if there is work for them; return the exit status."""
-    from slipstream.simulation.stop_requests import own_age
+    from slipstream.engine.processes import own_age
 
     most = case.most_ranks
     if most is not None and ranks > most:
@@ -235,8 +236,8 @@ class _Output:
         return Console(quiet=True) if self._quiet else None
 
     def options(self, overrides: list[str]) -> "RunOptions":
-        from slipstream.running.run_case import RunOptions
-        from slipstream.simulation.stop_requests import process_age
+        from slipstream.engine.processes import process_age
+        from slipstream.runs.run_case import RunOptions
 
         return RunOptions(elapsed=process_age(), settings=overrides, log_level=self._log_level)
 
@@ -251,7 +252,7 @@ def _resume(
     from_state: bool = False,
 ) -> None:
     """Resume a run, with the case in its folder unless another is given."""
-    from slipstream.running.resuming import case_to_resume, resume_run
+    from slipstream.runs.resuming import case_to_resume, resume_run
 
     with _unfinished():
         # Mistakes are found before any rank is started, while one line can say them.
@@ -277,8 +278,8 @@ def _unfinished() -> Iterator[None]:
     try:
         yield
     except SlipstreamError as end:
-        from slipstream.running.run_case import AtItsEnd
-        from slipstream.simulation import Interrupted
+        from slipstream.runs import Interrupted
+        from slipstream.runs.run_case import AtItsEnd
 
         if not isinstance(end, (AtItsEnd, Interrupted)):
             raise
@@ -322,7 +323,7 @@ def schema(
     out: Annotated[Path | None, value("FILE", "Write it there instead of printing it.")] = None,
 ) -> None:
     """Print the JSON schema of cases, with which editors complete and check them."""
-    from slipstream.case.json_schema import schema_of_cases
+    from slipstream.case.case_template import schema_of_cases
 
     text = json.dumps(schema_of_cases(solver), indent=2, ensure_ascii=False)
     if out is None:
@@ -335,7 +336,7 @@ def schema(
 @app.command()
 def cases() -> None:
     """List the shipped cases."""
-    from slipstream.report.console import list_of_cases
+    from slipstream.show.console import list_of_cases
 
     _console().print(list_of_cases(), highlight=False)
 
@@ -382,11 +383,11 @@ def info(
     ranks: Ranks = None,
 ) -> None:
     """Show the devices, compilers, MPI and transports of this machine."""
-    from slipstream.machine_info import gather_facts
+    from slipstream.runs.run_recorder import gather_facts
 
     if calibrate is not None:
         _start_ranks(ranks)
-        from slipstream.forecast.calibration import calibrate_here
+        from slipstream.api.forecast.step_rates import calibrate_here
 
         calibrate_here(calibrate, device, out, _console())
         return
@@ -408,7 +409,7 @@ def watch(
     ] = None,
 ) -> None:
     """Show the progress of a run, also on another machine; only files are read."""
-    from slipstream.report.run_status import watch as show
+    from slipstream.show.run_status import watch as show
 
     names = tuple(one.strip() for one in (series or "").split(",") if one.strip())
     try:
@@ -434,7 +435,7 @@ def validate(
     json: Annotated[Path | None, value("FILE", "Record the results and the machine.")] = None,
 ) -> None:
     """Compare this installation with theory and literature, in a minute or two."""
-    from slipstream.validation import validate_command
+    from slipstream.api.validation import validate_command
 
     _start_ranks(ranks)
     validate_command.validate(family, device, mpi_launch.world_comm(), json, _console())
@@ -457,8 +458,8 @@ def verify(
 
     The exit status is 1 if it deviates.
     """
-    from slipstream.report.console import verification_table
-    from slipstream.running.verifying import verify_run
+    from slipstream.runs.recomputing import verify_run
+    from slipstream.show.console import verification_table
 
     _start_ranks(ranks)
 
@@ -519,7 +520,7 @@ def plot(
     ] = False,
 ) -> None:
     """Draw the pictures of a run, also while it is under way; its folder is only read."""
-    from slipstream.report.plot_command import (
+    from slipstream.show.plot_command import (
         PlaneWishes,
         plot,
         plot_together,
@@ -528,7 +529,7 @@ def plot(
     )
 
     def recompute(time: float) -> "Simulation":
-        from slipstream.running.recomputing import recomputed
+        from slipstream.runs.recomputing import recomputed
 
         return recomputed(folders[0], time, _tell)
 
@@ -577,7 +578,7 @@ def average(
     ] = None,
 ) -> None:
     """Average series, spectra and fields of a run over time, with standard errors."""
-    from slipstream.report.run_averages import average_command
+    from slipstream.show.stored_run import average_command
 
     for line in average_command(folder, names or (), since, until, out):
         _console().print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
@@ -606,7 +607,7 @@ def project(
     papers: Annotated[bool, flag("--papers", "Compare forecasts with published figures.")] = False,
 ) -> None:
     """Forecast the time of a step on a machine that you do not have."""
-    from slipstream.forecast import project_command
+    from slipstream.api.forecast import project_command
 
     if papers and case is None:
         project_command.compare_with_papers(_console())
@@ -625,7 +626,7 @@ def report(
     out: Annotated[Path | None, value("FILE", "Where to (default: reports/RUN.html).")] = None,
 ) -> None:
     """Write a report of a run, or of several side by side; their folders are only read."""
-    from slipstream.report.report_command import write_report
+    from slipstream.show.report_command import write_report
 
     _tell(f"report: {write_report(folders, out)}")
 

@@ -19,16 +19,15 @@ from flows import (
     start,
 )
 from products import NAVIER_STOKES
-from slipstream.device import HostDevice, RowLaunch, open_device
+from slipstream.engine.device import HostDevice, RowLaunch, open_device
+from slipstream.engine.fft.slab_layout import NOT_KEPT
+from slipstream.engine.fft.strided_fft import RowMover, RowTables, StridedTransform
+from slipstream.engine.fft.transform_parts import Modes
+from slipstream.engine.schedule.committed_steps import CapturedStep
 from slipstream.fft import DistributedFFT
-from slipstream.fft.pack_unpack import RowMover, RowTables
-from slipstream.fft.slab_layout import NOT_KEPT
-from slipstream.fft.strided_fft import StridedTransform
-from slipstream.fft.truncation import Modes
-from slipstream.schedule.committed_steps import CapturedStep
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.energy_budget import vector_sums
-from slipstream.spectral.spectral_operators import vorticity
+from slipstream.spectral.spectrum import vorticity
 
 pytestmark = pytest.mark.gpu
 
@@ -156,7 +155,7 @@ def test_every_plan_of_a_process_is_captured_as_a_graph():
         u, u_hat = fft.empty_input(), fft.empty_output()
         assert type(fft._prepared(True, u, u_hat, None)[0]) is CapturedStep
     assert fft.device is open_device("cuda")
-    from slipstream.device.cuda_device import CudaDevice
+    from slipstream.engine.device.cuda_device import CudaDevice
 
     assert fft.device == CudaDevice(fft.device.ordinal)
 

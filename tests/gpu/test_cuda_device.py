@@ -15,10 +15,10 @@ from flows import (
     random_values,
     start,
 )
-from slipstream.device import cuda_device_count, open_device
-from slipstream.device.device_choice import home_of
-from slipstream.errors import InputError
-from slipstream.exchange import open_matching_device
+from slipstream.engine.device import cuda_device_count, open_device
+from slipstream.engine.device.device_choice import home_of
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import open_matching_device
 
 pytestmark = pytest.mark.gpu
 
@@ -187,8 +187,8 @@ def test_free_memory_counts_what_the_pool_can_give_again(device):
 # With a limit of 256 MiB.
 LIMITED = """
 import cupy
-from slipstream.device import open_device
-from slipstream.errors import InputError
+from slipstream.engine.device import open_device
+from slipstream.engine.errors import InputError
 
 def refused(call, size):
     try:

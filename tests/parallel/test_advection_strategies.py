@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from fft_cases import alike, together, usable_transports
 from pairwise import every_value
 from slipstream.advection import STRATEGIES, Advection
-from slipstream.decomposition import factorisations
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.decomposition import factorisations
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 
 # Uneven divisions and primes; a vector's rest; the last ones have fewer points than ranks.
 SHAPES = [(7, 9, 21), (5, 4, 67), (4, 11, 3), (2, 1, 9), (1, 1, 1)]

@@ -10,13 +10,13 @@ from fft_cases import alike, together, transforms, usual_transports
 from fft_oracle import check
 from first_rank import wait_for_all
 from flows import advance, make_case, modes_of, start
+from slipstream.engine.outofcore import file_arrays
+from slipstream.engine.outofcore.file_arrays import files_of
 from slipstream.fft import DistributedFFT
-from slipstream.io import open_checkpoint
-from slipstream.outofcore import file_arrays
-from slipstream.outofcore.file_arrays import files_of
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.files import open_checkpoint
+from slipstream.runs import make_simulation
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import run_case
 
 QUIET = Console(quiet=True)
 GRID = ("grid.points=[16, 12, 10]",)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from slipstream import Flow, Turbulence
-from slipstream.collective import sum_over_ranks
+from slipstream.engine.collective import sum_over_ranks
+from slipstream.engine.errors import RunError
 from slipstream.equations import Model, Scalar, laplacian
-from slipstream.errors import RunError
-from slipstream.report.solver_texts import result_texts
+from slipstream.show.solver_texts import result_texts
 from slipstream.spectral.cfl import stable_courant
 
 N = 16

@@ -5,10 +5,18 @@ import os
 import pytest
 from rich.console import Console
 
+from slipstream.api.forecast import (
+    forecast,
+    load_machine,
+    measured_rates,
+    step_rates,
+)
+from slipstream.api.forecast import (
+    step_rates as calibration,
+)
 from slipstream.case import load_case
-from slipstream.collective import on_first_rank
-from slipstream.errors import InputError, RunError
-from slipstream.forecast import calibration, forecast, load_machine, measured_rates, step_rates
+from slipstream.engine.collective import on_first_rank
+from slipstream.engine.errors import InputError, RunError
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from first_rank import on_first_rank
 from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence
 from slipstream import open as open_run
 from slipstream.equations import Model, Scalar, Vector, div, dot, laplacian, outer, z_hat
-from slipstream.running.resuming import resume_run
+from slipstream.runs.resuming import resume_run
 
 # Flows on so few points are hardly resolved, which is said.
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta", "ignore:.*will make kmax_eta")

@@ -9,12 +9,11 @@ import pytest
 from rich.console import Console
 
 from flows import make_case
-from slipstream.collective import sum_over_ranks
-from slipstream.errors import RunError
-from slipstream.running import trial_run
-from slipstream.simulation import make_simulation
-from slipstream.validation import validate_command
-from slipstream.validation.reference_cases import Finding, ReferenceCase
+from slipstream.api.validation import validate_command
+from slipstream.api.validation.reference_cases import Finding, ReferenceCase
+from slipstream.engine.collective import sum_over_ranks
+from slipstream.engine.errors import RunError
+from slipstream.runs import make_simulation, trial_run
 
 ONES = np.ones(1)
 

@@ -13,9 +13,9 @@ from first_rank import on_first_rank
 from image_data import read_image_data
 from slipstream import Advection, Flow, PorousFlow, Turbulence
 from slipstream.case import parse_case
-from slipstream.errors import InputError
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.engine.errors import InputError
+from slipstream.runs import make_simulation
+from slipstream.runs.run_case import run_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 

@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike
-from slipstream.collective import greatest, largest, on_every_rank, on_first_rank, own, together
-from slipstream.errors import InputError, RunError, SlipstreamError
+from slipstream.engine.collective import (
+    greatest,
+    largest,
+    on_every_rank,
+    on_first_rank,
+    own,
+    together,
+)
+from slipstream.engine.errors import InputError, RunError, SlipstreamError
 
 
 def failing(rank, failures):
@@ -107,7 +114,7 @@ def test_examples_are_alike_where_ranks_have_imported_different_modules(
 def meeting(comm, request, monkeypatch):
     """Return a communicator whose ranks meet as few do, or as many."""
     if request.param == "many ranks":
-        monkeypatch.setattr("slipstream.collective.own_communicator._GATHERED", 0)
+        monkeypatch.setattr("slipstream.engine.own_communicator._GATHERED", 0)
     return own(comm, "test")
 
 

@@ -6,7 +6,7 @@ import pytest
 from first_rank import on_first_rank, wait_for_all
 from flows import RANDOM, diagnostics
 from slipstream import cli
-from slipstream.io import open_checkpoint
+from slipstream.files import open_checkpoint
 
 pytestmark = pytest.mark.several_ranks
 
@@ -52,8 +52,8 @@ def alone(folder):
     from rich.console import Console
 
     from slipstream.case import parse_case
-    from slipstream.running.run_case import run_case
-    from slipstream.simulation import make_simulation
+    from slipstream.runs import make_simulation
+    from slipstream.runs.run_case import run_case
 
     run_case(make_simulation(parse_case(ADVECTION), None), folder, Console(quiet=True))
     return open_checkpoint(folder).read("tracer")

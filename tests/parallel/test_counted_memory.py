@@ -8,10 +8,10 @@ import lattice_flows
 from flows import MHD, make_case
 from slipstream.advection.advection_simulation import AdvectionSimulation
 from slipstream.case import validate_case
-from slipstream.device import HostDevice
-from slipstream.device.memory_meter import MemoryMeter
-from slipstream.exchange import RankPlace, make_transport
-from slipstream.lattice.lattice_memory import memory_needed
+from slipstream.engine.device import HostDevice
+from slipstream.engine.device.memory import MemoryMeter
+from slipstream.engine.exchange import RankPlace, make_transport
+from slipstream.lattice.storage_tuning import memory_needed
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 

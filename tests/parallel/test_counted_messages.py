@@ -8,18 +8,17 @@ import pytest
 import lattice_flows
 from flows import MHD, make_case
 from slipstream.advection.advection_simulation import AdvectionSimulation
+from slipstream.api.forecast import load_machine
+from slipstream.api.forecast.noted_steps import note_advection, note_lattice, note_spectral
 from slipstream.case import validate_case
-from slipstream.decomposition import Box
-from slipstream.device import HostDevice
-from slipstream.device.noting_device import NotingDevice
-from slipstream.exchange import RankPlace, mpi_transport
-from slipstream.exchange.communicators import world_ranks
-from slipstream.forecast import load_machine
-from slipstream.forecast.noted_lattice import note_lattice
-from slipstream.forecast.noted_steps import note_advection, note_spectral
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device import HostDevice
+from slipstream.engine.device.noting_device import NotingDevice
+from slipstream.engine.exchange import RankPlace, mpi_transport
+from slipstream.engine.exchange.transport_registry import world_ranks
+from slipstream.engine.step_walk import traffic_of
 from slipstream.lattice.domain_decomposition import crossing_links
-from slipstream.lattice.lattice_memory import Share
-from slipstream.simulation.step_walk import traffic_of
+from slipstream.lattice.storage_tuning import Share
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 pytestmark = pytest.mark.several_ranks

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import zarr
 
-from slipstream.decomposition import grid_boxes, process_grid, slabs, whole
-from slipstream.errors import InputError, RunError
+from slipstream.engine.decomposition import grid_boxes, process_grid, slabs, whole
+from slipstream.engine.errors import InputError, RunError
 from slipstream.fft import DistributedFFT, redistribute, section, with_halo
-from slipstream.io import read_array, write_arrays
+from slipstream.files import read_array, write_arrays
 
 SHAPE = (7, 6, 5)
 

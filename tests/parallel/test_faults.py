@@ -14,13 +14,13 @@ import slipstream
 from first_rank import wait_for_all
 from flows import RANDOM
 from slipstream.case import parse_case
-from slipstream.collective import own, together
-from slipstream.errors import SlipstreamError
-from slipstream.exchange.communicators import RANKS_PER_NODE
+from slipstream.engine.collective import own, together
+from slipstream.engine.errors import SlipstreamError
+from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE
 from slipstream.fft import DistributedFFT
 from slipstream.lattice import make_sample, permeability
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.runs import make_simulation
+from slipstream.runs.run_case import run_case
 
 ROOT = os.path.dirname(slipstream.__file__)
 ADVECTION = 'solver = "advection"\n[grid]\npoints = 12\n[time]\nend = 0.3\n'

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fft_oracle import check
-from slipstream.decomposition import Box, slabs
-from slipstream.errors import InputError
+from slipstream.api.spectral_flow import Turbulence
+from slipstream.engine.decomposition import Box, slabs
+from slipstream.engine.errors import InputError
 from slipstream.fft import DistributedFFT
-from slipstream.interactive.spectral_flow import Turbulence
 
 SHAPE = (8, 6, 10)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fft_cases import alike, together, transforms
 from fft_oracle import Oracle
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 from slipstream.fft import DistributedFFT
 
 # What people give by mistake, for whatever argument.

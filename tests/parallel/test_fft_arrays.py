@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from fft_oracle import Oracle
-from slipstream.errors import InputError, RunError
-from slipstream.fft import DistributedFFT, distributed_fft
-from slipstream.fft.user_arrays import array_key
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.fft import distributed_fft
+from slipstream.engine.fft.user_arrays import array_key
+from slipstream.fft import DistributedFFT
 
 SHAPE = (5, 12, 9)
 CASES = {

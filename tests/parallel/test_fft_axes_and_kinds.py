@@ -5,9 +5,10 @@ import pytest
 
 from fft_oracle import field
 from kinds_oracle import period, sums, transform
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.fft import DistributedFFT, transform_parts
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.engine.fft import transform_parts
+from slipstream.fft import DistributedFFT
 
 KINDS = ("dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "dst4")
 TOLERANCE = {"float32": 2e-5, "complex64": 2e-5, "float64": 1e-12, "complex128": 1e-12}

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from fft_cases import alike, bricks, together
 from fft_oracle import Oracle, check
+from slipstream.engine.fft.fft_plan import Choices, Plan, SlabOptions
+from slipstream.engine.schedule import POLICIES, StepGraph, commit
 from slipstream.fft import DistributedFFT
-from slipstream.fft.fft_plan import Choices, Plan
-from slipstream.fft.slab_transform import SlabOptions
-from slipstream.schedule import POLICIES, StepGraph, commit
 
 SHAPE = (13, 12, 10)
 DIVISIONS = [

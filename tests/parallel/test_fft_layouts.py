@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from fft_cases import alike, bricks, choices, together, transforms
 from fft_oracle import check
-from slipstream.decomposition import Box, slabs
-from slipstream.fft import DistributedFFT, truncate
-from slipstream.fft.slab_transform import SlabOptions
+from slipstream.engine.decomposition import Box, slabs
+from slipstream.engine.fft import truncate
+from slipstream.engine.fft.fft_plan import SlabOptions
+from slipstream.fft import DistributedFFT
 
 LAYOUTS = [
     (layout, order) for layout in ("slab", "pencil", "root") for order in ("transposed", "natural")
@@ -86,7 +87,7 @@ def test_chunks_of_pencils_give_the_same_bits(
     results = []
     for chunks in (1, 3):
         options = partial(SlabOptions, kx_chunks=chunks)
-        monkeypatch.setattr("slipstream.fft.fft_tuning.SlabOptions", options)
+        monkeypatch.setattr("slipstream.engine.fft.fft_tuning.SlabOptions", options)
         for name in transports:
             results.append(
                 check(comm, device, (5, 12, 96), "float64", 2, layout="pencil", transport=name)

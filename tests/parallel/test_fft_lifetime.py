@@ -12,10 +12,9 @@ import pytest
 
 from fft_oracle import Oracle
 from flows import wait_until
-from slipstream.byte_sizes import bytes_text
-from slipstream.device import cpu_device
-from slipstream.errors import InputError
-from slipstream.exchange import peer_memory
+from slipstream.engine.device import cpu_device
+from slipstream.engine.errors import InputError, bytes_text
+from slipstream.engine.exchange import peer_memory
 from slipstream.fft import DistributedFFT
 
 pytestmark = pytest.mark.usefixtures("quick_collector")

@@ -10,7 +10,7 @@ import pytest
 
 from fft_oracle import field
 from flows import PATIENCE
-from slipstream.errors import InputError, RunError
+from slipstream.engine.errors import InputError, RunError
 from slipstream.fft import DistributedFFT, PendingTransform
 
 SHAPE = (6, 5, 8)

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from fft_cases import alike, bricks, plan_on_host, together, transforms, usual_transports
 from fft_oracle import Oracle, check
 from pairwise import every_pair
-from slipstream.collective import largest
-from slipstream.device import HostDevice
-from slipstream.errors import InputError, RunError
+from slipstream.engine.collective import largest
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.fft.line_transforms import ColumnPass
+from slipstream.engine.outofcore.tile_slots import COPIES, Slot
+from slipstream.engine.schedule import POLICIES
 from slipstream.fft import DistributedFFT
-from slipstream.fft.column_transforms import ColumnPass
-from slipstream.outofcore.host_device_copy import COPIES
-from slipstream.outofcore.tile_slots import Slot
-from slipstream.schedule import POLICIES
 
 SHAPE = (12, 10, 9)
 

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 from fft_oracle import check
-from slipstream import tuner
-from slipstream.collective import largest
-from slipstream.errors import InputError
+from slipstream.engine import tuner
+from slipstream.engine.collective import largest
+from slipstream.engine.errors import InputError
 from slipstream.fft import DistributedFFT, Streaming
 
 SHAPE = (6, 12, 10)
@@ -184,7 +184,7 @@ def test_what_needs_more_than_is_free_today_is_measured_again(
     comm, device, folder, measured, monkeypatch
 ):
     limits = iter([1 << 20, 1 << 21, 1 << 22])
-    monkeypatch.setattr("slipstream.fft.residency.memory_limit", lambda *_: next(limits))
+    monkeypatch.setattr("slipstream.engine.fft.fft_tuning.memory_limit", lambda *_: next(limits))
     plan = partial(DistributedFFT, SHAPE, comm=comm, device=device, residency="host")
     for _ in range(2):
         plan(tune="quick")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import slipstream as ss
-from slipstream.errors import InputError, RunError
+from slipstream.engine.errors import InputError, RunError
 from slipstream.fft import DistributedFFT
 
 

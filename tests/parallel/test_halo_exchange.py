@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike, together
-from slipstream.collective import own
-from slipstream.decomposition import PaddedBox, factorisations, grid_boxes
-from slipstream.exchange import HaloExchange, HaloPlan, make_transport
-from slipstream.exchange.peer_memory import SharedArrays
-from slipstream.exchange.peer_transport import PeerTransport
-from slipstream.schedule import StepGraph, commit
+from slipstream.engine.collective import own
+from slipstream.engine.decomposition import PaddedBox, factorisations, grid_boxes
+from slipstream.engine.exchange import HaloExchange, HaloPlan, make_transport
+from slipstream.engine.exchange.peer_memory import SharedArrays
+from slipstream.engine.exchange.peer_transport import PeerTransport
+from slipstream.engine.schedule import StepGraph, commit
 
 POISON = -1.0
 

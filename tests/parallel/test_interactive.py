@@ -14,10 +14,9 @@ import pytest
 
 from first_rank import on_first_rank
 from slipstream import Advection, Flow, PorousFlow, Turbulence
+from slipstream.api.opened_run import load, open_run
+from slipstream.engine.errors import InputError, RunError
 from slipstream.equations import Model, Scalar, Vector, curl, div, dot, laplacian, outer
-from slipstream.errors import InputError, RunError
-from slipstream.interactive.loading import load
-from slipstream.interactive.opened_run import open_run
 
 N = 16
 # Flows on so few points are hardly resolved, which is said.

@@ -17,16 +17,16 @@ from lattice_oracle import (
     velocity_and_density,
     wall_force,
 )
-from slipstream.decomposition import whole
-from slipstream.errors import InputError
-from slipstream.exchange import make_transport
+from slipstream.engine.decomposition import whole
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import make_transport
+from slipstream.engine.schedule import POLICIES
 from slipstream.lattice import Fluid, PoreFlow, Storage, decompose, make_sample, permeability
 from slipstream.lattice import domain_decomposition as division
-from slipstream.lattice.d3q19 import D3Q19
-from slipstream.lattice.darcy import sum_up
+from slipstream.lattice.convergence import sum_up
 from slipstream.lattice.domain_decomposition import PARTITIONS
 from slipstream.lattice.storage_tuning import choose_storage
-from slipstream.schedule import POLICIES
+from slipstream.lattice.velocity_set import D3Q19
 
 PERIODIC, JOINED_ONCE = (True, True, True), (False, True, False)
 SLOW = Fluid(0.8, force=(1e-3, 2e-3, -1e-3))

@@ -7,9 +7,9 @@ import pytest
 
 from fft_oracle import field
 from kinds_oracle import transform
-from slipstream.decomposition import slabs, whole
+from slipstream.engine.decomposition import slabs, whole
 from slipstream.fft import DistributedFFT, redistribute, section
-from slipstream.io import read_array, write_arrays
+from slipstream.files import read_array, write_arrays
 
 TOLERANCE = {"float32": 1e-4, "complex64": 1e-4, "float64": 1e-11, "complex128": 1e-11}
 SIZES = (4, 5)

@@ -5,7 +5,7 @@ import pytest
 
 from fft_cases import usable_transports
 from flows import make_case
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 # The largest relative error of a number that is rounded to 24 or to 8 bits.

@@ -15,17 +15,23 @@ from hypothesis import strategies as st
 from fft_cases import alike, bricks, together
 from fft_oracle import Oracle
 from slipstream.case import make_case
-from slipstream.collective import own
-from slipstream.decomposition import slabs
-from slipstream.errors import InputError
-from slipstream.exchange import ExchangePlan, packed_exchange, transports_to_try
-from slipstream.exchange.communicators import RANKS_PER_NODE, local_rank, node_numbers, one_node
-from slipstream.exchange.transport_registry import chosen_transport, make_transport
+from slipstream.engine.collective import own
+from slipstream.engine.decomposition import slabs
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import ExchangePlan, packed_exchange, transports_to_try
+from slipstream.engine.exchange.transport_registry import (
+    RANKS_PER_NODE,
+    chosen_transport,
+    local_rank,
+    make_transport,
+    node_numbers,
+    one_node,
+)
+from slipstream.engine.schedule import StepGraph, commit
 from slipstream.fft import DistributedFFT
-from slipstream.report.solver_texts import description
-from slipstream.schedule import StepGraph, commit
-from slipstream.simulation import make_simulation
-from slipstream.spectral import decomposition_choice
+from slipstream.runs import make_simulation
+from slipstream.show.solver_texts import description
+from slipstream.spectral import problem_of_case as decomposition_choice
 
 TOLD = (1, 2, 3)
 

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from slipstream.advection.advection_simulation import AdvectionSimulation
 from slipstream.case import parse_case
-from slipstream.collective import on_every_rank
-from slipstream.decomposition import factorisations
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.report.solver_texts import description
-from slipstream.running.run_case import run_case
+from slipstream.engine.collective import on_every_rank
+from slipstream.engine.decomposition import factorisations
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.files import open_checkpoint, write_checkpoint
+from slipstream.runs.run_case import run_case
+from slipstream.show.solver_texts import description
 
 pytestmark = pytest.mark.several_ranks
 

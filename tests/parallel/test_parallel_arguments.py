@@ -5,7 +5,7 @@ import pytest
 
 from lattice_oracle import Image
 from slipstream.advection import Advection
-from slipstream.errors import InputError, RunError
+from slipstream.engine.errors import InputError, RunError
 from slipstream.lattice import decompose, permeability
 
 CHANNEL = np.ones((8, 6, 3), np.uint8)

@@ -12,12 +12,12 @@ from bench.exchange import ExchangeRequest
 from bench.fft import FixedTransforms, TransformRequest, make_plan
 from bench.harness import OnFirstRank
 from flows import make_case
+from slipstream.api.forecast import measured_rates
+from slipstream.api.forecast.measured_rates import PATTERNS, ExchangeTimer, usable_transports
 from slipstream.case.spectral_case import SpectralStreaming
-from slipstream.errors import InputError
-from slipstream.exchange.communicators import RANKS_PER_NODE
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE
 from slipstream.fft import Streaming
-from slipstream.forecast import measured_rates
-from slipstream.forecast.measured_rates import PATTERNS, ExchangeTimer, usable_transports
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 

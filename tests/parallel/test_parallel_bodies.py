@@ -6,9 +6,9 @@ import pytest
 from first_rank import on_first_rank
 from flows import RANDOM, advance
 from slipstream.case import parse_case
-from slipstream.collective import own
-from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
-from slipstream.simulation import make_simulation
+from slipstream.engine.collective import own
+from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
+from slipstream.runs import make_simulation
 
 BODIES = """
 [[forcing]]

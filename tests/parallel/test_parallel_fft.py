@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fft_oracle import check, field
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 from slipstream.fft import DistributedFFT
 
 # Primes, lengths 1, fewer planes or modes than ranks (so that some are empty), uneven slabs.

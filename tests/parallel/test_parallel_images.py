@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike, bricks, together
-from slipstream.decomposition import Box, slabs, whole
-from slipstream.errors import InputError
-from slipstream.io import voxel_images
-from slipstream.io.voxel_images import open_image
+from slipstream.engine.decomposition import Box, slabs, whole
+from slipstream.engine.errors import InputError
+from slipstream.files import voxel_images
+from slipstream.files.voxel_images import open_image
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.samples import make_sample
 

@@ -7,8 +7,8 @@ import pytest
 from field_values import formulas
 from first_rank import on_first_rank
 from flows import modes_of, own_part, start
-from slipstream.errors import InputError
-from slipstream.io.zarr_store import FieldStore
+from slipstream.engine.errors import InputError
+from slipstream.files.zarr_store import FieldStore
 
 pytestmark = pytest.mark.several_ranks
 

@@ -9,12 +9,12 @@ from rich.console import Console
 from first_rank import on_first_rank
 from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, save, start, state, state_of
 from lattice_oracle import tight_pores
-from slipstream.collective import on_every_rank
-from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint
-from slipstream.lattice.population_layout import TUNED
-from slipstream.report.solver_texts import description, result_texts
-from slipstream.running.run_case import run_case
+from slipstream.engine.collective import on_every_rank
+from slipstream.engine.errors import InputError, RunError
+from slipstream.files import open_checkpoint
+from slipstream.lattice.velocity_set import TUNED
+from slipstream.runs.run_case import run_case
+from slipstream.show.solver_texts import description, result_texts
 
 pytestmark = pytest.mark.several_ranks
 
@@ -100,7 +100,7 @@ def test_pieces_that_are_small_make_the_same_files(comm, device, shared_folder, 
     expected = {field.name: field.data.tobytes() for field in shared.fields()}
     whole = [path.read_bytes() for path in shared._fields.write_vtk(shared_folder / "whole.vti")]
     # A few rows and sites at a time.
-    monkeypatch.setattr("slipstream.lattice.flow_snapshot.BYTES_AT_ONCE", 1)
+    monkeypatch.setattr("slipstream.lattice.voxel_fields.BYTES_AT_ONCE", 1)
     monkeypatch.setattr("slipstream.lattice.lattice_checkpoint._SITES_AT_ONCE", 100)
     assert {field.name: field.data.tobytes() for field in shared.fields()} == expected
     assert [

@@ -6,9 +6,9 @@ import zarr
 from rich.console import Console
 
 from flows import UNEVEN_BOX, advance, diagnostics, make_case, modes_of, own_part, start
-from slipstream.errors import RunError
-from slipstream.io import durable_files, open_checkpoint, write_checkpoint, zarr_store
-from slipstream.running.run_case import run_case
+from slipstream.engine.errors import RunError
+from slipstream.files import durable_files, open_checkpoint, write_checkpoint, zarr_store
+from slipstream.runs.run_case import run_case
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 RUN = (

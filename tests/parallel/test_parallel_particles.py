@@ -6,11 +6,11 @@ import pytest
 from first_rank import on_first_rank
 from flows import RANDOM, advance
 from slipstream.case import parse_case
-from slipstream.collective import own
-from slipstream.device import HostDevice
-from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
-from slipstream.simulation import make_simulation
-from slipstream.spectral import particle_state
+from slipstream.engine.collective import own
+from slipstream.engine.device import HostDevice
+from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
+from slipstream.runs import make_simulation
+from slipstream.spectral import particles as particle_state
 
 # Those that fall cross several planes in a step.
 SETS = """

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fft_cases import alike, together
 from pore_oracle import NAMED, PERIODICITIES, expected, images, random_image, wanted_axes
-from slipstream.decomposition import slabs, split
-from slipstream.errors import InputError
+from slipstream.engine.decomposition import slabs, split
+from slipstream.engine.errors import InputError
 from slipstream.lattice.domain_decomposition import pore_widths
 from slipstream.lattice.percolation import keep_percolating
 

@@ -8,9 +8,9 @@ import slipstream
 from first_rank import on_first_rank
 from flows import UNEVEN_BOX, make_case
 from slipstream.case import parse_case
-from slipstream.running.run_case import run_case
-from slipstream.running.verifying import verify_run
-from slipstream.simulation import make_simulation
+from slipstream.runs import make_simulation
+from slipstream.runs.recomputing import verify_run
+from slipstream.runs.run_case import run_case
 
 QUIET = Console(quiet=True)
 LATTICE = """

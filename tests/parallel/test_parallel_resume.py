@@ -5,11 +5,11 @@ import pytest
 from rich.console import Console
 
 from flows import UNEVEN_BOX, diagnostics, make_case
-from slipstream.errors import InputError
-from slipstream.io import open_checkpoint
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import AtItsEnd, run_case
-from slipstream.simulation import make_simulation
+from slipstream.engine.errors import InputError
+from slipstream.files import open_checkpoint
+from slipstream.runs import make_simulation
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import AtItsEnd, run_case
 
 SETTINGS = (
     *UNEVEN_BOX,

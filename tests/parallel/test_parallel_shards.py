@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 import zarr
 
-from slipstream.decomposition import Box, recursive_bisection, slabs
-from slipstream.errors import RunError
-from slipstream.field import Field
-from slipstream.io import FieldStore, durable_files, open_checkpoint, write_checkpoint, zarr_store
-from slipstream.io.array_files import read_array
+from slipstream.engine.decomposition import Box, recursive_bisection, slabs
+from slipstream.engine.errors import RunError
+from slipstream.engine.fields import Field
+from slipstream.files import (
+    FieldStore,
+    durable_files,
+    open_checkpoint,
+    write_checkpoint,
+    zarr_store,
+)
+from slipstream.files.array_files import read_array
 from small_shards import set_small_limits
 
 SHAPE = (23, 19, 26)

@@ -14,11 +14,11 @@ from flows import (
     relative_error,
     start,
 )
-from slipstream.collective import on_every_rank
-from slipstream.errors import InputError
-from slipstream.exchange import mpi_transport
-from slipstream.fft import slab_engine
-from slipstream.report.solver_texts import description
+from slipstream.engine.collective import on_every_rank
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import mpi_transport
+from slipstream.engine.fft import slab_engine
+from slipstream.show.solver_texts import description
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 

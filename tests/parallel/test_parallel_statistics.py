@@ -5,7 +5,7 @@ import pytest
 
 from first_rank import on_first_rank
 from flows import advance, start
-from slipstream.accepted import STATISTICS
+from slipstream.engine.accepted import STATISTICS
 
 pytestmark = pytest.mark.several_ranks
 

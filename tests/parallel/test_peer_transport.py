@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from fft_oracle import Oracle
-from slipstream.collective import own
-from slipstream.decomposition import slabs
-from slipstream.device import HostDevice
-from slipstream.exchange import ExchangePlan, packed_exchange
-from slipstream.exchange.communicators import RANKS_PER_NODE
-from slipstream.exchange.peer_memory import SharedArrays
-from slipstream.exchange.peer_transport import PeerTransport
-from slipstream.exchange.transport_registry import make_transport
-from slipstream.fft import DistributedFFT, fft_plan
-from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.engine.collective import own
+from slipstream.engine.decomposition import slabs
+from slipstream.engine.device import HostDevice
+from slipstream.engine.exchange import ExchangePlan, packed_exchange
+from slipstream.engine.exchange.peer_memory import SharedArrays
+from slipstream.engine.exchange.peer_transport import PeerTransport
+from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE, make_transport
+from slipstream.engine.fft import fft_plan
+from slipstream.engine.schedule import POLICIES, StepGraph, commit
+from slipstream.fft import DistributedFFT
 
 pytestmark = pytest.mark.usefixtures("quick_collector")
 

@@ -6,9 +6,9 @@ import pytest
 from fft_cases import usable_transports
 from first_rank import on_first_rank
 from flows import advance, make_case, modes_of, own_part, points_of, start
-from slipstream.decomposition import check_boxes
-from slipstream.errors import InputError
-from slipstream.io.checkpoint import write_checkpoint
+from slipstream.engine.decomposition import check_boxes
+from slipstream.engine.errors import InputError
+from slipstream.files.checkpoint import write_checkpoint
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
-from slipstream.errors import InputError, RunError
+from slipstream.engine.errors import InputError, RunError
 from slipstream.lattice import Storage, make_sample, permeability
 
 IMAGE = np.asarray(make_sample("random-pack", (9, 8, 10), radius=3, solid_fraction=0.3))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream import Flow
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 SCALARS = [
     {"name": "temperature", "diffusivity": 0.02, "mean_gradient": [0.3, 0, 1]},

@@ -5,7 +5,7 @@ import pytest
 
 from first_rank import on_first_rank
 from flows import advance, modes_of, own_part, start
-from slipstream.io.checkpoint import write_checkpoint
+from slipstream.files.checkpoint import write_checkpoint
 
 BOX = ("grid.points=[16, 12, 10]", "initial.peak_wavenumber=2.0", "time.integrator=rk3")
 FORCES = """forcing=[

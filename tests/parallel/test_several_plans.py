@@ -10,8 +10,8 @@ import pytest
 from fft_oracle import Oracle
 from first_rank import wait_for_all
 from flows import PATIENCE, advance, modes_of, start
-from slipstream.errors import InputError, RunError
-from slipstream.exchange import make_transport
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.exchange import make_transport
 from slipstream.fft import DistributedFFT
 
 pytestmark = pytest.mark.usefixtures("quick_collector")

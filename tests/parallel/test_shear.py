@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from slipstream import Flow
-from slipstream.errors import InputError
-from slipstream.validation.reference_solutions import sheared_wave_growth
+from slipstream.api.validation.reference_solutions import sheared_wave_growth
+from slipstream.engine.errors import InputError
 
 VISCOSITY, SHEAR, LENGTH = (
     0.4,

@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from slipstream.case import make_case
-from slipstream.simulation import make_simulation
+from slipstream.runs import make_simulation
 
 pytestmark = pytest.mark.usefixtures("quick_collector")
 

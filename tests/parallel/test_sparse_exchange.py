@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike, bricks, together
-from slipstream.exchange import SparseExchange, make_transport, swap_plan
-from slipstream.redistribution import redistribute
-from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.engine.decomposition import redistribute
+from slipstream.engine.exchange import SparseExchange, make_transport, swap_plan
+from slipstream.engine.schedule import POLICIES, StepGraph, commit
 
 SIZE = 5000
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from flows import advance, leave_state, make_case, modes_of, own_part, start
-from slipstream.byte_sizes import bytes_of, bytes_text
-from slipstream.collective import largest
-from slipstream.errors import InputError
-from slipstream.fft import slab_tiles
-from slipstream.outofcore.tile_slots import Slot, TileDevice
-from slipstream.report.solver_texts import description, step_description
+from slipstream.engine.collective import largest
+from slipstream.engine.errors import InputError, bytes_of, bytes_text
+from slipstream.engine.fft import slab_tiles
+from slipstream.engine.outofcore.tile_slots import Slot, TileDevice
+from slipstream.show.solver_texts import description, step_description
 from slipstream.spectral import memory_placement
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.memory_placement import crossings
@@ -82,7 +81,7 @@ def streaming(comm, device):
 def devices_of_a_rank(device, comm):
     if device.kind == "cpu":
         return 2
-    from slipstream.device import cuda_device_count
+    from slipstream.engine.device import cuda_device_count
 
     return min(2, cuda_device_count())
 

@@ -11,13 +11,12 @@ import pytest
 
 from fft_cases import plan_on_host, usual_transports
 from fft_oracle import Oracle
-from slipstream.byte_sizes import bytes_of
-from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport
-from slipstream.fft import slab_tiles
-from slipstream.fft.streamed_slabs import StreamedPasses
-from slipstream.outofcore.host_device_copy import COPIES
-from slipstream.schedule import POLICIES
+from slipstream.engine.errors import InputError, bytes_of
+from slipstream.engine.exchange import chosen_transport
+from slipstream.engine.fft import slab_tiles
+from slipstream.engine.fft.streamed_slabs import StreamedPasses
+from slipstream.engine.outofcore.tile_slots import COPIES
+from slipstream.engine.schedule import POLICIES
 
 pytestmark = pytest.mark.usefixtures("quick_collector")
 
@@ -219,9 +218,9 @@ def test_one_rank_without_memory_for_exchanges_stops_all(
     if chosen_transport(transport, comm, device) == "peer":
         on_gpus = device.kind == "cuda"
         memory = "cuda_ipc_memory.CudaMemory" if on_gpus else "peer_memory.HostMemory"
-        monkeypatch.setattr(f"slipstream.exchange.{memory}.__init__", scarce)
+        monkeypatch.setattr(f"slipstream.engine.exchange.{memory}.__init__", scarce)
     else:
-        monkeypatch.setattr("slipstream.fft.device_exchange.DeviceExchanges._empty", scarce)
+        monkeypatch.setattr("slipstream.engine.fft.device_exchange.DeviceExchanges._empty", scarce)
     with pytest.raises(InputError, match="no memory left for exchanges"):
         plan_on_host(
             comm, device, memory="64 MiB", transport=transport, streaming={"exchange": "device"}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from slipstream import tuner
-from slipstream.errors import InputError
+from slipstream.engine import tuner
+from slipstream.engine.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 from flows import leave_state
 from slipstream import Flow
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 HEIGHT = math.pi / 2
 # Every parity and axis, without divergence; formulas of a periodic box of twice the height too.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from slipstream.advection import FLOPS, Advection, gaussian
-from slipstream.decomposition import Box, whole
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.decomposition import Box, whole
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 
 WIDTH = 0.12
 

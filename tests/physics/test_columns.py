@@ -11,8 +11,8 @@ from rich.console import Console
 
 from flows import diagnostics
 from slipstream.case import make_case
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.runs import make_simulation
+from slipstream.runs.run_case import run_case
 
 AXES = (1, 2, 3)
 VECTORS = {"hd": ["velocity"], "boussinesq": ["velocity"], "mhd": ["velocity", "magnetic"]}

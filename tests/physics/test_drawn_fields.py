@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.case import make_case
-from slipstream.simulation import make_simulation
+from slipstream.runs import make_simulation
 
 
 @pytest.mark.slow

@@ -7,13 +7,13 @@ import pytest
 
 from flows import UNEVEN_BOX, advance, modes_of, points_of, relative_error, start
 from numpy_solver import NumpySolver
-from slipstream.device import HostDevice
-from slipstream.spectral.cfl import courant_rate
-from slipstream.validation.reference_solutions import (
+from slipstream.api.validation.reference_solutions import (
     beltrami_decay,
     plane_taylor_green_decay,
     taylor_green_enstrophy,
 )
+from slipstream.engine.device import HostDevice
+from slipstream.spectral.cfl import courant_rate
 
 INTEGRATORS = ("rk2", "rk3", "rk4")
 

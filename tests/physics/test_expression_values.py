@@ -7,8 +7,8 @@ import sympy
 from flows import BOUSSINESQ, MHD, advance, modes_of, points_of, relative_error, start
 from numpy_calculus import Calculus
 from own_models import own_models
+from slipstream.engine.errors import InputError
 from slipstream.equations import Scalar, Vector, abs2, curl, dot, function, grad
-from slipstream.errors import InputError
 from slipstream.spectral.evaluation import Evaluation, cospectrum, evaluate, reduce, spectrum
 
 BOX = ("grid.points=[12, 10, 16]", 'grid.length=["2 pi", 7.0, 5.0]', "initial.peak_wavenumber=2.0")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from flows import advance, leave_state, modes_of, points_of, start
+from slipstream.engine.errors import InputError
 from slipstream.equations import Model, Vector, cross, curl, div, laplacian, outer, parameter
 from slipstream.equations.models import name_of
-from slipstream.errors import InputError
 
 POINTS = 16
 # The largest wavenumber that 2/3 dealiasing keeps; in the test filter is half of that.

@@ -7,7 +7,7 @@ import pytest
 
 from flows import advance, modes_of, start
 from slipstream import Turbulence
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 RANDOM_FORCE = ('forcing.kind="random"', "forcing.shells=[1, 3]", "forcing.seed=5")
 

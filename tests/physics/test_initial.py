@@ -9,7 +9,7 @@ from field_values import coordinates, largest_error, values
 from flows import MHD, advance, make_case, start
 from numpy_calculus import Calculus
 from slipstream.case import parse_case
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 GPE = (
     'equation={ model = "gpe", sound_speed = 1.5, healing_length = 0.2 }',

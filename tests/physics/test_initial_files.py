@@ -10,10 +10,10 @@ import zarr
 from field_values import coordinates, formulas, largest_error
 from flows import modes_of, points_of, start
 from numpy_calculus import Calculus
-from slipstream.decomposition import Box
-from slipstream.errors import InputError
-from slipstream.interactive.loading import load
-from slipstream.spectral.resampling import resampled
+from slipstream.api.opened_run import load
+from slipstream.engine.decomposition import Box
+from slipstream.engine.errors import InputError
+from slipstream.spectral.restart_state import resampled
 
 FORMULAS = {
     "velocity": ["sin(y + z)", "cos(x) + 0.5*sin(2*z)", "sin(x - 2*y)"],

@@ -7,7 +7,7 @@ import pytest
 
 from field_values import values
 from flows import advance, modes_of, points_of, start
-from slipstream.validation.reference_solutions import (
+from slipstream.api.validation.reference_solutions import (
     bogoliubov_frequency,
     gravity_wave_frequency,
 )

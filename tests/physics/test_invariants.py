@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flows import UNEVEN_BOX, advance, modes_of, points_of, relative_error, start
-from slipstream.io import write_checkpoint
+from slipstream.files import write_checkpoint
 
 INTEGRATORS = {"rk2": 2, "heun": 2, "rk3": 3, "rk4": 4, "jst3": 2, "jst4": 2}
 

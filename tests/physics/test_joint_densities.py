@@ -8,8 +8,8 @@ import xarray
 from matplotlib.colors import LogNorm
 
 import slipstream as ss
-from slipstream.errors import InputError
-from slipstream.report.stored_run import StoredRun
+from slipstream.engine.errors import InputError
+from slipstream.show.stored_run import StoredRun
 
 RANGE = [[-2.0, 3.0], [-4.0, 4.0]]
 NAMES = ["velocity_x", "2*velocity_y*velocity_z"]

@@ -7,7 +7,7 @@ import pytest
 
 from flows import MHD, advance, make_case, modes_of, start
 from slipstream import Turbulence
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 BAND = 'forcing={ kind = "linear", rate = 0.3, shells = [1, 1] }'

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from lattice_oracle import random_pores, set_populations, subdomain_of, tight_pores
-from slipstream.decomposition import whole
-from slipstream.errors import RunError
-from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample, permeability
-from slipstream.lattice.convergence import Steadiness
-from slipstream.lattice.d3q19 import D3Q19
-from slipstream.validation.reference_solutions import (
+from slipstream.api.validation.reference_solutions import (
     SQUARE_DUCT_MIDDLE,
     channel_permeability,
     cubic_spheres_permeability,
     square_duct_permeability,
 )
+from slipstream.engine.decomposition import whole
+from slipstream.engine.errors import RunError
+from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample, permeability
+from slipstream.lattice.convergence import Steadiness
+from slipstream.lattice.velocity_set import D3Q19
 
 AXES = "zyx"
 PERIODIC = (True, True, True)

@@ -8,7 +8,7 @@ import pytest
 from field_values import formulas, values
 from flows import points_of, start
 from own_models import own_models
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 POINTS = "grid.points=32"
 

@@ -7,7 +7,7 @@ import pytest
 
 from field_values import coordinates, formulas, largest_error, values
 from flows import MHD, advance, start
-from slipstream.validation.reference_solutions import ORSZAG_TANG_AT_1
+from slipstream.api.validation.reference_solutions import ORSZAG_TANG_AT_1
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 
 from field_values import formulas, values
 from flows import BOUSSINESQ, MHD, advance, relative_error, start
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 MODELS = {
     "hd": (("equation.rotation=0.3",), {}, (7, 4)),

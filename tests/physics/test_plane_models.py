@@ -10,9 +10,9 @@ import sympy
 from field_values import coordinates, formulas, largest_error, values
 from flows import advance, relative_error, start
 from slipstream.equations import Scalar, Vector, hilbert, inverse_curl, laplacian, riesz, spectral
+from slipstream.spectral.energy_budget import LARGE, SMALL
 from slipstream.spectral.evaluation import Evaluation, evaluate
 from slipstream.spectral.fields_at_points import values_to_modes
-from slipstream.spectral.turbulence_scales import LARGE, SMALL
 
 PLANE = ("grid.points=[24, 20, 1]", 'grid.length=["2 pi", 5.0, 1.0]')
 

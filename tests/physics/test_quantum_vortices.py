@@ -7,7 +7,7 @@ import pytest
 
 from field_values import coordinates, values
 from flows import advance, start
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 SOUND, HEALING, RADIUS, POINTS = 1.0, 0.25, 1.4, 32
 ALPHA = SOUND * HEALING / math.sqrt(2)

@@ -11,8 +11,8 @@ from rich.console import Console
 from flows import RANDOM, diagnostics, points_of, relative_error
 from numpy_solver import NumpySolver
 from slipstream.case import parse_case
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.runs import make_simulation
+from slipstream.runs.run_case import run_case
 
 STEPS = 3
 # What a run may change that continues from the state of another one.

@@ -10,8 +10,8 @@ from rich.console import Console
 from field_values import formulas
 from flows import BOUSSINESQ, diagnostics, make_case
 from own_models import own_models
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.runs import make_simulation
+from slipstream.runs.run_case import run_case
 
 WATCHED = ("output.fields_interval=0.3", "output.pdf_interval=0.2")
 

@@ -8,8 +8,8 @@ import pytest
 from field_values import coordinates, formulas, largest_error, values
 from flows import advance, modes_of, start
 from own_models import own_models
-from slipstream.errors import InputError
-from slipstream.io import write_checkpoint
+from slipstream.engine.errors import InputError
+from slipstream.files import write_checkpoint
 
 OWN = """
 import sympy

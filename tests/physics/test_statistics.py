@@ -10,11 +10,11 @@ from rich.console import Console
 import slipstream as ss
 from flows import advance, make_case, modes_of, start
 from numpy_calculus import AXES, Calculus
-from slipstream.accepted import STATISTICS
 from slipstream.case import parse_case
-from slipstream.errors import InputError
-from slipstream.report.statistics_pictures import statistics_pictures
-from slipstream.running.run_case import run_case
+from slipstream.engine.accepted import STATISTICS
+from slipstream.engine.errors import InputError
+from slipstream.runs.run_case import run_case
+from slipstream.show.statistics_pictures import statistics_pictures
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 KINDS = tuple(STATISTICS)

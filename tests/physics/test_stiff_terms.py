@@ -7,8 +7,8 @@ import pytest
 
 from field_values import coordinates, formulas, largest_error, values
 from flows import BOUSSINESQ, MHD, advance, modes_of, relative_error, start
-from slipstream.errors import InputError
-from slipstream.spectral.linear_operator import LinearOperator
+from slipstream.engine.errors import InputError
+from slipstream.spectral.cfl import LinearOperator
 
 KDV = """
 from slipstream.equations import Model, Scalar, dot, grad, laplacian, x_hat

@@ -7,7 +7,7 @@ import pytest
 
 from field_values import coordinates, formulas, largest_error, values
 from flows import BOUSSINESQ, advance, start
-from slipstream.validation.reference_solutions import (
+from slipstream.api.validation.reference_solutions import (
     gravity_wave_frequency,
     inertial_wave_frequency,
 )

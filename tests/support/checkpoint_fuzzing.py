@@ -22,7 +22,7 @@ from pathlib import Path
 
 import fuzzing
 from image_fuzzing import SAID, flipped, places_in, special
-from slipstream.io.checkpoint_manifest import MANIFEST, Manifest
+from slipstream.files.checkpoint import MANIFEST, Manifest
 
 # Storage that is not tuned, so that sums have the same order in all runs.
 STORAGE = """

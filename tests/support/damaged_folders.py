@@ -30,12 +30,12 @@ from rich.console import Console
 import damaged_states
 import moments
 from slipstream import cli
+from slipstream.api.opened_run import open_run
 from slipstream.case import parse_case
-from slipstream.device import HostDevice
-from slipstream.interactive.opened_run import open_run
-from slipstream.io import open_checkpoint
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.engine.device import HostDevice
+from slipstream.files import open_checkpoint
+from slipstream.runs import make_simulation
+from slipstream.runs.run_case import run_case
 
 PLANE = 'plane = { axis = "z", position = 0 }'
 OUTPUT = {
@@ -301,7 +301,7 @@ def command(name, run, place):
 
 def look(run):
     """Use all that an opened run has."""
-    from slipstream.errors import SlipstreamError
+    from slipstream.engine.errors import SlipstreamError
 
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     try:

@@ -19,11 +19,11 @@ import numpy as np
 
 import lattice_flows
 from slipstream.case import make_case, parse_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.io import write_checkpoint
-from slipstream.io.checkpoint_manifest import Manifest
-from slipstream.simulation import make_simulation
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.files import write_checkpoint
+from slipstream.files.checkpoint import Manifest
+from slipstream.runs import make_simulation
 
 DAMAGES = {}
 

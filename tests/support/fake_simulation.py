@@ -5,10 +5,9 @@ import math
 import numpy as np
 
 from slipstream.case import parse_case
-from slipstream.device import HostDevice
-from slipstream.field import Field
-from slipstream.simulation import Simulation
-from slipstream.simulation.solver_values import Fact, PictureChoice, PlaneChoice
+from slipstream.engine.device import HostDevice
+from slipstream.engine.fields import Fact, Field, PictureChoice, PlaneChoice
+from slipstream.runs import Simulation
 
 CASE = """
 solver = "spectral"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from slipstream.device import HostDevice
-from slipstream.schedule import POLICIES
+from slipstream.engine.device import HostDevice
+from slipstream.engine.schedule import POLICIES
 
 
 def device_of(threads):

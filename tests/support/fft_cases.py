@@ -6,11 +6,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
-from slipstream.decomposition import Box, factorisations, whole
-from slipstream.errors import InputError
-from slipstream.exchange import TRANSPORTS, chosen_transport
-from slipstream.fft import DistributedFFT, truncate
-from slipstream.schedule import POLICIES
+from slipstream.engine.decomposition import Box, factorisations, whole
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import TRANSPORTS, chosen_transport
+from slipstream.engine.fft import truncate
+from slipstream.engine.schedule import POLICIES
+from slipstream.fft import DistributedFFT
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 # Lengths 1, primes, odd and even ones; where kernels are compiled for every length, only a few.

@@ -2,7 +2,7 @@
 
 import time
 
-from slipstream.collective import own, together
+from slipstream.engine.collective import own, together
 
 # A communicator of the ranks that run the tests, made when it is first needed.
 _of_all = []

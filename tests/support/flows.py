@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream import mpi_launch
 from slipstream.case import parse_case
-from slipstream.io import write_checkpoint
+from slipstream.engine import processes as mpi_launch
+from slipstream.files import write_checkpoint
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -30,7 +30,7 @@ from typing import get_args
 
 from slipstream.case import AdvectionCase, LatticeCase, SpectralCase
 from slipstream.case.table import OneOf, Table
-from slipstream.report.solver_texts import description
+from slipstream.show.solver_texts import description
 from slipstream.spectral.formula_parser import FUNCTIONS
 
 # What a refusal may take; what a run may take until it is asked to stop, and then: seconds of
@@ -499,7 +499,7 @@ def _serve(orders, answers, whole_every):
 
         # Typer makes its commands again for each call, which takes longer than most refusals.
         cli.app = typer.main.get_command(cli.app)
-        running = importlib.import_module("slipstream.running.run_case")
+        running = importlib.import_module("slipstream.runs.run_case")
         whole = running.run_case
         for number, order in enumerate(orders):
             arguments, folder = json.loads(order)

@@ -29,9 +29,9 @@ import typer
 import zarr
 
 from slipstream import cli
-from slipstream.decomposition import whole
-from slipstream.errors import InputError
-from slipstream.io.voxel_images import open_image
+from slipstream.engine.decomposition import whole
+from slipstream.engine.errors import InputError
+from slipstream.files.voxel_images import open_image
 
 SHAPE = (4, 6, 5)
 RAW = {"shape": SHAPE, "dtype": "uint8"}

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 from slipstream.lattice import Storage, convergence, make_sample, permeability
 from slipstream.lattice.acceleration import PERIOD, Extrapolation
 from slipstream.lattice.convergence import IterationError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import moments
 from flows import PATIENCE, environment
-from slipstream.mpi_launch import find_mpiexec
+from slipstream.engine.processes import find_mpiexec
 from small_shards import set_if_asked_for
 
 

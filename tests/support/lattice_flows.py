@@ -3,7 +3,7 @@
 import numpy as np
 
 from slipstream.case import parse_case
-from slipstream.io import open_checkpoint, write_checkpoint
+from slipstream.files import open_checkpoint, write_checkpoint
 from slipstream.lattice.lattice_simulation import LatticeSimulation
 
 SHAPE = (16, 20, 24)  # z, y, x

@@ -7,8 +7,8 @@ numbering of the velocities.
 
 import numpy as np
 
-from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.domain_decomposition import decompose
+from slipstream.lattice.velocity_set import D3Q19
 
 DIRECTIONS = range(19)
 OPPOSITE = [D3Q19.velocities.tolist().index((-velocity).tolist()) for velocity in D3Q19.velocities]

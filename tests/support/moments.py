@@ -21,18 +21,16 @@ import xarray
 import zarr
 from rich.console import Console
 
-from slipstream import mpi_launch
 from slipstream.case import parse_case
-from slipstream.device import HostDevice
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 from slipstream.equations.models import lowered
-from slipstream.errors import InputError
-from slipstream.io import open_checkpoint
-from slipstream.running import output_writer, resuming
-from slipstream.running.resuming import has_state, resume_run
-from slipstream.running.run_case import AtItsEnd, run_case
-from slipstream.simulation import make_simulation
-from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_registry import SIMULATIONS
+from slipstream.files import open_checkpoint
+from slipstream.runs import make_simulation, output_writer, resuming
+from slipstream.runs.resuming import has_state, resume_run
+from slipstream.runs.run_case import AtItsEnd, run_case
+from slipstream.runs.simulation_base import SIMULATIONS, Simulation
 from small_shards import set_if_asked_for
 from wrapped_file import WrappedFile
 

@@ -4,8 +4,8 @@ import hashlib
 from functools import cache
 from importlib.metadata import files, version
 
-from slipstream.device.nvrtc_compiler import compile_program
-from slipstream.private_cache import find_or_make
+from slipstream.engine.device.nvrtc_compiler import compile_program
+from slipstream.engine.private_cache import find_or_make
 
 _PACKAGE = "nvidia-cuda-nvrtc"
 

@@ -1,6 +1,6 @@
 """The products of incompressible flow at a point, as they are written for its equations."""
 
-from slipstream import kernels
+from slipstream.engine import kernels
 from slipstream.equations import code_generation, models
 
 # (uu - ww, uv, uw, vv - ww, vw) of three velocities; the rate is |u|/dx + |v|/dy + |w|/dz.

@@ -9,7 +9,7 @@ def quick_pictures():
     """Draw pictures quickly; to load Matplotlib is left to those who draw."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from slipstream.report.figure_style import STYLE
+    from slipstream.show.figure_style import STYLE
 
     with (
         unittest.mock.patch.object(ConstrainedLayoutEngine, "execute"),

@@ -2,7 +2,7 @@
 
 import os
 
-from slipstream.io import stored_layout
+from slipstream.files import stored_arrays as stored_layout
 
 # Of the environment: processes that are started, and import this, have small limits too.
 ASKED_FOR = "SMALL_SHARDS"

@@ -26,10 +26,10 @@ import xarray
 
 import moments
 from slipstream import cli
-from slipstream.io import open_checkpoint
-from slipstream.io.folder_lock import is_locked
-from slipstream.io.run_record import read_run_record
-from slipstream.running.resuming import has_state
+from slipstream.files import open_checkpoint
+from slipstream.files.durable_files import is_locked
+from slipstream.files.run_folder import read_run_record
+from slipstream.runs.resuming import has_state
 
 # Of about the same time each.
 _STEPS = {"spectral": 600, "advection": 2400, "lattice": 900}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import slipstream as ss
-from slipstream.decomposition import Box
+from slipstream.engine.decomposition import Box
 from slipstream.fft import DistributedFFT, PendingTransform, redistribute, with_halo
 
 Real = npt.NDArray[np.float64]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.accepted import DEVICES
 from slipstream.advection.advection_solver import (
     Advection,
     AdvectionProblem,
@@ -22,22 +21,30 @@ from slipstream.advection.overlap_strategies import (
     check_device,
     checked_strategy,
 )
-from slipstream.array_types import Comm
 from slipstream.case import AdvectionCase
-from slipstream.collective import collectively, greatest, on_every_rank, sum_over_ranks
-from slipstream.decomposition import Box
-from slipstream.device import Device
-from slipstream.errors import InputError
-from slipstream.exchange import RankPlace, open_matching_device
-from slipstream.field import Field, grid_field
-from slipstream.io.checkpoint import Checkpoint
-from slipstream.printable_text import shown
-from slipstream.schedule import CATEGORIES, Timeline
-from slipstream.simulation.device_memory import ranks_per_device
-from slipstream.simulation.earlier_segments import open_earlier_run
-from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
-from slipstream.simulation.simulation_base import Simulation, wanted_device
-from slipstream.simulation.solver_values import Fact, PictureChoice, PlaneChoice
+from slipstream.engine.accepted import DEVICES
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import collectively, greatest, on_every_rank, sum_over_ranks
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device import Device
+from slipstream.engine.device_memory import ranks_per_device
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import RankPlace, open_matching_device
+from slipstream.engine.fields import (
+    ArrayValues,
+    Fact,
+    Field,
+    Layout,
+    PictureChoice,
+    PlaneChoice,
+    PointValues,
+    grid_field,
+)
+from slipstream.engine.schedule import CATEGORIES, Timeline
+from slipstream.engine.text import shown
+from slipstream.files.checkpoint import Checkpoint
+from slipstream.files.run_folder import open_earlier_run
+from slipstream.runs.simulation_base import Simulation, wanted_device
 
 LABELS = {
     "mass": "mean of the tracer, which is conserved",

@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.advection.overlap_strategies import (
-    Strategy,
-    checked_strategy,
-    place,
-    record_pass,
-)
+from slipstream.advection.overlap_strategies import Strategy, checked_strategy, place, record_pass
 from slipstream.advection.stencil import DeviceRegion, check_courant, record_copies
-from slipstream.argument_checks import is_finite, three_counts, three_numbers, whole_number
-from slipstream.array_types import Comm
-from slipstream.collective import check_agreement, collectively, on_every_rank
-from slipstream.decomposition import Box, grid_boxes, process_grid
-from slipstream.device import Device, HostDevice, open_device
-from slipstream.device.noting_device import NotingDevice
-from slipstream.device.state_digest import add_boxes, empty_sums, total_of
-from slipstream.errors import InputError
-from slipstream.exchange import (
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import check_agreement, collectively, on_every_rank
+from slipstream.engine.decomposition import Box, grid_boxes, process_grid
+from slipstream.engine.device import Device, HostDevice, open_device
+from slipstream.engine.device.array_kernels import add_boxes, empty_sums, total_of
+from slipstream.engine.device.noting_device import NotingDevice
+from slipstream.engine.device_memory import check_memory, noted_memory, ranks_per_device
+from slipstream.engine.errors import (
+    InputError,
+    is_finite,
+    three_counts,
+    three_numbers,
+    whole_number,
+)
+from slipstream.engine.exchange import (
     HaloExchange,
     HaloPlan,
     RankPlace,
@@ -33,8 +34,7 @@ from slipstream.exchange import (
     local_rank,
     make_transport,
 )
-from slipstream.schedule import StepGraph, Timeline, commit
-from slipstream.simulation.device_memory import check_memory, noted_memory, ranks_per_device
+from slipstream.engine.schedule import StepGraph, Timeline, commit
 
 # The most time steps of a pass. Three are not faster on an H200: they take more registers.
 _MOST_STEPS = 2
@@ -329,7 +329,7 @@ class Advection:
         return result
 
     def digest_sum(self) -> np.ndarray:
-        """Return this rank's part of the digest of all points (`device/state_digest.py`)."""
+        """Return this rank's part of the digest of all points (see `array_kernels`)."""
         self.advance(0)
         self.synchronize()
         total = np.zeros(1, np.uint64)

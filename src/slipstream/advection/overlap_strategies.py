@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.advection.stencil import DeviceRegion, Region, padded, record_copies
-from slipstream.array_types import Comm
-from slipstream.decomposition import Box
-from slipstream.device import Device, cuda_device_count
-from slipstream.errors import InputError
-from slipstream.exchange import HaloExchange
-from slipstream.schedule import StepGraph
+from slipstream.engine.array_types import Comm
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device import Device, cuda_device_count
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import HaloExchange
+from slipstream.engine.schedule import StepGraph
 
 
 @dataclass(frozen=True)

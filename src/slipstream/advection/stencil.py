@@ -21,13 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.argument_checks import is_finite
-from slipstream.array_types import Array
-from slipstream.decomposition import Box, PaddedBox, split
-from slipstream.device import REAL_NAMES, BlockLaunch, Device, Operation, RowLaunch
-from slipstream.errors import InputError
-from slipstream.exchange import copy_boxes
-from slipstream.schedule import StepGraph
+from slipstream.engine.array_types import Array
+from slipstream.engine.decomposition import Box, PaddedBox, split
+from slipstream.engine.device import REAL_NAMES, BlockLaunch, Device, Operation, RowLaunch
+from slipstream.engine.errors import InputError, is_finite
+from slipstream.engine.exchange import copy_boxes
+from slipstream.engine.schedule import StepGraph
 
 # Floating-point operations per point as the paper counts them: 27 products and 26 sums.
 FLOPS = 53

@@ -10,17 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from slipstream.accepted import STRATEGIES
 from slipstream.case.common_tables import Case, Grid, Initial, Output, Run, Time
-from slipstream.case.table import (
-    Key,
-    Positive,
-    Precision,
-    Table,
-    Unchecked,
-    one_of,
-    three,
-)
+from slipstream.case.table import Key, Positive, Precision, Table, Unchecked, one_of, three
+from slipstream.engine.accepted import STRATEGIES
 
 
 def _number(value: Any) -> bool:

@@ -7,11 +7,10 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from slipstream.accepted import DEVICES, SCHEDULES, TRANSPORTS
-from slipstream.byte_sizes import bytes_of
 from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
 from slipstream.case.table import Key, Positive, Table, Unchecked, as_tuple, one_of, three
-from slipstream.errors import InputError
+from slipstream.engine.accepted import DEVICES, SCHEDULES, TRANSPORTS
+from slipstream.engine.errors import InputError, bytes_of
 
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))

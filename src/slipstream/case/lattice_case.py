@@ -9,7 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from slipstream.accepted import (
+from slipstream.case.common_tables import Case, ExchangingRun, Initial, MemorySize, Output, Time
+from slipstream.case.table import Key, Positive, Such, Table, Unchecked, as_tuple, as_tuples, one_of
+from slipstream.engine.accepted import (
     ENCODINGS,
     FORCES,
     IMAGE_FORMATS,
@@ -22,26 +24,8 @@ from slipstream.accepted import (
     SITE_ORDERS,
     SPHERE_LATTICES,
 )
-from slipstream.case.common_tables import (
-    Case,
-    ExchangingRun,
-    Initial,
-    MemorySize,
-    Output,
-    Time,
-)
-from slipstream.case.table import (
-    Key,
-    Positive,
-    Such,
-    Table,
-    Unchecked,
-    as_tuple,
-    as_tuples,
-    one_of,
-)
-from slipstream.error_terms import KeyName, Refusal, keys_in_order
-from slipstream.printable_text import shown
+from slipstream.engine.error_terms import KeyName, Refusal, keys_in_order
+from slipstream.engine.text import shown
 
 Axis = Literal["x", "y", "z"]
 Range = tuple[int, int]

@@ -12,15 +12,6 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from slipstream.accepted import (
-    LARGEST_MOVIE,
-    MOVIE_FORMATS,
-    OUTPUT_ENDINGS,
-    OUTPUT_FORMATS,
-    OUTPUT_PRECISIONS,
-    REDUCTIONS,
-    SMALLEST_MOVIE,
-)
 from slipstream.case.table import (
     Key,
     Positive,
@@ -31,7 +22,16 @@ from slipstream.case.table import (
     one_of,
     three,
 )
-from slipstream.errors import InputError
+from slipstream.engine.accepted import (
+    LARGEST_MOVIE,
+    MOVIE_FORMATS,
+    OUTPUT_ENDINGS,
+    OUTPUT_FORMATS,
+    OUTPUT_PRECISIONS,
+    REDUCTIONS,
+    SMALLEST_MOVIE,
+)
+from slipstream.engine.errors import InputError
 
 AXES = ("x", "y", "z")
 # Bins of a variable.

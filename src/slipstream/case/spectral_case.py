@@ -20,7 +20,33 @@ from pydantic import (
     model_validator,
 )
 
-from slipstream.accepted import (
+from slipstream.case.common_tables import (
+    Case,
+    ExchangingRun,
+    Grid,
+    Initial,
+    MemorySize,
+    Output,
+    Time,
+)
+from slipstream.case.output_tables import DensitiesOutput
+from slipstream.case.spectral_tables import Body, ParticleSet, PassiveScalar, check_distinct
+from slipstream.case.table import (
+    Key,
+    Positive,
+    Precision,
+    Such,
+    Table,
+    Unchecked,
+    as_meaning,
+    as_three,
+    as_tuple,
+    as_tuples,
+    meanings_of_parameters,
+    one_of,
+    three,
+)
+from slipstream.engine.accepted import (
     ALL_LINEAR,
     COPIES,
     DEALIASINGS,
@@ -40,36 +66,8 @@ from slipstream.accepted import (
     WIRES,
     listed,
 )
-from slipstream.case.body_tables import Body
-from slipstream.case.common_tables import (
-    Case,
-    ExchangingRun,
-    Grid,
-    Initial,
-    MemorySize,
-    Output,
-    Time,
-)
-from slipstream.case.declared_keys import as_meaning, meanings_of_parameters
-from slipstream.case.named_tables import check_distinct
-from slipstream.case.output_tables import DensitiesOutput
-from slipstream.case.particle_tables import ParticleSet
-from slipstream.case.scalar_tables import PassiveScalar
-from slipstream.case.table import (
-    Key,
-    Positive,
-    Precision,
-    Such,
-    Table,
-    Unchecked,
-    as_three,
-    as_tuple,
-    as_tuples,
-    one_of,
-    three,
-)
-from slipstream.errors import InputError
-from slipstream.printable_text import shown
+from slipstream.engine.errors import InputError
+from slipstream.engine.text import shown
 
 # The keys of each flow and their defaults; `...` is none.
 FLOW_KEYS: dict[str, dict[str, Any]] = {

@@ -1,13 +1,12 @@
-"""What the tables of a case are made of: keys, each declared once.
+"""Tables of a case: keys, each declared once with its type, default and meaning."""
 
-`Key` gives a key its default and its meaning; its type says what it accepts. The template of
-`slipstream new`, the JSON schema, the tables in docs/cases.md, and signatures and docstrings of the
-Python classes are all made from these declarations.
-"""
+from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -16,12 +15,14 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    TypeAdapter,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from slipstream.accepted import PRECISIONS
-from slipstream.errors import InputError
+from slipstream.engine.accepted import PRECISIONS, listed
+from slipstream.engine.errors import InputError
 
 Type = TypeVar("Type")
 
@@ -49,7 +50,7 @@ class OneOf:
 
 
 def one_of(names: Iterable[str], auto: bool = False) -> OneOf:
-    """Return the constraint of a key to names of `slipstream.accepted`, and to "auto" if asked."""
+    """Return the constraint of a key to names of `engine.accepted`, and to "auto" if asked."""
     meanings = names if isinstance(names, Mapping) else {}
     return OneOf(("auto", *names) if auto else tuple(names), meanings)
 
@@ -122,3 +123,193 @@ class Table(BaseModel):
                 f"{name} cannot be set: a case is frozen; between steps, change attributes of"
                 " the simulation, such as sim.viscosity = 0.02"
             )
+
+
+_BOUNDS = {
+    "exclusiveMinimum": "more than",
+    "minimum": "at least",
+    "exclusiveMaximum": "less than",
+    "maximum": "at most",
+}
+# One of a kind, and several.
+_KINDS = {
+    "integer": ("a whole number", "whole numbers"),
+    "number": ("a number", "numbers"),
+    "string": ("text", "texts"),
+    "boolean": ("true or false", "true or false"),
+    "object": ("a table", "tables"),
+}
+_COUNTS = {2: "two", 3: "three"}
+
+
+def tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the table classes of a type, which may be optional or one of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from tables_in(part)
+
+
+def table_at(model: type[BaseModel], path: tuple[Any, ...]) -> type[BaseModel]:
+    """Return the table class at a path of names; numbers in it, of lists, are skipped."""
+    for part in path:
+        if isinstance(part, str):
+            model = next(tables_in(model.model_fields[part].annotation))
+    return model
+
+
+def key_at(model: type[BaseModel], dotted: str) -> FieldInfo:
+    """Return the declaration of a key, such as ``"flow.axis"``."""
+    *path, name = dotted.split(".")
+    return table_at(model, tuple(path)).model_fields[name]
+
+
+def is_key(model: type[BaseModel], dotted: str) -> bool:
+    """Return whether there is a key, or a table, of a name."""
+    try:
+        key_at(model, dotted)
+    except (KeyError, StopIteration):
+        return False
+    return True
+
+
+def keys_of(model: type[BaseModel]) -> Iterator[str]:
+    """Yield the dotted keys of a case, as ``--set`` takes them."""
+    for name, info in model.model_fields.items():
+        tables = list(tables_in(info.annotation))
+        yield from ([f"{name}.{key}" for key in tables[0].model_fields] if tables else [name])
+
+
+def argument_keys(
+    case: type[BaseModel], chosen: Iterable[str], without: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the dotted keys of a case that are arguments, by their names.
+
+    `chosen` are keys, and tables whose keys are all arguments, `without` some.
+    """
+    keys = [key for key in keys_of(case) if key not in without]
+    return {
+        key.partition(".")[2]: key
+        for one in chosen
+        for key in keys
+        if key == one or key.startswith(f"{one}.")
+    }
+
+
+def choices_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
+    """Return the words that the key at a location accepts, or the items of its list."""
+    *path, name = (part for part in location if isinstance(part, str))
+    field = table_at(model, tuple(path)).model_fields[name]
+    return [word for one in (field.annotation, *field.metadata) for word in _choices(one)]
+
+
+def _choices(annotation: Any) -> list[str]:
+    """Return the accepted words of a type, also inside unions; none if it is not a choice."""
+    if isinstance(annotation, OneOf):
+        return list(annotation.names)
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    return [word for part in get_args(annotation) for word in _choices(part)]
+
+
+def meanings_of_names(field: FieldInfo) -> Mapping[str, str]:
+    """Return the names that a key accepts, with a line on each; empty if there are none."""
+    for one in (*field.metadata, *_arguments(field.annotation)):
+        if isinstance(one, OneOf | Such):
+            return one.meanings
+    return {}
+
+
+def _arguments(annotation: Any) -> Iterator[Any]:
+    for part in (*get_args(annotation), *getattr(annotation, "__metadata__", ())):
+        yield part
+        yield from _arguments(part)
+
+
+def meaning_of_table(table: type[BaseModel]) -> str:
+    """Return the meaning of a table, by its docstring: ``"the fluid, and what drives it"``."""
+    text = " ".join((inspect.getdoc(table) or "").split())
+    return (text.partition("``: ")[2] or text).removesuffix(".")
+
+
+def sentence(meaning: str) -> str:
+    """Return the meaning of a key as a sentence."""
+    return f"{meaning[:1].upper()}{meaning[1:].rstrip('.')}."
+
+
+def type_of(field: FieldInfo) -> Any:
+    """Return the type of a key, with what it accepts."""
+    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+
+
+def accepted_values(field: FieldInfo) -> str:
+    """Return in words what a key accepts: ``"a number more than 0"``."""
+    if any(tables_in(field.annotation)):
+        return "a table" if get_origin(field.annotation) is not tuple else "a list of tables"
+    return _in_words(TypeAdapter(type_of(field)).json_schema())
+
+
+def range_of(field: FieldInfo) -> str:
+    """Return the bounds of a key in words; empty if there are none, or no surprising ones."""
+    schema = TypeAdapter(type_of(field)).json_schema()
+    kinds = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    found = kinds[0] if len(kinds) == 1 else {}
+    is_plain = not found.keys() & {"maximum", "exclusiveMaximum"}
+    if is_plain and all(found.get(key) in (None, 0, 1) for key in _BOUNDS):
+        return ""
+    return _bounds_of(found)
+
+
+def _in_words(schema: Mapping[str, Any], several: bool = False) -> str:
+    if "anyOf" in schema:
+        kinds = [_in_words(one, several) for one in schema["anyOf"] if one.get("type") != "null"]
+        return listed(dict.fromkeys(kinds))
+    if "const" in schema or "enum" in schema:
+        names = [schema["const"]] if "const" in schema else schema["enum"]
+        return listed([f'"{name}"' if isinstance(name, str) else f"{name}" for name in names])
+    kind = schema.get("type", "object")
+    if kind == "array":
+        items = schema.get("prefixItems", [schema.get("items", {})])
+        count = f"{_COUNTS[len(items)]} " if "prefixItems" in schema else ""
+        lists = "lists of" if several else "" if count else "a list of"
+        return f"{lists} {count}{_in_words(items[0], several=True)}".strip()
+    return f"{_KINDS[kind][several]} {_bounds_of(schema)}".strip()
+
+
+def _bounds_of(schema: Mapping[str, Any]) -> str:
+    if {"minimum", "maximum"} <= schema.keys():
+        return f"from {schema['minimum']:g} to {schema['maximum']:g}"
+    # What pydantic calls bounds where a function stands before them.
+    found = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+    words = {**_BOUNDS, **found}
+    return ", ".join(f"{text} {schema[key]:g}" for key, text in words.items() if key in schema)
+
+
+_HEADING = re.compile(r"-{3,}")
+_NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
+
+
+def meanings_of_parameters(function: Any) -> dict[str, str]:
+    """Return the meaning of each parameter, by a NumPy docstring; empty if there is none."""
+    # Without a docstring that is inherited.
+    lines = inspect.cleandoc(getattr(function, "__doc__", None) or "").split("\n")
+    found: dict[str, str] = {}
+    names: list[str] = []
+    is_inside = False
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        match = _NAMES.fullmatch(line)
+        if _HEADING.fullmatch(following):
+            is_inside, names = line == "Parameters", []
+        elif is_inside and line.startswith("    "):
+            for name in names:
+                found[name] = f"{found[name]} {line.strip()}".strip()
+        elif is_inside and match is not None and not _HEADING.fullmatch(line):
+            names = match[1].split(", ")
+            found |= dict.fromkeys(names, "")
+    return found
+
+
+def as_meaning(text: str) -> str:
+    """Return a sentence of a docstring in the form of meanings of a `Key`."""
+    is_word = text[:2] != text[:2].upper()
+    return (text[:1].lower() + text[1:] if is_word else text).rstrip(".")

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from slipstream.printable_text import shown
+from slipstream.engine.text import shown
 
 _PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
 _COLUMN = re.compile(r"\((column \d+|at end of document)\)")

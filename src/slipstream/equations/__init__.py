@@ -20,10 +20,16 @@ from slipstream.equations.vector_calculus import (
     dot,
     function,
     grad,
+    hilbert,
     imag,
+    inverse_curl,
+    inverse_laplacian,
+    laplacian,
     outer,
     parameter,
     real,
+    riesz,
+    spectral,
     t,
     x,
     x_hat,
@@ -31,14 +37,6 @@ from slipstream.equations.vector_calculus import (
     y_hat,
     z,
     z_hat,
-)
-from slipstream.equations.wavenumber_functions import (
-    hilbert,
-    inverse_curl,
-    inverse_laplacian,
-    laplacian,
-    riesz,
-    spectral,
 )
 
 __all__ = [

@@ -1,26 +1,34 @@
-"""Lowering: from a model to a pseudospectral step, with the fewest transforms found.
+"""A cache on disk of lowered models: the algebra of some takes seconds.
 
-The right-hand sides become the fields to transform to physical space, the products to transform
-back, the multipliers of these, and the linear terms. Decay, which acts on each mode alone and can
-be integrated exactly, is separate. A function of the coordinates alone is a source; if it
-multiplies fields, it is a coefficient: a constant field that is stored with the state.
+The key of a model is everything that its lowered form depends on: the model itself, the code of
+this package, and the versions of SymPy and Python. Loading a file can run code, so files are in a
+folder that only this user can write to (`engine/private_cache.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import hashlib
+import io
 import itertools
 import math
 import operator
+import pickle
+import sys
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any
 
 import sympy
 
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.private_cache import find, find_or_make
 from slipstream.equations import fewest_transforms
-from slipstream.equations.flat_axes import EVERY_AXIS_VARIES, FlatAxes
+from slipstream.equations.fewest_transforms import EVERY_AXIS_VARIES, FlatAxes
 from slipstream.equations.fourier_forms import (
     TIME,
     WAVENUMBERS,
@@ -35,7 +43,6 @@ from slipstream.equations.fourier_forms import (
 )
 from slipstream.equations.model_definition import Model
 from slipstream.equations.vector_calculus import Quantity, Scalar
-from slipstream.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -496,3 +503,45 @@ def _linear(
                 linear[place][place] = linear[place].get(place, sympy.Integer(0)) - rest
         decay[vector] = [common] * 3
     return linear, decay, constant
+
+
+# The shortest time in seconds that is worth a file.
+_WORTH_KEEPING = 0.1
+
+
+def lower_once(model: Model, flat: FlatAxes) -> Lowered:
+    """Return a lowered model of this package, from the disk if it has been lowered before.
+
+    Users' models are not cached: they may depend on code that their text does not show.
+    """
+    name = f"{hashlib.sha256(_content(model, flat) + _code()).hexdigest()}.model"
+    with contextlib.suppress(RunError, OSError):  # without a folder, nothing is kept
+        kept = find(name)
+        if kept is not None:
+            result: Lowered = pickle.loads(kept)
+            return result
+    start = time.process_time()
+    result = lower(model, flat)
+    if time.process_time() - start > _WORTH_KEEPING:
+        with contextlib.suppress(RunError, OSError):
+            find_or_make(name, lambda folder: pickle.dumps(result, protocol=4))
+    return result
+
+
+def _content(model: Model, flat: FlatAxes) -> bytes:
+    """Return bytes that are equal for equal models, whatever their expressions share."""
+    written = io.BytesIO()
+    pickler = pickle.Pickler(written, protocol=4)
+    pickler.fast = True  # each part in full, not as a reference to an earlier part
+    pickler.dump((model, flat))
+    return written.getvalue()
+
+
+@functools.cache
+def _code() -> bytes:
+    """Return a checksum of the code that lowers models."""
+    found = hashlib.sha256(f"{sympy.__version__} {sys.version}".encode())
+    for entry in sorted(resources.files(__package__).iterdir(), key=lambda one: one.name):
+        if entry.name.endswith(".py"):
+            found.update(entry.read_bytes())
+    return found.digest()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import sympy
 
+from slipstream.engine.errors import InputError
 from slipstream.equations.fourier_forms import (
     COORDINATES,
     FilteredSource,
@@ -25,7 +26,6 @@ from slipstream.equations.vector_calculus import (
     expect,
     expect_periodic,
 )
-from slipstream.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

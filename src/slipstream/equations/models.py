@@ -16,13 +16,9 @@ from typing import Any
 
 import sympy
 
-from slipstream.equations.carried_scalars import CarriedScalar, with_scalars
-from slipstream.equations.flat_axes import EVERY_AXIS_VARIES, FlatAxes
-from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
-from slipstream.equations.kept_lowering import lower_once
-from slipstream.equations.lowering import Lowered, lower
-from slipstream.equations.model_definition import Model
-from slipstream.equations.plane_models import (
+from slipstream.engine.errors import InputError, SlipstreamError
+from slipstream.equations.derived_models import (
+    CarriedScalar,
     Direction,
     NotNegative,
     Positive,
@@ -33,7 +29,12 @@ from slipstream.equations.plane_models import (
     hd2d,
     mhd2d,
     sqg,
+    with_scalars,
 )
+from slipstream.equations.fewest_transforms import EVERY_AXIS_VARIES, FlatAxes
+from slipstream.equations.fourier_forms import WAVENUMBERS, component_names
+from slipstream.equations.lowering import Lowered, lower, lower_once
+from slipstream.equations.model_definition import Model
 from slipstream.equations.vector_calculus import (
     Quantity,
     Scalar,
@@ -45,14 +46,14 @@ from slipstream.equations.vector_calculus import (
     dot,
     function,
     grad,
+    laplacian,
     outer,
     parameter,
+    spectral,
     x_hat,
     y_hat,
     z_hat,
 )
-from slipstream.equations.wavenumber_functions import laplacian, spectral
-from slipstream.errors import InputError, SlipstreamError
 
 _HALF = sympy.Rational(1, 2)
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import sympy
 
+from slipstream.engine.errors import InputError
 from slipstream.equations.fourier_forms import (
     COORDINATES,
     WAVENUMBERS,
@@ -25,7 +26,6 @@ from slipstream.equations.fourier_forms import (
     values_in,
 )
 from slipstream.equations.lowering import Lowered
-from slipstream.errors import InputError
 
 
 @dataclass(frozen=True)

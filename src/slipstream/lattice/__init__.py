@@ -9,9 +9,9 @@ from slipstream.lattice.permeability_result import (
     Permeability,
     PermeabilityInterrupted,
 )
-from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.samples import SAMPLES, make_sample
+from slipstream.lattice.velocity_set import Storage
 
 __all__ = [
     "SAMPLES",

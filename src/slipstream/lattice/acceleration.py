@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Array, Comm
-from slipstream.collective import largest, sum_over_ranks
-from slipstream.device import RowLaunch
-from slipstream.device.row_sums import ROWS_OF_GROUP, group_sums, scale_to_bits
-from slipstream.lattice.population_layout import Storage
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.collective import largest, sum_over_ranks
+from slipstream.engine.device import RowLaunch
+from slipstream.engine.device.array_kernels import ROWS_OF_GROUP, group_sums, scale_to_bits
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import PressureBlocks, blocks_memory
+from slipstream.lattice.velocity_set import Storage
 
 # Steps between two extrapolations. After fewer, the last increment has not settled; all cost time.
 PERIOD = 6

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slipstream.array_types import Array
 from slipstream.case import LatticeCase
 from slipstream.case.lattice_case import ARRAY, Image
-from slipstream.collective import sum_over_ranks
-from slipstream.errors import SlipstreamError
-from slipstream.lattice.darcy import drive_of
+from slipstream.engine.array_types import Array
+from slipstream.engine.collective import sum_over_ranks
+from slipstream.engine.errors import SlipstreamError
+from slipstream.lattice.convergence import drive_of
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import places_of_sites
 from slipstream.lattice.velocity_set import AXES

@@ -13,23 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.argument_checks import name_among, three_counts
-from slipstream.array_types import Comm
-from slipstream.collective import check_agreement, collectively, on_every_rank, sum_over_ranks
-from slipstream.decomposition import (
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import (
+    check_agreement,
+    collectively,
+    on_every_rank,
+    sum_over_ranks,
+)
+from slipstream.engine.decomposition import (
     Box,
     grid_boxes,
     process_grid,
     recursive_bisection,
+    redistribute,
     slabs,
     whole,
 )
-from slipstream.errors import InputError
-from slipstream.exchange import HaloPlan
-from slipstream.lattice.d3q19 import D3Q19
+from slipstream.engine.errors import InputError, name_among, three_counts
+from slipstream.engine.exchange import HaloPlan
 from slipstream.lattice.percolation import Connectivity, keep_percolating
-from slipstream.lattice.velocity_set import AXES, VelocitySet
-from slipstream.redistribution import redistribute
+from slipstream.lattice.velocity_set import AXES, D3Q19, VelocitySet
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.argument_checks import three_counts
-from slipstream.array_types import Comm
 from slipstream.case.lattice_case import Image
-from slipstream.collective import on_every_rank
-from slipstream.decomposition import Box, slabs
-from slipstream.device import Device, HostDevice
-from slipstream.error_terms import (
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import on_every_rank
+from slipstream.engine.decomposition import Box, slabs
+from slipstream.engine.device import Device, HostDevice
+from slipstream.engine.device_memory import ranks_per_device
+from slipstream.engine.error_terms import (
     CASES,
     AxesInOrder,
     KeyedError,
@@ -33,15 +33,14 @@ from slipstream.error_terms import (
     Terms,
     in_terms_of,
 )
-from slipstream.errors import InputError
-from slipstream.io.voxel_images import open_image
+from slipstream.engine.errors import InputError, three_counts
+from slipstream.engine.text import shown
+from slipstream.files.voxel_images import open_image
 from slipstream.lattice.domain_decomposition import Subdomain, decompose
-from slipstream.lattice.lattice_memory import check_room
-from slipstream.lattice.pore_sites import check_size
+from slipstream.lattice.pore_step import check_size
 from slipstream.lattice.samples import Sample, check_box, make_sample
+from slipstream.lattice.storage_tuning import check_room
 from slipstream.lattice.velocity_set import AXES
-from slipstream.printable_text import shown
-from slipstream.simulation.device_memory import ranks_per_device
 
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
 _Range = tuple[tuple[int, int], tuple[int, int], bool]

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.argument_checks import is_finite, three_numbers
 from slipstream.case import LatticeCase
-from slipstream.errors import InputError
-from slipstream.lattice.d3q19 import D3Q19
+from slipstream.engine.errors import InputError, is_finite, three_numbers
+from slipstream.lattice.velocity_set import D3Q19
 
 
 @dataclass(frozen=True)

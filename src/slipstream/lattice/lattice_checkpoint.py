@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.array_types import Comm
-from slipstream.decomposition import Box
-from slipstream.errors import InputError
-from slipstream.field import Field
-from slipstream.io.checkpoint import Checkpoint
+from slipstream.engine.array_types import Comm
+from slipstream.engine.decomposition import Box
+from slipstream.engine.errors import InputError
+from slipstream.engine.fields import Field
+from slipstream.files.checkpoint import Checkpoint
 from slipstream.lattice.domain_decomposition import Subdomain
-from slipstream.lattice.population_layout import row_order
 from slipstream.lattice.pore_flow import PoreFlow
+from slipstream.lattice.velocity_set import row_order
 
 # Sites whose populations are moved together; the most in a chunk of the files, and the fewest where
 # a rank has several chunks.

@@ -9,23 +9,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.array_types import Comm
 from slipstream.case import LatticeCase
-from slipstream.collective import sum_over_ranks
-from slipstream.device.copy_bandwidth import quick_bandwidth
-from slipstream.error_terms import KeyName
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import sum_over_ranks
+from slipstream.engine.device.array_kernels import quick_bandwidth
+from slipstream.engine.error_terms import KeyName
+from slipstream.engine.fields import Fact
 from slipstream.lattice.acceleration import PERIOD, vectors_needed
-from slipstream.lattice.d3q19 import D3Q19
-from slipstream.lattice.darcy import DARCY, drive_of
+from slipstream.lattice.convergence import DARCY, drive_of
 from slipstream.lattice.domain_decomposition import NARROW, Subdomain
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_checkpoint import AxisRecord
 from slipstream.lattice.percolation import Connectivity
-from slipstream.lattice.population_layout import ENCODINGS, PROPAGATIONS, Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.velocity_set import AXES
-from slipstream.simulation.solver_values import Fact
+from slipstream.lattice.velocity_set import AXES, D3Q19, ENCODINGS, PROPAGATIONS, Storage
 
 UNKNOWN = "unknown"
 # The share of pores of at most `NARROW` voxels from which a warning says so.

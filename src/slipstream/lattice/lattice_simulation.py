@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm
-from slipstream.byte_sizes import bytes_of
 from slipstream.case import Case, LatticeCase
-from slipstream.collective import (
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import (
     collectively,
     largest,
     on_all_ranks,
@@ -20,20 +19,29 @@ from slipstream.collective import (
     on_first_rank,
     sum_over_ranks,
 )
-from slipstream.decomposition import slabs
-from slipstream.device import Device
-from slipstream.error_terms import CASES, Terms, in_terms_of, spelled
-from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport, make_transport
-from slipstream.field import Field
-from slipstream.io.checkpoint import Checkpoint
+from slipstream.engine.decomposition import slabs
+from slipstream.engine.device import Device
+from slipstream.engine.device_memory import ranks_per_device
+from slipstream.engine.error_terms import CASES, Terms, in_terms_of, spelled
+from slipstream.engine.errors import InputError, bytes_of
+from slipstream.engine.exchange import chosen_transport, make_transport
+from slipstream.engine.fields import (
+    ArrayValues,
+    Fact,
+    Field,
+    Layout,
+    PictureChoice,
+    PilotFindings,
+    PointValues,
+)
+from slipstream.engine.schedule import Timeline
+from slipstream.files.checkpoint import Checkpoint
+from slipstream.files.run_folder import open_earlier_run
 from slipstream.lattice.acceleration import vectors_that_fit
 from slipstream.lattice.coarse_start import begin_coarsely
-from slipstream.lattice.convergence import Steadiness
-from slipstream.lattice.darcy import DARCY, FlowSums, drive_of, resisted_force
+from slipstream.lattice.convergence import DARCY, FlowSums, Steadiness, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain, no_path_text
 from slipstream.lattice.flow_domain import Domain, open_domain, porosity_of_planes, read_pores
-from slipstream.lattice.flow_snapshot import FlowSnapshot, snapshot_size
 from slipstream.lattice.fluid import (
     Units,
     driven_along,
@@ -51,12 +59,6 @@ from slipstream.lattice.lattice_checkpoint import (
     read_numbers,
     read_state,
     state,
-)
-from slipstream.lattice.lattice_memory import (
-    Share,
-    check_room,
-    memory_needed,
-    memory_with_output,
 )
 from slipstream.lattice.lattice_report import (
     RankLoad,
@@ -88,29 +90,29 @@ from slipstream.lattice.permeability_result import (
     AxisFlow,
     FlowFields,
 )
-from slipstream.lattice.population_layout import TUNED, Storage
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import begin_kernels
 from slipstream.lattice.storage_tuning import (
+    Share,
+    check_room,
     choose_storage,
+    memory_needed,
+    memory_with_output,
     storage_candidates,
     storage_wishes,
     worth_a_try,
 )
-from slipstream.lattice.velocity_set import AXES, axes_of
+from slipstream.lattice.velocity_set import AXES, TUNED, Storage, axes_of
 from slipstream.lattice.voxel_fields import (
     FIELDS,
     LABELS,
+    FlowSnapshot,
     VoxelFields,
     describe_field,
     picture_choice,
+    snapshot_size,
 )
-from slipstream.schedule import Timeline
-from slipstream.simulation.device_memory import ranks_per_device
-from slipstream.simulation.earlier_segments import open_earlier_run
-from slipstream.simulation.point_values import ArrayValues, Layout, PointValues
-from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Fact, PictureChoice, PilotFindings
+from slipstream.runs.simulation_base import Simulation
 
 # Pairs of steps that are queued on a GPU, at most, before the host waits for it.
 _PAIRS_UNDER_WAY = 16

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Comm, Communicator
-from slipstream.collective import on_every_rank
-from slipstream.decomposition import Box, split
-from slipstream.device import HostDevice, RowLaunch
-from slipstream.errors import InputError
-from slipstream.redistribution import redistribute
+from slipstream.engine.array_types import Comm, Communicator
+from slipstream.engine.collective import on_every_rank
+from slipstream.engine.decomposition import Box, redistribute, split
+from slipstream.engine.device import HostDevice, RowLaunch
+from slipstream.engine.errors import InputError
 
 # Integers of an edge: two roots, the flags of both, and a shift along z, y and x.
 EDGE = 7

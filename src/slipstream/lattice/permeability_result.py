@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.argument_checks import check_positive, name_among, whole_number
-from slipstream.array_types import Comm
-from slipstream.collective import check_agreement, sum_over_ranks, together
-from slipstream.errors import InputError
-from slipstream.field import Field
-from slipstream.lattice.darcy import DARCY, Means
-from slipstream.lattice.flow_snapshot import FlowSnapshot
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import check_agreement, sum_over_ranks, together
+from slipstream.engine.errors import InputError, check_positive, name_among, whole_number
+from slipstream.engine.fields import Field
+from slipstream.engine.text import html_table
+from slipstream.lattice.convergence import DARCY, Means
 from slipstream.lattice.fluid import Units
 from slipstream.lattice.lattice_report import UNKNOWN, distance_text
-from slipstream.lattice.population_layout import TUNED, Storage
-from slipstream.lattice.voxel_fields import FIELDS, VoxelFields
-from slipstream.printable_text import html_table
+from slipstream.lattice.velocity_set import TUNED, Storage
+from slipstream.lattice.voxel_fields import FIELDS, FlowSnapshot, VoxelFields
 
 # Why a flow ended. Round-off leaves more than the tolerance.
 CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callback", "interrupted"
@@ -34,7 +32,7 @@ class FlowFields(Mapping[str, Field]):
     """The fields of a flow, by name; arrays are made when a field is accessed.
 
     Names are velocity (components x, y, z), velocity_x, velocity_y, velocity_z, speed, density,
-    pressure and pore. Each is a `slipstream.field.Field` with this rank's part of the array,
+    pressure and pore. Each is a `engine.fields.Field` with this rank's part of the array,
     [z, y, x], in m/s and Pa if the fluid is known, else in lattice units.
     """
 
@@ -93,7 +91,7 @@ class FlowFields(Mapping[str, Field]):
         """Write the same as arrays [z, y, x] of HDF5 (.h5, .hdf5) or .zarr. Collective.
 
         The voxel size and the units are attributes of the file: ``file.attrs["velocity unit"]``.
-        Ranks write side by side; see `slipstream.io.write_arrays`.
+        Ranks write side by side; see `slipstream.files.write_arrays`.
         """
         with together(self._comm):
             self._check_kept()

@@ -12,16 +12,15 @@ import time as clock
 import warnings
 from typing import TYPE_CHECKING
 
-from slipstream.collective import largest
-from slipstream.errors import SlipstreamError
+from slipstream.engine.collective import largest
+from slipstream.engine.errors import SlipstreamError
+from slipstream.engine.fields import Fact, PilotFindings
 from slipstream.lattice.coarse_start import coarse_pores
-from slipstream.lattice.convergence import MACH_WARNING
-from slipstream.lattice.darcy import drive_of
+from slipstream.lattice.convergence import MACH_WARNING, drive_of
 from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_report import narrow_doubt, narrow_fact
 from slipstream.lattice.permeability import FlowProgress, permeability
 from slipstream.lattice.permeability_result import NO_PATH, Permeability
-from slipstream.simulation.solver_values import Fact, PilotFindings
 
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation

@@ -15,22 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.accepted import SCHEDULES
-from slipstream.argument_checks import check_type, name_among, whole_number
-from slipstream.array_types import Array
-from slipstream.decomposition import Box
-from slipstream.device import Device, Kernel, RowLaunch
-from slipstream.device.row_sums import sum_of_rows
-from slipstream.device.state_digest import empty_sums, total_of
-from slipstream.errors import InputError
-from slipstream.exchange import Transport
+from slipstream.engine.accepted import SCHEDULES
+from slipstream.engine.array_types import Array
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device import Device, Kernel, RowLaunch
+from slipstream.engine.device.array_kernels import empty_sums, sum_of_rows, total_of
+from slipstream.engine.errors import InputError, check_type, name_among, whole_number
+from slipstream.engine.exchange import Transport
+from slipstream.engine.schedule import StepGraph, Timeline, commit
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.neighbour_tables import make_links
-from slipstream.lattice.population_layout import PROPAGATIONS, SEGMENT, Storage
-from slipstream.lattice.pore_sites import Sites
-from slipstream.lattice.pore_step import PoreStep, SwappedSites
-from slipstream.schedule import StepGraph, Timeline, commit
+from slipstream.lattice.pore_step import PoreStep, Sites, SwappedSites, make_links
+from slipstream.lattice.velocity_set import PROPAGATIONS, SEGMENT, Storage
 
 
 def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.ndarray, np.ndarray]:
@@ -156,7 +152,7 @@ class PoreFlow:
         if subdomain.neighbours and transport is None:
             raise InputError(
                 "transport is None, but other ranks have pores next to these; accepted: one of "
-                "slipstream.exchange.make_transport"
+                "slipstream.engine.exchange.make_transport"
             )
         if storage.encoding == "strips" and device.kind != "cpu":
             raise InputError(
@@ -478,7 +474,7 @@ class PoreFlow:
         return sums, float(np.sqrt(square)) * self.unit
 
     def digest_sum(self) -> np.ndarray:
-        """Return this rank's part of the digest of all populations (`device/state_digest.py`)."""
+        """Return this rank's part of the digest of all populations (see `array_kernels`)."""
         self.synchronize()
         sums, (_, rows, columns) = empty_sums(self.device), self.subdomain.shape
         z, y, x = self.subdomain.box.start

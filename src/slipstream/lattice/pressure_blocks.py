@@ -20,17 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Array, Comm
-from slipstream.collective import largest, sum_over_ranks
-from slipstream.decomposition import split
-from slipstream.device import Device, Kernel, RowLaunch
-from slipstream.device.row_sums import group_sums, scale_to_bits
-from slipstream.lattice.d3q19 import D3Q19
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.collective import largest, sum_over_ranks
+from slipstream.engine.decomposition import split
+from slipstream.engine.device import Device, Kernel, RowLaunch
+from slipstream.engine.device.array_kernels import group_sums, scale_to_bits
+from slipstream.engine.schedule import StepGraph, commit
 from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.population_layout import Storage
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.velocity_set import VelocitySet
-from slipstream.schedule import StepGraph, commit
+from slipstream.lattice.velocity_set import D3Q19, Storage, VelocitySet
 
 # Blocks at most; their edge is a power of two.
 _MOST_BLOCKS = 1 << 22

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.argument_checks import is_finite
-from slipstream.decomposition import Box, whole
-from slipstream.device import HostDevice, RowLaunch
-from slipstream.error_terms import KeyedError, KeyName, PerAxis
+from slipstream.engine.decomposition import Box, whole
+from slipstream.engine.device import HostDevice, RowLaunch
+from slipstream.engine.error_terms import KeyedError, KeyName, PerAxis
+from slipstream.engine.errors import is_finite
 from slipstream.lattice.velocity_set import AXES
 
 # Voxels, in rows spread over the whole box, from which the porosity is estimated.

@@ -27,17 +27,16 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Array, Comm
 from slipstream.case import SpectralCase
-from slipstream.case.body_tables import Body
 from slipstream.case.spectral_case import Forcing
-from slipstream.collective import sum_over_ranks
-from slipstream.decomposition import split
-from slipstream.device import RowLaunch
-from slipstream.device.row_sums import sum_of_rows
-from slipstream.equations.fourier_forms import AXES, with_numbers
-from slipstream.errors import InputError
-from slipstream.fft.slab_engine import (
+from slipstream.case.spectral_tables import Body
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.collective import sum_over_ranks
+from slipstream.engine.decomposition import split
+from slipstream.engine.device import RowLaunch
+from slipstream.engine.device.array_kernels import sum_of_rows
+from slipstream.engine.errors import InputError
+from slipstream.engine.fft.slab_engine import (
     ColumnTile,
     Signs,
     TileUpdate,
@@ -45,11 +44,11 @@ from slipstream.fft.slab_engine import (
     record_from_points,
     record_to_points,
 )
-from slipstream.io.voxel_images import open_image
-from slipstream.schedule import StepGraph
+from slipstream.engine.schedule import StepGraph
+from slipstream.equations.fourier_forms import AXES, with_numbers
+from slipstream.files.voxel_images import open_image
 from slipstream.spectral.fields_at_points import PointReader, values_to_modes
-from slipstream.spectral.formula_parser import evaluator, parsed
-from slipstream.spectral.given_functions import GivenFunction, is_name
+from slipstream.spectral.formula_parser import GivenFunction, evaluator, is_name, parsed
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts, velocity_of
 

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream.case import SpectralCase
+from slipstream.engine.text import printable
 from slipstream.equations import Lowered, models
 from slipstream.equations.fourier_forms import WAVENUMBERS, filters_in
-from slipstream.printable_text import printable
 from slipstream.spectral.followed_parameters import bytes_of_averages
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 

@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 import sympy
 
 from slipstream import equations
-from slipstream.argument_checks import nearest
+from slipstream.engine.errors import InputError, nearest
+from slipstream.engine.text import shown
 from slipstream.equations import (
     Lowered,
     Quantity,
@@ -45,8 +46,6 @@ from slipstream.equations.fourier_forms import (
     values_in,
 )
 from slipstream.equations.vector_calculus import as_quantity, function, reciprocal
-from slipstream.errors import InputError
-from slipstream.printable_text import shown
 from slipstream.spectral.formula_parser import FUNCTIONS, INFINITE, Refused, syntax_of, value_of
 from slipstream.spectral.spectral_problem import REMEMBERED, SpectralProblem, field_parts
 

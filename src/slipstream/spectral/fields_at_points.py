@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.array_types import Array, Comm
-from slipstream.collective import sum_over_ranks
-from slipstream.device import Kernel, Operation, RowLaunch
-from slipstream.device.row_sums import sum_of_rows
-from slipstream.errors import InputError
-from slipstream.fft import PointOperation
-from slipstream.fft.pack_unpack import real_name
-from slipstream.schedule import commit
-from slipstream.spectral.formula_checks import check_periodic, check_resolved, judge_loss
-from slipstream.spectral.formula_parser import evaluator
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.collective import sum_over_ranks
+from slipstream.engine.device import Kernel, Operation, RowLaunch
+from slipstream.engine.device.array_kernels import sum_of_rows
+from slipstream.engine.errors import InputError
+from slipstream.engine.fft import PointOperation
+from slipstream.engine.fft.strided_fft import real_name
+from slipstream.engine.schedule import commit
+from slipstream.spectral.formula_parser import check_periodic, check_resolved, evaluator, judge_loss
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_operators import keep_sphere, remove_gradients
 from slipstream.spectral.spectral_problem import SpectralProblem
-from slipstream.spectral.spectrum import variances
+from slipstream.spectral.spectrum import keep_sphere, remove_gradients, variances
 
 # The number of points that are summed together, which bounds temporary arrays.
 _POINTS_AT_A_TIME = 1 << 22

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.array_types import Comm
-from slipstream.collective import sum_over_ranks
-from slipstream.device import RowLaunch
-from slipstream.device.row_sums import sum_of_rows
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import sum_over_ranks
+from slipstream.engine.device import RowLaunch
+from slipstream.engine.device.array_kernels import sum_of_rows
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import GridTransports, Transport
+from slipstream.engine.fft.slab_engine import ColumnTile, TileUpdate, record_columns, record_through
+from slipstream.engine.schedule import StepGraph, commit
 from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import parameters_in
-from slipstream.errors import InputError
-from slipstream.exchange import GridTransports, Transport
-from slipstream.fft.slab_engine import ColumnTile, TileUpdate, record_columns, record_through
-from slipstream.schedule import StepGraph, commit
 from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.memory_placement import Placement
 from slipstream.spectral.runge_kutta_step import SpectralStep

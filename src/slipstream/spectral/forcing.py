@@ -19,35 +19,40 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import Forcing as ForcingTable
-from slipstream.collective import on_every_rank, sum_over_ranks
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.collective import on_every_rank, sum_over_ranks
+from slipstream.engine.errors import InputError
+from slipstream.engine.fields import Field
 from slipstream.equations import Lowered
 from slipstream.equations.code_generation import array_function
 from slipstream.equations.fourier_forms import TIME
-from slipstream.errors import InputError
-from slipstream.field import Field
-from slipstream.io.checkpoint import Checkpoint
+from slipstream.files.checkpoint import Checkpoint
 from slipstream.spectral.fields_at_points import set_points
-from slipstream.spectral.force_patterns import ForcePattern, patterns_of
-from slipstream.spectral.formula_checks import (
+from slipstream.spectral.force_patterns import ForcePattern, patterns_of, rate_name
+from slipstream.spectral.formula_parser import (
     A_TIME,
+    GivenFunction,
     check_mirrored,
     check_periodic,
     check_resolution,
     check_resolved,
+    is_name,
+    parsed_components,
 )
-from slipstream.spectral.formula_parser import parsed_components
-from slipstream.spectral.given_functions import GivenFunction, is_name
-from slipstream.spectral.initial_conditions.initial_flows import abc, taylor_green
+from slipstream.spectral.initial_flows import abc, taylor_green
 from slipstream.spectral.kept_modes import unit_wavenumbers
-from slipstream.spectral.linear_forces import rate_name
-from slipstream.spectral.random_forces import OrnsteinUhlenbeckForce, RandomForce
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
-from slipstream.spectral.spectral_operators import keep_sphere, make_solenoidal, remove_gradients
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
-from slipstream.spectral.staged_forces import Band, ConstantEnergyForce, ConstantPowerForce
+from slipstream.spectral.spectrum import keep_sphere, make_solenoidal, remove_gradients
+from slipstream.spectral.staged_forces import (
+    Band,
+    ConstantEnergyForce,
+    ConstantPowerForce,
+    OrnsteinUhlenbeckForce,
+    RandomForce,
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class ForcingKind:
     drawn: type[RandomForce] | None = None
 
 
-# By the name in a case; a line for people on each is in `slipstream.accepted`.
+# By the name in a case; a line for people on each is in `slipstream.engine.accepted`.
 FORCINGS = {
     "random": ForcingKind(drawn=RandomForce),
     "ornstein-uhlenbeck": ForcingKind(drawn=OrnsteinUhlenbeckForce),

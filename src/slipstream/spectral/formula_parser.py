@@ -1,25 +1,99 @@
-"""Formulas of x, y and z in a case, such as ``"sin(x) * cos(2*y)"``.
-
-Only arithmetic, numbers, and known names and functions are accepted, so a case file can do nothing
-but compute. Before evaluation a formula is checked against bounds of its length, its number of
-parts, their nesting, and the size of numbers and powers.
-"""
+"""Formulas of x, y and z, such as ``"sin(x) * cos(2*y)"``: parsed, and checked on a grid."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import sympy
 
+from slipstream.engine.errors import InputError
+from slipstream.engine.text import shown
 from slipstream.equations.code_generation import array_function
-from slipstream.equations.fourier_forms import COORDINATES, TIME
-from slipstream.errors import InputError
-from slipstream.printable_text import shown
-from slipstream.spectral.spectral_problem import FieldParts
+from slipstream.equations.fourier_forms import AXES, COORDINATES, TIME
+from slipstream.spectral.kept_modes import unit_wavenumbers
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
+
+PREFIX = "python:"
+_GIVEN: dict[str, Callable[..., Any]] = {}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function in cases, which is valid in this process only."""
+    for name, known in _GIVEN.items():
+        if known is function:
+            return name
+    label = getattr(function, "__qualname__", type(function).__name__)
+    # Notebooks often define a function again: cached results belong to the earlier one.
+    same = sum(name.partition("#")[0] == f"{PREFIX}{label}" for name in _GIVEN)
+    name = f"{PREFIX}{label}" + (f"#{same + 1}" if same else "")
+    _GIVEN[name] = function
+    return name
+
+
+def is_name(formula: Any) -> bool:
+    """Whether a formula of a case is the name of a function."""
+    return isinstance(formula, str) and formula.startswith(PREFIX)
+
+
+class GivenFunction:
+    """A function of x, y, z, and perhaps t, that returns the components of a field."""
+
+    def __init__(self, name: str, key: str, size: int, zero: Sequence[int] = ()) -> None:
+        if name not in _GIVEN:
+            raise InputError(
+                f"{key}: {name!r} was given by a Python program; give the function there again, by"
+                " slipstream.Flow(forcing=...)"
+            )
+        self._function, self._key, self._size, self._zero = _GIVEN[name], key, size, zero
+        self.has_time = self._takes(4)
+        if not (self.has_time or self._takes(3)):
+            raise InputError(f"{key}: the function must take x, y and z, or x, y, z and t")
+
+    def _takes(self, count: int) -> bool:
+        try:
+            inspect.signature(self._function).bind(*[None] * count)
+        except TypeError:
+            return False
+        except ValueError:  # some built-in functions have no signature
+            return count == 3
+        return True
+
+    def component(self, number: int) -> Callable[..., Any]:
+        """Return the function of a component, as `evaluator` does for a formula."""
+
+        def values(x: Any, y: Any, z: Any, module: Any, time: float = 0.0) -> Any:
+            found = self._function(x, y, z, *([time] * self.has_time))
+            several = found if self._size > 1 else [found]
+            if not hasattr(several, "__len__") or len(several) != self._size:
+                raise InputError(
+                    f"{self._key}: the function returns {shown(type(found).__name__)}; accepted:"
+                    f" {self._size} components"
+                )
+            one, shape = several[number], np.broadcast_shapes(x.shape, y.shape, z.shape)
+            try:
+                one = module.broadcast_to(module.asarray(one, dtype=float), shape)
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"{self._key}: the function returns {shown(one)}; accepted: real numbers that"
+                    f" broadcast to {shape}"
+                ) from None
+            if not bool(module.isfinite(one).all()):
+                raise InputError(f"{self._key}: the function is not finite at some points")
+            if number in self._zero and bool(one.any()):
+                raise InputError(
+                    f"numerics.plane: '2D2C', but component {number + 1} of {self._key} is not 0;"
+                    " accepted: a force in the plane, or '2D3C'"
+                )
+            return one
+
+        return values
+
 
 FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
 _CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
@@ -240,3 +314,158 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
         return array_function((*COORDINATES, TIME), expression, functions)
 
     return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)
+
+
+# The shares of energy lost that are refused, and that get a warning.
+REFUSED, WARNED = 0.99, 1e-6
+# Places in the box, as fractions of its lengths, where no symmetry applies; and a time.
+_PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
+A_TIME = 0.37
+# Grids of more points along an axis fit into no memory, and are refused when it is checked.
+_MOST_POINTS = 1 << 16
+
+
+def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:
+    """Refuse a function that is not finite, or that jumps, or has a kink, where the box repeats."""
+    for axis, (name, length) in enumerate(zip(AXES, reversed(lengths), strict=True)):
+        along = _lines(expression, lengths, axis)
+        places = length * _PLACES[:, axis, None]
+        low, high, inside = along(0.0), along(length), along(places)
+        if not np.isfinite([low, high, inside]).all():
+            raise InputError(f"{key}: {expression} is not a finite number everywhere in the box")
+        where = (
+            f"along {name} in a box of length {length:.6g}; expected a function that is the same "
+            "at both ends"
+        )
+        scale = max(np.abs(inside - low).max(), np.abs(high - low).max())
+        if np.abs(along(places + length) - inside).max() <= 1e-6 * scale:
+            continue  # the values continue unchanged beyond the box
+        if np.abs(high - low).max() > 1e-2 * scale:
+            raise InputError(f"{key}: {expression} is not periodic {where}")
+        if expression.has(sympy.Abs, sympy.sign):
+            continue  # kinks are intended
+        near = 1e-6 * length
+        first, last, others = along(near) - low, high - along(length - near), along(places + near)
+        steepest = max(np.abs(slope).max() for slope in (first, last, others - inside))
+        if np.abs(last - first).max() > 0.1 * steepest:
+            raise InputError(f"{key}: {expression} is not periodic, since its slope jumps, {where}")
+
+
+def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -> list[str]:
+    """Return warnings of unresolved parts of a function; refuse one that is lost entirely."""
+    warnings = []
+    for axis, name in enumerate(AXES):
+        modes, length = problem.geometry.modes[2 - axis], problem.periods[2 - axis]
+        if not expression.has(COORDINATES[axis]) or modes.size > _MOST_POINTS:
+            continue
+        if modes.size == 1:
+            warnings.append(
+                f"{key}: {expression} varies along {name}, where grid.points is 1: its values at "
+                f"{name} = 0 are taken"
+            )
+            continue
+        along, size = _lines(expression, problem.periods, axis), modes.period
+        # An odd number of places, so that no wave vanishes both here and on the grid.
+        count = max(4096, 16 * size) + 1
+        fine, coarse = (along(length * np.arange(n) / n) for n in (count, size))
+        if not (np.isfinite(fine).all() and np.isfinite(coarse).all()):
+            raise InputError(f"{key}: {expression} is not a finite number everywhere in the box")
+        scale = max(np.abs(fine).max(), np.abs(coarse).max()) or 1.0
+        there, seen = (_modes_of_lines(values / scale) for values in (fine, coarse))
+        kept = slice(modes.low)
+        whole, missing = _sum_of_squares(there), _sum_of_squares(there[:, modes.low :])
+        # Waves that the grid takes for others.
+        aliased = _sum_of_squares(there[:, kept] - seen[:, kept])
+        largest = max(whole, _sum_of_squares(seen[:, kept]))
+        share = min(1.0, max(missing / (whole or 1.0), aliased / (largest or 1.0)))
+        held = f"the {modes.low - 1} that grid.points = {modes.size} can resolve"
+        what = f"{key}: {expression} has waves along {name} beyond {held}"
+        warnings += judge_loss(share, what, "use more points")
+    return warnings
+
+
+def check_mirrored(
+    expression: sympy.Expr, problem: SpectralProblem, component: int, key: str
+) -> None:
+    """Refuse a function without the parity of its component, between walls."""
+    if problem.mirror is None:
+        return
+    axis, sign = problem.mirror.axis, problem.signs[component]
+    along = _lines(expression, problem.periods, axis)
+    places = problem.periods[2 - axis] * _PLACES[:, axis, None]
+    here, there = along(places), along(-places)
+    if np.abs(there - sign * here).max() > 1e-6 * np.abs(here).max():
+        name, kind = AXES[axis], "even" if sign > 0 else "odd"
+        such = "cosines" if sign > 0 else "sines"
+        raise InputError(
+            f"{key}: {expression} for {problem.model.components[component]}, which is {kind} across"
+            f" the walls at {name} = 0 and {name} = {problem.lengths[2 - axis]:.6g}; accepted:"
+            f" {such} of multiples of pi*{name}/{problem.lengths[2 - axis]:.6g}, and other {kind}"
+            " functions"
+        )
+
+
+def _modes_of_lines(values: np.ndarray) -> np.ndarray:
+    modes: np.ndarray = np.fft.rfft(values) / values.shape[1]
+    modes[:, 0] = 0  # the mean
+    return modes
+
+
+def _sum_of_squares(modes: np.ndarray) -> float:
+    return float(np.square(np.abs(modes)).sum())
+
+
+def judge_loss(share: float, what: str, remedy: str) -> list[str]:
+    """Return the warning of a lost share of energy, if any; refuse a loss of nearly all."""
+    if share < WARNED:
+        return []
+    text = f"{what}: {100 * share:.3g} % of its energy is lost; {remedy}"
+    if share >= REFUSED:
+        raise InputError(text)
+    return [text]
+
+
+def _lines(
+    expression: sympy.Expr, lengths: tuple[float, float, float], axis: int
+) -> Callable[[Any], np.ndarray]:
+    """Return a function's values on lines along an axis, (line, place), at places along it."""
+    function = functools.partial(evaluator(expression), module=np, time=A_TIME)
+    where = [length * _PLACES[:, n, None] for n, length in enumerate(reversed(lengths))]
+
+    def values(places: Any) -> np.ndarray:
+        own = np.broadcast_to(places, np.broadcast_shapes(np.shape(places), (len(_PLACES), 1)))
+        with np.errstate(all="ignore"):
+            found = function(*where[:axis], own, *where[axis + 1 :])
+        return np.broadcast_to(np.asarray(found, dtype=float), own.shape)
+
+    return values
+
+
+def check_resolution(problem: SpectralProblem, wavenumber: int, kind: str, table: str) -> None:
+    """Refuse a pattern that the grid does not resolve."""
+    # The Taylor-Green vortex needs x and y; any other axis may have one point, without waves.
+    needed = (1, 2) if kind == "taylor-green" else ()
+    for axis, m in enumerate(problem.geometry.modes):
+        if wavenumber >= m.low and (m.size > 1 or axis in needed):
+            raise InputError(
+                f"{table}.wavenumber: {wavenumber} is beyond the {m.low - 1} waves "
+                f"that grid.points = {m.size} along {'zyx'[axis]} can resolve; use more points"
+            )
+
+
+def check_waves(problem: SpectralProblem, wavevector: tuple[int, int, int], key: str) -> None:
+    """Refuse waves that the grid does not resolve."""
+    modes = reversed(problem.geometry.modes)
+    for axis, waves, m in zip("xyz", wavevector, modes, strict=True):
+        if abs(waves) >= m.low:
+            raise InputError(
+                f"{key}: needs {abs(waves)} waves along {axis}, and grid.points = {m.size} can "
+                f"resolve {m.low - 1}; use more points"
+            )
+    physical = np.multiply(wavevector, unit_wavenumbers(problem.periods))
+    reach = np.dot(physical**2, problem.over_radii)
+    if problem.dealiasing.is_spherical and reach >= 1:
+        raise InputError(
+            f"{key}: needs the wavevector {list(wavevector)}, which is beyond the sphere that "
+            "numerics.dealiasing keeps; use more points"
+        )

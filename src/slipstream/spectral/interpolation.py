@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.array_types import Array
-from slipstream.decomposition import Box, PaddedBox
-from slipstream.device import BlockLaunch, Device, Operation, RowLaunch
-from slipstream.exchange import Transport
-from slipstream.fft.slab_engine import (
+from slipstream.engine.array_types import Array
+from slipstream.engine.decomposition import Box, PaddedBox
+from slipstream.engine.device import BlockLaunch, Device, Operation, RowLaunch
+from slipstream.engine.exchange import Transport
+from slipstream.engine.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
     SlabEngine,
@@ -26,9 +26,9 @@ from slipstream.fft.slab_engine import (
     record_columns,
     record_to_points,
 )
-from slipstream.fft.slab_layout import PlaneGeometry
-from slipstream.fft.strided_fft import RealRows
-from slipstream.schedule import CommittedStep, StepGraph, commit
+from slipstream.engine.fft.slab_layout import PlaneGeometry
+from slipstream.engine.fft.strided_fft import RealRows
+from slipstream.engine.schedule import CommittedStep, StepGraph, commit
 from slipstream.spectral.runge_kutta_step import SpectralStep
 
 # Points of the halo: places may be two less outside of a rank's points.
@@ -114,7 +114,7 @@ class Interpolant:
             self.points = self._left.reshape(3, planes, rows, nx)
         self._halo = None
         if transport is not None:
-            from slipstream.exchange import HaloExchange, HaloPlan  # one rank has none
+            from slipstream.engine.exchange import HaloExchange, HaloPlan  # one rank has none
 
             plan = HaloPlan.make(boxes, (fields, nz, ny * row), widths, rank)
             self._halo = HaloExchange(

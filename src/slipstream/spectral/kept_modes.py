@@ -19,9 +19,9 @@ from functools import cached_property
 
 import numpy as np
 
-from slipstream.errors import InputError
-from slipstream.fft import Modes, PlaneGeometry
-from slipstream.fft.truncation import truncate
+from slipstream.engine.errors import InputError
+from slipstream.engine.fft import Modes, PlaneGeometry
+from slipstream.engine.fft.transform_parts import truncate
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 
 

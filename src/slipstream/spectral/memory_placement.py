@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from slipstream.array_types import Comm
 from slipstream.case.spectral_case import SpectralRun
-from slipstream.collective import on_every_rank
-from slipstream.device import Device, HostDevice
-from slipstream.device.device_choice import home_of
-from slipstream.device.noting_device import NotingDevice
-from slipstream.exchange import (
+from slipstream.engine.array_types import Comm
+from slipstream.engine.collective import on_every_rank
+from slipstream.engine.device import Device, HostDevice
+from slipstream.engine.device.device_choice import home_of
+from slipstream.engine.device.noting_device import NotingDevice
+from slipstream.engine.device_memory import MakeTransport, noted_memory, ranks_per_device
+from slipstream.engine.exchange import (
     GridTransports,
     RankPlace,
     Transport,
@@ -24,20 +25,23 @@ from slipstream.exchange import (
     make_grid_transports,
     make_transport,
 )
-from slipstream.fft.slab_engine import Beside, Passes, SlabEngine
-from slipstream.outofcore.file_arrays import SECTOR, FileHome, TileHost, file_home, files_of
-from slipstream.outofcore.memory_budget import NO_LIMIT, devices_of, fits_on_all, memory_limit
-from slipstream.outofcore.streaming_options import Streaming
-from slipstream.schedule import CommittedStep, StepGraph
-from slipstream.simulation.device_memory import MakeTransport, noted_memory, ranks_per_device
-from slipstream.simulation.solver_values import Fact
-from slipstream.spectral.kernel_tables import product_of_model
+from slipstream.engine.fft.slab_engine import Beside, Passes, SlabEngine
+from slipstream.engine.fields import Fact
+from slipstream.engine.outofcore.file_arrays import SECTOR, FileHome, TileHost, file_home, files_of
+from slipstream.engine.outofcore.memory_budget import (
+    NO_LIMIT,
+    Streaming,
+    devices_of,
+    fits_on_all,
+    memory_limit,
+)
+from slipstream.engine.schedule import CommittedStep, StepGraph
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.spectral_problem import SpectralProblem, product_of_model
 
 if TYPE_CHECKING:
-    from slipstream.fft.slab_tiles import SlabTiles, TileNeeds
-    from slipstream.fft.streamed_slabs import StreamedPasses
+    from slipstream.engine.fft.slab_tiles import SlabTiles, TileNeeds
+    from slipstream.engine.fft.streamed_slabs import StreamedPasses
 
 
 # The most bytes of fields at points that are written together.
@@ -290,7 +294,7 @@ def tiles_of(
 ) -> SlabTiles:
     """Return the tiles of a step that stream from a home through devices."""
     # Only fields on the host need this import.
-    from slipstream.fft.slab_tiles import SlabTiles
+    from slipstream.engine.fft.slab_tiles import SlabTiles
 
     needs = needs_of(problem, streaming.update)
     return SlabTiles(needs, product_of_model(problem.model), devices, home, streaming)
@@ -300,7 +304,7 @@ def passes_from(
     problem: SpectralProblem, tiles: SlabTiles, comm: Comm, limit: int, others: int
 ) -> Callable[[Transport | GridTransports | None], StreamedPasses]:
     """Return a function that makes the passes of a step whose fields are on the host."""
-    from slipstream.fft.streamed_slabs import StreamedPasses
+    from slipstream.engine.fft.streamed_slabs import StreamedPasses
 
     at_home = tiles.streaming.update == "host"
 
@@ -331,7 +335,7 @@ def row_bytes(run: SpectralRun, device: Device) -> int:
 
 def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
     """Return the needs of a step from tiles, by whether the device or the host advances modes."""
-    from slipstream.fft.slab_tiles import TileNeeds
+    from slipstream.engine.fft.slab_tiles import TileNeeds
 
     g, inputs = problem.geometry, len(problem.model.inputs)
     counts = {"inputs": inputs, "forcing": len(problem.forced), "decay": 0}
@@ -370,7 +374,7 @@ def crossings(
     or the host advances modes; columns of `resident` ky stay on the device. This is a multiple of
     the columns of one of `tiles` tiles; None chooses their number.
     """
-    from slipstream.simulation.step_walk import traffic_of_step
+    from slipstream.engine.step_walk import traffic_of_step
 
     geometry = problem.geometry
     all_ky = geometry.columns_shape[1]

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slipstream.case import SpectralCase, parse_case
-from slipstream.collective import largest
-from slipstream.errors import RunError, SlipstreamError
-from slipstream.printable_text import below
-from slipstream.simulation.solver_values import UNRESOLVED, Fact, PilotFindings
-from slipstream.spectral.turbulence_scales import kolmogorov_length
+from slipstream.engine.collective import largest
+from slipstream.engine.errors import RunError, SlipstreamError
+from slipstream.engine.fields import UNRESOLVED, Fact, PilotFindings
+from slipstream.engine.text import below
+from slipstream.spectral.energy_budget import kolmogorov_length
 
 if TYPE_CHECKING:
     from slipstream.spectral.spectral_simulation import SpectralSimulation

@@ -9,22 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.case import SpectralCase
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import RankPlace
+from slipstream.engine.fft import Modes, PencilGeometry, SlabGeometry
+from slipstream.engine.fft.slab_layout import most_over_y, pencil_grid
 from slipstream.equations import Lowered, models
-from slipstream.equations.carried_scalars import CarriedScalar
-from slipstream.equations.flat_axes import FlatAxes
+from slipstream.equations.derived_models import CarriedScalar
+from slipstream.equations.fewest_transforms import FlatAxes
 from slipstream.equations.walls import mirror_of
-from slipstream.errors import InputError
-from slipstream.fft import Modes, PencilGeometry, SlabGeometry
-from slipstream.fft.slab_layout import most_over_y, pencil_grid
-from slipstream.spectral.force_patterns import ForcePattern, sources_of
+from slipstream.spectral.force_patterns import ForcePattern, amplified, rate_name, sources_of
 from slipstream.spectral.forcing import forced_fields, forces_of, is_staged
-from slipstream.spectral.kept_modes import (
-    DEALIASING,
-    kept_modes,
-    periods,
-    smallest_wavenumber,
-)
-from slipstream.spectral.linear_forces import amplified, rate_name
+from slipstream.spectral.kept_modes import DEALIASING, kept_modes, periods, smallest_wavenumber
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_problem import (
     FieldParts,
@@ -33,6 +28,39 @@ from slipstream.spectral.spectral_problem import (
     inputs_of_velocity,
 )
 from slipstream.spectral.staged_forces import held_shells
+
+# Blocks of slabs, of one field, that a network takes well, by kind of device.
+_LARGE = {"gpu": 1 << 20, "cpu": 1 << 15}
+# The fewest ranks, and ranks of a node, with which pencils are faster.
+_RANKS = {"gpu": 32, "cpu": 64}
+_RANKS_OF_NODE = {"gpu": 4, "cpu": 32}
+
+
+def with_decomposition(case: SpectralCase, place: RankPlace, processor: str) -> SpectralCase:
+    """Return a case that states pencils if they are likely to be faster than slabs.
+
+    On GPUs the ranks of a node share planes, so that one of the exchanges stays within the node. On
+    CPUs memory is hardly faster than a network, so the pencils are the most even ones.
+    """
+    (nx, ny, nz), ranks, of_node = case.grid.points_xyz, place.ranks, place.ranks_of_node
+    if case.run.decomposition != "auto" or place.is_one_node or ranks > nz:
+        return case
+    if ranks < _RANKS[processor] or of_node < _RANKS_OF_NODE[processor]:
+        return case
+    modes = kept_modes(case.grid.points_xyz, case.numerics.dealiasing, case.grid.walls)
+    rows = -(-nz // ranks) * -(-modes[1].count // ranks)
+    item = 2 * np.dtype(case.numerics.precision).itemsize
+    if rows * modes[2].count * item >= _LARGE[processor]:
+        return case
+    shape = nz, ny, nx
+    along, over = ranks // of_node, of_node
+    fits = ranks % of_node == 0 and over <= most_over_y(shape, modes)
+    if processor == "cpu" or not fits or along > modes[1].count:
+        along, over = pencil_grid(shape, modes, ranks) or (ranks, 1)
+    if over == 1:
+        return case
+    stated = {"decomposition": "pencil", "grid": (over, along)}
+    return case.model_copy(update={"run": case.run.model_copy(update=stated)})
 
 
 @dataclass(frozen=True)

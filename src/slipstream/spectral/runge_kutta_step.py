@@ -17,14 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from slipstream import kernels
-from slipstream.array_types import Array
-from slipstream.device import Device, Kernel, RowLaunch
-from slipstream.equations import code_generation
-from slipstream.exchange import GridTransports, Transport
-from slipstream.fft import PointOperation, PointProduct
-from slipstream.fft.pack_unpack import real_name
-from slipstream.fft.slab_engine import (
+from slipstream.engine import kernels
+from slipstream.engine.array_types import Array
+from slipstream.engine.device import Device, Kernel, RowLaunch
+from slipstream.engine.exchange import GridTransports, Transport
+from slipstream.engine.fft import PointOperation, PointProduct
+from slipstream.engine.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
     Passes,
@@ -36,12 +34,13 @@ from slipstream.fft.slab_engine import (
     record_through,
     record_to_points,
 )
-from slipstream.schedule import StepGraph
+from slipstream.engine.fft.strided_fft import real_name
+from slipstream.engine.schedule import StepGraph
+from slipstream.equations import code_generation
 from slipstream.spectral.kept_modes import Wavenumbers
-from slipstream.spectral.kernel_tables import KernelTables
 from slipstream.spectral.runge_kutta_tableaux import RESOLVENT
 from slipstream.spectral.sheared_frame import PointShifts, gauss_constants
-from slipstream.spectral.spectral_problem import SpectralProblem
+from slipstream.spectral.spectral_problem import KernelTables, SpectralProblem
 
 
 class SpectralStep:

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sympy
 
-from slipstream.array_types import Array, Comm
 from slipstream.case.spectral_case import Forcing
-from slipstream.decomposition import Box
-from slipstream.device import Device, Operation
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device import Device, Operation
+from slipstream.engine.errors import InputError
+from slipstream.engine.fft import PointOperation
 from slipstream.equations.fourier_forms import COORDINATES, WAVENUMBERS, filters_in
-from slipstream.errors import InputError
-from slipstream.fft import PointOperation
-from slipstream.spectral.formula_parser import parsed
-from slipstream.spectral.given_functions import is_name
+from slipstream.spectral.formula_parser import is_name, parsed
 from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.spectral_problem import SpectralProblem

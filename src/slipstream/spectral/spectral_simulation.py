@@ -10,25 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.accepted import MODELS
-from slipstream.array_types import Array, Comm
 from slipstream.case import Case, SpectralCase
-from slipstream.collective import collectively, largest, on_every_rank, sum_over_ranks
-from slipstream.device import Device
-from slipstream.device.state_digest import add_boxes, digest_kernel, empty_sums, total_of
+from slipstream.engine.accepted import MODELS
+from slipstream.engine.array_types import Array, Comm
+from slipstream.engine.collective import collectively, largest, on_every_rank, sum_over_ranks
+from slipstream.engine.device import Device
+from slipstream.engine.device.array_kernels import add_boxes, digest_kernel, empty_sums, total_of
+from slipstream.engine.device_memory import ranks_per_device
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import RankPlace
+from slipstream.engine.fields import (
+    Fact,
+    Field,
+    Layout,
+    PictureChoice,
+    PilotFindings,
+    PointValues,
+    grid_field,
+)
+from slipstream.engine.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.equations.fourier_forms import AXES
-from slipstream.errors import InputError
-from slipstream.exchange import RankPlace
-from slipstream.field import Field, grid_field
-from slipstream.schedule import CommittedStep, StepGraph, Timeline, commit
-from slipstream.simulation.device_memory import ranks_per_device
-from slipstream.simulation.point_values import Layout, PointValues
-from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_values import Fact, PictureChoice, PilotFindings
+from slipstream.runs.simulation_base import Simulation
 from slipstream.spectral import cfl
 from slipstream.spectral.bodies import Bodies, bytes_of_bodies, check_bodies
-from slipstream.spectral.decomposition_choice import with_decomposition
-from slipstream.spectral.diagnostic_labels import drawn_curls
+from slipstream.spectral.cfl import LinearOperator
 from slipstream.spectral.energy_budget import budget_kernels, budgets_of, component_sums
 from slipstream.spectral.fields_at_points import (
     PointReader,
@@ -40,7 +45,7 @@ from slipstream.spectral.fields_at_points import (
     set_values,
     sum_of_squares,
 )
-from slipstream.spectral.flow_diagnostics import FlowDiagnostics
+from slipstream.spectral.flow_diagnostics import FlowDiagnostics, drawn_curls
 from slipstream.spectral.followed_parameters import (
     FollowedParameters,
     bytes_of_averages,
@@ -48,23 +53,28 @@ from slipstream.spectral.followed_parameters import (
     cutoff_warnings,
 )
 from slipstream.spectral.forcing import Forcing, check_forcing, key_of
-from slipstream.spectral.formula_checks import judge_loss
-from slipstream.spectral.initial_conditions import INITIAL_FLOWS, InitialFlow, InitialScalars
+from slipstream.spectral.formula_parser import judge_loss
+from slipstream.spectral.initial_flows import INITIAL_FLOWS, InitialFlow, InitialScalars
 from slipstream.spectral.kept_modes import alias_warnings
-from slipstream.spectral.linear_operator import LinearOperator
 from slipstream.spectral.memory_placement import fields_written_together, place, row_bytes
 from slipstream.spectral.particles import Particles, bytes_of_particles, check_particles
-from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case
+from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case, with_decomposition
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.sheared_frame import advance_frame, check_sheared, periods_after
-from slipstream.spectral.spectral_operators import curl_kernel, keep_sphere, make_real, vorticity
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
-from slipstream.spectral.spectrum import spectrum_kernels, variances
+from slipstream.spectral.spectrum import (
+    curl_kernel,
+    keep_sphere,
+    make_real,
+    spectrum_kernels,
+    variances,
+    vorticity,
+)
 
 # Modules that few simulations need are imported where they are used.
 if TYPE_CHECKING:
-    from slipstream.io.checkpoint import Checkpoint
-    from slipstream.spectral.joint_densities import JointDensity
+    from slipstream.files.checkpoint import Checkpoint
+    from slipstream.spectral.statistics import JointDensity
 
 # The number of steps after which conjugate modes are made equal again, if linear terms make them
 # grow.
@@ -286,7 +296,7 @@ class SpectralSimulation(Simulation):
         warnings += self._force()
         folder = self.restart
         if folder is not None:
-            from slipstream.simulation.earlier_segments import open_earlier_run
+            from slipstream.files.run_folder import open_earlier_run
             from slipstream.spectral.restart_state import lacking_fields, read_state, read_tilt
 
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
@@ -866,7 +876,7 @@ class SpectralSimulation(Simulation):
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
     ) -> JointDensity:
         """Return the object that computes a probability density and conditional means."""
-        from slipstream.spectral.joint_densities import JointDensity
+        from slipstream.spectral.statistics import JointDensity
 
         return JointDensity(self, of, means, bins, where)
 
@@ -879,7 +889,7 @@ class SpectralSimulation(Simulation):
     def checkpoint(self) -> Iterator[Field]:
         """Yield the Fourier coefficients of the state."""
         state = self.flow.modes_of(self.device.to_host(self.flow.read_state()))
-        from slipstream.io.checkpoint import TILT
+        from slipstream.files.checkpoint import TILT
 
         geometry = self.problem.geometry
         for value, modes in zip(self.problem.model.unknowns, state, strict=False):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slipstream.advection import STRATEGIES
 from slipstream.case import load_case, parse_case, validate_case
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MINIMAL = """

@@ -7,9 +7,9 @@ from slipstream.advection import STRATEGIES, Advection, gaussian
 from slipstream.advection.advection_solver import checked_grid
 from slipstream.advection.overlap_strategies import checked_strategy
 from slipstream.advection.stencil import check_courant
-from slipstream.decomposition import Box
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 
 NAN, INFINITY = float("nan"), float("inf")
 

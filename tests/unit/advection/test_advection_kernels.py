@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from slipstream.advection import stencil
 from slipstream.advection.stencil import Stencil, TileSize
-from slipstream.decomposition import Box, PaddedBox
-from slipstream.device import HostDevice
+from slipstream.engine.decomposition import Box, PaddedBox
+from slipstream.engine.device import HostDevice
 
 ROWS, TILES = HostDevice(), HostDevice(tiled=True)
 COURANTS = [(1.0, 1.0, 1.0), (0.7, -0.4, 0.9), (-1.0, 0.0, 0.31), (0.0, 0.0, 0.0)]

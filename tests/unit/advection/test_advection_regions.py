@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slipstream.advection import STRATEGIES
 from slipstream.advection.overlap_strategies import place
-from slipstream.decomposition import Box
+from slipstream.engine.decomposition import Box
 
 DEVICES = {"cpu": SimpleNamespace(row_bytes=1), "gpu": SimpleNamespace(row_bytes=128)}
 

@@ -8,9 +8,9 @@ from flows import diagnostics
 from launched_runs import SPECTRAL, enter, run
 from slipstream import Advection, cli
 from slipstream.case import parse_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.io import open_checkpoint
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.files import open_checkpoint
 
 CASE = """
 solver = "advection"

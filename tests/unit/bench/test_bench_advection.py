@@ -18,9 +18,9 @@ from bench.advection import (
 from bench.harness import read_results
 from bench.pictures import best_of, plot_advection, plot_timelines, shared_ends
 from slipstream.advection import STRATEGIES, advection_solver
-from slipstream.device import HostDevice, cuda_device_count
-from slipstream.device.copy_bandwidth import large_copy
-from slipstream.errors import InputError
+from slipstream.engine.device import HostDevice, cuda_device_count
+from slipstream.engine.device.array_kernels import large_copy
+from slipstream.engine.errors import InputError
 
 SHAPE = (12, 10, 20)
 

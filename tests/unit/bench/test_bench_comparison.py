@@ -16,10 +16,10 @@ from bench import fft, harness, headlines
 from bench.fft import TransformRequest
 from bench.harness import Headline, asked_of, changes, headline, read_headlines
 from bench.headlines import HeadlinesRequest
-from slipstream.device import HostDevice
-from slipstream.errors import InputError, RunError
-from slipstream.forecast.measured_rates import copy_bandwidth
-from slipstream.tuner import Median
+from slipstream.api.forecast.measured_rates import copy_bandwidth
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.tuner import Median
 
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20)
 

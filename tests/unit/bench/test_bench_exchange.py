@@ -13,14 +13,13 @@ from bench.exchange import (
 )
 from bench.harness import names_of, write_record
 from bench.pictures import check_format, plot_exchange
-from slipstream.byte_sizes import bytes_of, bytes_text
-from slipstream.errors import InputError
-from slipstream.forecast.measured_rates import (
+from slipstream.api.forecast.measured_rates import (
     ELEMENT,
     PATTERNS,
     pattern_plan,
     senders_and_receivers,
 )
+from slipstream.engine.errors import InputError, bytes_of, bytes_text
 
 SIZES = message_sizes(1 << 12, 1 << 20)
 

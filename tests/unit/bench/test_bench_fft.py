@@ -17,8 +17,8 @@ from bench.fft import (
 )
 from bench.harness import OnFirstRank, parse_shape
 from bench.reference_ffts import plain_bytes, plain_transforms
-from slipstream.errors import InputError
-from slipstream.forecast.measured_rates import copy_bandwidth
+from slipstream.api.forecast.measured_rates import copy_bandwidth
+from slipstream.engine.errors import InputError
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from bench import harness, one_rank, ranks
 from bench.ranks import RanksRequest, counts_of
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 
 def in_this_process(asked, monkeypatch, capsys):

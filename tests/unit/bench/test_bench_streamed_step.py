@@ -6,8 +6,8 @@ import pytest
 
 from bench.__main__ import main
 from bench.dns import step_variants
+from slipstream.api.forecast import measured_rates
 from slipstream.fft import Streaming
-from slipstream.forecast import measured_rates
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ import pytest
 from bench.__main__ import main
 from bench.fft import transform_variants
 from bench.harness import quietest, timers_of
+from slipstream.api.forecast import measured_rates
+from slipstream.engine.schedule import Timeline
+from slipstream.engine.schedule.committed_steps import Entry
 from slipstream.fft import Streaming
-from slipstream.forecast import measured_rates
-from slipstream.schedule import Timeline
-from slipstream.schedule.timeline import Entry
 
 
 @pytest.fixture(autouse=True)

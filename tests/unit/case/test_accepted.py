@@ -5,30 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from slipstream import accepted
 from slipstream.advection import STRATEGIES
+from slipstream.api.validation import validate_command
 from slipstream.case import SOLVERS, AdvectionCase, LatticeCase, SpectralCase, write_template
-from slipstream.case.declared_keys import choices_at
 from slipstream.case.spectral_case import FLOW_KEYS
-from slipstream.device import open_device
+from slipstream.case.table import choices_at
+from slipstream.engine import accepted
+from slipstream.engine.device import open_device
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import TRANSPORTS, reduced_precision_wire
+from slipstream.engine.exchange.transport_registry import transport_class
+from slipstream.engine.fft import fft_arguments
+from slipstream.engine.outofcore import tile_slots as host_device_copy
+from slipstream.engine.schedule.committed_steps import POLICIES
 from slipstream.equations import models
-from slipstream.errors import InputError
-from slipstream.exchange import TRANSPORTS, reduced_precision_wire
-from slipstream.exchange.transport_registry import transport_class
-from slipstream.fft import fft_arguments
-from slipstream.io.image_formats import FORMATS
-from slipstream.lattice import SAMPLES, population_layout, samples
+from slipstream.files.image_formats import FORMATS
+from slipstream.lattice import SAMPLES, samples
+from slipstream.lattice import velocity_set as population_layout
 from slipstream.lattice.domain_decomposition import PARTITIONS
-from slipstream.outofcore import host_device_copy
-from slipstream.output.formats import SNAPSHOTS
-from slipstream.schedule.committed_steps import POLICIES
+from slipstream.runs.output_formats import SNAPSHOTS
 from slipstream.spectral.forcing import FORCINGS
-from slipstream.spectral.initial_conditions import INITIAL_FLOWS
-from slipstream.spectral.initial_conditions.initial_flows import MAGNETIC_FIELDS
+from slipstream.spectral.initial_flows import INITIAL_FLOWS, MAGNETIC_FIELDS
 from slipstream.spectral.kept_modes import DEALIASING
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 from slipstream.spectral.statistics import STATISTICS
-from slipstream.validation import validate_command
 
 
 @pytest.mark.parametrize(

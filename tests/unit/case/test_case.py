@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.accepted import INTEGRATORS, TRANSPORTS
 from slipstream.case import (
     SOLVERS,
     changed_case,
@@ -14,12 +13,11 @@ from slipstream.case import (
     validate_case,
     write_template,
 )
-from slipstream.case.body_tables import Body
-from slipstream.case.particle_tables import ParticleSet
-from slipstream.case.scalar_tables import PassiveScalar
 from slipstream.case.spectral_case import Forcing, SpectralStreaming, length_value
+from slipstream.case.spectral_tables import Body, ParticleSet, PassiveScalar
 from slipstream.case.toml_text import to_toml
-from slipstream.errors import InputError
+from slipstream.engine.accepted import INTEGRATORS, TRANSPORTS
+from slipstream.engine.errors import InputError
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 
 REPOSITORY = Path(__file__).resolve().parents[3]

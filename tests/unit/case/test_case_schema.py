@@ -9,9 +9,9 @@ import pytest
 
 from flows import REPOSITORY
 from slipstream import cli
-from slipstream.accepted import SOLVERS
 from slipstream.case import SHIPPED_CASES, load_case, write_template
-from slipstream.case.json_schema import schema_of_cases
+from slipstream.case.case_template import schema_of_cases
+from slipstream.engine.accepted import SOLVERS
 
 KINDS = {
     "integer": lambda one: isinstance(one, int) and not isinstance(one, bool),

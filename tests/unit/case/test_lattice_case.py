@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slipstream.accepted import IMAGE_FORMATS
 from slipstream.case import load_case, parse_case, validate_case
 from slipstream.case.lattice_case import FORMAT_KEYS, SAMPLE_KEYS, Convergence, Image
-from slipstream.errors import InputError
-from slipstream.io.image_formats import FORMATS
+from slipstream.engine.accepted import IMAGE_FORMATS
+from slipstream.engine.errors import InputError
+from slipstream.files.image_formats import FORMATS
 from slipstream.lattice import SAMPLES
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from slipstream import cli
-from slipstream.accepted import DEVICES, SOLVERS
 from slipstream.case import SHIPPED_CASES, load_case
-from slipstream.case.declared_keys import is_key
-from slipstream.option_values import complete_case, complete_run
+from slipstream.case.keyword_options import complete_case, complete_run
+from slipstream.case.table import is_key
+from slipstream.engine.accepted import DEVICES, SOLVERS
 
 
 def completed(words, monkeypatch, capfd):

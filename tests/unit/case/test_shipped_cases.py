@@ -8,7 +8,7 @@ import pytest
 from flows import REPOSITORY
 from slipstream import cli
 from slipstream.case import SHIPPED_CASES, case_file, load_case, parse_case
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 MODEL = """
 from pathlib import Path

@@ -6,12 +6,12 @@ import pytest
 
 from flows import REPOSITORY
 from slipstream import cli
-from slipstream.accepted import MODELS
 from slipstream.case import SHIPPED_CASES, load_case, write_template
-from slipstream.case.declared_keys import meanings_of_parameters
+from slipstream.case.table import meanings_of_parameters
+from slipstream.engine.accepted import MODELS
+from slipstream.engine.errors import InputError
 from slipstream.equations.models import find, parameters_of
-from slipstream.errors import InputError
-from slipstream.simulation import make_simulation
+from slipstream.runs import make_simulation
 
 EXAMPLES = f"{REPOSITORY}/examples/equations.py"
 OWN = '''

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slipstream.case.case_loading import parse_case, parse_override
 from slipstream.case.toml_text import explain_toml, number_in_toml
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 
 @pytest.mark.parametrize(

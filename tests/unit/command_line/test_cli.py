@@ -13,9 +13,10 @@ import pytest
 import xarray
 
 from fake_simulation import CASE, FakeSimulation
-from slipstream import __main__, cli, stop_signals
+from slipstream import __main__, cli
 from slipstream.case import parse_case
-from slipstream.errors import InputError
+from slipstream.engine import stop_signals
+from slipstream.engine.errors import InputError
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
 
@@ -249,7 +250,9 @@ def test_new_writes_a_case_that_runs(folder, simulation, capsys):
 
 
 def test_info_shows_every_fact(capsys, monkeypatch):
-    monkeypatch.setattr("slipstream.machine_info.mpi_library", lambda: 'none: "slipstream[mpi]"')
+    monkeypatch.setattr(
+        "slipstream.runs.run_recorder.mpi_library", lambda: 'none: "slipstream[mpi]"'
+    )
     assert command("info") == 0
     text = capsys.readouterr().out
     for part in (

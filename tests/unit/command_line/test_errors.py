@@ -11,9 +11,9 @@ import xarray
 
 from flows import PATIENCE, RANDOM, diagnostics, environment, make_case, slipstream, wait_until
 from slipstream import cli
-from slipstream.device import HostDevice
-from slipstream.io import open_checkpoint
-from slipstream.report.solver_texts import description
+from slipstream.engine.device import HostDevice
+from slipstream.files import open_checkpoint
+from slipstream.show.solver_texts import description
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 TAYLOR_GREEN = RANDOM.replace('"random"\nseed = 7\npeak_wavenumber = 3.0', '"taylor-green"')

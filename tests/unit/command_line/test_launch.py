@@ -9,9 +9,9 @@ import types
 import pytest
 
 from flows import PATIENCE, wait_until
-from slipstream import mpi_launch
-from slipstream.errors import InputError
-from slipstream.stop_signals import SIGNALS, STATUS_FILE
+from slipstream.engine import processes as mpi_launch
+from slipstream.engine.errors import InputError
+from slipstream.engine.stop_signals import SIGNALS, STATUS_FILE
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from flows import PATIENCE, RANDOM, environment
-from slipstream import printable_text
+from slipstream.engine import text as printable_text
 
 # Every command in one process, which takes as long to start as all of them to run.
 COMMANDS = """

@@ -7,10 +7,10 @@ from rich.console import Console
 
 from fuzzing import ADVECTION
 from slipstream import cli
-from slipstream.errors import InputError, RunError
-from slipstream.printable_text import below, one_line, printable, shortened, shown
-from slipstream.report.console import Progress, Summary, summarise
-from slipstream.report.figure_style import new_figure, save_figure
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.text import below, one_line, printable, shortened, shown
+from slipstream.show.console import Progress, Summary, summarise
+from slipstream.show.figure_style import new_figure, save_figure
 
 EVIL = "a\x1b]0;title\x07\x1b[31m[red]b[/red]\u202e\x9b2J\u2028$\\frac{x$\u200b"
 TOML = EVIL.replace("\\", "\\\\")

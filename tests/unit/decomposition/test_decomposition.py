@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.decomposition import (
+from slipstream.engine.decomposition import (
     Box,
     PaddedBox,
     check_boxes,
@@ -20,7 +20,7 @@ from slipstream.decomposition import (
     split,
     whole,
 )
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 
 SHAPES = st.lists(st.integers(0, 9), min_size=1, max_size=3)
 

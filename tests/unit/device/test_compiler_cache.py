@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from flows import PATIENCE
-from slipstream import private_cache
-from slipstream.device import host_compiler
-from slipstream.device.host_compilations import HostCompilations
-from slipstream.errors import InputError, RunError
-from slipstream.private_cache import KEPT_NAMES, cache_folder, distrusted
+from slipstream.engine import private_cache
+from slipstream.engine.device import host_compiler
+from slipstream.engine.device.host_compiler import HostCompilations
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.private_cache import KEPT_NAMES, cache_folder, distrusted
 
 TEXT = 'extern "C" int answer() { return ANSWER; }\n'
 FORTY_TWO = "#define ANSWER 42\n" + TEXT
@@ -447,7 +447,7 @@ def test_forked_process_does_not_wait_for_threads_of_its_parent(
 
 END_EARLY = """
 import os, sys, time
-from slipstream.device.host_compilations import COMPILATIONS
+from slipstream.engine.device.host_compiler import COMPILATIONS
 for number in range(20):
     COMPILATIONS.begin(f"int answer() {{ return {number}; }}", True)
 while not os.path.exists(sys.argv[1]) or " -o " not in open(sys.argv[1]).read():

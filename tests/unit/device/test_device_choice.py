@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from slipstream.device import (
+from slipstream.engine.device import (
     HostDevice,
     RowLaunch,
     choose_gpus,
@@ -14,9 +14,10 @@ from slipstream.device import (
     open_device,
     open_devices,
 )
-from slipstream.errors import InputError
-from slipstream.exchange import communicators, open_matching_device
-from slipstream.process_threads import thread_count
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import open_matching_device
+from slipstream.engine.exchange import transport_registry as communicators
+from slipstream.engine.processes import thread_count
 
 
 @pytest.mark.parametrize(("setting", "count"), [("3", 3), ("5,2", 5), ("1", 1)])
@@ -130,7 +131,7 @@ def test_a_gpu_is_one_device_and_the_first_of_several_is_current(monkeypatch):
             current.append(self.ordinal)
 
     module = SimpleNamespace(CudaDevice=Gpu)
-    monkeypatch.setitem(sys.modules, "slipstream.device.cuda_device", module)
+    monkeypatch.setitem(sys.modules, "slipstream.engine.device.cuda_device", module)
     monkeypatch.setattr(device_choice, "cuda_device_count", lambda: 4)
     device_choice._opened_gpu.cache_clear()
     try:

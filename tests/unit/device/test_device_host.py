@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import PATIENCE
-from slipstream.device import BlockLaunch, HostDevice, RowLaunch, address_of
+from slipstream.engine.device import BlockLaunch, HostDevice, RowLaunch, address_of
 
 DEVICE = HostDevice(threads=2)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import nvrtc
-import slipstream.device
-from slipstream.device import BlockLaunch, RowLaunch, device_choice, open_device
-from slipstream.errors import RunError
+import slipstream.engine.device
+from slipstream.engine.device import BlockLaunch, RowLaunch, device_choice, open_device
+from slipstream.engine.errors import RunError
 
 MODULES = ("pool_limit", "cufft", "cuda_kernel", "cuda_device")
 GRIDS = []
@@ -115,10 +115,10 @@ def gpus(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cupy.cuda)
     for module in MODULES:
-        name = f"slipstream.device.{module}"
+        name = f"slipstream.engine.device.{module}"
         monkeypatch.setitem(sys.modules, name, None)
         del sys.modules[name]
-        monkeypatch.setattr(slipstream.device, module, None, raising=False)
+        monkeypatch.setattr(slipstream.engine.device, module, None, raising=False)
     device_choice._opened_gpu.cache_clear()
     GRIDS.clear()
     yield cupy

@@ -18,31 +18,29 @@ from lattice_oracle import subdomain_of
 from nvrtc import compiled
 from pairwise import every_pair, every_value
 from products import NAVIER_STOKES
-from slipstream import kernels
 from slipstream.advection import Advection
-from slipstream.case.body_tables import Body
-from slipstream.case.particle_tables import ParticleSet
-from slipstream.device import Device, HostDevice, Kernel, gpu_fft_launch
-from slipstream.device.copy_bandwidth import large_copy
-from slipstream.device.lane_programs import HostCall
-from slipstream.device.nvrtc_compiler import CompilationError
-from slipstream.device.nvrtc_processes import OPTIONS
-from slipstream.device.state_digest import empty_sums
+from slipstream.case.spectral_tables import Body, ParticleSet
+from slipstream.engine import kernels
+from slipstream.engine.device import Device, HostDevice, Kernel, gpu_fft_launch
+from slipstream.engine.device.array_kernels import empty_sums, large_copy
+from slipstream.engine.device.lane_programs import HostCall
+from slipstream.engine.device.nvrtc_compiler import CompilationError
+from slipstream.engine.device.nvrtc_processes import OPTIONS
+from slipstream.engine.exchange import PackTargets, SparseExchange, swap_plan
+from slipstream.engine.exchange.noting_transport import noting_grid
+from slipstream.engine.exchange.reduced_precision_wire import WIRES, NarrowWire
+from slipstream.engine.exchange.transport_base import packed_blocks
+from slipstream.engine.exchange.transport_registry import RankPlace
+from slipstream.engine.fft import PencilGeometry, SlabGeometry, truncate
+from slipstream.engine.fft.line_transforms import LineTransform
+from slipstream.engine.schedule import StepGraph
 from slipstream.equations import Model, Scalar, abs2, grad, laplacian, lower, models
 from slipstream.equations.walls import mirror_of
-from slipstream.exchange import PackTargets, SparseExchange, swap_plan
-from slipstream.exchange.communicators import RankPlace
-from slipstream.exchange.noting_transport import noting_grid
-from slipstream.exchange.pack_targets import packed_blocks
-from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
-from slipstream.fft import DistributedFFT, PencilGeometry, SlabGeometry, truncate
-from slipstream.fft.line_transforms import LineTransform
+from slipstream.fft import DistributedFFT
 from slipstream.lattice import Fluid, PoreFlow, Storage
 from slipstream.lattice.acceleration import PERIOD, Acceleration
-from slipstream.lattice.d3q19 import D3Q19
-from slipstream.lattice.population_layout import LAYOUTS
 from slipstream.lattice.pressure_blocks import PressureGrids
-from slipstream.schedule import StepGraph
+from slipstream.lattice.velocity_set import D3Q19, LAYOUTS
 from slipstream.spectral.bodies import Bodies
 from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
@@ -52,9 +50,8 @@ from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.particles import Particles
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
-from slipstream.spectral.spectral_operators import make_solenoidal, vorticity
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts
-from slipstream.spectral.spectrum import energy_spectrum, variances
+from slipstream.spectral.spectrum import energy_spectrum, make_solenoidal, variances, vorticity
 from slipstream.spectral.statistics import anisotropic, record_nonlinear_term
 
 ARCHITECTURES = ("sm_80", "sm_90")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from flows import PATIENCE
-from slipstream.device import HostCall, HostDevice, LaneNode, RowLaunch
-from slipstream.errors import RunError
-from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.engine.device import HostCall, HostDevice, LaneNode, RowLaunch
+from slipstream.engine.errors import RunError
+from slipstream.engine.schedule import POLICIES, StepGraph, commit
 
 DEVICE = HostDevice(threads=3, lanes=3)
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from test_gpu_kernels import gpus  # noqa: F401
 
-from slipstream.device import open_device
-from slipstream.errors import InputError
+from slipstream.engine.device import open_device
+from slipstream.engine.errors import InputError
 
 TOTAL, ELSEWHERE = 1000, 100
 

@@ -8,11 +8,11 @@ import pytest
 
 import nvrtc
 from flows import PATIENCE, wait_until
-from slipstream import kernels
-from slipstream.device import nvrtc_processes
-from slipstream.device.nvrtc_compiler import compile_program
-from slipstream.device.nvrtc_processes import OPTIONS, SideCompiler
-from slipstream.errors import RunError
+from slipstream.engine import kernels
+from slipstream.engine.device import nvrtc_processes
+from slipstream.engine.device.nvrtc_compiler import compile_program
+from slipstream.engine.device.nvrtc_processes import OPTIONS, SideCompiler
+from slipstream.engine.errors import RunError
 
 ALL = (*OPTIONS, "-arch=sm_90")
 COPY = kernels.source("gather_scatter.hpp", {"REAL": "double"})
@@ -96,8 +96,8 @@ def test_processes_end_with_the_one_that_started_them(cache, tmp_path):
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from slipstream.device import nvrtc_processes
-from slipstream.device.nvrtc_processes import SideCompiler
+from slipstream.engine.device import nvrtc_processes
+from slipstream.engine.device.nvrtc_processes import SideCompiler
 begin = nvrtc_processes.subprocess.Popen
 def popen(*arguments, **options):
     process = begin(*arguments, **options)

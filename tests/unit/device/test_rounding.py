@@ -5,8 +5,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from slipstream import kernels
-from slipstream.device import host_compiler
+from slipstream.engine import kernels
+from slipstream.engine.device import host_compiler
 
 # In a loop, compilers vectorise products of complex numbers, whose parts alternate in memory.
 LOOP = """

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from products import NAVIER_STOKES
-from slipstream.device import HostDevice, RowLaunch
-from slipstream.fft.slab_layout import NOT_KEPT
+from slipstream.engine.device import HostDevice, RowLaunch
+from slipstream.engine.fft.slab_layout import NOT_KEPT
 
 DEVICE = HostDevice()
 REALS = pytest.mark.parametrize(("real", "name"), [("float32", "float"), ("float64", "double")])

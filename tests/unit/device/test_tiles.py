@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from products import NAVIER_STOKES
-from slipstream.device import gpu_fft_launch
+from slipstream.engine.device import gpu_fft_launch
 
 PRODUCT = NAVIER_STOKES
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream import kernels
-from slipstream.device import HostDevice, host_compiler, vector_fft
+from slipstream.engine import kernels
+from slipstream.engine.device import HostDevice, host_compiler, vector_fft
 
 DEVICE = HostDevice(threads=1)
 # Products of small primes, with programs of their own and without; primes that are radices; and

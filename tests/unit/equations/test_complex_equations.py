@@ -4,6 +4,7 @@ import pytest
 import sympy
 
 from lowered_models import nu, parts, q, s, u
+from slipstream.engine.errors import InputError
 from slipstream.equations import (
     Model,
     Scalar,
@@ -25,7 +26,6 @@ from slipstream.equations import (
     z_hat,
 )
 from slipstream.equations.fourier_forms import COORDINATES, TIME
-from slipstream.errors import InputError
 from slipstream.spectral.force_patterns import patterns_of
 from slipstream.spectral.runge_kutta_tableaux import METHODS
 

@@ -5,6 +5,7 @@ import sympy
 
 from lowered_models import q, s, u, v
 from slipstream.case import parse_case
+from slipstream.engine.errors import InputError
 from slipstream.equations import (
     Model,
     Scalar,
@@ -24,7 +25,6 @@ from slipstream.equations import (
     x,
 )
 from slipstream.equations.fourier_forms import WAVENUMBERS
-from slipstream.errors import InputError
 
 MISTAKES = {
     "sum of kinds": (

@@ -10,7 +10,7 @@ import slipstream.equations as language
 from lowered_models import lowered, nu, parts, u
 from numpy_calculus import Calculus
 from slipstream.equations import Lowered, Model, Scalar, Vector, dot, grad, lower
-from slipstream.equations.carried_scalars import CarriedScalar
+from slipstream.equations.derived_models import CarriedScalar
 from slipstream.equations.fourier_forms import WAVENUMBERS, Value
 
 # Fields of wavenumbers up to 1 have cubes of wavenumbers up to 3, which 8 points tell apart.

@@ -4,11 +4,11 @@ import pytest
 import sympy
 from sympy.core.cache import clear_cache
 
-from slipstream.equations import kept_lowering, models
+from slipstream.equations import lowering as kept_lowering
+from slipstream.equations import models
 from slipstream.equations.code_generation import mode_header, product_header
-from slipstream.equations.flat_axes import EVERY_AXIS_VARIES
-from slipstream.equations.kept_lowering import lower_once
-from slipstream.equations.lowering import lower
+from slipstream.equations.fewest_transforms import EVERY_AXIS_VARIES
+from slipstream.equations.lowering import lower, lower_once
 
 
 @pytest.fixture

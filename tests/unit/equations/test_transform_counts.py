@@ -20,7 +20,7 @@ from slipstream.equations import (
     x_hat,
     z_hat,
 )
-from slipstream.equations.carried_scalars import CarriedScalar
+from slipstream.equations.derived_models import CarriedScalar
 
 ADVECTION = {
     "div(outer(u, u))": lambda u: div(outer(u, u)),

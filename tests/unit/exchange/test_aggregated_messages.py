@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.decomposition import Box
-from slipstream.exchange import Block, ExchangePlan
-from slipstream.exchange.hierarchical_transport import STAGES, Carriers, Legs, counts_of
+from slipstream.engine.decomposition import Box
+from slipstream.engine.exchange import Block, ExchangePlan
+from slipstream.engine.exchange.mpi_transport import STAGES, Carriers, Legs, counts_of
 
 
 @st.composite

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.exchange import copy_boxes
+from slipstream.engine.exchange import copy_boxes
 
 POISON = 777
 REALS = st.sampled_from(["float32", "float64"])

@@ -5,9 +5,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.decomposition import Box
-from slipstream.exchange import Block
-from slipstream.exchange.exchange_order import ExchangeOrder, exchange_steps
+from slipstream.engine.decomposition import Box
+from slipstream.engine.exchange import Block
+from slipstream.engine.exchange.exchange_plan import ExchangeOrder, exchange_steps
 
 # The node of each rank, in any order, with as many ranks on each as there may be.
 NODES = (

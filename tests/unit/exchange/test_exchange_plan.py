@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import bricks
-from slipstream.decomposition import slabs
-from slipstream.exchange import ExchangePlan
-from slipstream.fft import SlabGeometry, truncate
-from slipstream.fft.slab_layout import NOT_KEPT
+from slipstream.engine.decomposition import slabs
+from slipstream.engine.exchange import ExchangePlan
+from slipstream.engine.fft import SlabGeometry, truncate
+from slipstream.engine.fft.slab_layout import NOT_KEPT
 
 POISON = -1
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import bricks
-from slipstream.decomposition import grid_boxes
-from slipstream.exchange import HaloPlan
+from slipstream.engine.decomposition import grid_boxes
+from slipstream.engine.exchange import HaloPlan
 
 POISON = -1
 

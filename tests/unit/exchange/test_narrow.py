@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fake_transfer import DEVICES
-from slipstream.decomposition import slabs
-from slipstream.errors import InputError
-from slipstream.exchange import ExchangePlan, Transport, part_of
-from slipstream.exchange.reduced_precision_wire import WIRES, NarrowWire
-from slipstream.exchange.transport_base import Exchange
-from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.engine.decomposition import slabs
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import ExchangePlan, Transport, part_of
+from slipstream.engine.exchange.reduced_precision_wire import WIRES, NarrowWire
+from slipstream.engine.exchange.transport_base import Exchange
+from slipstream.engine.schedule import POLICIES, StepGraph, commit
 
 POISON = 777 + 777j
 TYPES = {"float32": np.complex64, "bfloat16": np.uint32}

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from slipstream.exchange.nccl_transport import ConnectedRanks
+from slipstream.engine.exchange.nccl_transport import ConnectedRanks
 
 
 class StubDevice:

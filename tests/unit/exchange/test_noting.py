@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import MHD, make_case, start
-from slipstream.decomposition import Box
-from slipstream.device import HostDevice, address_of
-from slipstream.device.noting_device import CACHE, DEVICE, HOST, NotingDevice, place_of
-from slipstream.exchange import RankPlace
-from slipstream.exchange.exchange_plan import Block, ranges_of, views_of_ranges
-from slipstream.exchange.noting_transport import noting_transport
-from slipstream.fft import SlabGeometry
-from slipstream.forecast import load_machine
-from slipstream.forecast.noted_steps import bytes_of_step, note_spectral
-from slipstream.schedule import StepGraph
-from slipstream.simulation.step_walk import traffic_of
+from slipstream.api.forecast import load_machine
+from slipstream.api.forecast.noted_steps import bytes_of_step, note_spectral
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device import HostDevice, address_of
+from slipstream.engine.device.noting_device import CACHE, DEVICE, HOST, NotingDevice, place_of
+from slipstream.engine.exchange import RankPlace
+from slipstream.engine.exchange.exchange_plan import Block, ranges_of, views_of_ranges
+from slipstream.engine.exchange.noting_transport import noting_transport
+from slipstream.engine.fft import SlabGeometry
+from slipstream.engine.schedule import StepGraph
+from slipstream.engine.step_walk import traffic_of
 from slipstream.spectral.kept_modes import DEALIASING
 from slipstream.spectral.memory_placement import crossings
 from slipstream.spectral.problem_of_case import problem_of_case
@@ -164,7 +164,7 @@ def test_runs_of_blocks_are_all_blocks(ranks):
 
 
 def _all_modes(count):
-    from slipstream.fft import Modes
+    from slipstream.engine.fft import Modes
 
     return Modes(count, count, 0)
 
@@ -172,7 +172,7 @@ def _all_modes(count):
 @pytest.mark.parametrize("name", ["peer", "nccl", "mpi-p2p", "mpi", "mpi-hierarchical"])
 def test_transports_note_what_leaves_a_rank(name):
     """Four ranks on two nodes send each other blocks of one, two, three and four numbers."""
-    from slipstream.exchange import ExchangePlan
+    from slipstream.engine.exchange import ExchangePlan
 
     place, device = RankPlace(1, 4, 2), NotingDevice("cuda")
     blocks, offset = [], 0

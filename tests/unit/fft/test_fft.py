@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from fft_oracle import assert_close, check, field, kept
 from products import NAVIER_STOKES
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.exchange import chosen_transport
-from slipstream.fft import DistributedFFT, PlanePass, PointProduct, SlabGeometry, truncate
-from slipstream.fft.column_transforms import ColumnPass
-from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.engine.exchange import chosen_transport
+from slipstream.engine.fft import PlanePass, PointProduct, SlabGeometry, truncate
+from slipstream.engine.fft.line_transforms import ColumnPass
+from slipstream.engine.schedule import POLICIES, StepGraph, commit
+from slipstream.fft import DistributedFFT
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 PLAIN, TILED = HostDevice(), HostDevice(tiled=True)

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fft_cases import transforms
-from slipstream.decomposition import Box, check_boxes, grid_boxes
-from slipstream.exchange import ExchangePlan
-from slipstream.fft.fft_arguments import checked_arguments
-from slipstream.fft.layout_search import find_route
+from slipstream.engine.decomposition import Box, check_boxes, grid_boxes
+from slipstream.engine.exchange import ExchangePlan
+from slipstream.engine.fft.fft_arguments import checked_arguments, find_route
 
 N = 64
 CUBE = (N, N, N)

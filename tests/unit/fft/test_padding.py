@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.fft.padded_rows import has_padding, padded_row, whole_rows
+from slipstream.engine.fft.device_exchange import has_padding, padded_row, whole_rows
 
 
 def in_one_memory(shape):

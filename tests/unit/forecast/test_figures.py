@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from advection_lines import lines_of
-from slipstream.accepted import STRATEGIES
+from slipstream.api.forecast import load_machine, spectral_counts, step_time
 from slipstream.case import validate_case
-from slipstream.forecast import load_machine, spectral_counts, step_time
+from slipstream.engine.accepted import STRATEGIES
 
 REPOSITORY = Path(__file__).parents[3]
 RECORDS = {path.stem: path for path in (REPOSITORY / "bench" / "results").glob("*.json")}

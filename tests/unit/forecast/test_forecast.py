@@ -8,21 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.accepted import MACHINES
-from slipstream.case import load_case, validate_case
-from slipstream.case.case_loading import shipped_folder
-from slipstream.cli import main
-from slipstream.device.cpu_device import HostDevice
-from slipstream.errors import InputError
-from slipstream.forecast import (
+from slipstream.api.forecast import (
     advection_counts,
     forecast,
     load_machine,
     spectral_counts,
     step_time,
 )
-from slipstream.forecast.project_command import numbers_of_nodes
-from slipstream.forecast.published_runs import (
+from slipstream.api.forecast.project_command import numbers_of_nodes
+from slipstream.api.forecast.published_runs import (
     BATCHED,
     GHOST,
     GHOST_STRONG,
@@ -30,7 +24,13 @@ from slipstream.forecast.published_runs import (
     STRONG,
     published_runs,
 )
-from slipstream.simulation.solver_registry import make_simulation
+from slipstream.case import load_case, validate_case
+from slipstream.case.case_loading import shipped_folder
+from slipstream.cli import main
+from slipstream.engine.accepted import MACHINES
+from slipstream.engine.device.cpu_device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.runs.simulation_base import make_simulation
 from slipstream.spectral.problem_of_case import problem_of_case
 
 # Milliseconds of second-order steps on one, two and four H200s of a host, as in docs/scaling.md,
@@ -377,7 +377,7 @@ def test_the_command_prints_records_and_draws(tmp_path, capsys):
 def test_files_that_cannot_be_written_are_refused_before_anything_is_worked_out(
     tmp_path, capsys, monkeypatch, option, name, told
 ):
-    monkeypatch.setattr("slipstream.forecast.project_command.forecast", None)
+    monkeypatch.setattr("slipstream.api.forecast.project_command.forecast", None)
     with pytest.raises(SystemExit) as caught:
         main(["project", "taylor-green", option, str(tmp_path / name)])
     assert caught.value.code == 2

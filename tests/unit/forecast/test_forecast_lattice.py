@@ -6,21 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream import cli
+from slipstream.api.forecast import forecast, lattice_counter, load_machine, step_time
+from slipstream.api.forecast import noted_steps as module
 from slipstream.case import changed_case, validate_case
-from slipstream.decomposition import Box
-from slipstream.device.noting_device import NotingDevice
-from slipstream.errors import InputError
-from slipstream.forecast import forecast, lattice_counter, load_machine, step_time
-from slipstream.forecast import noted_lattice as module
+from slipstream.engine.decomposition import Box
+from slipstream.engine.device.noting_device import NotingDevice
+from slipstream.engine.errors import InputError
 from slipstream.lattice import make_sample
-from slipstream.lattice.d3q19 import D3Q19
-from slipstream.lattice.domain_decomposition import (
-    crossing_links,
-    divided_pores,
-    percolating_pores,
-)
-from slipstream.lattice.population_layout import ENCODINGS
-from slipstream.lattice.pore_sites import stored_sites, unit_of
+from slipstream.lattice.domain_decomposition import crossing_links, divided_pores, percolating_pores
+from slipstream.lattice.pore_step import stored_sites, unit_of
+from slipstream.lattice.velocity_set import D3Q19, ENCODINGS
 
 MACHINE = load_machine("summit")
 

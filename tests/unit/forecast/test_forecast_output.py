@@ -6,22 +6,22 @@ import pytest
 
 import lattice_flows
 from flows import make_case
-from slipstream.case import make_case as case_of
-from slipstream.case import parse_case, validate_case
-from slipstream.cli import main
-from slipstream.device import open_device
-from slipstream.errors import InputError
-from slipstream.forecast import (
+from slipstream.api.forecast import (
     advection_counts,
     forecast,
     lattice_counter,
     load_machine,
     spectral_counts,
 )
-from slipstream.io import FieldStore, write_checkpoint
-from slipstream.running.output_writer import MANY_FILES, files_warning
-from slipstream.simulation import make_simulation
-from slipstream.simulation.machine_description import Storage
+from slipstream.case import make_case as case_of
+from slipstream.case import parse_case, validate_case
+from slipstream.case.machine_description import Storage
+from slipstream.cli import main
+from slipstream.engine.device import open_device
+from slipstream.engine.errors import InputError
+from slipstream.files import FieldStore, write_checkpoint
+from slipstream.runs import make_simulation
+from slipstream.runs.output_writer import MANY_FILES, files_warning
 
 DEVICE = open_device("cpu")
 MACHINE = load_machine("h200-nvl8-ib")

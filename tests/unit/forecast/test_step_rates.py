@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from slipstream.forecast import load_machine, step_rates, step_time
-from slipstream.simulation.step_price import StepCounts
+from slipstream.api.forecast import load_machine, step_rates, step_time
+from slipstream.runs.step_price import StepCounts
 
 CACHES = {"cache_mib": (1.0, 16.0, 64.0), "cache_gb_per_s": (80.0, 40.0, 20.0)}
 KNOWN = {"launch_us": 3.0, "step_us": 20.0, "transform_us": 50.0, "issue_us": 9.0}

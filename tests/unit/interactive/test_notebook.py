@@ -17,6 +17,7 @@ from PIL import Image
 from rich.console import Console
 
 from slipstream import Advection, Turbulence
+from slipstream.engine.errors import InputError
 from slipstream.equations import (
     Model,
     Scalar,
@@ -33,8 +34,7 @@ from slipstream.equations import (
     outer,
     z_hat,
 )
-from slipstream.errors import InputError
-from slipstream.report.console import Progress
+from slipstream.show.console import Progress
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 ONE = {"comm": None, "device": "cpu"}

@@ -10,11 +10,11 @@ import pytest
 
 import slipstream
 from slipstream import Advection, Flow, PorousFlow, Turbulence
+from slipstream.engine.errors import InputError
 from slipstream.equations.models import hd
-from slipstream.errors import InputError
-from slipstream.io import FieldStore
-from slipstream.io.folder_lock import FolderLock
-from slipstream.io.time_series import whole_field
+from slipstream.files import FieldStore
+from slipstream.files.durable_files import FolderLock
+from slipstream.files.time_series import whole_field
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 ONE = {"comm": None, "device": "cpu"}

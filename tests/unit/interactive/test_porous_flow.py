@@ -13,12 +13,12 @@ import tifffile
 import lattice_flows
 from flows import REPOSITORY
 from slipstream import PorousFlow
-from slipstream.device import HostDevice
-from slipstream.errors import InputError, RunError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError, RunError
 from slipstream.lattice import Storage, make_sample, permeability
 from slipstream.lattice.domain_decomposition import decompose
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.report.solver_texts import description, result_texts
+from slipstream.show.solver_texts import description, result_texts
 
 DEVICE = HostDevice()
 PLAIN = {"storage": Storage(), "device": DEVICE}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from flows import PATIENCE, REPOSITORY, environment
-from slipstream.device.cpu_device import HostStream
-from slipstream.errors import RunError
+from slipstream.engine.device.cpu_device import HostStream
+from slipstream.engine.errors import RunError
 from slipstream.fft import DistributedFFT
 
 

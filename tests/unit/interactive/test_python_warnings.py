@@ -38,6 +38,6 @@ def test_a_file_of_another_process_is_not_replaced_in_silence(tmp_path, monkeypa
         warnings.simplefilter("error")
         for _ in range(2):  # what this process has written
             sim.output("velocity", file=tmp_path / "u.zarr")
-    monkeypatch.setattr("slipstream.interactive.output_methods._WRITTEN", set())
+    monkeypatch.setattr("slipstream.api.output_methods._WRITTEN", set())
     with pytest.warns(RuntimeWarning, match=r"u\.zarr was there, from an earlier process"):
         sim.output("velocity", file=tmp_path / "u.zarr")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence, permeability
+from slipstream.api import output_methods, spectral_flow, tracer_advection
+from slipstream.api.settings import ForcingSettings, Setting
 from slipstream.case import AdvectionCase, SpectralCase, validate_case
-from slipstream.case.declared_keys import key_at, sentence
 from slipstream.case.keyword_options import TYPE_OF_FOLDERS, KeywordOptions
 from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput
-from slipstream.interactive import output_methods, spectral_flow, tracer_advection
-from slipstream.interactive.settings import ForcingSettings, Setting
-from slipstream.lattice import lattice_arguments
+from slipstream.case.table import key_at, sentence
+from slipstream.lattice import permeability as lattice_arguments
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 # Cases with what has no default, and arguments that are made of several keys, or one by another.

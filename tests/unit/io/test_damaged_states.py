@@ -5,9 +5,9 @@ import os
 import pytest
 
 from damaged_states import CASES, DAMAGES, STEPS, Run, change_description, change_manifest, outcome
-from slipstream.errors import InputError
-from slipstream.io import open_checkpoint
-from slipstream.io.checkpoint_manifest import check_chunks, read_manifest
+from slipstream.engine.errors import InputError
+from slipstream.files import open_checkpoint
+from slipstream.files.checkpoint import check_chunks, read_manifest
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -13,12 +13,12 @@ from rich.console import Console
 import moments
 from fake_simulation import CASE, FakeSimulation
 from slipstream.case import parse_case
-from slipstream.errors import RunError
-from slipstream.field import Field
-from slipstream.io import FieldStore, Series, open_checkpoint, write_checkpoint
-from slipstream.io.checkpoint import reseal
-from slipstream.io.folder_seals import Seal
-from slipstream.running.run_case import run_case
+from slipstream.engine.errors import RunError
+from slipstream.engine.fields import Field
+from slipstream.files import FieldStore, Series, open_checkpoint, write_checkpoint
+from slipstream.files.checkpoint import reseal
+from slipstream.files.folder_seals import Seal
+from slipstream.runs.run_case import run_case
 from wrapped_file import WrappedFile
 
 QUIET = Console(quiet=True)

@@ -23,11 +23,11 @@ from flows import make_case, start
 from launched_runs import enter
 from own_models import own_models
 from slipstream import cli
-from slipstream.decomposition import whole
-from slipstream.errors import InputError
-from slipstream.io import write_checkpoint
-from slipstream.io.foreign_files import foreign_arrays
-from slipstream.io.voxel_images import open_image
+from slipstream.engine.decomposition import whole
+from slipstream.engine.errors import InputError
+from slipstream.files import write_checkpoint
+from slipstream.files.foreign_files import foreign_arrays
+from slipstream.files.voxel_images import open_image
 
 SHAPE = (16, 16, 16)
 SECRET = np.full(SHAPE, 7, np.uint8)

@@ -10,11 +10,11 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slipstream.decomposition import Box, whole
-from slipstream.errors import InputError
-from slipstream.io import voxel_images
-from slipstream.io.image_formats import readable
-from slipstream.io.voxel_images import open_image
+from slipstream.engine.decomposition import Box, whole
+from slipstream.engine.errors import InputError
+from slipstream.files import voxel_images
+from slipstream.files.image_formats import readable
+from slipstream.files.voxel_images import open_image
 
 SHAPE = (7, 5, 6)
 BOXES = [

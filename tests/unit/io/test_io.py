@@ -10,9 +10,9 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
 
-from slipstream.errors import InputError
-from slipstream.field import Field
-from slipstream.io import (
+from slipstream.engine.errors import InputError
+from slipstream.engine.fields import Field
+from slipstream.files import (
     FieldStore,
     Series,
     open_checkpoint,
@@ -21,8 +21,8 @@ from slipstream.io import (
     write_checkpoint,
     zarr_store,
 )
-from slipstream.io.stored_layout import aligned_chunks
-from slipstream.io.time_series import whole_field
+from slipstream.files.stored_arrays import aligned_chunks
+from slipstream.files.time_series import whole_field
 
 SHAPE = (4, 5, 6)
 DIMS = ("z", "y", "x")

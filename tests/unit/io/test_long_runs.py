@@ -11,9 +11,9 @@ from rich.console import Console
 from fake_simulation import CASE, FakeSimulation
 from flows import diagnostics
 from slipstream.case import parse_case
-from slipstream.io import time_series
-from slipstream.io.stored_arrays import StoredArrays, StoredSpectra
-from slipstream.running.run_case import run_case
+from slipstream.files import time_series
+from slipstream.files.stored_arrays import StoredArrays, StoredSpectra
+from slipstream.runs.run_case import run_case
 
 SHELLS = np.arange(1.0, 2049.0)
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from fake_simulation import CASE, FakeSimulation
 from flows import PATIENCE
 from slipstream.case import Case, parse_case
-from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint, output_folder
-from slipstream.io.output_folder import check_folder, claim_folder, claim_run
-from slipstream.running.run_case import run_case
+from slipstream.engine.errors import InputError, RunError
+from slipstream.files import open_checkpoint, output_folder
+from slipstream.files.output_folder import check_folder, claim_folder, claim_run
+from slipstream.runs.run_case import run_case
 
 QUIET = Console(quiet=True)
 

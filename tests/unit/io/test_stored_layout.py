@@ -12,15 +12,15 @@ from rich.console import Console
 
 import slipstream
 from flows import make_case
-from slipstream.decomposition import Box, grid_boxes, process_grid, slabs
-from slipstream.device import HostDevice
-from slipstream.field import Field
-from slipstream.io import FieldStore, open_checkpoint, read_field, write_checkpoint
-from slipstream.io.stored_layout import Aggregation, file_box, file_indices, stored_layout
-from slipstream.report.plot_command import plot
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.engine.decomposition import Box, grid_boxes, process_grid, slabs
+from slipstream.engine.device import HostDevice
+from slipstream.engine.fields import Field
+from slipstream.files import FieldStore, open_checkpoint, read_field, write_checkpoint
+from slipstream.files.stored_arrays import Aggregation, file_box, file_indices, stored_layout
+from slipstream.runs import make_simulation
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import run_case
+from slipstream.show.plot_command import plot
 from small_shards import set_small_limits
 
 LARGE = (4096,) * 3

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from slipstream.io.vtk_files import ImageDataFile
+from slipstream.files.array_files import ImageDataFile
 
 SHAPE = (5, 3, 4)
 TYPES = {"Float32": "<f4", "Float64": "<f8", "UInt8": "u1"}

@@ -9,11 +9,11 @@ import pytest
 
 import lattice_flows
 from lattice_flows import advance, save, start, state_of
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 from slipstream.lattice import Storage, make_sample, permeability
 from slipstream.lattice.acceleration import vectors_needed, vectors_that_fit
-from slipstream.report.solver_texts import description
+from slipstream.show.solver_texts import description
 
 DEVICE = HostDevice(threads=1)
 PLAIN = {"storage": Storage(), "device": DEVICE}

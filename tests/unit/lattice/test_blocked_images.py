@@ -7,13 +7,13 @@ import pytest
 
 from flows import diagnostics
 from launched_runs import enter, run
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.interactive.porous_flow import PorousFlow
-from slipstream.io.run_record import read_run_record
+from slipstream.api.porous_flow import PorousFlow
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.files.run_folder import read_run_record
 from slipstream.lattice import permeability
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import AtItsEnd
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import AtItsEnd
 
 NO_PATH = "no path leads through the pores along {}: nothing can flow"
 CASE = """

@@ -9,8 +9,8 @@ import pytest
 import lattice_flows
 from lattice_flows import advance, save, start
 from lattice_oracle import subdomain_of, tight_pores
-from slipstream.device import HostDevice
-from slipstream.errors import RunError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import RunError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample, permeability
 from slipstream.lattice.coarse_start import _interpolated, coarse_pores
 from slipstream.lattice.lattice_simulation import LatticeSimulation

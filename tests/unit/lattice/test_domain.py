@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.decomposition import Box, grid_boxes, whole
-from slipstream.errors import InputError
+from slipstream.engine.decomposition import Box, grid_boxes, whole
+from slipstream.engine.errors import InputError
 from slipstream.lattice.flow_domain import Domain
 
 AXES = ("z", "y", "x")

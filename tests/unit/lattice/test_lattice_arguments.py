@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from lattice_oracle import Image, random_pores, subdomain_of
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage, decompose, make_sample, permeability
 
 PERIODIC = (True, True, True)

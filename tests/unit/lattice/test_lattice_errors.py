@@ -9,13 +9,13 @@ import pytest
 from lattice_flows import CASE, SANDSTONE, make
 from launched_runs import SPECTRAL, enter, run
 from slipstream.case import parse_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError, RunError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError, RunError
 from slipstream.lattice import make_sample, permeability
-from slipstream.lattice.lattice_arguments import mirrored_axes
 from slipstream.lattice.lattice_simulation import LatticeSimulation
-from slipstream.lattice.pore_sites import check_size
-from slipstream.report.solver_texts import description
+from slipstream.lattice.permeability import mirrored_axes
+from slipstream.lattice.pore_step import check_size
+from slipstream.show.solver_texts import description
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def refused(capsys, *arguments, status=2, **options):
     ],
 )
 def test_what_does_not_suit_is_one_line_with_status_2(capsys, monkeypatch, settings, expected):
-    monkeypatch.setattr("slipstream.device.device_choice.cuda_device_count", lambda: 0)
+    monkeypatch.setattr("slipstream.engine.device.device_choice.cuda_device_count", lambda: 0)
     assert expected in refused(capsys, *settings)
 
 

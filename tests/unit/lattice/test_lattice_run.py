@@ -12,14 +12,14 @@ from flows import diagnostics
 from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, save, start, state, state_of
 from launched_runs import enter, run
 from slipstream import cli
-from slipstream.decomposition import whole
-from slipstream.device import HostDevice
-from slipstream.io.run_record import read_run_record
+from slipstream.engine.decomposition import whole
+from slipstream.engine.device import HostDevice
+from slipstream.files.run_folder import read_run_record
 from slipstream.lattice import make_sample
-from slipstream.lattice.darcy import DARCY
+from slipstream.lattice.convergence import DARCY
 from slipstream.lattice.lattice_checkpoint import padded_sizes
-from slipstream.report.solver_texts import description
-from slipstream.running.run_case import write_timeline
+from slipstream.runs.run_case import write_timeline
+from slipstream.show.solver_texts import description
 
 
 @pytest.fixture(autouse=True)
@@ -384,7 +384,8 @@ def test_new_writes_a_case_of_the_family(folder, capsys):
 def test_timeline_is_that_of_a_pair_of_steps(folder, monkeypatch):
     simulation, titles = start(HostDevice(), "run.timeline=true"), []
     monkeypatch.setattr(
-        "slipstream.schedule.Timeline.write_picture", lambda _, path, title: titles.append(title)
+        "slipstream.engine.schedule.Timeline.write_picture",
+        lambda _, path, title: titles.append(title),
     )
     assert write_timeline(simulation, folder) == []
     assert write_timeline(advance(simulation, 2), folder) == [folder / "timeline.png"]

@@ -25,22 +25,21 @@ from lattice_oracle import (
     velocity_and_density,
 )
 from pairwise import every_pair
-from slipstream import kernels
-from slipstream.device import HostDevice
-from slipstream.device.cpu_device import HostKernel
-from slipstream.device.host_compiler import compile_library
-from slipstream.errors import InputError
+from slipstream.engine import kernels
+from slipstream.engine.device import HostDevice
+from slipstream.engine.device.cpu_device import HostKernel
+from slipstream.engine.device.host_compiler import compile_library
+from slipstream.engine.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage
-from slipstream.lattice.d3q19 import D3Q19
-from slipstream.lattice.neighbour_tables import make_links
-from slipstream.lattice.population_layout import (
+from slipstream.lattice.pore_step import Sites, make_links, unit_of
+from slipstream.lattice.velocity_set import (
+    D3Q19,
     ENCODINGS,
     LAYOUTS,
     ORDERS,
     PROPAGATIONS,
     row_order,
 )
-from slipstream.lattice.pore_sites import Sites, unit_of
 
 PROPAGATIONS, LAYOUTS, ORDERS, ENCODINGS = map(tuple, (PROPAGATIONS, LAYOUTS, ORDERS, ENCODINGS))
 IMAGE = random_pores((7, 9, 11))

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from lattice_oracle import random_pores, subdomain_of
-from slipstream.decomposition import whole
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.decomposition import whole
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage, make_sample
-from slipstream.lattice.lattice_memory import Share, memory_needed
 from slipstream.lattice.permeability import permeability
 from slipstream.lattice.pore_flow import inlets
 from slipstream.lattice.pore_step import PoreStep
-from slipstream.lattice.storage_tuning import choose_storage
+from slipstream.lattice.storage_tuning import Share, choose_storage, memory_needed
 
 AUTO = dict.fromkeys(("propagation", "layout", "order", "encoding"), "auto")
 

@@ -15,7 +15,7 @@ import pytest
 import xarray
 
 from lattice_oracle import random_pores
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 from slipstream.lattice import (
     Permeability,
     PermeabilityInterrupted,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pore_oracle import NAMED, PERIODICITIES, expected, images, random_image, wanted_axes
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 from slipstream.lattice.percolation import Connectivity, keep_percolating
 
 DEVICES = [HostDevice(threads=threads) for threads in (1, 2, 3, 8)]

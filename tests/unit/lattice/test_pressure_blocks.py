@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from lattice_oracle import subdomain_of, tight_pores
-from slipstream.device import HostDevice
+from slipstream.engine.device import HostDevice
 from slipstream.lattice import Fluid, PoreFlow, Storage
-from slipstream.lattice.d3q19 import D3Q19
 from slipstream.lattice.pressure_blocks import (
     PressureBlocks,
     PressureGrids,
     block_edge,
     blocks_memory,
 )
+from slipstream.lattice.velocity_set import D3Q19
 
 DEVICE = HostDevice(threads=1)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice_oracle import Image, random_pores
-from slipstream.decomposition import grid_boxes, recursive_bisection, whole
-from slipstream.errors import InputError
+from slipstream.engine.decomposition import grid_boxes, recursive_bisection, whole
+from slipstream.engine.errors import InputError
 from slipstream.lattice import decompose, make_sample
 from slipstream.lattice.domain_decomposition import no_path_text
 from slipstream.lattice.storage_tuning import some_planes

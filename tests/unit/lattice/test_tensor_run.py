@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from lattice_flows import advance, make, save, start
+from slipstream.api.porous_flow import PorousFlow
 from slipstream.case import parse_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.interactive.porous_flow import PorousFlow
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 from slipstream.lattice import Storage, make_sample, permeability
-from slipstream.report.solver_texts import result_texts
+from slipstream.show.solver_texts import result_texts
 
 CASE = """
 solver = "lattice"

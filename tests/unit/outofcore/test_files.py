@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from flows import make_case
-from slipstream.device import HostDevice
-from slipstream.device.memory_meter import MemoryMeter
-from slipstream.errors import InputError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.device.memory import MemoryMeter
+from slipstream.engine.errors import InputError
+from slipstream.engine.outofcore import file_arrays
+from slipstream.engine.outofcore.file_arrays import FileHome, TileHost, file_home, files_of
+from slipstream.engine.outofcore.tile_slots import FileTransfer
 from slipstream.fft import DistributedFFT
-from slipstream.outofcore import file_arrays
-from slipstream.outofcore.file_arrays import FileHome, TileHost, file_home, files_of
-from slipstream.outofcore.host_device_copy import FileTransfer
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 DEVICE = HostDevice(threads=2)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from flows import make_case
-from slipstream.device import HostDevice
-from slipstream.device.memory_meter import MemoryMeter
-from slipstream.outofcore import file_arrays
+from slipstream.engine.device import HostDevice
+from slipstream.engine.device.memory import MemoryMeter
+from slipstream.engine.outofcore import file_arrays
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "large_grids.md"

@@ -8,13 +8,13 @@ from test_time_averages import process
 
 import slipstream as ss
 from slipstream.case import parse_case
-from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint
-from slipstream.io.run_record import read_run_record
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
-from slipstream.time_averages import RunningAverage
+from slipstream.engine.errors import InputError, RunError
+from slipstream.files import open_checkpoint
+from slipstream.files.run_folder import read_run_record
+from slipstream.runs import make_simulation
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import run_case
+from slipstream.show.series_statistics import RunningAverage
 
 CASE = """
 solver = "spectral"

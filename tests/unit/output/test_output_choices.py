@@ -15,12 +15,12 @@ from fake_simulation import CASE
 from image_data import read_image_data
 from slipstream import Turbulence
 from slipstream.case import parse_case
-from slipstream.errors import InputError, RunError
-from slipstream.output.chosen_outputs import ChosenOutputs
-from slipstream.report.movies import Movie
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.engine.errors import InputError, RunError
+from slipstream.runs import make_simulation
+from slipstream.runs.chosen_outputs import ChosenOutputs
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import run_case
+from slipstream.show.movies import Movie
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from slipstream.errors import InputError
-from slipstream.time_averages import (
+from slipstream.engine.errors import InputError
+from slipstream.show.series_statistics import (
     FEWEST_CORRELATION_TIMES,
     cell_averages,
     rounded,

@@ -28,10 +28,10 @@ from page_code import (
 )
 from quick_pictures import quick_pictures
 from slipstream import cli
-from slipstream.accepted import MODELS
 from slipstream.case import load_case
+from slipstream.engine.accepted import MODELS
+from slipstream.engine.processes import find_mpiexec
 from slipstream.lattice import make_sample
-from slipstream.mpi_launch import find_mpiexec
 
 DOCS = REPOSITORY / "docs"
 # docs/generated is written when the site is built.

@@ -10,7 +10,7 @@ import matplotlib
 import pytest
 
 from flows import PATIENCE, REPOSITORY, environment
-from slipstream.mpi_launch import find_mpiexec
+from slipstream.engine.processes import find_mpiexec
 
 # Size, written files, printed text.
 PROGRAMS = {

@@ -9,8 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.case import SOLVERS
-from slipstream.simulation.simulation_base import Simulation
-from slipstream.simulation.solver_registry import SIMULATIONS
+from slipstream.runs.simulation_base import SIMULATIONS, Simulation
 
 ROOT = Path(slipstream.__file__).parent
 
@@ -120,9 +119,11 @@ def test_the_package_imports_no_benchmark():
 
 def test_imports_are_found():
     """The checks below would pass if nothing were found."""
-    assert ("slipstream.schedule", "StepGraph") in imports(ROOT / "exchange" / "mpi_transport.py")
+    assert ("slipstream.engine.schedule", "StepGraph") in imports(
+        ROOT / "exchange" / "mpi_transport.py"
+    )
     assert "mpi_launch" in imported_layers(ROOT / "cli.py")
-    assert "__init__" in imported_layers(ROOT / "machine_info.py")
+    assert "__init__" in imported_layers(ROOT / "runs/run_recorder.py")
     assert imported_layers(ROOT / "device" / "cuda_device.py") >= {"kernels", "device"}
     assert imported_layers(ROOT / "running" / "run_case.py") >= {"running", "simulation"}
 
@@ -153,8 +154,8 @@ def test_families_do_not_import_each_other_or_the_inside_of_a_transport():
             others = set(FAMILIES) - {layer_of(path)}
             assert not imported_layers(path) & others
             for module, name in imports(path):
-                assert not module.startswith("slipstream.exchange.")
-                assert module != "slipstream.exchange" or name in EXCHANGE
+                assert not module.startswith("slipstream.engine.exchange.")
+                assert module != "slipstream.engine.exchange" or name in EXCHANGE
 
 
 def test_the_solver_registry_names_classes_that_there_are():

@@ -16,7 +16,7 @@ fft.backward(fft.forward(numpy.ones((4, 6, 8))))
 """
 RUN = """
 from flows import advance, start
-from slipstream.device import open_device
+from slipstream.engine.device import open_device
 advance(start(open_device("cpu")), 1)
 """
 NAMES = ("nccl_transport", "peer_transport", "mpi_transport", "halo_exchange", "sparse_exchange")
@@ -37,6 +37,6 @@ def test_a_single_rank_imports_no_transport(program):
         check=True,
     )
     loaded = done.stdout.split()
-    assert "slipstream.exchange" in loaded
+    assert "slipstream.engine.exchange" in loaded
     assert not [name for name in loaded if name.split(".")[-1] in NAMES]
     assert not [name for name in loaded if name.split(".")[0] == "mpi4py"]

@@ -13,7 +13,7 @@ from packaging.version import Version
 from check_container import apptainer_steps, docker_steps
 from flows import REPOSITORY
 from slipstream import __version__
-from slipstream.mpi_launch import REQUIREMENTS, how_to_install
+from slipstream.engine.processes import REQUIREMENTS, how_to_install
 
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 PROJECT, BUILT_WITH = PYPROJECT["project"], PYPROJECT["build-system"]["requires"]

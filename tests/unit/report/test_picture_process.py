@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from flows import PATIENCE, environment
-from slipstream.errors import RunError
-from slipstream.io.run_folder import RunFolder
-from slipstream.report import picture_process
-from slipstream.report.picture_process import PICTURES, PictureProcess, _attempt, shown_spectra
-from slipstream.report.run_pictures import run_pictures
-from slipstream.simulation.solver_values import PictureChoice
+from slipstream.engine.errors import RunError
+from slipstream.engine.fields import PictureChoice
+from slipstream.files.run_folder import RunFolder
+from slipstream.show import picture_process
+from slipstream.show.picture_process import PICTURES, PictureProcess, _attempt, shown_spectra
+from slipstream.show.run_pictures import run_pictures
 
 SHELLS = np.arange(1.0, 20)
 DATA = {
@@ -73,7 +73,7 @@ def test_neither_process_reads_a_matplotlibrc(tmp_path, monkeypatch):
         (
             "import matplotlib",
             "from pathlib import Path",
-            "from slipstream.report import figure_style",
+            "from slipstream.show import figure_style",
             "assert matplotlib.rcParams['text.usetex']",
             "with figure_style.in_our_style():",
             "    figure = figure_style.new_figure((2, 2), 'title')",

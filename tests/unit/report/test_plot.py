@@ -14,19 +14,14 @@ import slipstream as ss
 from fake_simulation import CASE, FakeSimulation
 from quick_pictures import quick_pictures
 from slipstream.case import parse_case
-from slipstream.errors import InputError
-from slipstream.field import Field
-from slipstream.report.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
-from slipstream.report.report_command import (
-    comparison_picture,
-    labels_by_difference,
-    runs_by_name,
-)
-from slipstream.report.run_pictures import SpectrumWishes, spectrum_figure
-from slipstream.report.stored_run import StoredRun
-from slipstream.running.run_case import run_case
-from slipstream.simulation.solver_values import PictureChoice
-from slipstream.time_averages import time_average
+from slipstream.engine.errors import InputError
+from slipstream.engine.fields import Field, PictureChoice
+from slipstream.runs.run_case import run_case
+from slipstream.show.plot_command import PlaneWishes, plot, plot_together, spectrum_wishes
+from slipstream.show.report_command import comparison_picture, labels_by_difference, runs_by_name
+from slipstream.show.run_pictures import SpectrumWishes, spectrum_figure
+from slipstream.show.series_statistics import time_average
+from slipstream.show.stored_run import StoredRun
 
 SHAPE = (8, 6, 4)
 COORDINATES = {name: np.arange(n) * 0.5 for name, n in zip("zyx", SHAPE, strict=True)}

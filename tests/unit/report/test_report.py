@@ -11,26 +11,13 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from flows import PATIENCE
-from slipstream.device.compilation_count import COUNT
-from slipstream.field import Field
-from slipstream.report.console import CompilingLine, Progress, Summary, make_console, summarise
-from slipstream.report.field_planes import FieldPlane, colour_scale, compose_plane, gather_plane
-from slipstream.report.number_text import (
-    REST,
-    duration,
-    inner_times,
-    pi_text,
-    quantity,
-    scaled_unit,
-)
-from slipstream.report.plane_pictures import draw_plane
-from slipstream.report.run_pictures import (
-    draw_curves,
-    draw_spectrum,
-    run_pictures,
-    thinned,
-)
-from slipstream.simulation.solver_values import PictureChoice, PlaneChoice
+from slipstream.engine.device.host_compiler import COUNT
+from slipstream.engine.fields import Field, PictureChoice, PlaneChoice
+from slipstream.engine.text import REST, duration, inner_times, pi_text, quantity, scaled_unit
+from slipstream.show.console import CompilingLine, Progress, Summary, make_console, summarise
+from slipstream.show.field_planes import FieldPlane, colour_scale, compose_plane, gather_plane
+from slipstream.show.figure_style import draw_plane
+from slipstream.show.run_pictures import draw_curves, draw_spectrum, run_pictures, thinned
 
 TIME = np.linspace(0, 10, 101)
 SERIES = {

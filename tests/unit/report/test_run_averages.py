@@ -6,12 +6,12 @@ import zarr
 
 import slipstream as ss
 from slipstream.cli import main
-from slipstream.errors import InputError
-from slipstream.field import Field
-from slipstream.io.run_folder import RunFolder
-from slipstream.io.time_series import Series, spectrum_fields
-from slipstream.io.zarr_store import FieldStore
-from slipstream.report.run_averages import average_of_run, averaged_names
+from slipstream.engine.errors import InputError
+from slipstream.engine.fields import Field
+from slipstream.files.run_folder import RunFolder
+from slipstream.files.time_series import Series, spectrum_fields
+from slipstream.files.zarr_store import FieldStore
+from slipstream.show.stored_run import average_of_run, averaged_names
 
 TIMES = np.arange(401) * 0.25
 SHELLS = np.arange(5.0)
@@ -86,7 +86,7 @@ def test_a_spectrum_by_shell_and_a_field_by_point(folder):
 
 def test_large_fields_are_read_in_parts(folder, monkeypatch):
     whole = average_of_run(RunFolder(folder), "u")
-    monkeypatch.setattr("slipstream.time_averages._MOST_VALUES", 70)
+    monkeypatch.setattr("slipstream.show.series_statistics._MOST_VALUES", 70)
     parts = average_of_run(RunFolder(folder), "u")
     for name in ("mean", "error", "fluctuation", "correlation_time"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))

@@ -17,14 +17,14 @@ from fake_simulation import CASE, FakeSimulation
 from flows import PATIENCE
 from quick_pictures import quick_pictures
 from slipstream.case import parse_case
-from slipstream.errors import InputError
-from slipstream.io.run_record import RunRecord, Segment
-from slipstream.report.field_planes import FieldPlane
-from slipstream.report.report_command import comparison_pictures, differences, write_report
-from slipstream.report.run_page import run_checks, run_page
-from slipstream.report.stored_run import StoredRun
-from slipstream.running.run_case import run_case
-from slipstream.simulation.stop_requests import Interrupted
+from slipstream.engine.errors import InputError
+from slipstream.engine.processes import Interrupted
+from slipstream.files.run_folder import RunRecord, Segment
+from slipstream.runs.run_case import run_case
+from slipstream.show.field_planes import FieldPlane
+from slipstream.show.report_command import comparison_pictures, differences, write_report
+from slipstream.show.run_page import run_checks, run_page
+from slipstream.show.stored_run import StoredRun
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&$x$"
 

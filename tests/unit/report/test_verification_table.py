@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from slipstream.report.console import PartVerdict, verification_table
+from slipstream.show.console import PartVerdict, verification_table
 
 
 def test_long_reasons_are_lines_below_the_table():

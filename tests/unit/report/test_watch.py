@@ -14,15 +14,16 @@ import pytest
 from rich.console import Console
 
 from flows import make_case
-from slipstream import cli, stop_signals
-from slipstream.device import open_device
-from slipstream.errors import InputError
-from slipstream.io.run_record import RunRecord, Segment, write_run_record
-from slipstream.io.time_series import _MOST_ROWS, SeriesTail
-from slipstream.report import run_status
-from slipstream.report.run_status import RunWatcher, sparkline, steady_at, watch
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream import cli
+from slipstream.engine import stop_signals
+from slipstream.engine.device import open_device
+from slipstream.engine.errors import InputError
+from slipstream.files.run_folder import RunRecord, Segment, write_run_record
+from slipstream.files.time_series import _MOST_ROWS, SeriesTail
+from slipstream.runs import make_simulation
+from slipstream.runs.run_case import run_case
+from slipstream.show import run_status
+from slipstream.show.run_status import RunWatcher, sparkline, steady_at, watch
 
 HEAD = "# energy: energy of the flow\nstep,time,energy\n"
 HERE = socket.gethostname()

@@ -12,8 +12,8 @@ import moments
 from fake_simulation import CASE, FakeSimulation
 from power_cuts import CannotMount, mounted, new_image
 from slipstream.case import parse_case
-from slipstream.running import output_writer
-from slipstream.running.run_case import run_case
+from slipstream.runs import output_writer
+from slipstream.runs.run_case import run_case
 
 SETTINGS = (
     "output.pictures=false",

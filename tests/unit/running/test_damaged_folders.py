@@ -10,20 +10,20 @@ from rich.console import Console
 
 from flows import PATIENCE
 from slipstream import cli
+from slipstream.api.opened_run import open_run
 from slipstream.case import parse_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError, RunError
-from slipstream.interactive.opened_run import open_run
-from slipstream.io import folder_seals
-from slipstream.io.output_folder import check_folder
-from slipstream.io.run_folder import RunFolder
-from slipstream.report.plot_command import plot
-from slipstream.report.report_command import write_report
-from slipstream.report.run_status import RunWatcher
-from slipstream.report.stored_run import StoredRun
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import run_case
-from slipstream.simulation import make_simulation
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError, RunError
+from slipstream.files import folder_seals
+from slipstream.files.output_folder import check_folder
+from slipstream.files.run_folder import RunFolder
+from slipstream.runs import make_simulation
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import run_case
+from slipstream.show.plot_command import plot
+from slipstream.show.report_command import write_report
+from slipstream.show.run_status import RunWatcher
+from slipstream.show.stored_run import StoredRun
 
 CASE = """
 solver = "advection"

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from fake_simulation import CASE, FakeSimulation
 from slipstream.case import parse_case
-from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint, write_checkpoint
-from slipstream.running.run_case import RunOptions, run_case
-from slipstream.simulation import stop_requests
-from slipstream.simulation.solver_values import Fact
-from slipstream.stop_signals import SIGNALS
+from slipstream.engine import processes as stop_requests
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.fields import Fact
+from slipstream.engine.stop_signals import SIGNALS
+from slipstream.files import open_checkpoint, write_checkpoint
+from slipstream.runs.run_case import RunOptions, run_case
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["at once", "by a thread"])
@@ -184,7 +184,7 @@ def test_run_beyond_its_end_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_what_draws_is_started_for_runs_that_are_prepared_only(tmp_path, monkeypatch):
-    module, prepared = importlib.import_module("slipstream.running.run_case"), []
+    module, prepared = importlib.import_module("slipstream.runs.run_case"), []
 
     class Started(module.PictureProcess):
         def __init__(self):
@@ -228,7 +228,7 @@ def test_what_cannot_be_written_ends_the_run_and_the_states_before_it_stay(tmp_p
         written.append(options["step"])
         return write_checkpoint(*arguments, **options)
 
-    monkeypatch.setattr("slipstream.running.output_writer.write_checkpoint", fail_later)
+    monkeypatch.setattr("slipstream.runs.output_writer.write_checkpoint", fail_later)
     with pytest.raises(RunError, match="the disk is full"):
         run(FakeSimulation(), tmp_path, "output.checkpoint_interval=0.3")
     assert open_checkpoint(tmp_path).step == written[-1]

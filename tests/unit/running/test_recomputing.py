@@ -10,13 +10,13 @@ import moments
 import slipstream
 from slipstream import Turbulence, cli
 from slipstream.case import parse_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.io import open_checkpoint
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import run_case
-from slipstream.running.verifying import verify_run
-from slipstream.simulation import make_simulation
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.files import open_checkpoint
+from slipstream.runs import make_simulation
+from slipstream.runs.recomputing import verify_run
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import run_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 QUIET = Console(quiet=True)
@@ -231,7 +231,7 @@ def test_a_digest_that_deviates_is_found_where_it_is(runs, tmp_path, family, cap
 
 
 def test_bits_of_another_device_are_compared_but_for_rounding(runs, tmp_path, monkeypatch):
-    from slipstream.running import verifying
+    from slipstream.runs import recomputing as verifying
 
     folder = without_states(runs("spectral"), tmp_path / "run")
     monkeypatch.setattr(verifying, "hosts_and_devices", lambda one: ([], ["some GPU"]))

@@ -15,18 +15,18 @@ from rich.console import Console
 
 import moments
 from slipstream import cli
+from slipstream.api.opened_run import open_run
 from slipstream.case import load_case, parse_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.interactive.opened_run import open_run
-from slipstream.io import open_checkpoint
-from slipstream.io.output_folder import claim_folder
-from slipstream.io.run_record import read_run_record
-from slipstream.report.stored_run import StoredRun
-from slipstream.running.resuming import resume_run
-from slipstream.running.run_case import AtItsEnd, run_case
-from slipstream.running.verifying import verify_run
-from slipstream.simulation import Interrupted, Simulation, make_simulation
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.files import open_checkpoint
+from slipstream.files.output_folder import claim_folder
+from slipstream.files.run_folder import read_run_record
+from slipstream.runs import Interrupted, Simulation, make_simulation
+from slipstream.runs.recomputing import verify_run
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_case import AtItsEnd, run_case
+from slipstream.show.stored_run import StoredRun
 from slipstream.spectral import memory_placement
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -313,7 +313,7 @@ def recording():
 def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, monkeypatch):
     """By a clock of which a step takes 19 of the 20 seconds that each job has."""
     now, folder, jobs = [0.0], tmp_path / "run", 0
-    monkeypatch.setattr("slipstream.simulation.stop_requests.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("slipstream.engine.processes.time.monotonic", lambda: now[0])
     advance = Simulation.advance
 
     def slowly(simulation, step_size):

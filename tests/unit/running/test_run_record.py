@@ -7,9 +7,9 @@ from rich.console import Console
 
 from fake_simulation import CASE, FakeSimulation
 from slipstream.case import parse_case
-from slipstream.errors import InputError, RunError
-from slipstream.io.run_record import read_run_record
-from slipstream.running.run_case import RunOptions, run_case
+from slipstream.engine.errors import InputError, RunError
+from slipstream.files.run_folder import read_run_record
+from slipstream.runs.run_case import RunOptions, run_case
 
 QUIET = Console(quiet=True)
 

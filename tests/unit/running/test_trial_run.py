@@ -12,17 +12,16 @@ from flows import make_case
 from slipstream import cli
 from slipstream.case import make_case as case_of
 from slipstream.case import parse_case
-from slipstream.device import open_device
-from slipstream.errors import InputError
+from slipstream.engine.device import open_device
+from slipstream.engine.errors import InputError
+from slipstream.engine.fields import PilotFindings
+from slipstream.engine.processes import Interrupted, Interruption
 from slipstream.lattice import lattice_simulation, pilot_flow
-from slipstream.report.solver_texts import description, pilot_texts
-from slipstream.running import output_writer, trial_run
-from slipstream.running.output_writer import counts_until
-from slipstream.running.run_case import run_case
-from slipstream.running.trial_run import Trial, check_run, cost_of
-from slipstream.simulation import make_simulation
-from slipstream.simulation.solver_values import PilotFindings
-from slipstream.simulation.stop_requests import Interrupted, Interruption
+from slipstream.runs import make_simulation, output_writer, trial_run
+from slipstream.runs.output_writer import counts_until
+from slipstream.runs.run_case import run_case
+from slipstream.runs.trial_run import Trial, check_run, cost_of
+from slipstream.show.solver_texts import description, pilot_texts
 from slipstream.spectral import pilot_run
 
 DEVICE = open_device("cpu")

@@ -5,9 +5,9 @@ import threading
 import numpy as np
 import pytest
 
-from slipstream.errors import RunError
-from slipstream.field import Field
-from slipstream.running.write_queue import WriteQueue
+from slipstream.engine.errors import RunError
+from slipstream.engine.fields import Field
+from slipstream.runs.output_writer import WriteQueue
 
 SIZE = 8
 

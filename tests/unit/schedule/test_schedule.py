@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer
 from flows import PATIENCE
-from slipstream.device import HostDevice
-from slipstream.device.cpu_device import HostEvent, HostStream
-from slipstream.errors import RunError
-from slipstream.schedule import POLICIES, StepGraph, commit
+from slipstream.engine.device import HostDevice
+from slipstream.engine.device.cpu_device import HostEvent, HostStream
+from slipstream.engine.errors import RunError
+from slipstream.engine.schedule import POLICIES, StepGraph, commit
 
 SLOTS, LENGTH = 6, 8
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slipstream.device import HostDevice
-from slipstream.schedule import StepGraph
-from slipstream.schedule.dependencies import AccessHistory, ByteRegion
-from slipstream.schedule.overlap_executor import urgency_order
+from slipstream.engine.device import HostDevice
+from slipstream.engine.schedule import StepGraph
+from slipstream.engine.schedule.overlap_executor import urgency_order
+from slipstream.engine.schedule.step_graph import AccessHistory, ByteRegion
 
 BASE = np.zeros(24, np.complex128)
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from fake_transfer import WITH_EVERY_POLICY, FakeTransfer
 from flows import PATIENCE
-from slipstream.device import HostDevice, RowLaunch
-from slipstream.errors import RunError
-from slipstream.schedule import POLICIES, StepGraph, commit
-from slipstream.schedule.committed_steps import CapturedStep
-from slipstream.schedule.overlap_executor import Patience
+from slipstream.engine.device import HostDevice, RowLaunch
+from slipstream.engine.errors import RunError
+from slipstream.engine.schedule import POLICIES, StepGraph, commit
+from slipstream.engine.schedule.committed_steps import CapturedStep
+from slipstream.engine.schedule.overlap_executor import Patience
 
 SLOTS, LENGTH = 5, 8
 
@@ -465,7 +465,7 @@ def test_polls_pause_where_a_processor_needs_the_interpreter(monkeypatch, pauses
         device.pause, device.inline = pause, False
     slept = []
     clock = SimpleNamespace(sleep=slept.append, perf_counter=lambda: 0.0)
-    monkeypatch.setattr("slipstream.schedule.overlap_executor.time", clock)
+    monkeypatch.setattr("slipstream.engine.schedule.overlap_executor.time", clock)
     Patience(*devices).rest()
     assert slept == [2e-5]
 

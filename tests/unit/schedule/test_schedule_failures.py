@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer
-from slipstream.collective import timeout
-from slipstream.errors import InputError, RunError
-from slipstream.schedule import StepGraph, commit
+from slipstream.engine.collective import timeout
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.schedule import StepGraph, commit
 
 DEVICE = DEVICES[1]
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
-from slipstream.device import HostDevice
-from slipstream.schedule import CATEGORIES, POLICIES, StepGraph, Timeline, commit
-from slipstream.schedule.timeline import COLOURS, Entry
+from slipstream.engine.device import HostDevice
+from slipstream.engine.schedule import CATEGORIES, POLICIES, StepGraph, Timeline, commit
+from slipstream.engine.schedule.committed_steps import COLOURS, Entry
 
 
 def timeline(*entries):

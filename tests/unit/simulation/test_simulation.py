@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from slipstream.case import make_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
 from slipstream.lattice import lattice_simulation
-from slipstream.report.solver_texts import description, step_description
-from slipstream.simulation import make_simulation
-from slipstream.spectral.turbulence_scales import LARGE, SMALL
+from slipstream.runs import make_simulation
+from slipstream.show.solver_texts import description, step_description
+from slipstream.spectral.energy_budget import LARGE, SMALL
 
 SPECTRAL = {
     "grid": {"points": 16},

@@ -9,14 +9,14 @@ import moments
 from fake_simulation import CASE, FakeSimulation
 from slipstream.case import parse_case
 from slipstream.case.common_tables import seconds_of
-from slipstream.errors import InputError, RunError
-from slipstream.io import open_checkpoint
-from slipstream.io.run_record import read_run_record
+from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.processes import own_age, process_age
+from slipstream.files import open_checkpoint
+from slipstream.files.run_folder import read_run_record
 from slipstream.lattice.convergence import Convergence
-from slipstream.running.run_case import RunOptions, run_case
-from slipstream.running.run_recorder import RunLog
-from slipstream.simulation import Interrupted
-from slipstream.simulation.stop_requests import own_age, process_age
+from slipstream.runs import Interrupted
+from slipstream.runs.run_case import RunOptions, run_case
+from slipstream.runs.run_recorder import RunLog
 
 QUIET = Console(quiet=True)
 
@@ -113,7 +113,7 @@ def test_the_age_of_a_command_is_that_of_its_starter(monkeypatch):
 
 def test_the_log_goes_on_and_keeps_to_its_level(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("slipstream.running.run_recorder.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("slipstream.runs.run_recorder.time.monotonic", lambda: now[0])
     log, told = RunLog(tmp_path), []
     log.warning("early\nand long")
     log.begin("begins")

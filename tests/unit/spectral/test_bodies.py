@@ -5,7 +5,7 @@ import pytest
 
 import slipstream as ss
 from numpy_calculus import Calculus
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 from slipstream.spectral.bodies import turned
 
 N, STEP, VISCOSITY = 16, 0.02, 0.05

@@ -3,8 +3,8 @@
 import pytest
 
 from flows import make_case
-from slipstream.exchange import RankPlace
-from slipstream.spectral.decomposition_choice import with_decomposition
+from slipstream.engine.exchange import RankPlace
+from slipstream.spectral.problem_of_case import with_decomposition
 
 
 @pytest.mark.parametrize(

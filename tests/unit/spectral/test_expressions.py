@@ -3,7 +3,7 @@
 import pytest
 
 from flows import MHD, start
-from slipstream.errors import InputError
+from slipstream.engine.errors import InputError
 from slipstream.spectral.expressions import accepted_names, quantity_of
 
 

@@ -8,9 +8,9 @@ import pytest
 from field_values import formulas
 from flows import start
 from slipstream.case import make_case
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.simulation import make_simulation
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.runs import make_simulation
 from slipstream.spectral.force_patterns import patterns_of
 from slipstream.spectral.formula_parser import formula, parsed
 from slipstream.spectral.runge_kutta_tableaux import METHODS

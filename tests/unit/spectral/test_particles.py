@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from slipstream import particle_statistics
+from slipstream.api.forecast.noted_steps import note_spectral
 from slipstream.case import make_case, parse_case
-from slipstream.case.particle_tables import ParticleSet
-from slipstream.device import HostDevice
-from slipstream.errors import InputError
-from slipstream.forecast.noted_steps import note_spectral
-from slipstream.io.checkpoint import open_checkpoint, write_checkpoint
-from slipstream.running.output_writer import counts_until
-from slipstream.simulation import make_simulation
+from slipstream.case.spectral_tables import ParticleSet
+from slipstream.engine.device import HostDevice
+from slipstream.engine.errors import InputError
+from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
+from slipstream.runs import make_simulation
+from slipstream.runs.output_writer import counts_until
+from slipstream.show import series_statistics as particle_statistics
 from slipstream.spectral.interpolation import spline_factors
-from slipstream.spectral.particle_state import first_places, step_numbers
+from slipstream.spectral.particles import first_places, step_numbers
 
 BOX = np.full(3, 2 * np.pi)
 

@@ -6,11 +6,11 @@ import math
 import pytest
 
 from slipstream import cli
-from slipstream.accepted import VALIDATED
-from slipstream.device import open_device
-from slipstream.errors import RunError
-from slipstream.validation import spectral_cases, validate_command
-from slipstream.validation.reference_cases import Finding, ReferenceCase
+from slipstream.api.validation import spectral_cases, validate_command
+from slipstream.api.validation.reference_cases import Finding, ReferenceCase
+from slipstream.engine.accepted import VALIDATED
+from slipstream.engine.device import open_device
+from slipstream.engine.errors import RunError
 
 
 def finding(got=1.0, expected=1.0, tolerance=1e-6):

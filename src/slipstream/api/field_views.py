@@ -1,0 +1,456 @@
+"""A field of a simulation, to be read and set like an array.
+
+Arrays are this rank's part, in the order z, y, x, with the component first for vectors. They are
+NumPy or CuPy arrays, on the device of the simulation.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from slipstream.engine.array_types import Array
+from slipstream.engine.collective import check_agreement, on_every_rank, sum_over_ranks, together
+from slipstream.engine.decomposition import Box, whole
+from slipstream.engine.errors import InputError, KnownAttributes, check_type, whole_number
+from slipstream.engine.fields import AXES, Layout, interpolated
+from slipstream.engine.text import shown
+
+if TYPE_CHECKING:
+    from slipstream.api.interactive_simulation import InteractiveSimulation
+    from slipstream.spectral.evaluation import Evaluation
+
+
+class LazyArray(BackendArray):
+    """An array whose parts a function reads, given integers and slices with positive steps."""
+
+    def __init__(
+        self, shape: Sequence[int], dtype: np.dtype, read: Callable[[tuple[Any, ...]], np.ndarray]
+    ) -> None:
+        self.shape, self.dtype, self._read = tuple(shape), dtype, read
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        support = indexing.IndexingSupport.BASIC
+        return indexing.explicit_indexing_adapter(key, self.shape, support, self._part)
+
+    def _part(self, key: tuple[Any, ...]) -> np.ndarray:
+        return np.asarray(self._read(key)).astype(self.dtype, copy=False)
+
+    def __deepcopy__(self, memo: Any) -> LazyArray:
+        # The array cannot be written through it; the reader may hold a whole simulation.
+        return self
+
+
+def lazily(
+    shape: Sequence[int], dtype: Any, read: Callable[[tuple[Any, ...]], np.ndarray]
+) -> indexing.LazilyIndexedArray:
+    """Return an array for xarray, which indexes it before anything is read."""
+    return indexing.LazilyIndexedArray(LazyArray(shape, np.dtype(dtype), read))
+
+
+COMPONENTS = ["x", "y", "z"]
+# The axes before z, y and x for scalars, vectors and tensors.
+_LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
+
+
+class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
+    """A field at the points: nothing is computed until it is read.
+
+    ``view[...]`` reads this rank's part, any other index a part of that, and assignment sets it;
+    arithmetic and NumPy's functions take it as an array. Reading and setting are collective.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    long_name, unit : str
+        Descriptive name and unit; "1" if it is non-dimensional.
+    dims : tuple of str
+        Names of the axes: "z", "y", "x", after "component" for vectors, "row" before that for
+        tensors.
+    """
+
+    name: str
+    long_name: str
+    unit: str
+    dims: tuple[str, ...]
+
+    def __init__(
+        self,
+        simulation: InteractiveSimulation,
+        name: str,
+        lead: tuple[int, ...],
+        long_name: str = "",
+        unit: str = "1",
+        evaluation: Evaluation | None = None,
+    ) -> None:
+        self._simulation, self._lead = simulation, lead
+        self.name, self.long_name, self.unit = name, long_name or name, unit
+        self._evaluation = evaluation  # of fields derived from the state, which cannot be set
+        self.dims = (*_LEADING[len(lead)], *AXES)
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of this rank's part."""
+        return self._with_components(self._box.shape)
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        """Shape of the whole field."""
+        return self._with_components(self._layout.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values."""
+        if self._evaluation is not None:
+            return self._evaluation.dtype
+        return self._simulation._field_dtype(self.name)
+
+    @property
+    def offset(self) -> tuple[int, ...]:
+        """Global index of this rank's first element."""
+        return (0,) * len(self._lead) + tuple(self._box.start)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.dims)
+
+    @property
+    def region(self) -> tuple[slice, ...]:
+        """Slices of the whole field that are this rank's part."""
+        return tuple(slice(low, low + n) for low, n in zip(self.offset, self.shape, strict=True))
+
+    @property
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """Coordinates of this rank's points along z, y and x."""
+        slices = dict(zip(AXES, self._box.slices(), strict=True))
+        return {axis: values[slices[axis]] for axis, values in self._layout.coordinates.items()}
+
+    @property
+    def _layout(self) -> Layout:
+        return self._simulation._layout()
+
+    @property
+    def _box(self) -> Box:
+        return self._layout.boxes[self._simulation.rank]
+
+    def _with_components(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._lead + tuple(shape)
+
+    def __repr__(self) -> str:
+        where = "x".join(map(str, self.global_shape))
+        return f"<field {self.name!r}: {self.long_name}, {where} ({', '.join(self.dims)})>"
+
+    def _repr_html_(self) -> str:
+        from slipstream.api.notebook_views import field_html
+
+        return field_html(self)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _read(self) -> Array:
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm, f"fields[{self.name!r}]"):
+            if self._evaluation is not None:
+                return self._evaluation.at_points(simulation.solver.time)
+            return simulation._read(self.name)
+
+    def __getitem__(self, index: Any) -> Array:
+        values = self._read()
+        return values if index is Ellipsis else values[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self._simulation.device.to_host(self._read())
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        out = options.pop("out", None)
+        arrays = [one[...] if isinstance(one, FieldView) else one for one in inputs]
+        result = getattr(ufunc, method)(*arrays, **options)
+        if out is None:
+            return result
+        # ``sim.fields["velocity"] *= 2``
+        (target,) = out
+        target[...] = result
+        return target
+
+    def __array_function__(
+        self, function: Any, types: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        given = {name: _as_arrays(value) for name, value in options.items()}
+        return function(*_as_arrays(arguments), **given)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter(self._read())
+
+    def __dlpack__(self, **options: Any) -> Any:
+        values: Any = self._read()
+        return values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        place: tuple[int, int] = self._simulation.array_module.empty(0).__dlpack_device__()
+        return place
+
+    def gather(self, root: int | None = None) -> np.ndarray | None:
+        """Return the whole field on the host: on all ranks, or only on `root`. Collective."""
+        from slipstream.engine.decomposition import redistribute
+
+        simulation, layout = self._simulation, self._layout
+        with together(simulation.comm):
+            if root is not None:
+                root = whole_number("root", root, 0, simulation.ranks - 1)
+            check_agreement(simulation.comm, {"root": root})
+        values = simulation.device.to_host(self._read())
+        if simulation.comm is None:
+            return values
+        empty = Box((0,) * 3, (0,) * 3)
+        wanted = [
+            whole(layout.shape) if root in (None, rank) else empty
+            for rank in range(simulation.ranks)
+        ]
+        parts = values.reshape(-1, *values.shape[len(self._lead) :])
+        moved = [redistribute(one, layout.boxes, wanted, simulation.comm) for one in parts]
+        if root not in (None, simulation.rank):
+            return None
+        return np.stack(moved).reshape(self.global_shape)
+
+    def mean(self) -> Any:
+        """Return the mean over all points of all ranks, by component. Collective."""
+        return self._reduce("mean")
+
+    def rms(self) -> Any:
+        """Return the root mean square over all points of all ranks, by component. Collective."""
+        return self._reduce("rms")
+
+    def max(self) -> Any:
+        """Return the largest value of all ranks, by component. Collective."""
+        return self._reduce("max")
+
+    def min(self) -> Any:
+        """Return the smallest value of all ranks, by component. Collective."""
+        return self._reduce("min")
+
+    def _reduce(self, how: str) -> Any:
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm, f"fields[{self.name!r}].{how}"):
+            if self._evaluation is not None:
+                return self._evaluation.reduce(how, simulation.comm, simulation.solver.time)
+            return simulation._reduced(self, how)
+
+    def plane(self, axis: str, position: float) -> np.ndarray:
+        """Return the values in the plane of points next to a position, on all ranks. Collective.
+
+        Parameters
+        ----------
+        axis : {"x", "y", "z"}
+            The axis normal to the plane.
+        position : float
+            Coordinate along that axis.
+
+        Returns
+        -------
+        numpy.ndarray
+            Over the other two axes, slowest first, preceded by the component for vectors.
+        """
+        if axis not in AXES:
+            raise InputError(f"axis is {axis!r}; accepted: x, y, z")
+        along, lead, box = AXES.index(axis), len(self._lead), self._box
+        index = self._layout.nearest(axis, position, "plane")
+        values = self._read()
+        shape = [n for a, n in enumerate(self._layout.shape) if a != along]
+        result = np.zeros(self._with_components(shape), np.result_type(values.dtype, np.float64))
+        own = index - box.start[along]
+        if box.size and 0 <= own < box.shape[along]:
+            rows, columns = (part for a, part in enumerate(box.slices()) if a != along)
+            section = values.take(own, axis=along + lead)
+            result[..., rows, columns] = self._simulation.device.to_host(section)
+        return sum_over_ranks(self._simulation.comm, result).astype(values.dtype)
+
+    def at(self, points: Any) -> np.ndarray:
+        """Return values between the points, by cubic interpolation, on all ranks. Collective.
+
+        Parameters
+        ----------
+        points : array of shape (n, 3)
+            Places as x, y and z, the same on all ranks; the box repeats beyond its ends, but for
+            walls.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of shape (n,) for a scalar, (n, 3) for a vector. The error is of fourth order in the
+            grid spacing.
+        """
+        parts = self._read().reshape(-1, *self._box.shape)
+        try:
+            places = np.asarray(points, dtype=float)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"points are {shown(points)}; accepted: (n, 3), finite x, y and z of each"
+            ) from None
+        if places.ndim != 2 or places.shape[1] != 3 or not np.isfinite(places).all():
+            raise InputError(
+                f"points have shape {places.shape}; accepted: (n, 3), finite x, y and z of each"
+            )
+        if self._layout.walls is not None:
+            from slipstream.runs.output_formats import check_places
+
+            axis = "xyz".index(self._layout.walls)
+            inside = np.full(places.shape, self._layout.coordinates["x"][0])
+            inside[:, 1] = self._layout.coordinates["y"][0]
+            inside[:, axis] = places[:, axis]
+            check_places(self._layout, inside, "points")
+        own = interpolated(parts, places, self._layout, self._box)
+        result = sum_over_ranks(self._simulation.comm, own)
+        return result.reshape(len(places), *self._lead)
+
+    def to_xarray(self, gather: bool = False) -> Any:
+        """Return this rank's part, or with `gather` the whole field, as an ``xarray.DataArray``.
+
+        It has coordinates, long name and unit. This rank's part is read lazily, and only what is
+        asked for: ``field.to_xarray().sel(z=0).values`` copies one plane from the device. Every
+        read is collective, and is refused once the simulation has been stepped or set, since the
+        field has changed by then: ``load()`` keeps the present values. With `gather` they are read
+        at once. Collective.
+        """
+        try:
+            import xarray
+
+        except ImportError:
+            raise InputError("to_xarray needs xarray: pip install xarray") from None
+        check_type("gather", gather, bool)
+        time = self._simulation.time  # prepares
+        values: Any = self.gather() if gather else None
+        if not gather:
+            read = functools.partial(self._read_part, self._simulation._state_mark())
+            values = lazily(self.shape, self.dtype, read)
+        lines = self._layout.coordinates if gather else self.coordinates
+        unit = self._layout.unit
+        coordinates: dict[str, Any] = {
+            axis: (axis, line, {"units": unit, "long_name": axis}) for axis, line in lines.items()
+        }
+        for dimension, size in zip(self.dims, self._lead, strict=False):
+            if size == len(COMPONENTS):
+                coordinates[dimension] = COMPONENTS
+        coordinates["time"] = time
+        attributes = {"long_name": self.long_name, "units": self.unit}
+        variable = xarray.Variable(self.dims, values, attributes)
+        return xarray.DataArray(variable, coordinates, name=self.name)
+
+    def _read_part(self, mark: tuple[int, int], index: tuple[Any, ...]) -> np.ndarray:
+        """Return a part on the host, if the state has not changed since this mark was taken."""
+        simulation = self._simulation
+        if simulation._state_mark() != mark:
+            raise InputError(
+                f"fields[{self.name!r}]: the simulation has been stepped or set since to_xarray;"
+                " call it again, or load() what it returns before"
+            )
+        values = self._read()[index]
+        return np.asarray(simulation.device.to_host(simulation.array_module.asarray(values)))
+
+    # -- setting -------------------------------------------------------------------------------
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm, f"fields[{self.name!r}] = ..."):
+            if self._evaluation is not None:
+                raise InputError(f"fields[{self.name!r}] can be read only")
+            is_whole = index is Ellipsis or (isinstance(index, slice) and index == slice(None))
+            if is_whole:
+                whole_part = on_every_rank(simulation.comm, lambda: self._as_part(values))
+            else:
+                module, whole_part = simulation.array_module, simulation._read(self.name)
+
+                def assign() -> None:
+                    part = self._as_array(values)
+                    whole_part[index] = part if not part.ndim else module.asarray(part)
+
+                on_every_rank(simulation.comm, lambda: self._assigned(assign))
+            simulation._set_field(self.name, whole_part)
+
+    def _assigned(self, assign: Callable[[], None]) -> None:
+        try:
+            assign()
+        except (ValueError, IndexError, TypeError) as error:
+            raise InputError(f"fields[{self.name!r}]: {error}") from None
+
+    def _as_array(self, values: Any) -> Any:
+        """Return values as an array of the device, or as NumPy's."""
+        module = self._simulation.array_module
+        if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray | module.ndarray):
+            values = self._from_dlpack(values)
+        elif module is np and hasattr(values, "__cuda_array_interface__"):
+            values = values.get()  # CuPy's
+        elif not isinstance(values, module.ndarray):
+            # NumPy's stay on the host: they go to a GPU some planes at a time.
+            try:
+                values = np.asarray(values)
+            except ValueError:  # of lists of different lengths
+                raise InputError(
+                    f"fields[{self.name!r}]: {shown(values)} is no array; accepted: real numbers"
+                ) from None
+        kind = np.dtype(values.dtype).kind
+        if kind not in "biuf":
+            raise InputError(
+                f"fields[{self.name!r}]: the values are of type {values.dtype}; accepted: real"
+                " numbers"
+            )
+        return values
+
+    def _from_dlpack(self, values: Any) -> Any:
+        """Return another library's array as one of the device's, by a copy where needed."""
+        failures = (BufferError, RuntimeError, TypeError, ValueError)
+        try:
+            return self._simulation.array_module.from_dlpack(values)
+        except failures:
+            pass
+        try:
+            return np.from_dlpack(values.to("cpu") if hasattr(values, "to") else values)
+        except failures as error:  # such as PyTorch's for tensors that require a gradient
+            raise InputError(f"fields[{self.name!r}]: {error}") from None
+
+    def _as_part(self, values: Any) -> Array:
+        """Return this rank's part as an array of the device, or of the host."""
+        simulation = self._simulation
+        array = simulation._at_own_points(self, self._as_array(values))
+        if array.ndim and tuple(array.shape) != self.shape:
+            whose = "" if simulation.ranks == 1 else f" on rank {simulation.rank} of the"
+            hint = ""
+            if tuple(array.shape) == self.global_shape:
+                hint = f"; of a whole array take values[fields[{self.name!r}].region]"
+            raise InputError(
+                f"fields[{self.name!r}]: the values have shape {tuple(array.shape)}; accepted:"
+                f" {self.shape}{whose}{' ' + str(self.global_shape) if whose else ''}, or one"
+                f" number{hint}"
+            )
+        if array.ndim == 0:
+            everywhere: Array = array.astype(self.dtype)[None].repeat(math.prod(self.shape))
+            return everywhere.reshape(self.shape)
+        if isinstance(array, np.ndarray):
+            return np.ascontiguousarray(array, self.dtype)
+        part: Array = array.astype(self.dtype, copy=False)
+        return part
+
+
+def _as_arrays(value: Any) -> Any:
+    """Return an argument of a NumPy function with fields, also in sequences, replaced by arrays."""
+    if isinstance(value, FieldView):
+        return value[...]
+    if isinstance(value, tuple | list):
+        return type(value)(map(_as_arrays, value))
+    return value

@@ -1,0 +1,563 @@
+"""Output of simulations that are stepped from Python, and users' functions between steps."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, cast
+
+import numpy as np
+from pydantic import ValidationError
+
+from slipstream.case.case_loading import explain
+from slipstream.case.keyword_options import KeywordOptions, with_options
+from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput, plain_name
+from slipstream.case.table import Table
+from slipstream.engine.collective import check_agreement, on_every_rank, together
+from slipstream.engine.errors import (
+    InputError,
+    KnownAttributes,
+    is_finite,
+    plain_value,
+    whole_number,
+)
+from slipstream.runs.time_loop import EverySteps, Occasions, occasions_of
+
+if TYPE_CHECKING:
+    from slipstream.api.interactive_simulation import InteractiveSimulation
+    from slipstream.runs.chosen_outputs import ChosenAverages
+    from slipstream.runs.output_contents import ChosenFields, ChosenMovie
+
+
+def checked_occasions(interval: Any, steps: Any, times: Any, time: float, step: int) -> Occasions:
+    """Return when a function is to be called, from the arguments of `every`."""
+    if callable(interval):
+        raise InputError(
+            "every: the first argument is the interval of time between calls; give the function"
+            " after it, or as call="
+        )
+    given = [one for one in (interval, steps, times) if one is not None]
+    if len(given) != 1:
+        raise InputError(
+            "every: exactly one of interval (of time), steps and times is needed,"
+            f" {len(given) or 'none'} given"
+        )
+    if steps is not None:
+        return EverySteps(whole_number("steps", steps, 1), step)
+    if times is not None:
+        wanted = np.asarray(plain_value(times), dtype=object).ravel().tolist()
+        if not all(map(is_finite, wanted)):
+            raise InputError(f"times are {times!r}; accepted: finite numbers")
+        times = list(map(float, wanted))
+    else:
+        wished = plain_value(interval)
+        if not (is_finite(wished) and wished > 0):
+            raise InputError(f"every: interval is {interval!r}; accepted: a positive number")
+        interval = float(wished)
+    return occasions_of(interval, times, start=time, now=time)
+
+
+class Callback(KnownAttributes):
+    """A function that a simulation calls when it is due, until it is cancelled."""
+
+    occasions: Occasions
+
+    def __init__(
+        self, simulation: Any, function: Callable[[Any], object], occasions: Occasions
+    ) -> None:
+        # The simulation owns its callbacks: a strong reference back would keep it alive.
+        self._simulation = weakref.ref(simulation)
+        self._function, self.occasions = function, occasions
+        self._is_cancelled = False
+
+    def __repr__(self) -> str:
+        name = getattr(self._function, "__name__", type(self._function).__name__)
+        return f"<callback {name}{', cancelled' if self.is_cancelled else ''}>"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the function is not called any more."""
+        return self._is_cancelled
+
+    def cancel(self) -> None:
+        """Stop calling the function."""
+        self._is_cancelled = True
+
+    def next_time(self, time: float) -> float:
+        """Return the next time at which the function is to be called, or infinity."""
+        return np.inf if self.is_cancelled else self.occasions.after(time)
+
+    def is_due(self) -> bool:
+        """Return whether the function is to be called now."""
+        simulation = self._simulation()
+        if simulation is None or self.is_cancelled:
+            return False
+        return self.occasions.is_due(simulation.solver.time, simulation.solver.step)
+
+    def check_hits(self, start: float, end: float, step_size: float) -> None:
+        """Refuse steps of one size that miss the times at which the function is to be called."""
+        if not self.is_cancelled:
+            self.occasions.check_hits("every", start, end, step_size)
+
+    def record(self, step_size: float) -> None:
+        """Call the function."""
+        simulation = self._simulation()
+        if simulation is not None:
+            self.occasions.take(simulation.solver.time, simulation.solver.step)
+            self._function(simulation)
+
+
+Settings = TypeVar("Settings", bound=Table)
+# A plane or a line: its axis and its position, or both by name.
+Place = tuple[str, Any] | Mapping[str, Any]
+
+
+class PointsOptions(TypedDict, total=False):
+    """Which points are written or averaged: the same as keys of cases, or shorter."""
+
+    plane: Place | None
+    line: Place | None
+    points: Any
+    box: Mapping[str, Sequence[float]] | None
+    stride: int | Sequence[int]
+
+
+class OutputOptions(PointsOptions, total=False):
+    """The arguments of `OutputMethods.output` that are keys of cases."""
+
+    precision: str | None
+    format: str | None
+
+
+class AverageOptions(PointsOptions, total=False):
+    """The arguments of `OutputMethods.average` that are keys of cases."""
+
+    batch: float | None
+    profile: str | None
+    phases: int
+
+
+class MovieOptions(TypedDict, total=False):
+    """The arguments of `OutputMethods.movie` that are keys of cases."""
+
+    plane: Required[Place]
+    range: Sequence[float] | None
+    frames_per_second: float
+    size: int | None
+    format: str | None
+
+
+# How people may name points: arrays and pairs do as well as tables.
+_POINTS = {
+    "plane": ("Place", "(axis, position)"),
+    "line": ("Place", "(axis, (a, b))"),
+    "points": ("Any", "array of shape (n, 3)"),
+    "box": ("Mapping[str, Sequence[float]]", 'mapping such as ``{"x": (0, 1)}``'),
+    "stride": ("int | Sequence[int]", "int or sequence of 3 int"),
+}
+
+
+def _options(table: type[Table], options: type) -> KeywordOptions:
+    """Return the keys of a table of outputs that have the names of options."""
+    return KeywordOptions(
+        table, {name: name for name in options.__annotations__}, _POINTS, hidden=()
+    )
+
+
+# Files that simulations of this process have written.
+_WRITTEN: set[Path] = set()
+
+
+class _Writing(Callback):
+    """An output that is written when it is due, until it is cancelled.
+
+    A file whose name has no directory is begun again in the folder of each run.
+    """
+
+    def __init__(
+        self,
+        simulation: InteractiveSimulation,
+        path: Path,
+        make: Callable[[], ChosenFields | ChosenMovie],
+        occasions: Occasions,
+    ) -> None:
+        super().__init__(simulation, self._write, occasions)
+        self._path, self._make = path, make
+        self._chosen: ChosenFields | ChosenMovie | None = make()
+        self._run: int | None = None
+        if not is_bare(path):
+            self._open(simulation)
+
+    def _open(self, simulation: InteractiveSimulation) -> None:
+        """Begin the file, if it has not begun in the folder of this run. Collective."""
+        run = simulation._runs if is_bare(self._path) else 0
+        if run == self._run:
+            return
+        if self._run is not None:
+            self._close()
+        self._chosen = self._chosen or self._make()
+        _open(simulation, self._chosen, self._path)
+        self._run = run
+
+    def _write(self, simulation: InteractiveSimulation) -> None:
+        self._open(simulation)
+        if self._chosen is not None:
+            self._chosen.write()
+
+    def cancel(self) -> None:
+        """Stop writing, and complete the file."""
+        super().cancel()
+        self._close()
+
+    def _close(self) -> None:
+        if self._chosen is not None:
+            self._chosen.close()
+        self._chosen = None
+
+
+def is_bare(path: Path) -> bool:
+    """Return whether a file is in the folder of the run, if it has one: its name says no other."""
+    return path.parent == Path()
+
+
+def file_in_run(simulation: InteractiveSimulation, path: Path) -> Path:
+    """Return where a file is that the user has named, in a folder that is there. Collective."""
+    if simulation._folder is None or not is_bare(path):
+        on_every_rank(simulation.comm, lambda: _check_folder(path))
+        return path
+    output = simulation.case.output
+    densities = getattr(output, "densities", ())
+    taken = {one.stem for one in (*output.fields, *output.averages, *densities)}
+    taken |= {one.file_name for one in output.movies} | {one.column for one in output.scalars}
+    if {path.name, path.stem} & taken:
+        raise InputError(f"file {str(path)!r}: the case writes a file of this name; use another")
+    return simulation._outputs_folder() / path
+
+
+def _open(
+    simulation: InteractiveSimulation, chosen: ChosenFields | ChosenMovie, path: Path
+) -> None:
+    """Begin a file. What another process has left there is replaced, but not in silence."""
+    path = file_in_run(simulation, path)
+    is_new = path.resolve() not in _WRITTEN
+    if is_new and any(one.exists() for one in (path, path.with_suffix(""))):
+        simulation._issue(f"output: {path} was there, from an earlier process: replaced")
+    chosen.open(path.parent)
+    _WRITTEN.add(path.resolve())
+
+
+class Averaging(Callback):
+    """Averages over time of fields or expressions: samples are added until it is cancelled.
+
+    Attributes
+    ----------
+    mean, fluctuation, error : dict of str to numpy.ndarray
+        Of this rank's part, on the host: the average, the root mean square of the distance from it,
+        and the standard error of the average. Components are the first axis, where there are
+        several. Profiles and places are those of the first rank.
+    samples : int
+        How many samples there have been.
+    """
+
+    def __init__(self, simulation: Any, averages: ChosenAverages, occasions: Occasions) -> None:
+        super().__init__(simulation, lambda _: averages.sample(), occasions)
+        self._averages = averages
+
+    @property
+    def samples(self) -> int:
+        """How many samples there have been."""
+        return self._averages.samples
+
+    @property
+    def mean(self) -> dict[str, np.ndarray]:
+        """The averages, by name."""
+        return self._all("mean")
+
+    @property
+    def fluctuation(self) -> dict[str, np.ndarray]:
+        """The root mean squares of the distances from the averages, by name."""
+        return self._all("fluctuation")
+
+    @property
+    def error(self) -> dict[str, np.ndarray]:
+        """The standard errors of the averages, by name."""
+        return self._all("error")
+
+    def _all(self, kind: str) -> dict[str, np.ndarray]:
+        found = {name: self._averages.statistic(name, kind) for name in self._averages.sums}
+        return {name: np.array(one[0] if len(one) == 1 else one) for name, one in found.items()}
+
+    def write(self, file: str | Path) -> None:
+        """Write them into a file: zarr, HDF5 or VTK, as its name ends. Collective.
+
+        A name without a directory is in ``outputs`` of the run's folder, as for `output`.
+
+        Raises
+        ------
+        InputError
+            If there are no samples yet, or the file is none that may be replaced.
+        """
+        simulation, path = self._simulation(), Path(file)
+        if simulation is None:
+            raise InputError("write: the simulation is gone")
+        with together(simulation.comm):
+            if not self.samples:
+                raise InputError("write: there are no samples yet; accepted: after some time")
+            given = {"of": "x", "interval": 1.0, "file": path.name}
+            validated(AveragesOutput, given, "write")
+            self._averages.write_now(file_in_run(simulation, path))
+            simulation._tell()
+
+
+class OutputMethods:
+    """Output of simulations into files that the user names, in a run's folder or not."""
+
+    @with_options(_options(FieldsOutput, OutputOptions))
+    def output(
+        self,
+        of: Any,
+        every: float | None = None,
+        *,
+        file: str | Path,
+        steps: int | None = None,
+        times: Any = None,
+        **options: Unpack[OutputOptions],
+    ) -> Callback | None:
+        """Write fields or expressions to files, now or between time steps from now on.
+
+        >>> sim.output("vorticity", every=0.1, plane=("z", 0.5), file="slices.zarr")
+        >>> sim.output({"h": "dot(velocity, vorticity)"}, file="helicity.h5")
+
+        Collective. A `file` without a directory is in ``outputs`` of the folder of
+        ``run(output=)``, in each one again, and in the working directory while there is none; any
+        other path is taken as it is. A file that an earlier call wrote is replaced, with a warning
+        if that was in another process; any other is refused. Steps are shortened to hit the times,
+        as with `every`.
+
+        Parameters
+        ----------
+        of : str, Quantity, sequence or mapping
+            A name or an expression, several, or a mapping of names of arrays to these.
+        every : float, optional
+            Time between two outputs, the first of them now. Without this, `steps` or `times`, the
+            state is written once, now.
+        file : str or pathlib.Path
+            A name, or a path in an existing folder. Its ending chooses the format, unless `format`
+            is given: ``.zarr``, ``.h5`` or ``.vti``. HDF5 and VTK write a file for each time into a
+            folder of that name without the ending; VTK writes a collection (``.pvd``) next to it.
+        steps : int, optional
+            Number of steps between two outputs.
+        times : sequence of float, optional
+            Times of output.
+        **options
+            Keys of ``[[output.fields]]``.
+
+        Returns
+        -------
+        Callback or None
+            An object with a method `cancel`; None if the state was written immediately.
+
+        Raises
+        ------
+        InputError
+            If anything is not accepted.
+        RunError
+            If a file cannot be written.
+        """
+        from slipstream.runs.output_contents import ChosenFields
+
+        simulation = cast("InteractiveSimulation", self)
+        solver, path = simulation._ready(), Path(file)
+        quantities = _quantities(of)
+        with together(simulation.comm):
+            given = _plain_options(options) | {"file": path.name}
+            given["of"] = {name: _text(one) for name, one in quantities.items()}
+            settings = validated(FieldsOutput, given, "output")
+            occasions = None
+            if not (every is None and steps is None and times is None):
+                occasions = checked_occasions(every, steps, times, solver.time, solver.step)
+            check_agreement(simulation.comm, {"output": (settings, every, steps, times)})
+            make = functools.partial(ChosenFields, solver, settings, "output", quantities)
+            if occasions is None:
+                chosen = make()
+                _open(simulation, chosen, path)
+                chosen.write()
+                simulation._tell()
+                return None
+            writing = _Writing(simulation, path, make, occasions)
+        simulation._callbacks.append(writing)
+        return writing
+
+    @with_options(_options(AveragesOutput, AverageOptions))
+    def average(
+        self,
+        of: Any,
+        every: float | None = None,
+        *,
+        steps: int | None = None,
+        times: Any = None,
+        **options: Unpack[AverageOptions],
+    ) -> Averaging:
+        """Average fields or expressions over time from now on, with standard errors. Collective.
+
+        >>> average = sim.average("velocity", every=0.1, profile="z")
+        >>> sim.run(until=50)
+        >>> average.mean["velocity"], average.error["velocity"]
+
+        Only sums are kept: 32 bytes for each value, on the host. Each sample is weighted by the
+        time since the previous one. The sums last as long as the simulation;
+        ``output={"averages": [...]}`` and ``run(output=)`` keep them in states.
+
+        Parameters
+        ----------
+        of : str, Quantity, sequence or mapping
+            As for `output`.
+        every, steps, times
+            When samples are taken, as for `every`; one of them is needed, and with `steps` or
+            `times` a `batch`, too. Where the case has no end, a batch has 50 samples by default.
+        **options
+            Keys of ``[[output.averages]]``.
+
+        Returns
+        -------
+        Averaging
+            With `mean`, `fluctuation` and `error` by name, `write` and `cancel`.
+
+        Raises
+        ------
+        InputError
+            If anything is not accepted.
+        """
+        from slipstream.runs.chosen_outputs import ChosenAverages
+
+        simulation = cast("InteractiveSimulation", self)
+        solver = simulation._ready()
+        quantities = _quantities(of)
+        with together(simulation.comm):
+            occasions = checked_occasions(every, steps, times, solver.time, solver.step)
+            given = _plain_options(options)
+            batch: Any = given.get("batch")
+            if every is None and batch is None:
+                raise InputError("average: batch is needed with steps and times; accepted: a time")
+            if every is None and given.get("phases", 1) != 1:
+                raise InputError("average: phases need every; accepted: the time between samples")
+            # Where steps or times say when, any interval that suits the batch.
+            half = float(batch) / 2 if is_finite(batch) else 1.0
+            given["interval"] = half if every is None else plain_value(every)
+            given["of"] = {name: _text(one) for name, one in quantities.items()}
+            settings = validated(AveragesOutput, given, "average")
+            check_agreement(simulation.comm, {"average": (settings, every, steps, times)})
+            averages = ChosenAverages(solver, settings, "average", quantities)
+        averaging = Averaging(simulation, averages, occasions)
+        simulation._callbacks.append(averaging)
+        return averaging
+
+    @with_options(_options(MovieOutput, MovieOptions))
+    def movie(
+        self,
+        of: Any,
+        every: float | None = None,
+        *,
+        file: str | Path,
+        steps: int | None = None,
+        times: Any = None,
+        **options: Unpack[MovieOptions],
+    ) -> Callback:
+        """Make a movie of a plane while the simulation is stepped, from now on.
+
+        >>> sim.movie("vorticity_magnitude", every=0.1, plane=("z", 0.5), file="vortices.gif")
+
+        Collective. A GIF is complete after each frame; an MP4, which ffmpeg writes, when it is
+        cancelled or the simulation is closed.
+
+        Parameters
+        ----------
+        of : str or Quantity
+            Name of a scalar field, or an expression.
+        every, steps, times
+            See `output`; one of them is needed.
+        **options
+            Keys of ``[[output.movies]]``.
+        file : str or pathlib.Path
+            A name, in ``outputs`` of the run's folder as for `output`, or a path in an existing
+            folder; a file of this name is replaced.
+
+        Returns
+        -------
+        Callback
+            With a method `cancel`, which completes the file.
+
+        Raises
+        ------
+        InputError
+            If anything is not accepted.
+        RunError
+            If the file cannot be written.
+        """
+        from slipstream.runs.output_contents import ChosenMovie
+
+        simulation = cast("InteractiveSimulation", self)
+        solver, path = simulation._ready(), Path(file)
+        with together(simulation.comm):
+            occasions = checked_occasions(every, steps, times, solver.time, solver.step)
+            # Cases have an interval where occasions say when.
+            given = {"of": _text(of), "interval": 1.0, "file": path.name}
+            given |= _plain_options(options)
+            settings = validated(MovieOutput, given, "movie")
+            check_agreement(simulation.comm, {"movie": (settings, every, steps, times)})
+            make = functools.partial(ChosenMovie, solver, settings, "movie", of)
+            writing = _Writing(simulation, path, make, occasions)
+        simulation._callbacks.append(writing)
+        return writing
+
+
+def _quantities(of: Any) -> dict[str, Any]:
+    """Return names and expressions by the names of their arrays."""
+    if isinstance(of, Mapping):
+        return dict(of)
+    several = list(of) if isinstance(of, list | tuple) else [of]
+    return {plain_name(_text(one)): one for one in several}
+
+
+def _text(quantity: Any) -> str:
+    return quantity if isinstance(quantity, str) else str(getattr(quantity, "text", quantity))
+
+
+def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as the values of keys in a case."""
+    special = {"plane": _place, "line": _place, "points": _points, "box": _box}
+    return {name: special.get(name, plain_value)(one) for name, one in options.items()}
+
+
+def _points(given: Any) -> Any:
+    return None if given is None else plain_value(np.asarray(given))
+
+
+def _box(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if given is None else {name: plain_value(one) for name, one in given.items()}
+
+
+def _place(given: Place | None) -> dict[str, Any] | None:
+    """Return the table of a plane or a line."""
+    if given is None or isinstance(given, Mapping):
+        return _box(given)
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(f"{given!r} is no plane and no line; accepted: an axis and a position")
+    return {"axis": given[0], "position": plain_value(given[1])}
+
+
+def validated(kind: type[Settings], given: dict[str, Any], where: str) -> Settings:
+    """Return the table of a case that arguments stand for, or refuse them by their names."""
+    try:
+        return kind.model_validate({k: v for k, v in given.items() if v is not None})
+    except ValidationError as error:
+        key, message = explain(kind, error)
+        begin = f"{where}: " if key == "case" else f"{where}."
+        raise InputError(begin + message.removeprefix("case: ")) from error
+
+
+def _check_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise InputError(f"file {str(path)!r}: there is no folder {str(path.parent)!r}")

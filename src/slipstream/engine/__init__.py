@@ -1,0 +1,1 @@
+"""Ranks, boxes, devices, kernels, step graphs, exchanges and transforms, without any physics."""

@@ -1,0 +1,500 @@
+"""Tiles smaller than a plane, of fields on the host: the passes along y and along x.
+
+If whole planes do not fit on a device, or belong to several ranks, a pass over planes has three
+steps: tiles of some kx are transformed along y, from packed planes to rows of modes on the host;
+tiles of rows are transformed along x to physical space, multiplied, and transformed back; and tiles
+of some kx are transformed back along y. Pieces of a few planes follow each other. With pencils
+ranks exchange them in between, as in core (`pencil_planes.py`); a slab has all rows of its planes,
+and exchanges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from slipstream.engine.array_types import Array
+from slipstream.engine.decomposition import Box
+from slipstream.engine.exchange import PackTargets
+from slipstream.engine.fft.device_exchange import crossing, placed_points
+from slipstream.engine.fft.pencil_planes import LEAST_BLOCK, BlockRun, Piece, PieceExchange
+from slipstream.engine.fft.plane_transforms import PackedPlanes, PointOperation, PointProduct
+from slipstream.engine.fft.slab_layout import (
+    PackedBlocks,
+    PencilGeometry,
+    RowGeometry,
+    planes_of_run,
+)
+from slipstream.engine.schedule import StepGraph
+
+if TYPE_CHECKING:
+    from slipstream.engine.fft.slab_engine import SlabExchange
+    from slipstream.engine.fft.slab_tiles import SlabWorker
+    from slipstream.engine.fft.streamed_slabs import StreamedPasses
+    from slipstream.engine.outofcore.tile_slots import Slot
+
+
+def planes_of_piece(geometry: PencilGeometry, planes: int, itemsize: int) -> int:
+    """Return the number of planes of a piece, from the planes of a tile; the same on all ranks."""
+    block = geometry.most_rows * geometry.widest_kx * itemsize
+    least = -(-LEAST_BLOCK // max(1, block)) if geometry.over > 1 else 1
+    return min(max(planes, least), max(1, geometry.planes))
+
+
+class PackedPart:
+    """Planes of this rank from `low` to `high`, and some columns of a range of kx, in a slot.
+
+    They are packed as on the host, in arrays of `planes` planes with rows of `row` elements.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        slot: Slot[SlabWorker],
+        passes: StreamedPasses,
+        kx: int,
+        low: int,
+        high: int,
+        planes: int,
+        row: int,
+        columns: slice = slice(None),
+    ) -> None:
+        self._graph, self._slot, self._host, self._kx = graph, slot, passes.fields, kx
+        self.low, self.high, self._columns = low, high, columns
+        self._g = self._host.needs.geometry.ranges[kx].geometry
+        self._blocks = self._g.alike(planes, row)
+        first, last, _ = columns.indices(self._g.row)
+        # Rows of the slot may be longer.
+        self._own = slice(0, last - first)
+        self._is_whole = self._own.stop == row == self._g.row
+        size = planes * self._g.spectral_shape[1] * row
+        self.array = slot.place((self._host.needs.fields, size), self._host.needs.dtype)
+
+    def record_in(self, fields: int) -> None:
+        """Record copies from the host."""
+        for packed, on_host in self._pairs(fields, leaves=False):
+            self._slot.record_in(self._graph, packed, on_host)
+        g, resident = self._g, self._host.resident[self._kx]
+        packed = self._planes_of_rank(g.rank, fields)
+        resident.record_in(self._slot.work(self._graph), packed, self.low, self._columns)
+        for of_tile, own in self._own_pairs(fields, leaves=False):
+            self._slot.record_in(self._graph, of_tile, own)
+
+    def record_out(self, fields: int, targets: PackTargets) -> None:
+        """Record copies to the memory of an exchange."""
+        g, low = self._g, self.low
+        resident = self._host.resident[self._kx]
+        if not targets.stores:
+            # Planes are packed already, except perhaps for the block of this rank itself.
+            for packed, on_host in self._pairs(fields, leaves=True):
+                self._slot.record_out(self._graph, on_host, packed)
+        if self._host.leaves_whole:
+            packed = self._planes_of_rank(g.rank, fields)
+            resident.record_out(self._slot.work(self._graph), packed, low, self._columns)
+            for of_tile, own in self._own_pairs(fields, leaves=True):
+                self._slot.record_out(self._graph, own, of_tile)
+            return
+        z, planes = g.physical_box.start[0] + low, self.high - low
+        first_x, last_x, _ = self._columns.indices(g.row)
+        for rank in range(len(g.part_counts)):
+            if rank != g.rank and not targets.stores:
+                continue
+            first = int(g.part_starts[rank])
+            ky = first + int(g.part_counts[rank])
+            packed = self._planes_of_rank(rank, fields)
+            if rank == g.rank:
+                work = self._slot.work(self._graph)
+                resident.record_out(work, packed, low, self._columns)
+                packed, first = packed[:, :, resident.ky :], first + resident.ky
+            box = Box((z, first, first_x), (z + planes, max(first, ky), last_x))
+            for field, values in enumerate(packed):
+                for part, target in targets.views(field, box, rank):
+                    value = values[part.slices(box)]
+                    record_store(self._graph, self._slot, self._host.by_device, target, value)
+
+    def _planes_of_rank(self, rank: int, fields: int) -> Array:
+        """Return the part for one rank: (fields, planes, ky, columns)."""
+        blocks, planes = self._blocks, self.high - self.low
+        start, size = blocks.packed_block(rank)
+        packed = self.array[:fields, start : start + planes * size]
+        return packed.reshape(fields, planes, size // blocks.row, blocks.row)[..., self._own]
+
+    def _own_pairs(self, fields: int, leaves: bool) -> Iterator[tuple[Array, Array]]:
+        """Yield the part of this rank's own block, and its place on the host, by ranges of ky."""
+        packed, part = self._planes_of_rank(self._g.rank, fields), (self.low, self.high)
+        for ky, own in self._host.own_planes(self._kx, fields, leaves, *part):
+            yield packed[:, :, ky], own[..., self._columns]
+
+    def _pairs(self, fields: int, leaves: bool) -> Iterator[tuple[Array, Array]]:
+        """Yield the part of other ranks' blocks, and its place on the host, run by run."""
+        if self._host.apart:
+            return
+        g, held, low, high = self._g, self._blocks.planes, self.low, self.high
+        runs = self._blocks.packed_runs(None, g.rank), g.packed_runs(None, g.rank)
+        for run, run_on_host in zip(*runs, strict=True):
+            own = planes_of_run(self.array[:fields], run, held, 0, high - low)
+            there = self._host.planes_of_run(self._kx, fields, leaves, run_on_host, low, high)
+            if self._is_whole:
+                yield own.reshape(there.shape), there
+                continue
+            own, there = (
+                one.reshape(*there.shape[:3], -1, row)
+                for one, row in ((own, self._blocks.row), (there, g.row))
+            )
+            yield from field_by_field(own[..., self._own], there[..., self._columns])
+
+
+def field_by_field(one: Array, other: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield two views (fields, blocks, planes, rows, row), by field if copies need it.
+
+    Copies take up to four axes that cannot be merged.
+    """
+    if one.shape[2] == 1:
+        yield one[:, :, 0], other[:, :, 0]
+        return
+    yield from zip(one, other, strict=True)
+
+
+def tile_blocks(packed: Array, blocks: PackedBlocks, run: BlockRun, planes: int) -> Array:
+    """Return the part of a tile for a run of blocks: (fields, blocks, planes, elements)."""
+    start, size = blocks.packed_block(run.rank)
+    found = planes_of_run(packed, (start, size, run.count), blocks.planes, 0, planes)
+    result: Array = found.reshape(len(packed), run.count, planes, size)
+    return result
+
+
+def record_store(
+    graph: StepGraph,
+    slot: Slot[SlabWorker],
+    by_device: bool,
+    target: Array,
+    values: Array,
+) -> None:
+    """Record a copy of values of a tile to a block of an exchange, on the host or the device."""
+    if by_device:
+        slot.work(graph).add_copy(target, values, label="keep")
+    else:
+        slot.record_out(graph, target, values)
+
+
+class DividedPlanes:
+    """Planes of this rank from `low` to `high`, in smaller tiles; as `PlaneTile`."""
+
+    def __init__(self, graph: StepGraph, passes: StreamedPasses, low: int, high: int) -> None:
+        self._graph, self._passes, self.low, self.high = graph, passes, low, high
+        self._host, self.device = passes.fields, passes.devices[0]
+
+    def record_through(
+        self,
+        product: PointProduct | None,
+        inputs: int,
+        outputs: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        for piece in self._pieces():
+            self._record_to_rows(inputs, piece)
+            arrived, leaving = (
+                self._exchange(fields, piece, forward)
+                for fields, forward in ((inputs, False), (outputs, True))
+            )
+            for tile in self._row_tiles(piece):
+                tile.record_in(inputs, arrived)
+                tile.record_through(product, inputs, outputs)
+                tile.record_out(outputs, leaving)
+            self._record_from_rows(outputs, piece, exchanges, closing)
+
+    def record_from_points(
+        self,
+        points: Array | PointOperation,
+        fields: int,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        for piece in self._pieces():
+            own = self._at_home(points, fields, piece, fills=True)
+            leaving = self._exchange(fields, piece, forward=True)
+            for tile in self._row_tiles(piece):
+                tile.record_from_points(own, fields)
+                tile.record_out(fields, leaving)
+            self._record_from_rows(fields, piece, exchanges, closing)
+
+    def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
+        for piece in self._pieces():
+            self._record_to_rows(fields, piece)
+            own = self._staging(fields, piece) if callable(points) else points
+            arrived = self._exchange(fields, piece, forward=False)
+            for tile in self._row_tiles(piece):
+                tile.record_in(fields, arrived)
+                tile.record_to_points(own, fields, scale)
+            self._at_home(points, fields, piece, fills=False)
+
+    def _pieces(self) -> Iterator[Piece]:
+        return self._passes.pieces.of_range(self.low, self.high)
+
+    def _at_home(
+        self, points: Array | PointOperation, fields: int, piece: Piece, fills: bool
+    ) -> Any:
+        """Return the points of a piece on the host, which their operation fills, or uses."""
+        if not callable(points):
+            return points
+        staging = self._staging(fields, piece)
+        own = staging.of_planes(piece.low, piece.high)
+        operation, accessed = points(own, piece.low)
+        home = self._host.home
+        self._graph.on(home).add(
+            operation,
+            reads=[] if fills else [own],
+            # Operations may overwrite their points, and access other arrays.
+            writes=[own, *accessed],
+            label="load" if fills else "store",
+            category="pack",
+        )
+        return staging
+
+    def _staging(self, fields: int, piece: Piece) -> StagedPoints:
+        return self._passes.staged_points(fields, piece)
+
+    def _record_to_rows(self, fields: int, piece: Piece) -> None:
+        """Record packed planes -> columns along y -> rows of modes at the ranks of their points."""
+        exchange = self._exchange(fields, piece, forward=False)
+        for tile in self._line_tiles(piece):
+            tile.record_in(fields)
+            tile.record_transform(fields, forward=False)
+            tile.record_points_out(fields, exchange)
+        self._record_close(exchange)
+
+    def _record_from_rows(
+        self,
+        fields: int,
+        piece: Piece,
+        exchanges: Sequence[SlabExchange],
+        closing: StepGraph | None,
+    ) -> None:
+        exchange = self._exchange(fields, piece, forward=True)
+        self._record_close(exchange)
+        for tile in self._line_tiles(piece):
+            tile.record_points_in(fields, exchange)
+            tile.record_transform(fields, forward=True)
+            tile.record_out(fields, exchanges[tile.number].targets)
+        for one in exchanges:
+            one.targets.record_written(self._graph, piece.high)
+            if piece.is_last and closing is not None:
+                one.targets.record_close(closing, "transpose")
+
+    def _exchange(self, fields: int, piece: Piece, forward: bool) -> PieceExchange:
+        return self._passes.pieces.exchange(fields, piece, forward)
+
+    def _record_close(self, exchange: PieceExchange) -> None:
+        # Messages have separate lanes.
+        exchange.targets.record_close(self._graph.on(self._host.home), "transpose")
+
+    def _line_tiles(self, piece: Piece) -> Iterator[LineTile]:
+        """Yield the tiles of a piece along y, each in the next slot."""
+        shape, columns = self._host.shape, self._passes.pieces.geometry.columns_along_y
+        for low in range(piece.low, piece.high, shape.planes):
+            high = min(low + shape.planes, piece.high)
+            for number, all_kx in enumerate(one.row for one in columns):
+                width = shape.kx or all_kx
+                for first in range(0, all_kx, width):
+                    part = slice(first, min(first + width, all_kx))
+                    yield LineTile(self._graph, self._passes, piece, low, high, number, part)
+
+    def _row_tiles(self, piece: Piece) -> Iterator[RowTile]:
+        """Yield the tiles of a piece along x, each in the next slot."""
+        shape, all_rows = self._host.shape, self._passes.pieces.geometry.plane_points[0]
+        step = shape.rows or all_rows
+        for low in range(piece.low, piece.high, shape.planes):
+            high = min(low + shape.planes, piece.high)
+            for first in range(0, all_rows, step):
+                part = slice(first, min(first + step, all_rows))
+                yield RowTile(self._graph, self._passes, piece, low, high, part)
+
+
+class LineTile:
+    """Some planes of a piece, in a slot: the modes, and columns along y.
+
+    It has some `kx` of range `number`.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        passes: StreamedPasses,
+        piece: Piece,
+        low: int,
+        high: int,
+        number: int,
+        kx: slice,
+    ) -> None:
+        self._graph, self._piece, self.number = graph, piece, number
+        slot = self._slot = passes.next_slot()
+        needs, shape = passes.fields.needs, passes.fields.shape
+        width = shape.kx or 0
+        self._low, self._high, self._kx, self._dtype = low, high, kx, needs.dtype
+        self._modes = PackedPart(graph, slot, passes, number, low, high, shape.planes, width, kx)
+        self._g = passes.pieces.geometry
+        self._blocks = self._g.columns_along_y[number].alike(shape.planes, width)
+        self._ny = self._g.shape[1]
+        size = shape.planes * self._ny * width
+        self._columns = slot.place((needs.fields, size), needs.dtype)
+
+    def record_in(self, fields: int) -> None:
+        """Record copies of modes from the host."""
+        self._modes.record_in(fields)
+
+    def record_out(self, fields: int, targets: PackTargets) -> None:
+        """Record copies of modes to the memory of an exchange."""
+        self._modes.record_out(fields, targets)
+
+    def record_transform(self, fields: int, forward: bool) -> None:
+        """Record the transform between modes and columns along y."""
+        worker = self._slot.worker
+        line = worker.line
+        assert line is not None
+        planes, width = self._high - self._low, self._kx.stop - self._kx.start
+        size = fields, planes, self._ny, width
+        if line.tiled:
+            work: Any = np.broadcast_to(np.zeros((), self._dtype), size)
+        else:
+            held = self._blocks.planes, self._ny, self._blocks.row
+            work = self._slot.place((fields, *held), self._dtype)[:, :planes, :, :width]
+        modes, columns = self._modes.array[:fields], self._columns[:fields]
+        line.record_between(
+            self._slot.work(self._graph),
+            (modes, worker.mode_tables[self.number], [modes], 0),
+            (columns, worker.column_tables, [columns], 0),
+            forward,
+            work,
+        )
+
+    def record_points_out(self, fields: int, exchange: PieceExchange) -> None:
+        """Record copies of columns along y to the memory of an exchange."""
+        for in_slot, on_host in self._pairs(fields, exchange):
+            self._slot.record_out(self._graph, on_host, in_slot)
+
+    def record_points_in(self, fields: int, exchange: PieceExchange) -> None:
+        """Record copies of exchanged columns along y."""
+        for in_slot, on_host in self._pairs(fields, exchange):
+            self._slot.record_in(self._graph, in_slot, on_host)
+
+    def _pairs(self, fields: int, exchange: PieceExchange) -> Iterator[tuple[Array, ...]]:
+        """Yield parts of blocks in the slot and on the host."""
+        low, high = self._low - self._piece.low, self._high - self._piece.low
+        width, blocks = self._kx.stop - self._kx.start, self._blocks
+        kx = self._g.columns_along_y[self.number].row
+        for run in exchange.column_blocks(self.number):
+            in_slot = tile_blocks(self._columns[:fields], blocks, run, high - low)
+            on_host = run.of_fields(fields, low, high)
+            yield from field_by_field(
+                in_slot.reshape(*in_slot.shape[:3], -1, blocks.row)[..., :width],
+                on_host.reshape(*on_host.shape[:3], -1, kx)[..., self._kx],
+            )
+
+
+class RowTile:
+    """Some planes of a piece and some rows of their points, in a slot, as `rows_of_tile`."""
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        passes: StreamedPasses,
+        piece: Piece,
+        low: int,
+        high: int,
+        rows: slice,
+    ) -> None:
+        self._graph, self._piece = graph, piece
+        slot = self._slot = passes.next_slot()
+        self._fields, self._low, self._high, self._rows = passes.fields, low, high, rows
+        self._held = cast(RowGeometry, slot.worker.planes.geometry)
+        needs = passes.fields.needs
+        size = self._held.planes * self._held.plane_points[0] * self._held.x_row
+        self._modes = slot.place((needs.fields, size), needs.dtype)
+        # Units of rows, which are planes for a pass.
+        self._units = (high - low) * (rows.stop - rows.start) // self._held.plane_points[0]
+        self._all_rows = passes.pieces.geometry.plane_points[0]
+
+    def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
+        """Record the transform to physical space, the product there, and the transform back."""
+        stored: Any = None
+        if product is not None:
+            place = self._low * self._all_rows + self._rows.start
+            product = replace(product, maxima=product.maxima[place:])
+            if product.stored:
+                stored = self._points(product.points)
+                product = replace(product, points=self._in_units(stored[0]))
+        sources, targets = ([self._packed(count)] for count in (inputs, outputs))
+        work, planes = self._slot.work(self._graph), self._slot.worker.planes
+        planes.record_through(work, sources, targets, product, 0, self._units)
+        if stored is not None:
+            self._slot.record_out(self._graph, *stored[::-1])
+
+    def record_from_points(self, points: Any, fields: int) -> None:
+        """Record copies of points from the host, and their transform to modes."""
+        place, on_host = self._points(points)
+        self._slot.record_in(self._graph, *crossing(place, on_host, self._fields.padded))
+        own, work = self._in_units(place), self._slot.work(self._graph)
+        self._slot.worker.planes.record_forward(work, [self._packed(fields)], own, 0, self._units)
+
+    def record_to_points(self, points: Any, fields: int, scale: float) -> None:
+        """Record the transform to points, times a constant, and copies to the host."""
+        place, on_host = self._points(points)
+        own, work = self._in_units(place), self._slot.work(self._graph)
+        self._slot.worker.planes.record_backward(
+            work, [self._packed(fields)], own, 0, self._units, scale
+        )
+        self._slot.record_out(self._graph, *crossing(on_host, place, self._fields.padded))
+
+    def record_in(self, fields: int, exchange: PieceExchange) -> None:
+        """Record copies of received rows of modes."""
+        for in_slot, on_host in self._pairs(fields, exchange):
+            self._slot.record_in(self._graph, in_slot, on_host)
+
+    def record_out(self, fields: int, exchange: PieceExchange) -> None:
+        """Record copies of rows of modes to the memory of an exchange."""
+        for in_slot, on_host in self._pairs(fields, exchange):
+            self._slot.record_out(self._graph, on_host, in_slot)
+
+    def _packed(self, fields: int) -> PackedPlanes:
+        worker = self._slot.worker
+        return replace(worker.planes.packed(0, self._modes[:fields]), tables=worker.shares)
+
+    def _points(self, points: Any) -> tuple[Array, Array]:
+        """Return the tile's points, in the slot and on the host."""
+        on_host, host = points[:, self._low : self._high, self._rows], self._fields
+        return placed_points(self._slot, on_host.shape, on_host.dtype, host.padded), on_host
+
+    def _in_units(self, place: Array) -> Array:
+        unit = self._held.plane_points[0]
+        return place.reshape(len(place), self._units, unit, place.shape[-1])
+
+    def _pairs(self, fields: int, exchange: PieceExchange) -> Iterator[tuple[Array, Array]]:
+        """Yield parts of blocks, in the slot and on the host: (fields, blocks, planes, rows)."""
+        low, high = self._low - self._piece.low, self._high - self._piece.low
+        for run in exchange.row_blocks():
+            in_slot = tile_blocks(self._modes[:fields], self._held, run, self._units)
+            there = run.of_fields(fields, low, high)
+            kx = there.shape[3] // self._all_rows
+            part = slice(self._rows.start * kx, self._rows.stop * kx)
+            yield in_slot.reshape(*there.shape[:3], -1), there[..., part]
+
+
+@dataclass(frozen=True)
+class StagedPoints:
+    """Points of a piece on the host, (fields, planes, rows, nx), that begin at plane `first`."""
+
+    array: Array
+    first: int
+
+    def of_planes(self, low: int, high: int) -> Array:
+        """Return the points of planes of this rank."""
+        return self.array[:, low - self.first : high - self.first]
+
+    def __getitem__(self, part: tuple[slice, ...]) -> Array:
+        fields, planes, *rest = part
+        of_piece = self.of_planes(planes.start, planes.stop)
+        return of_piece[(fields, slice(None), *rest)]

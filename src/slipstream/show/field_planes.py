@@ -1,0 +1,222 @@
+"""One plane of a field for a picture, gathered on rank 0, and the colours of its values.
+
+The plane has the largest mean square. The middle of the box would be the obvious
+choice, but it is a plane of symmetry of the Taylor-Green vortex, and the emptiest of all. A family
+without such symmetries may choose it nevertheless.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.engine.array_types import Comm
+from slipstream.engine.fields import Field, PlaneChoice, ends_of, nearest_point, spacing_of
+
+
+@dataclass(frozen=True)
+class FieldPlane:
+    """A plane of a field at a fixed position along one of its dimensions, `normal_name`.
+
+    That is empty if the plane is all there is of the field.
+    """
+
+    name: str
+    # Of shape (rows, columns), float; masked where there is nothing to draw.
+    values: np.ndarray
+    row_name: str
+    column_name: str
+    rows: np.ndarray
+    columns: np.ndarray
+    normal_name: str
+    position: float
+    # What is shown, with its unit.
+    label: str
+    time: float
+    # Of coordinates; "1" if they are non-dimensional.
+    unit: str = "1"
+
+
+def gather_plane(
+    field: Field,
+    comm: Comm,
+    time: float,
+    normal: str = "",
+    is_central: bool = False,
+    position: float | None = None,
+) -> FieldPlane | None:
+    """Return a plane of a field on rank 0, None elsewhere. Collective.
+
+    It is normal to the dimension that is named, else to one of a single point, else to the first;
+    and nearest to a position, or in the middle, or where the mean square is largest.
+    """
+    axis = normal_axis(field.shape, field.dims, normal)
+    across = [other for other in range(3) if other != axis]
+    coordinates = [
+        np.asarray(field.coordinates.get(name, np.arange(size)))
+        for name, size in zip(field.dims, field.shape, strict=True)
+    ]
+    if position is not None:
+        index = index_at(position, coordinates[axis], field.dims[axis])
+    else:
+        index = field.shape[axis] // 2 if is_central else _liveliest_plane(field, axis, comm)
+    local = index - field.offset[axis]
+    holds = 0 <= local < field.data.shape[axis] and field.data.size > 0
+    part = None
+    if holds:
+        where = field.region()
+        part = tuple(where[other] for other in across), np.array(field.data.take(local, axis))
+    parts = [part] if comm is None else comm.gather(part, root=0)
+    if parts is None:
+        return None
+    values = np.zeros([field.shape[other] for other in across], dtype=field.data.dtype)
+    for region, data in filter(None, parts):
+        values[region] = data
+    label = str(field.attributes.get("long_name", field.name))
+    unit = field.coordinate_unit
+    return plane_at(field.name, values, field.dims, coordinates, axis, index, label, time, unit)
+
+
+def index_at(position: float, places: np.ndarray, axis: str) -> int:
+    """Return the number of the plane nearest to a position; refuse one outside of the box."""
+    # Coordinates that begin in the middle of a cell are those of voxels, or between walls.
+    are_middles = bool(places[0] > spacing_of(places) / 4)
+    return nearest_point(places, ends_of(places, are_middles), position, axis, "--plane")
+
+
+def normal_axis(shape: Sequence[int], dims: Sequence[str], normal: str = "") -> int:
+    """Return the number of the axis that a plane is normal to: that named, a flat one, or 0."""
+    flat = [number for number, points in enumerate(shape) if points == 1]
+    return dims.index(normal) if normal else (flat or [0])[0]
+
+
+def plane_at(
+    name: str,
+    values: np.ndarray,
+    dims: Sequence[str],
+    coordinates: Sequence[np.ndarray],
+    axis: int,
+    index: int,
+    label: str,
+    time: float,
+    unit: str,
+) -> FieldPlane:
+    """Return the plane of a field at an index along one of its three axes."""
+    row, column = (other for other in range(3) if other != axis)
+    return FieldPlane(
+        name=name,
+        values=values,
+        row_name=dims[row],
+        column_name=dims[column],
+        rows=coordinates[row],
+        columns=coordinates[column],
+        normal_name=dims[axis] if len(coordinates[axis]) > 1 else "",
+        position=float(coordinates[axis][index]),
+        label=label,
+        time=time,
+        unit=unit,
+    )
+
+
+def composed_plane(
+    choice: PlaneChoice,
+    plane_of: Callable[[str, float | None], FieldPlane],
+    position: float | None,
+) -> FieldPlane:
+    """Return the plane that a choice wants, of fields whose planes are found by their names.
+
+    It is nearest to a position, or where the first of the fields has it.
+    """
+    planes: dict[str, FieldPlane | None] = {}
+    for name in choice.needed:
+        planes[name] = plane = plane_of(name, position)
+        position = plane.position
+    composed = compose_plane(planes, choice)
+    assert composed is not None  # no plane is missing
+    return composed
+
+
+def compose_plane(
+    planes: Mapping[str, FieldPlane | None], choice: PlaneChoice
+) -> FieldPlane | None:
+    """Return the plane that a choice wants; None if one that it needs is missing."""
+    found = {name: plane for name in choice.needed if (plane := planes.get(name)) is not None}
+    if len(found) < len(choice.needed):
+        return None
+    first = found[choice.needed[0]]
+    values = first.values
+    if choice.components:
+        squares = sum(np.square(found[name].values) for name in choice.components)
+        first = dataclasses.replace(first, name=choice.field, label=choice.field)
+        values = np.sqrt(squares)
+    if choice.mask:
+        values = np.ma.masked_where(found[choice.mask].values == 0, values)
+    return dataclasses.replace(first, values=values)
+
+
+def _liveliest_plane(field: Field, axis: int, comm: Comm) -> int:
+    """Return the index along a dimension where the mean square is largest."""
+    squares = np.zeros(field.shape[axis])
+    if field.data.size:
+        planes = np.moveaxis(field.data, axis, 0)
+        squares[field.region()[axis]] = [np.vdot(plane, plane) for plane in planes]
+    if comm is not None:
+        from mpi4py import MPI
+
+        comm.Allreduce(MPI.IN_PLACE, squares, op=MPI.SUM)
+    return liveliest(squares)
+
+
+def liveliest(squares: np.ndarray) -> int:
+    """Return the first index of the planes with the largest sum of squares."""
+    # Symmetric flows have several such planes; rounding must not choose between them.
+    return int(np.argmax(squares >= (1 - 1e-6) * squares.max()))
+
+
+# From dark to bright, and to both sides of zero. Both are perceptually uniform.
+INTENSITY, DIVERGING = "inferno", "RdBu_r"
+# The smaller of the two signs counts from this part of the larger one on: not what rounding, or an
+# overshoot, makes of a positive field.
+_BOTH_SIGNS = 0.05
+
+
+@dataclass(frozen=True)
+class ColourScale:
+    """The values of the first and the last colour, a map, and whether values lie beyond them."""
+
+    low: float
+    high: float
+    map_name: str
+    # As Matplotlib calls it: which ends of a colour bar are arrows.
+    extend: str = "neither"
+
+    @classmethod
+    def between(cls, low: float, high: float, map_name: str = "") -> ColourScale:
+        """Return a scale between two values: of both signs if zero is well between them."""
+        return cls(low, high, map_name or (DIVERGING if low < 0 < high else INTENSITY))
+
+
+def colour_scale(values: np.ndarray, brightest: float = 1.0, map_name: str = "") -> ColourScale:
+    """Return the scale of values, which may be masked or not-a-number in parts.
+
+    Values of both signs get a map that is centred at zero; others begin at zero unless they are far
+    from it. That quantile of them which is `brightest` gets the last colour.
+    """
+    seen = np.ma.compressed(np.ma.masked_invalid(values))
+    ends = np.quantile(seen, [1 - brightest, brightest]) if seen.size else (0.0, 1.0)
+    low, high = map(float, ends)
+    if low < 0 < high and min(-low, high) > _BOTH_SIGNS * max(-low, high):
+        largest = float(np.quantile(np.abs(seen), brightest))
+        return ColourScale(
+            -largest, largest, map_name or DIVERGING, "both" if brightest < 1 else "neither"
+        )
+    if 0 <= low < 0.5 * high:
+        low = 0.0
+    if not high > low:
+        high = float(seen.max())
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    return ColourScale(low, high, map_name or INTENSITY, "max" if brightest < 1 else "neither")
