@@ -22,7 +22,6 @@ from slipstream.engine.errors import InputError
 from slipstream.engine.fields import PlaneChoice
 from slipstream.engine.text import one_line, shortened, shown
 from slipstream.files.durable_files import errors_name
-from slipstream.runs.simulation_base import Simulation
 from slipstream.show.field_planes import (
     ColourScale,
     FieldPlane,
@@ -34,6 +33,7 @@ from slipstream.show.figure_style import plane_figure
 from slipstream.show.movies import Movie, check_movie
 from slipstream.show.report_command import comparison_picture, runs_by_name
 from slipstream.show.run_pictures import Picture, SpectrumWishes, axis_labels, spectrum_figure
+from slipstream.show.solver_texts import ShownSimulation
 from slipstream.show.stored_run import StoredRun, average_of_spectrum
 
 _AXES = ("x", "y", "z")
@@ -87,7 +87,7 @@ def plot(
     size: int | None = None,
     spectrum: SpectrumWishes | None = None,
     tell: Callable[[str], None] = lambda text: None,
-    recompute: Callable[[float], Simulation] | None = None,
+    recompute: Callable[[float], ShownSimulation] | None = None,
 ) -> list[Path]:
     """Draw the requested pictures, or all that a run draws at its end, and return the paths.
 
@@ -207,7 +207,7 @@ def _plane_pictures(
     field: str | None,
     wishes: PlaneWishes,
     tell: Callable[[str], None],
-    recompute: Callable[[float], Simulation] | None,
+    recompute: Callable[[float], ShownSimulation] | None,
 ) -> list[Picture]:
     """Return the pictures of planes at one time, of a snapshot or of a state computed again."""
     time = wishes.time
@@ -233,7 +233,7 @@ def _recomputed(
     run: StoredRun,
     field: str | None,
     wishes: PlaneWishes,
-    recompute: Callable[[float], Simulation],
+    recompute: Callable[[float], ShownSimulation],
 ) -> list[tuple[PlaneChoice, FieldPlane]]:
     """Return planes of a state that is computed again."""
     assert wishes.time is not None

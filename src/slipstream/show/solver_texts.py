@@ -8,13 +8,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from slipstream.case import Case, LatticeCase
 from slipstream.engine.errors import bytes_text
-from slipstream.engine.fields import UNRESOLVED, Fact, PilotFindings
+from slipstream.engine.fields import UNRESOLVED, Fact, Field, PictureChoice, PilotFindings
 from slipstream.engine.text import below, counted, pi_text, quantity
-from slipstream.runs.simulation_base import Simulation
+
+
+class ShownSimulation(Protocol):
+    """What words and pictures ask of a simulation; see `runs.simulation_base.Simulation`."""
+
+    case: Any
+    step: int
+    time: float
+    courant: float | None
+
+    def facts(self) -> dict[str, Fact]: ...
+    def indicators(self) -> dict[str, Fact]: ...
+    def findings(self, seconds: float, steps: int) -> dict[str, Fact]: ...
+    def fields(self) -> Iterator[Field]: ...
+    def pictures(self) -> PictureChoice: ...
+
 
 # From a fact and the case a text, or a value and a remark: by a function, or by formats of the
 # fact's value, its unit and what belongs to it.
@@ -22,7 +37,7 @@ _Text = Callable[[Fact, Any], str] | str
 _Row = Callable[[Fact, Any], tuple[str, str]] | tuple[str, str]
 
 
-def description(simulation: Simulation) -> dict[str, str]:
+def description(simulation: ShownSimulation) -> dict[str, str]:
     """Return the settings of a run, by name, without allocating a field. Collective."""
     case = simulation.case
     texts = {**_COMMON, **FAMILIES[case.solver].facts}
@@ -33,7 +48,7 @@ def description(simulation: Simulation) -> dict[str, str]:
     }
 
 
-def step_description(simulation: Simulation) -> dict[str, str]:
+def step_description(simulation: ShownSimulation) -> dict[str, str]:
     """Return facts of the step that need all memory to be allocated, by name. Collective."""
     facts, case = simulation.facts(), simulation.case
     texts = {
@@ -44,13 +59,13 @@ def step_description(simulation: Simulation) -> dict[str, str]:
     return {"step" if name == "columns" else name: text for name, text in texts.items() if text}
 
 
-def progress_text(simulation: Simulation, step_size: float) -> str:
+def progress_text(simulation: ShownSimulation, step_size: float) -> str:
     """Return the progress of a run, with numbers that show its health."""
     progress = FAMILIES[simulation.case.solver].progress(simulation, step_size)
     return ", ".join([f"step {simulation.step}", *progress])
 
 
-def _flow_progress(simulation: Simulation, step_size: float) -> Iterator[str]:
+def _flow_progress(simulation: ShownSimulation, step_size: float) -> Iterator[str]:
     yield f"t = {simulation.time:.4g}"
     yield f"time step {step_size:.3g}"
     if simulation.courant is not None:
@@ -60,7 +75,7 @@ def _flow_progress(simulation: Simulation, step_size: float) -> Iterator[str]:
         yield f"kmax_eta {below(kmax_eta.value, 1)} < 1"
 
 
-def _pore_flow_progress(simulation: Simulation, step_size: float) -> Iterator[str]:
+def _pore_flow_progress(simulation: ShownSimulation, step_size: float) -> Iterator[str]:
     shown = simulation.indicators()
     if "permeability" in shown:
         yield f"permeability {_permeability(shown['permeability'], None)[0]}"
@@ -68,7 +83,7 @@ def _pore_flow_progress(simulation: Simulation, step_size: float) -> Iterator[st
         yield f"{shown['residual'].value:.2g} from steady"
 
 
-def shortfall_text(simulation: Simulation) -> str:
+def shortfall_text(simulation: ShownSimulation) -> str:
     """Return the distance from the steady state as text; empty if it is not known."""
     shown = simulation.indicators()
     if "residual" not in shown or not shown["residual"].value < 1:
@@ -78,14 +93,16 @@ def shortfall_text(simulation: Simulation) -> str:
     return f"{shown['residual'].value:.2g} from steady{pace}"
 
 
-def steps_left(simulation: Simulation) -> int:
+def steps_left(simulation: ShownSimulation) -> int:
     """Return how many more steps it takes until a flow is steady, an even number; 0: unknown."""
     end = simulation.indicators().get("expected end")
     left = math.inf if end is None else end.get("left")
     return 2 * math.ceil(left / 2) if math.isfinite(left) else 0
 
 
-def result_texts(simulation: Simulation, seconds: float, steps: int) -> dict[str, tuple[str, str]]:
+def result_texts(
+    simulation: ShownSimulation, seconds: float, steps: int
+) -> dict[str, tuple[str, str]]:
     """Return the results: a value and a remark, which may be empty, by name. Collective.
 
     `seconds` is the time of this run's `steps` time steps on this rank.
@@ -393,7 +410,7 @@ class FamilyTexts:
     # Texts of settings, by the names of facts.
     facts: Mapping[str, _Text]
     # How far a run is, from the simulation and the size of its time step.
-    progress: Callable[[Simulation, float], Iterable[str]]
+    progress: Callable[[ShownSimulation, float], Iterable[str]]
     # Where the method is described.
     reference: str
 

@@ -16,8 +16,9 @@ from slipstream.case import AdvectionCase, SpectralCase, validate_case
 from slipstream.case.keyword_options import TYPE_OF_FOLDERS, KeywordOptions
 from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput
 from slipstream.case.table import key_at, sentence
-from slipstream.lattice import permeability as lattice_arguments
 
+# The package has a function of the same name.
+lattice_arguments = importlib.import_module("slipstream.lattice.permeability")
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 # Cases with what has no default, and arguments that are made of several keys, or one by another.
 FAMILIES = {
@@ -35,7 +36,7 @@ FAMILIES = {
     ),
 }
 FLOW = KeywordOptions(SpectralCase, spectral_flow._KEYS)
-PERMEABILITY = importlib.import_module("slipstream.lattice.permeability")._OPTIONS
+PERMEABILITY = lattice_arguments._OPTIONS
 # What people call, its keys, and the names and types that type checkers know.
 CALLEES = {
     "Flow": (Flow, FLOW, spectral_flow.FlowOptions),

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,40 +14,38 @@ from slipstream.runs.simulation_base import SIMULATIONS, Simulation
 
 ROOT = Path(slipstream.__file__).parent
 
-# From the bottom to the top; a layer may import those below it, but none of its own line.
-LAYERS = (
-    {"printable_text", "stop_signals"},
-    {"__init__", "accepted", "array_types", "errors", "field"},
-    {"process_threads", "private_cache"},
-    {
-        "kernels",
-        "decomposition",
-        "collective",
-        "mpi_launch",
-        "equations",
-        "byte_sizes",
-        "argument_checks",
-        "particle_statistics",
-        "time_averages",
-    },
-    {"redistribution", "known_attributes", "error_terms"},
-    {"device", "case", "io"},
-    {"schedule", "tuner"},
-    {"exchange"},  # its transports record nodes into step graphs
-    {"outofcore"},
-    {"fft", "machine_info", "simulation"},
+# From the bottom to the top; a room may import those below it, but none of its own line.
+ROOMS = (
+    {"__init__"},
+    {"engine"},
+    {"equations", "fft"},
+    {"case"},
+    {"files"},
+    {"show"},
+    {"runs"},
     {"spectral", "lattice", "advection"},
-    {"report"},  # words and pictures of what solvers give
-    {"output"},
-    {"running"},
-    {"interactive", "validation", "forecast"},
-    {"option_values"},
+    {"api"},
     {"cli"},
     {"__main__"},
 )
+# The parts of the engine, in the same way.
+PARTS = (
+    {"text", "stop_signals", "accepted", "array_types"},
+    {"errors"},
+    {"decomposition", "private_cache", "processes"},
+    {"own_communicator", "collective", "kernels"},  # the one is imported by the other when MPI is
+    {"error_terms", "device"},
+    {"fields", "schedule", "tuner"},
+    {"exchange"},  # its transports record nodes into step graphs
+    {"outofcore", "device_memory", "step_walk"},
+    {"fft"},
+)
 FAMILIES = ("spectral", "lattice", "advection")
-LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
+LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+PART_LEVEL = {part: level for level, parts in enumerate(PARTS) for part in parts}
 MODULES = sorted(ROOT.rglob("*.py"))
+ENGINE = [path for path in MODULES if "engine" in path.relative_to(ROOT).parts[:-1]]
+ENGINE.remove(ROOT / "engine" / "__init__.py")
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
 EXCHANGE = {
     "ArrayBox",
@@ -81,7 +80,7 @@ EXCHANGE = {
 }
 
 
-def layer_of(path):
+def room_of(path):
     return path.relative_to(ROOT).with_suffix("").parts[0]
 
 
@@ -97,18 +96,30 @@ def imports(path):
     return [(module, name) for module, name in found if module.split(".")[0] == "slipstream"]
 
 
-def imported_layers(path):
-    """Return the layers that a module imports; what the package itself defines is "__init__"."""
-    layers = set()
+def imported_rooms(path):
+    """Return the rooms that a module imports; what the package itself defines is "__init__"."""
+    rooms = set()
     for module, name in imports(path):
         parts = [*module.split("."), name]
-        layers.add(parts[1] if parts[1] in LEVEL else "__init__")
-    return layers
+        rooms.add(parts[1] if parts[1] in LEVEL else "__init__")
+    return rooms
 
 
-def test_the_table_has_every_layer_once():
-    assert sum(map(len, LAYERS)) == len(LEVEL)
-    assert {layer_of(path) for path in MODULES} <= set(LEVEL)
+def imported_parts(path):
+    """Return the parts of the engine that a module imports."""
+    found = [[*module.split("."), name] for module, name in imports(path)]
+    return {parts[2] for parts in found if parts[1] == "engine"}
+
+
+def test_the_tables_have_every_room_and_part_once():
+    assert sum(map(len, ROOMS)) == len(LEVEL)
+    assert {room_of(path) for path in MODULES} == set(LEVEL)
+    assert sum(map(len, PARTS)) == len(PART_LEVEL)
+    assert {part_of(path) for path in ENGINE} == set(PART_LEVEL)
+
+
+def part_of(path):
+    return path.relative_to(ROOT / "engine").with_suffix("").parts[0]
 
 
 def test_the_package_imports_no_benchmark():
@@ -119,26 +130,50 @@ def test_the_package_imports_no_benchmark():
 
 def test_imports_are_found():
     """The checks below would pass if nothing were found."""
-    assert ("slipstream.engine.schedule", "StepGraph") in imports(
-        ROOT / "exchange" / "mpi_transport.py"
-    )
-    assert "mpi_launch" in imported_layers(ROOT / "cli.py")
-    assert "__init__" in imported_layers(ROOT / "runs/run_recorder.py")
-    assert imported_layers(ROOT / "device" / "cuda_device.py") >= {"kernels", "device"}
-    assert imported_layers(ROOT / "running" / "run_case.py") >= {"running", "simulation"}
+    transport = ROOT / "engine" / "exchange" / "mpi_transport.py"
+    assert ("slipstream.engine.schedule", "StepGraph") in imports(transport)
+    assert imported_parts(transport) >= {"schedule", "device", "exchange"}
+    assert imported_rooms(ROOT / "cli.py") >= {"engine", "runs"}
+    assert "__init__" in imported_rooms(ROOT / "runs" / "run_recorder.py")
+    assert imported_rooms(ROOT / "runs" / "run_case.py") >= {"runs", "show", "files"}
 
 
-def upward_imports(path):
-    """Return the layers that a module imports though they are not below its own."""
-    layer = layer_of(path)
-    imported = imported_layers(path) - {layer}
-    return {other for other in imported if LEVEL[other] >= LEVEL[layer]}
+def upward(level, own, imported):
+    """Return what a module imports though it is not below its own room or part."""
+    return {other for other in imported - {own} if level[other] >= level[own]}
 
 
 @pytest.mark.slow
 def test_imports_point_downward():
-    upward = {path: upward_imports(path) for path in MODULES if path != ROOT / "__init__.py"}
-    assert not {str(path): layers for path, layers in upward.items() if layers}
+    found = {
+        path: upward(LEVEL, room_of(path), imported_rooms(path))
+        for path in MODULES
+        if path != ROOT / "__init__.py"
+    }
+    assert not {str(path): rooms for path, rooms in found.items() if rooms}
+
+
+@pytest.mark.slow
+def test_imports_of_the_engine_point_downward():
+    found = {path: upward(PART_LEVEL, part_of(path), imported_parts(path)) for path in ENGINE}
+    allowed = {"collective.py": {"own_communicator"}, "own_communicator.py": {"collective"}}
+    assert not {
+        str(path): parts for path, parts in found.items() if parts - allowed.get(path.name, set())
+    }
+
+
+@pytest.mark.slow
+def test_the_engine_needs_numpy_and_optional_libraries_alone():
+    found = set()
+    for path in ENGINE:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(node.module.split(".")[0])
+    outside = found - set(sys.stdlib_module_names) - {"slipstream"}
+    # The last two draw a timeline and wrap a field, for those who ask.
+    assert outside == {"numpy", "mpi4py", "cupy", "matplotlib", "xarray"}
 
 
 def test_the_package_itself_imports_for_type_checkers_alone():
@@ -150,9 +185,9 @@ def test_the_package_itself_imports_for_type_checkers_alone():
 @pytest.mark.slow
 def test_families_do_not_import_each_other_or_the_inside_of_a_transport():
     for path in MODULES:
-        if layer_of(path) in (*FAMILIES, "fft"):
-            others = set(FAMILIES) - {layer_of(path)}
-            assert not imported_layers(path) & others
+        if room_of(path) in FAMILIES or path.parent.name == "fft":
+            others = set(FAMILIES) - {room_of(path)}
+            assert not imported_rooms(path) & others
             for module, name in imports(path):
                 assert not module.startswith("slipstream.engine.exchange.")
                 assert module != "slipstream.engine.exchange" or name in EXCHANGE

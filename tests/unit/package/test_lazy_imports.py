@@ -19,12 +19,12 @@ from flows import advance, start
 from slipstream.engine.device import open_device
 advance(start(open_device("cpu")), 1)
 """
-NAMES = ("nccl_transport", "peer_transport", "mpi_transport", "halo_exchange", "sparse_exchange")
+NAMES = ("nccl_transport", "peer_transport", "mpi_transport", "halo_exchange")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program", ["import slipstream.fft", TRANSFORM, RUN], ids=["import", "fft", "run"]
+    "program", ["import slipstream.engine.fft", TRANSFORM, RUN], ids=["import", "fft", "run"]
 )
 def test_a_single_rank_imports_no_transport(program):
     code = f"{program}\nimport sys\nprint(*sys.modules, sep='\\n')"

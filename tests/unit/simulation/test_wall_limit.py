@@ -60,9 +60,9 @@ def test_a_run_ends_in_time_to_write(tmp_path, monkeypatch):
     """By a clock of which each step takes 100 seconds, and each writing 10."""
     now = [0.0]
     for module in (
-        "simulation.stop_requests.time",
-        "running.time_loop.clock",
-        "running.output_writer.clock",
+        "engine.processes.time",
+        "runs.time_loop.clock",
+        "runs.output_writer.clock",
     ):
         for name in ("monotonic", "perf_counter"):
             monkeypatch.setattr(f"slipstream.{module}.{name}", lambda: now[0])
