@@ -139,13 +139,15 @@ def run(
         raise InputError("--resume runs, --check only predicts the cost of a run; use one of them")
     if resolve is not None and not (check and resolve > 0):
         raise InputError("--resolve: goes with --check; accepted: a number more than 0")
-    overrides, how = _overrides(settings, device), _Output(quiet, log_level)
-    case = case_file(case)
+    overrides, case = _overrides(settings, device), case_file(case)
     folder = out if out is not None else Path("runs") / case.stem
     comm = _launched_comm(ranks)
-    if resumes and _has_state(folder, comm):
-        _resume(folder, overrides, ranks, comm, how, case)
-        return
+    if resumes:
+        from slipstream.runs.resuming import has_state
+
+        if on_first_rank(comm, lambda: has_state(folder)):
+            _resume(folder, overrides, ranks, comm, quiet, log_level, case)
+            return
     # Without a state there is nothing to resume, but perhaps the rows of a run that was killed.
     overwrite = overwrite or resumes
 
@@ -178,8 +180,8 @@ def run(
         from slipstream.runs import make_simulation
         from slipstream.runs.run_case import run_case
 
-        options = replace(how.options(overrides), artist=artist)
-        run_case(make_simulation(settled, comm), claimed, how.console(), options=options)
+        options = replace(_run_options(overrides, log_level), artist=artist)
+        run_case(make_simulation(settled, comm), claimed, _printing(quiet), options=options)
 
 
 @app.command()
@@ -195,18 +197,12 @@ def resume(
     ] = False,
 ) -> None:
     """Continue a run where it stopped, in its folder, on any number of ranks."""
-    how, comm = _Output(quiet, log_level), _launched_comm(ranks)
-    _resume(folder, _overrides(settings, device), ranks, comm, how, from_state=from_state)
+    overrides, comm = _overrides(settings, device), _launched_comm(ranks)
+    _resume(folder, overrides, ranks, comm, quiet, log_level, from_state=from_state)
 
 
 def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
     return [*(settings or []), *([] if device is None else [f"run.device={device}"])]
-
-
-def _has_state(folder: Path, comm: Comm) -> bool:
-    from slipstream.runs.resuming import has_state
-
-    return on_first_rank(comm, lambda: has_state(folder))
 
 
 def _launched_comm(ranks: int | None) -> Comm:
@@ -225,21 +221,16 @@ def _relaunch(ranks: int, case: Case) -> int:
     return mpi_launch.relaunch(ranks, seconds_before=own_age())
 
 
-class _Output:
-    """Options of a run that concern printing and logging."""
+def _printing(quiet: bool) -> Console | None:
+    """Return where a run prints; None for standard output."""
+    return Console(quiet=True) if quiet else None
 
-    def __init__(self, quiet: bool, log_level: str) -> None:
-        self._quiet, self._log_level = quiet, log_level
 
-    def console(self) -> Console | None:
-        """Return where a run prints; None for standard output."""
-        return Console(quiet=True) if self._quiet else None
+def _run_options(overrides: list[str], log_level: str) -> "RunOptions":
+    from slipstream.engine.processes import process_age
+    from slipstream.runs.run_case import RunOptions
 
-    def options(self, overrides: list[str]) -> "RunOptions":
-        from slipstream.engine.processes import process_age
-        from slipstream.runs.run_case import RunOptions
-
-        return RunOptions(elapsed=process_age(), settings=overrides, log_level=self._log_level)
+    return RunOptions(elapsed=process_age(), settings=overrides, log_level=log_level)
 
 
 def _resume(
@@ -247,7 +238,8 @@ def _resume(
     overrides: list[str],
     ranks: int | None,
     comm: Comm,
-    how: _Output,
+    quiet: bool,
+    log_level: str,
     case: Path | None = None,
     from_state: bool = False,
 ) -> None:
@@ -260,14 +252,13 @@ def _resume(
         if ranks is not None and mpi_launch.should_relaunch(ranks):
             now = case_to_resume(folder, overrides, wanted, from_state)
             raise typer.Exit(_relaunch(ranks, now))
-        options = how.options(overrides)
         resume_run(
             folder,
             overrides,
             comm,
-            console=how.console(),
+            console=_printing(quiet),
             case=wanted,
-            options=options,
+            options=_run_options(overrides, log_level),
             from_state=from_state,
         )
 
@@ -363,12 +354,12 @@ def explain(
         loaded = load_case(case, settings or [])
         if not isinstance(loaded, SpectralCase):
             raise InputError(f"{case}: explain is for cases of solver 'spectral'")
-        found = explanation_of_case(loaded)
+        explanation = explanation_of_case(loaded)
     elif model is not None and case is None:
-        found = explanation_of_model(model)
+        explanation = explanation_of_model(model)
     else:
         raise InputError("explain takes either a case or --model NAME")
-    _console().print(found, highlight=False)
+    _console().print(explanation, highlight=False)
 
 
 @app.command()
@@ -464,14 +455,14 @@ def verify(
     _start_ranks(ranks)
 
     comm, wanted = mpi_launch.world_comm(), "auto" if device is None else device
-    found = verify_run(folder, since, until, comm, wanted, settings or (), _tell)
+    verdicts = verify_run(folder, since, until, comm, wanted, settings or (), _tell)
     if comm is None or comm.rank == 0:
-        _console().print(verification_table(found), highlight=False)
-        for text in (text for one in found for text in one.remarks):
+        _console().print(verification_table(verdicts), highlight=False)
+        for text in (text for one in verdicts for text in one.remarks):
             _tell(text)
-    if all(one.problem for one in found):
+    if all(one.problem for one in verdicts):
         raise InputError(f"{folder}: no part of it can be repeated")
-    if any(one.deviates for one in found):
+    if any(one.deviates for one in verdicts):
         raise typer.Exit(1)
 
 

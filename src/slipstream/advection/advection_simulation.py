@@ -166,10 +166,6 @@ class AdvectionSimulation(Simulation):
         self.step = checkpoint.step
         return checkpoint.read("tracer", self._box.start, self._box.shape)
 
-    def copy_state(self, other: AdvectionSimulation) -> None:
-        """Copy time and field of another simulation of the same case. Collective."""
-        self._set(other.solver.values(), other.step)
-
     def kept(self) -> dict[str, Any]:
         """Return the tracer."""
         return {**super().kept(), "tracer": np.array(self.solver.values())}

@@ -6,7 +6,6 @@ NumPy or CuPy arrays, on the device of the simulation.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -100,12 +99,12 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of this rank's part."""
-        return self._with_components(self._box.shape)
+        return (*self._lead, *self._box.shape)
 
     @property
     def global_shape(self) -> tuple[int, ...]:
         """Shape of the whole field."""
-        return self._with_components(self._layout.shape)
+        return (*self._lead, *self._layout.shape)
 
     @property
     def dtype(self) -> np.dtype:
@@ -137,14 +136,11 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def _layout(self) -> Layout:
-        return self._simulation._layout()
+        return self._simulation.solver.layout()
 
     @property
     def _box(self) -> Box:
         return self._layout.boxes[self._simulation.rank]
-
-    def _with_components(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return self._lead + tuple(shape)
 
     def __repr__(self) -> str:
         where = "x".join(map(str, self.global_shape))
@@ -187,8 +183,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
     def __array_function__(
         self, function: Any, types: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
     ) -> Any:
-        given = {name: _as_arrays(value) for name, value in options.items()}
-        return function(*_as_arrays(arguments), **given)
+        keywords = {name: _as_arrays(value) for name, value in options.items()}
+        return function(*_as_arrays(arguments), **keywords)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -247,8 +243,6 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         simulation = self._simulation
         simulation._ready()
         with together(simulation.comm, f"fields[{self.name!r}].{how}"):
-            if self._evaluation is not None:
-                return self._evaluation.reduce(how, simulation.comm, simulation.solver.time)
             return simulation._reduced(self, how)
 
     def plane(self, axis: str, position: float) -> np.ndarray:
@@ -272,11 +266,11 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         index = self._layout.nearest(axis, position, "plane")
         values = self._read()
         shape = [n for a, n in enumerate(self._layout.shape) if a != along]
-        result = np.zeros(self._with_components(shape), np.result_type(values.dtype, np.float64))
-        own = index - box.start[along]
-        if box.size and 0 <= own < box.shape[along]:
+        result = np.zeros((*self._lead, *shape), np.result_type(values.dtype, np.float64))
+        local = index - box.start[along]
+        if box.size and 0 <= local < box.shape[along]:
             rows, columns = (part for a, part in enumerate(box.slices()) if a != along)
-            section = values.take(own, axis=along + lead)
+            section = values.take(local, axis=along + lead)
             result[..., rows, columns] = self._simulation.device.to_host(section)
         return sum_over_ranks(self._simulation.comm, result).astype(values.dtype)
 
@@ -314,8 +308,8 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             inside[:, 1] = self._layout.coordinates["y"][0]
             inside[:, axis] = places[:, axis]
             check_places(self._layout, inside, "points")
-        own = interpolated(parts, places, self._layout, self._box)
-        result = sum_over_ranks(self._simulation.comm, own)
+        local = interpolated(parts, places, self._layout, self._box)
+        result = sum_over_ranks(self._simulation.comm, local)
         return result.reshape(len(places), *self._lead)
 
     def to_xarray(self, gather: bool = False) -> Any:
@@ -325,7 +319,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         asked for: ``field.to_xarray().sel(z=0).values`` copies one plane from the device. Every
         read is collective, and is refused once the simulation has been stepped or set, since the
         field has changed by then: ``load()`` keeps the present values. With `gather` they are read
-        at once. Collective.
+        immediately. Collective.
         """
         try:
             import xarray
@@ -334,9 +328,21 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             raise InputError("to_xarray needs xarray: pip install xarray") from None
         check_type("gather", gather, bool)
         time = self._simulation.time  # prepares
-        values: Any = self.gather() if gather else None
-        if not gather:
-            read = functools.partial(self._read_part, self._simulation._state_mark())
+        if gather:
+            values: Any = self.gather()
+        else:
+            mark = self._simulation._state_mark()
+
+            def read(index: tuple[Any, ...]) -> np.ndarray:
+                simulation = self._simulation
+                if simulation._state_mark() != mark:
+                    raise InputError(
+                        f"fields[{self.name!r}]: the simulation has been stepped or set since"
+                        " to_xarray; call it again, or load() what it returns before"
+                    )
+                part = simulation.array_module.asarray(self._read()[index])
+                return np.asarray(simulation.device.to_host(part))
+
             values = lazily(self.shape, self.dtype, read)
         lines = self._layout.coordinates if gather else self.coordinates
         unit = self._layout.unit
@@ -350,17 +356,6 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         attributes = {"long_name": self.long_name, "units": self.unit}
         variable = xarray.Variable(self.dims, values, attributes)
         return xarray.DataArray(variable, coordinates, name=self.name)
-
-    def _read_part(self, mark: tuple[int, int], index: tuple[Any, ...]) -> np.ndarray:
-        """Return a part on the host, if the state has not changed since this mark was taken."""
-        simulation = self._simulation
-        if simulation._state_mark() != mark:
-            raise InputError(
-                f"fields[{self.name!r}]: the simulation has been stepped or set since to_xarray;"
-                " call it again, or load() what it returns before"
-            )
-        values = self._read()[index]
-        return np.asarray(simulation.device.to_host(simulation.array_module.asarray(values)))
 
     # -- setting -------------------------------------------------------------------------------
 
@@ -378,16 +373,14 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
 
                 def assign() -> None:
                     part = self._as_array(values)
-                    whole_part[index] = part if not part.ndim else module.asarray(part)
+                    try:
+                        whole_part[index] = part if not part.ndim else module.asarray(part)
+                    except (ValueError, IndexError, TypeError) as error:
+                        raise InputError(f"fields[{self.name!r}]: {error}") from None
 
-                on_every_rank(simulation.comm, lambda: self._assigned(assign))
-            simulation._set_field(self.name, whole_part)
-
-    def _assigned(self, assign: Callable[[], None]) -> None:
-        try:
-            assign()
-        except (ValueError, IndexError, TypeError) as error:
-            raise InputError(f"fields[{self.name!r}]: {error}") from None
+                on_every_rank(simulation.comm, assign)
+            simulation._write(self.name, whole_part)
+            simulation._tell()
 
     def _as_array(self, values: Any) -> Any:
         """Return values as an array of the device, or as NumPy's."""

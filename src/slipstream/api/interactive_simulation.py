@@ -12,7 +12,7 @@ import math
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -21,6 +21,7 @@ import numpy as np
 
 from slipstream.api.field_views import FieldView
 from slipstream.api.output_methods import Callback, OutputMethods, checked_occasions
+from slipstream.api.settings import NamedViews
 from slipstream.case import Case, validate_case
 from slipstream.case.keyword_options import check_arguments
 from slipstream.engine import processes as mpi_launch
@@ -37,6 +38,7 @@ from slipstream.engine.collective import (
     together,
 )
 from slipstream.engine.device import Device
+from slipstream.engine.device.device_interface import host_values
 from slipstream.engine.errors import (
     InputError,
     KnownAttributes,
@@ -48,7 +50,7 @@ from slipstream.engine.errors import (
     whole_number,
 )
 from slipstream.engine.processes import Interrupted, Interruption
-from slipstream.engine.text import html_table, shown
+from slipstream.engine.text import counted, html_table, shown
 from slipstream.runs.simulation_base import make_simulation
 from slipstream.runs.time_loop import Limits, TimeLoop, check_hits
 
@@ -57,12 +59,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from slipstream.engine.fields import Layout
     from slipstream.files.output_folder import OutputFolder
     from slipstream.runs.recomputing import Recomputation
     from slipstream.runs.simulation_base import Simulation
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Made = TypeVar("Made", bound="InteractiveSimulation")
 # The end of a run whose end is not known when its simulation is made.
 NO_END = 1e30
 
@@ -71,10 +73,10 @@ def communicator_of(comm: Comm | Literal["world"], what: str) -> Comm:
     """Return a duplicate of the communicator that is meant; None for one rank. Collective."""
     if isinstance(comm, str) and comm != "world":
         raise InputError(f"comm is {comm!r}; accepted: 'world', None or a communicator")
-    found = mpi_launch.world_comm() if isinstance(comm, str) else comm
-    if found is not None:
-        check_communicator(found)
-    return None if found is not None and found.size == 1 else own(found, what)
+    meant = mpi_launch.world_comm() if isinstance(comm, str) else comm
+    if meant is not None:
+        check_communicator(meant)
+    return None if meant is not None and meant.size == 1 else own(meant, what)
 
 
 def made_together(constructor: Method) -> Method:
@@ -154,7 +156,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self._runs = 0
         # Whether it was made with settings of output that only a folder can have.
         self._asks_for_output = False
-        self._told: set[str] = set()  # what this run has warned of
+        self._warned: set[str] = set()  # what this run has warned of
         self._diagnosed: tuple[tuple[int, int], dict[str, float]] | None = None
 
     # -- what it is ----------------------------------------------------------------------------
@@ -209,9 +211,9 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Change a key of the case, an attribute for users, from the next step on. Collective."""
         solver = self._ready()
         with together(self.comm):
-            given = on_every_rank(self.comm, lambda: plain_value(value))
-            check_agreement(self.comm, {name: given})
-            solver.change(self._together_with(key, given), type(self).__name__)
+            plain = on_every_rank(self.comm, lambda: plain_value(value))
+            check_agreement(self.comm, {name: plain})
+            solver.change(self._together_with(key, plain), type(self).__name__)
             self._tell()
 
     def _together_with(self, key: str, value: Any) -> dict[str, Any]:
@@ -219,12 +221,9 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         return {key: value}
 
     @property
+    @collective
     def time_step(self) -> float:
         """The size of the next time step, unless it is shortened. Collective."""
-        return self._next_step()
-
-    @collective
-    def _next_step(self) -> float:
         return self._ready().step_size()
 
     @collective
@@ -259,9 +258,6 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Set the part of the initial state that a case cannot describe."""
         return
 
-    def _check_open(self) -> None:
-        _ = self.solver
-
     def _tell(self) -> None:
         """Issue the solver's warnings, on the first rank and at the user's line."""
         for text in self.solver.warnings():
@@ -270,9 +266,9 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     def _issue(self, text: str) -> None:
         # Figures stand last in a warning, which is issued once per run whatever they are.
         what = text.rpartition(": ")[0] or text
-        if self._is_running and what in self._told:
+        if self._is_running and what in self._warned:
             return
-        self._told.add(what)
+        self._warned.add(what)
         if self.rank == 0:
             warnings.warn(text, RuntimeWarning, stacklevel=_users_level())
 
@@ -356,7 +352,9 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             until = finite_number("until", until)
         has_none = until is None and steps is None and wall is None and output is None
         if has_none and not solver.case.ends_early:
-            until = self._end_of_case()
+            until = solver.case.time.end
+            if until >= NO_END:
+                raise InputError("run: give until=TIME, steps=NUMBER or wall=SECONDS")
         elif until is None and solver.case.ends_early and solver.case.time.end < NO_END:
             until = solver.case.time.end
         if output is None and self._asks_for_output:
@@ -381,14 +379,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             raise InputError("stop: nothing runs; it is for functions that `every` calls")
         self.solver.is_to_stop = True
 
-    def _end_of_case(self) -> float:
-        end = self.case.time.end
-        if end >= NO_END:
-            raise InputError("run: give until=TIME, steps=NUMBER or wall=SECONDS")
-        return end
-
     def _end_with_output(self, limits: Limits) -> float:
-        """Return where a run with output ends, from which the intervals of output follow."""
+        """Return the end of a run with output, from which the intervals of output follow."""
         case, time = self.case, self.solver.time
         if limits.until < math.inf:
             return limits.until
@@ -422,7 +414,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     def _run(self, limits: Limits, progress: bool | None) -> None:
         solver = self._ready()
         self._check_limits(limits)
-        self._told.clear()
+        self._warned.clear()
         loop = TimeLoop(solver, self._callbacks, limits)
         self._is_running, solver.is_timed = True, False
         try:
@@ -439,7 +431,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             raise on_all_ranks(KeyboardInterrupt(f"at step {solver.step}, t = {solver.time:.6g}"))
 
     def _retrace(self, plan: Recomputation, progress: bool | None) -> str:
-        """Take steps that a run has taken; return where they deviate from them. Collective."""
+        """Repeat steps of a run; return where they deviate from the record. Collective."""
         from slipstream.runs.recomputing import compare_digests
         from slipstream.show.console import Progress
 
@@ -490,7 +482,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
 
         end = self._end_with_output(limits)
         self._check_limits(limits)
-        self._told.clear()
+        self._warned.clear()
         solver, path = self.solver, Path(output)
         mark = None if overwrite else on_first_rank(self.comm, lambda: output_mark(path))
         goes_on = mark is not None and mark == self._output_mark
@@ -524,7 +516,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             self._is_running, self._claimed = False, None
 
     def _outputs_folder(self) -> Path:
-        """Return where the run's folder has files that users name, made if need be. Collective."""
+        """Return the folder in the run's folder for files that users name. Collective."""
         from slipstream.files.output_folder import claim_run
         from slipstream.files.run_folder import OUTPUTS_NAME
 
@@ -650,8 +642,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
 
         Collective where the state is another one than when they were last read.
 
-        The energy is that of all fields, scalars included; where there are several, that of each is
-        there too, as ``"velocity_energy"``.
+        The energy sums over all fields, scalars included; where there are several, each has an
+        entry of its own, such as ``"velocity_energy"``.
         """
         self._ready()
         state = self._state_mark()
@@ -674,7 +666,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     @property
     def fields(self) -> Fields:
         """The fields at the points, by name: ``sim.fields["velocity"][...]``."""
-        self._check_open()
+        _ = self.solver  # refused once closed
         return Fields(self)
 
     def _view(self, name: str) -> FieldView:
@@ -691,22 +683,18 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         if how in ("max", "min"):
             neutral = -np.inf if how == "max" else np.inf
             operation = np.max if how == "max" else np.min
-            own = operation(rows, axis=-1, initial=neutral)
-            everyone = [own] if self.comm is None else self.comm.allgather(own)
-            found = operation(np.stack(everyone), axis=0)
+            local = operation(rows, axis=-1, initial=neutral)
+            everyone = [local] if self.comm is None else self.comm.allgather(local)
+            reduced = operation(np.stack(everyone), axis=0)
         else:
             sums = (rows if how == "mean" else rows**2).sum(axis=-1, keepdims=True)
-            found = sum_over_ranks(self.comm, sums)[..., 0] / math.prod(view.global_shape[-3:])
-            found = found if how == "mean" else np.sqrt(found)
-        return found if found.ndim else float(found)
+            reduced = sum_over_ranks(self.comm, sums)[..., 0] / math.prod(view.global_shape[-3:])
+            reduced = reduced if how == "mean" else np.sqrt(reduced)
+        return reduced if reduced.ndim else float(reduced)
 
     @abstractmethod
     def _field_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the axes before z, y and x of each field: none for a scalar."""
-
-    def _layout(self) -> Layout:
-        """Return where this rank's points are."""
-        return self.solver.layout()
 
     @abstractmethod
     def _read(self, name: str) -> Array:
@@ -733,11 +721,6 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Return the long name and the unit of a field."""
         return name.replace("_", " "), "1"
 
-    def _set_field(self, name: str, values: Array) -> None:
-        self._ready()
-        self._write(name, values)
-        self._tell()
-
     # -- keeping -------------------------------------------------------------------------------
 
     @collective
@@ -749,13 +732,13 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """
         from slipstream.files.checkpoint import write_checkpoint
 
-        solver, place = self._ready(), path_of("folder", folder)
+        solver, path = self._ready(), path_of("folder", folder)
         case = self.case
         if case.time.end >= NO_END:
             case = self._case_until(max(solver.time, 1e-300), None)
-        on_first_rank(self.comm, lambda: _check_latest(place, solver.step))
+        on_first_rank(self.comm, lambda: _check_latest(path, solver.step))
         write_checkpoint(
-            place,
+            path,
             solver.checkpoint(),
             self.comm,
             step=solver.step,
@@ -768,13 +751,9 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     def copy(self) -> Self:
         """Return another simulation in the same state, without the callbacks. Collective."""
         solver = self._ready()
-        other = object.__new__(type(self))
-        InteractiveSimulation.__init__(
-            other, self._case_from_rest(), self.comm, solver.device, **self._beside_the_case()
-        )
-        other._ready()
-        other.solver.case = solver.case
-        self._copy_state(other)
+        beside = self._beside_the_case()
+        other = simulation_of(type(self), self._case_from_rest(), self.comm, solver.device, beside)
+        other._continue_with(solver.case, solver.kept())
         return other
 
     def __copy__(self) -> Self:
@@ -783,27 +762,32 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.copy()
 
+    def _continue_with(self, case: Case, kept: Mapping[str, Any]) -> None:
+        """Take over the settings and the state of another simulation. Collective."""
+        self._ready()
+        self.solver.case = case
+        self.solver.restore(kept)
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle it by its arguments and its state, without callbacks: of a single rank."""
-        self._check_open()
+        _ = self.solver  # refused once closed
         if self.comm is not None:
             raise InputError(
                 f"pickle: this {type(self).__name__} is on {self.ranks} ranks; accepted: one rank,"
                 " or checkpoint(folder) on all of them"
             )
-        own = {name: one for name, one in vars(self).items() if name[0] != "_"}
-        for name in ("comm", "rank", "ranks"):
-            del own[name]
+        made_again = ("comm", "rank", "ranks")
+        attributes = {
+            name: value
+            for name, value in vars(self).items()
+            if name[0] != "_" and name not in made_again
+        }
         beside = self._beside_the_case()
-        return _again, (type(self), *self._pickled(), self.device.kind, beside, own)
-
-    def _pickled(self) -> tuple[Any, dict[str, Any], dict[str, Any] | None]:
-        """Return the objects that a case only names, the settings and the state."""
-        settings, named = self.case.model_dump(exclude_unset=True), self._named()
-        if not self._is_prepared:
-            return named, settings, None
-        start = self._case_from_rest().model_dump(exclude_unset=True)
-        return named, settings, {"case": start, "kept": self.solver.kept()}
+        named, start, kept = self._named(), self.case, None  # finding the names may prepare it
+        if self._is_prepared:
+            start, kept = self._case_from_rest(), _on_host(self.solver.kept())
+        cases = [case.model_dump(exclude_unset=True) for case in (start, self.case)]
+        return _again, (type(self), named, *cases, kept, self.device.kind, beside, attributes)
 
     def _named(self) -> Any:
         """Return the object that the case has by name only, such as a model of a program."""
@@ -813,17 +797,14 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Return arguments of the solver besides the case, such as an image in memory."""
         return {}
 
-    def _take_named(self, named: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def _take_named(named: Any, settings: dict[str, Any]) -> dict[str, Any]:
         """Return the settings with pickled objects instead of their names."""
         return settings
 
     def _case_from_rest(self) -> Case:
         """Return a case like this one that starts without reading an earlier run's state."""
         return self.case
-
-    @abstractmethod
-    def _copy_state(self, other: Self) -> None:
-        """Give another simulation of the same kind the state of this one."""
 
     def close(self) -> None:
         """Free all memory; afterwards only closing it again is accepted."""
@@ -850,7 +831,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         name = type(self).__name__
         if self._solver is None:
             return f"<{name}: closed>"
-        where = f"{self.ranks} rank{'s' * (self.ranks != 1)} on {self.device.name}"
+        where = f"{counted(self.ranks, 'rank')} on {self.device.name}"
         if not self._is_prepared:
             return f"<{name}: {self._summary()}, not prepared, {where}>"
         return f"<{name}: {self._summary()}, t = {self.time:.6g}, step {self.steps}, {where}>"
@@ -865,27 +846,48 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Return the simulation in a few words."""
 
 
+def simulation_of(
+    kind: type[Made],
+    case: Case,
+    comm: Comm | Literal["world"],
+    device: str | Device,
+    beside: Mapping[str, Any] | None = None,
+) -> Made:
+    """Return a simulation of a case, without the arguments of its class. Collective."""
+    made = object.__new__(kind)
+    InteractiveSimulation.__init__(made, case, comm, device, **(beside or {}))
+    return made
+
+
 def _again(
     kind: type[InteractiveSimulation],
     named: Any,
+    start: dict[str, Any],
     settings: dict[str, Any],
-    state: dict[str, Any] | None,
+    kept: Mapping[str, Any] | None,
     device: str,
     beside: dict[str, Any],
     attributes: dict[str, Any],
 ) -> InteractiveSimulation:
     """Return a simulation that was pickled."""
-    made = object.__new__(kind)
-    first = settings if state is None else state["case"]
-    case = validate_case(made._take_named(named, first), source=kind.__name__)
-    InteractiveSimulation.__init__(made, case, None, device, **beside)
+
+    def case_of(tables: dict[str, Any]) -> Case:
+        return validate_case(kind._take_named(named, tables), source=kind.__name__)
+
+    made = simulation_of(kind, case_of(start), None, device, beside)
     vars(made).update(attributes)
-    if state is not None:
-        made._ready()
-        settings = made._take_named(named, settings)
-        made.solver.case = validate_case(settings, source=kind.__name__)
-        made.solver.restore(state["kept"])
+    if kept is not None:
+        made._continue_with(case_of(settings), kept)
     return made
+
+
+def _on_host(kept: Any) -> Any:
+    """Return what a solver has kept with all arrays on the host."""
+    if isinstance(kept, dict):
+        return {name: _on_host(value) for name, value in kept.items()}
+    if isinstance(kept, list):
+        return list(map(_on_host, kept))
+    return host_values(kept) if hasattr(kept, "__cuda_array_interface__") else kept
 
 
 def asks_for_output(output: Mapping[str, Any] | None) -> bool:
@@ -894,7 +896,7 @@ def asks_for_output(output: Mapping[str, Any] | None) -> bool:
 
 
 def console_for(progress: bool | None) -> Console:
-    """Return where a simulation prints; by default where somebody looks on."""
+    """Return the console of a simulation, by default one that prints only in a terminal."""
     from rich.console import Console
 
     from slipstream.show.console import make_console
@@ -923,16 +925,24 @@ def _check_latest(folder: Path, step: int) -> None:
             )
 
 
-class Fields(Mapping[str, FieldView], KnownAttributes):
+class Fields(NamedViews[FieldView]):
     """The fields of a simulation, by name; each is read when it is looked at."""
+
+    _kind = "fields"
 
     def __init__(self, simulation: InteractiveSimulation) -> None:
         self._simulation = simulation
 
+    def _names(self) -> list[str]:
+        return list(self._simulation._field_shapes())
+
+    def _view(self, name: str) -> FieldView:
+        return self._simulation._view(name)
+
     def __getitem__(self, name: str) -> FieldView:
         if not isinstance(name, str):
             raise InputError(f"fields: {shown(name)} is no name; there are: {', '.join(self)}")
-        return self._simulation._view(name)
+        return self._view(name)  # which may be derived from those that are listed
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -942,15 +952,6 @@ class Fields(Mapping[str, FieldView], KnownAttributes):
 
     def __setitem__(self, name: str, values: Any) -> None:
         self[name][...] = values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._simulation._field_shapes())
-
-    def __len__(self) -> int:
-        return len(self._simulation._field_shapes())
-
-    def __repr__(self) -> str:
-        return f"<fields: {', '.join(self)}>"
 
     def _repr_html_(self) -> str:
         return html_table("fields", ((name, view.long_name) for name, view in self.items()))

@@ -18,10 +18,10 @@ from slipstream.api.output_methods import file_in_run, is_bare
 from slipstream.engine.collective import on_first_rank, together
 from slipstream.engine.errors import InputError, SlipstreamError, path_of
 from slipstream.engine.fields import AXES
-from slipstream.engine.text import html_table
+from slipstream.engine.text import counted, html_table
 from slipstream.files.durable_files import errors_name, replace_file
 from slipstream.show.console import NotebookDisplay, in_notebook
-from slipstream.show.field_planes import FieldPlane
+from slipstream.show.field_planes import FieldPlane, colour_scale
 
 if TYPE_CHECKING:
     from slipstream.api.interactive_simulation import InteractiveSimulation
@@ -34,7 +34,7 @@ _MOST_DIAGNOSTICS = 12
 
 
 def simulation_html(simulation: InteractiveSimulation) -> str:
-    """Return a simulation as a table: what it solves, where, and how far it has come."""
+    """Return a simulation as a table: its equations, its device and its progress."""
     name = type(simulation).__name__
     if simulation._solver is None:
         return html_table(f"{name}: closed", ())
@@ -42,16 +42,16 @@ def simulation_html(simulation: InteractiveSimulation) -> str:
     rows = {"solves": simulation._summary()}
     if solver.case.title:
         rows["title"] = solver.case.title
-    rows["on"] = f"{ranks} rank{'s' * (ranks != 1)}, {solver.device.name}"
+    rows["on"] = f"{counted(ranks, 'rank')}, {solver.device.name}"
     if not simulation._is_prepared:
         return html_table(name, {**rows, "state": "not prepared, nothing is allocated"}.items())
     rows["time"] = f"t = {solver.time:.6g}, step {solver.step}"
     if solver.finished:
         rows["finished"] = solver.finished
     if simulation._diagnosed is not None:
-        (step, _), found = simulation._diagnosed
+        (step, _), diagnostics = simulation._diagnosed
         is_old = simulation._diagnosed[0] != simulation._state_mark()
-        for key, value in list(found.items())[:_MOST_DIAGNOSTICS]:
+        for key, value in list(diagnostics.items())[:_MOST_DIAGNOSTICS]:
             rows[key] = f"{value:.6g}" + (f" (at step {step})" if is_old else "")
     return html_table(name, rows.items())
 
@@ -61,9 +61,10 @@ def field_html(view: FieldView) -> str:
     simulation = view._simulation
     if simulation._solver is None:
         return html_table(f"{view.name}: the simulation has been closed", ())
+    sizes = zip(view.dims, view.global_shape, strict=True)
     rows = {
         "field": view.long_name,
-        "points": " x ".join(f"{n} ({axis})" for axis, n in _sizes(view).items()),
+        "points": " x ".join(f"{n} ({axis})" for axis, n in sizes),
         "unit": view.unit,
     }
     if simulation.ranks > 1:
@@ -79,22 +80,17 @@ def field_html(view: FieldView) -> str:
     return html_table(view.name, rows.items()) + picture
 
 
-def _sizes(view: FieldView) -> dict[str, int]:
-    return dict(zip(view.dims, view.global_shape, strict=True))
-
-
 def _picture(view: FieldView) -> tuple[str, str]:
-    """Return a picture of the middle plane, and what it shows."""
-    from slipstream.show.field_planes import colour_scale
+    """Return a picture of the middle plane, and its caption."""
     from slipstream.show.figure_style import small_picture
 
     line = view._layout.coordinates["z"]
     middle = float(line[len(line) // 2])
     plane = view.plane("z", middle)
-    values = magnitude(plane, view)
-    what = f"{'values' if values is plane else 'magnitude'} at z = {middle:.4g}"
-    scale = colour_scale(np.asarray(values, float))
-    data = base64.b64encode(small_picture(np.asarray(values, float))).decode()
+    drawn = magnitude(plane, view)
+    what = f"{'values' if drawn is plane else 'magnitude'} at z = {middle:.4g}"
+    values = np.asarray(drawn, float)
+    scale, data = colour_scale(values), base64.b64encode(small_picture(values)).decode()
     return (
         f"<img style='width:192px;image-rendering:auto' alt='{what}'"
         f" src='data:image/png;base64,{data}'>"
@@ -109,21 +105,19 @@ def show(
     file: str | Path | None,
 ) -> Any:
     """Show a plane now and whenever it is due; see `InteractiveSimulation.show`. Collective."""
+    is_once, (interval, steps, times) = all(one is None for one in when), when
     with together(simulation.comm):
-        picture = LivePicture(
-            simulation, field, plane, None if file is None else path_of("file", file)
-        )
-        is_once = all(one is None for one in when)
+        path = None if file is None else path_of("file", file)
+        picture = LivePicture(simulation, field, plane, path)
         if is_once or not picture.waits:
             picture.draw(simulation)
-    interval, steps, times = when
     if is_once:
         return None
     return simulation.every(interval, picture.draw, steps=steps, times=times)
 
 
 class LivePicture:
-    """A place in a notebook, a file, or both, where a plane of a field is shown."""
+    """A plane of a field, shown in a notebook, a file, or both."""
 
     def __init__(
         self,
@@ -184,7 +178,7 @@ class LivePicture:
 
     def _plane(self, simulation: InteractiveSimulation) -> FieldPlane:
         view = self._view(simulation)
-        layout = simulation._layout()
+        layout = simulation.solver.layout()
         line = layout.coordinates[self._axis]
         position = float(line[len(line) // 2]) if self._position is None else self._position
         values = magnitude(view.plane(self._axis, position), view)

@@ -10,7 +10,7 @@ import base64
 import functools
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,15 +22,15 @@ from slipstream.api.interactive_simulation import (
     InteractiveSimulation,
     communicator_of,
     console_for,
+    simulation_of,
 )
 from slipstream.api.particle_views import StoredParticles
-from slipstream.api.settings import NamedStores
+from slipstream.api.settings import NamedStores, NamedViews
 from slipstream.case import Case, load_case, validate_case
 from slipstream.case.lattice_case import ARRAY
-from slipstream.engine import processes as mpi_launch
 from slipstream.engine.accepted import MODELS
 from slipstream.engine.array_types import Comm
-from slipstream.engine.collective import on_every_rank, on_first_rank, own, together
+from slipstream.engine.collective import on_every_rank, on_first_rank, together
 from slipstream.engine.device import Device
 from slipstream.engine.errors import (
     InputError,
@@ -40,7 +40,7 @@ from slipstream.engine.errors import (
     path_of,
     whole_number,
 )
-from slipstream.engine.text import html_table, one_line, printable, shown
+from slipstream.engine.text import counted, html_table, one_line, printable, shown
 from slipstream.files.checkpoint import CHECKPOINTS_NAME
 from slipstream.files.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
 from slipstream.files.stored_arrays import StoredArrays, errors_of_store
@@ -87,16 +87,15 @@ def load(
     InputError
         If the case cannot be read, or a key or value is not accepted.
     """
-    given, comm = case, communicator_of(comm, "load")
+    source, comm = case, communicator_of(comm, "load")
     with together(comm):
         case = (
-            given
-            if isinstance(given, Case)
-            else load_case(path_of("case", given), overrides_of(settings))
+            source
+            if isinstance(source, Case)
+            else load_case(path_of("case", source), overrides_of(settings))
         )
-        made: InteractiveSimulation = object.__new__(getattr(slipstream, _CLASSES[case.solver]))
-        InteractiveSimulation.__init__(made, case, comm, device)
-    return made
+        kind: type[InteractiveSimulation] = getattr(slipstream, _CLASSES[case.solver])
+        return simulation_of(kind, case, comm, device)
 
 
 def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
@@ -107,13 +106,13 @@ def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
         return [
             f"{key}={'' if value is None else toml_value(value)}" for key, value in settings.items()
         ]
-    given = [settings] if isinstance(settings, str) else settings
-    if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
+    several = [settings] if isinstance(settings, str) else settings
+    if not isinstance(several, Iterable) or not all(isinstance(one, str) for one in several):
         raise InputError(
             f"settings are {settings!r}; accepted: a dict of keys and values, or texts such as"
             " 'grid.points=64'"
         )
-    return list(given)
+    return list(several)
 
 
 # Most bytes of a picture in a notebook.
@@ -136,8 +135,8 @@ def open_run(
     folder : str or pathlib.Path
         The output folder.
     model : str, Model or callable, optional
-        As for `slipstream.Flow`, for a run of your own model. The model that the folder names is
-        not imported, because the folder may come from someone else.
+        The model of the run, as for `slipstream.Flow`, if it is not a built-in one. The model that
+        the folder names is not imported, because the folder may come from someone else.
 
     Raises
     ------
@@ -166,7 +165,7 @@ class State:
     time: float
 
 
-class Series(Mapping[str, np.ndarray], KnownAttributes):
+class Series(NamedViews[np.ndarray]):
     """Diagnostics against time, as of when they were read: one array each, by name.
 
     Attributes
@@ -176,23 +175,16 @@ class Series(Mapping[str, np.ndarray], KnownAttributes):
     """
 
     labels: Mapping[str, str]
+    _kind = "series"
 
     def __init__(self, columns: Mapping[str, np.ndarray], labels: Mapping[str, str]) -> None:
         self._columns, self.labels = dict(columns), dict(labels)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._columns:
-            raise InputError(f"series: there is no {shown(name)}; there are: {', '.join(self)}")
+    def _names(self) -> list[str]:
+        return list(self._columns)
+
+    def _view(self, name: str) -> np.ndarray:
         return self._columns[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._columns
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
     @property
     def rows(self) -> int:
@@ -253,11 +245,6 @@ class OpenedRun(KnownAttributes):
         """The tables of the case as written, for any model and without validation."""
         return self._folder.case_tables()
 
-    def _settings_at(self, state: State | None = None) -> dict[str, Any]:
-        """Return the same as they were at a state, the last by default."""
-        states = None if state is None else [state.path]
-        return tables_at(self._folder, self.settings, states)
-
     @property
     def case(self) -> Case:
         """The settings, validated.
@@ -285,6 +272,29 @@ class OpenedRun(KnownAttributes):
                 )
         # The case was written in full, and may have been validated by another version.
         return validate_case(tables, overrides, source=str(self.path / CASE_NAME))
+
+    def _tables_at(self, state: State | None = None) -> dict[str, Any]:
+        """Return the tables of the case as they were at a state, the last by default."""
+        states = None if state is None else [state.path]
+        return tables_at(self._folder, self.settings, states)
+
+    def _case_of_all(
+        self,
+        comm: Comm,
+        tables: Callable[[], dict[str, Any]],
+        changes: Iterable[str],
+        remedy: str,
+    ) -> Case:
+        """Return the case from which ranks start a simulation of this run. Collective."""
+
+        def read() -> Case:
+            case = self._case(tables(), changes)
+            if getattr(getattr(case, "image", None), "path", None) == ARRAY:
+                raise InputError(f"{self.path}: its image was an array{remedy}")
+            return case
+
+        with together(comm):
+            return on_every_rank(comm, read)
 
     @property
     def is_running(self) -> bool:
@@ -374,10 +384,10 @@ class OpenedRun(KnownAttributes):
         check_type("name", name, str)
         since = None if since is None else finite_number("since", since)
         until = None if until is None else finite_number("until", until)
-        found = average_of_run(self._folder, name, since, until)
-        for text in found.warnings:
+        average = average_of_run(self._folder, name, since, until)
+        for text in average.warnings:
             warnings.warn(f"average of {one_line(name)}: {text}", RuntimeWarning, stacklevel=2)
-        return found
+        return average
 
     @property
     def pictures(self) -> dict[str, Path]:
@@ -389,11 +399,11 @@ class OpenedRun(KnownAttributes):
     def states(self) -> tuple[State, ...]:
         """The states to restart from, earliest first, without those found to be damaged."""
         # A run under way removes older ones.
-        found = [
+        states = [
             State(self.path / CHECKPOINTS_NAME / path.name, said.step, said.time)
             for path, said in self._folder.manifests()
         ]
-        return tuple(reversed(found))
+        return tuple(reversed(states))
 
     def restart(
         self,
@@ -423,23 +433,11 @@ class OpenedRun(KnownAttributes):
         """
         if state is not None:
             check_type("state", state, State)
-        place = str(self.path if state is None else state.path)
-        world = mpi_launch.world_comm() if isinstance(comm, str) else comm
-        shared = own(world, "restart")
-
-        def made() -> Case:
-            changes = [*overrides_of({"initial.restart": place}), *overrides_of(settings)]
-            case = self._case(self._settings_at(state), changes)
-            if _is_of_array(case):
-                raise InputError(
-                    f"{self.path}: its image was an array; give it: slipstream.PorousFlow(array,"
-                    f" restart={place!r}), or image.path"
-                )
-            return case
-
-        with together(shared):
-            case = on_every_rank(shared, made)
-        return load(case, device=device, comm=comm if isinstance(comm, str) else shared)
+        shared, place = communicator_of(comm, "restart"), self.path if state is None else state.path
+        changes = [*overrides_of({"initial.restart": str(place)}), *overrides_of(settings)]
+        remedy = f"; give it: slipstream.PorousFlow(array, restart={str(place)!r}), or image.path"
+        case = self._case_of_all(shared, lambda: self._tables_at(state), changes, remedy)
+        return load(case, device=device, comm=shared)
 
     def resume(
         self,
@@ -476,21 +474,13 @@ class OpenedRun(KnownAttributes):
         check_type("from_state", from_state, bool)
         if progress is not None:
             check_type("progress", progress, bool)
-        world = mpi_launch.world_comm() if isinstance(comm, str) else comm
-        shared, changes = own(world, "resume"), overrides_of(settings)
-
-        def made() -> Case:
-            case = self._case(self._settings_at(), changes)
-            if _is_of_array(case):
-                raise InputError(f"{self.path}: its image was an array; give image.path, of a file")
-            return case
-
-        with together(shared):
-            case = on_every_rank(shared, made)
+        shared, changes = communicator_of(comm, "resume"), overrides_of(settings)
+        remedy = "; give image.path, of a file"
+        case = self._case_of_all(shared, self._tables_at, changes, remedy)
         is_first = shared is None or shared.rank == 0
         console = console_for(progress if is_first else False)
-        given = None if self._model is None else case
-        resume_run(self.path, changes, shared, device, console, case=given, from_state=from_state)
+        chosen = None if self._model is None else case
+        resume_run(self.path, changes, shared, device, console, case=chosen, from_state=from_state)
 
     # -- what it has not written ---------------------------------------------------------------
 
@@ -561,19 +551,12 @@ class OpenedRun(KnownAttributes):
         """
         if progress is not None:
             check_type("progress", progress, bool)
-        world = mpi_launch.world_comm() if isinstance(comm, str) else comm
-        shared = own(world, "at")
+        shared = communicator_of(comm, "at")
         with together(shared):
             plan = on_first_rank(shared, lambda: self.recomputation(time, step=step))
-
-            def made() -> Case:
-                case = self._case(tomllib.loads(plan.origin.case), plan.overrides())
-                if _is_of_array(case):
-                    raise InputError(f"{self.path}: its image was an array, which no file has")
-                return case
-
-            case = on_every_rank(shared, made)
-        simulation = load(case, device=device, comm=comm if isinstance(comm, str) else shared)
+        tables = functools.partial(tomllib.loads, plan.origin.case)
+        case = self._case_of_all(shared, tables, plan.overrides(), ", which no file has")
+        simulation = load(case, device=device, comm=shared)
         with together(simulation.comm):
             deviation = simulation._retrace(plan, progress)
         if deviation and simulation.rank == 0:
@@ -612,15 +595,10 @@ class OpenedRun(KnownAttributes):
             rows["now"] = "running"
         if len(self.stores):
             rows["stores"] = ", ".join(map(one_line, self.stores))
-        count = len(self._folder.states())
-        rows["states"] = f"{count} state{'s' * (count != 1)}"
+        rows["states"] = counted(len(self._folder.states()), "state")
         if self.pictures:
             rows["pictures"] = f"pictures: {', '.join(map(one_line, self.pictures))}"
         return rows
-
-
-def _is_of_array(case: Case) -> bool:
-    return getattr(getattr(case, "image", None), "path", None) == ARRAY
 
 
 class Stores(NamedStores[Any]):
@@ -629,23 +607,19 @@ class Stores(NamedStores[Any]):
     _prefix, _kind, _absent = "", "stores", "is no store"
 
     def _open(self, path: Path) -> Any:
-        return _dataset(path)
+        try:
+            import xarray
 
-
-def _dataset(path: Path) -> Any:
-    try:
-        import xarray
-
-        from slipstream.api.field_views import lazily
-    except ImportError:
-        raise InputError(f"{path.stem} needs xarray: pip install xarray") from None
-    stored = StoredArrays(path)
-    variables: dict[str, Any] = {}
-    for name, shape in stored.shapes.items():
-        dims = stored.dimensions(name)
-        if dims == (name,):
-            values: Any = stored.coordinate(name)
-        else:
-            values = lazily(shape, stored.dtype(name), functools.partial(stored.read, name))
-        variables[name] = xarray.Variable(dims, values, stored.attributes(name))
-    return xarray.Dataset(variables)
+            from slipstream.api.field_views import lazily
+        except ImportError:
+            raise InputError(f"{path.stem} needs xarray: pip install xarray") from None
+        stored = StoredArrays(path)
+        variables: dict[str, Any] = {}
+        for name, shape in stored.shapes.items():
+            dims = stored.dimensions(name)
+            if dims == (name,):
+                values: Any = stored.coordinate(name)
+            else:
+                values = lazily(shape, stored.dtype(name), functools.partial(stored.read, name))
+            variables[name] = xarray.Variable(dims, values, stored.attributes(name))
+        return xarray.Dataset(variables)

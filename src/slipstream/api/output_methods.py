@@ -38,11 +38,11 @@ def checked_occasions(interval: Any, steps: Any, times: Any, time: float, step: 
             "every: the first argument is the interval of time between calls; give the function"
             " after it, or as call="
         )
-    given = [one for one in (interval, steps, times) if one is not None]
-    if len(given) != 1:
+    chosen = [one for one in (interval, steps, times) if one is not None]
+    if len(chosen) != 1:
         raise InputError(
             "every: exactly one of interval (of time), steps and times is needed,"
-            f" {len(given) or 'none'} given"
+            f" {len(chosen) or 'none'} given"
         )
     if steps is not None:
         return EverySteps(whole_number("steps", steps, 1), step)
@@ -224,14 +224,20 @@ def is_bare(path: Path) -> bool:
 
 def file_in_run(simulation: InteractiveSimulation, path: Path) -> Path:
     """Return where a file is that the user has named, in a folder that is there. Collective."""
+
+    def check_folder() -> None:
+        if not path.parent.is_dir():
+            raise InputError(f"file {str(path)!r}: there is no folder {str(path.parent)!r}")
+
     if simulation._folder is None or not is_bare(path):
-        on_every_rank(simulation.comm, lambda: _check_folder(path))
+        on_every_rank(simulation.comm, check_folder)
         return path
     output = simulation.case.output
     densities = getattr(output, "densities", ())
-    taken = {one.stem for one in (*output.fields, *output.averages, *densities)}
-    taken |= {one.file_name for one in output.movies} | {one.column for one in output.scalars}
-    if {path.name, path.stem} & taken:
+    names = {table.stem for table in (*output.fields, *output.averages, *densities)}
+    names |= {table.file_name for table in output.movies}
+    names |= {table.column for table in output.scalars}
+    if {path.name, path.stem} & names:
         raise InputError(f"file {str(path)!r}: the case writes a file of this name; use another")
     return simulation._outputs_folder() / path
 
@@ -251,14 +257,8 @@ def _open(
 class Averaging(Callback):
     """Averages over time of fields or expressions: samples are added until it is cancelled.
 
-    Attributes
-    ----------
-    mean, fluctuation, error : dict of str to numpy.ndarray
-        Of this rank's part, on the host: the average, the root mean square of the distance from it,
-        and the standard error of the average. Components are the first axis, where there are
-        several. Profiles and places are those of the first rank.
-    samples : int
-        How many samples there have been.
+    Arrays are of this rank's part, on the host. Components are the first axis, where there are
+    several. Profiles and values at single points are on the first rank.
     """
 
     def __init__(self, simulation: Any, averages: ChosenAverages, occasions: Occasions) -> None:
@@ -286,8 +286,8 @@ class Averaging(Callback):
         return self._all("error")
 
     def _all(self, kind: str) -> dict[str, np.ndarray]:
-        found = {name: self._averages.statistic(name, kind) for name in self._averages.sums}
-        return {name: np.array(one[0] if len(one) == 1 else one) for name, one in found.items()}
+        parts = {name: self._averages.statistic(name, kind) for name in self._averages.sums}
+        return {name: np.array(one[0] if len(one) == 1 else one) for name, one in parts.items()}
 
     def write(self, file: str | Path) -> None:
         """Write them into a file: zarr, HDF5 or VTK, as its name ends. Collective.
@@ -305,8 +305,7 @@ class Averaging(Callback):
         with together(simulation.comm):
             if not self.samples:
                 raise InputError("write: there are no samples yet; accepted: after some time")
-            given = {"of": "x", "interval": 1.0, "file": path.name}
-            validated(AveragesOutput, given, "write")
+            validated(AveragesOutput, {"of": "x", "interval": 1.0, "file": path.name}, "write")
             self._averages.write_now(file_in_run(simulation, path))
             simulation._tell()
 
@@ -369,24 +368,19 @@ class OutputMethods:
         from slipstream.runs.output_contents import ChosenFields
 
         simulation = cast("InteractiveSimulation", self)
-        solver, path = simulation._ready(), Path(file)
-        quantities = _quantities(of)
+        solver, path, quantities = simulation._ready(), Path(file), _quantities(of)
+        when = every, steps, times
         with together(simulation.comm):
-            given = _plain_options(options) | {"file": path.name}
-            given["of"] = {name: _text(one) for name, one in quantities.items()}
-            settings = validated(FieldsOutput, given, "output")
-            occasions = None
-            if not (every is None and steps is None and times is None):
-                occasions = checked_occasions(every, steps, times, solver.time, solver.step)
-            check_agreement(simulation.comm, {"output": (settings, every, steps, times)})
+            keys = {"of": _texts(quantities), "file": path.name, **_plain_options(options)}
+            settings = _settings(simulation, FieldsOutput, "output", keys, when)
             make = functools.partial(ChosenFields, solver, settings, "output", quantities)
-            if occasions is None:
+            if all(part is None for part in when):
                 chosen = make()
                 _open(simulation, chosen, path)
                 chosen.write()
                 simulation._tell()
                 return None
-            writing = _Writing(simulation, path, make, occasions)
+            writing = _Writing(simulation, path, make, _occasions(simulation, when))
         simulation._callbacks.append(writing)
         return writing
 
@@ -433,22 +427,19 @@ class OutputMethods:
         from slipstream.runs.chosen_outputs import ChosenAverages
 
         simulation = cast("InteractiveSimulation", self)
-        solver = simulation._ready()
-        quantities = _quantities(of)
+        solver, quantities, when = simulation._ready(), _quantities(of), (every, steps, times)
         with together(simulation.comm):
-            occasions = checked_occasions(every, steps, times, solver.time, solver.step)
-            given = _plain_options(options)
-            batch: Any = given.get("batch")
+            occasions = _occasions(simulation, when)
+            keys = {"of": _texts(quantities), **_plain_options(options)}
+            batch: Any = keys.get("batch")
             if every is None and batch is None:
                 raise InputError("average: batch is needed with steps and times; accepted: a time")
-            if every is None and given.get("phases", 1) != 1:
+            if every is None and keys.get("phases", 1) != 1:
                 raise InputError("average: phases need every; accepted: the time between samples")
             # Where steps or times say when, any interval that suits the batch.
             half = float(batch) / 2 if is_finite(batch) else 1.0
-            given["interval"] = half if every is None else plain_value(every)
-            given["of"] = {name: _text(one) for name, one in quantities.items()}
-            settings = validated(AveragesOutput, given, "average")
-            check_agreement(simulation.comm, {"average": (settings, every, steps, times)})
+            keys["interval"] = half if every is None else plain_value(every)
+            settings = _settings(simulation, AveragesOutput, "average", keys, when)
             averages = ChosenAverages(solver, settings, "average", quantities)
         averaging = Averaging(simulation, averages, occasions)
         simulation._callbacks.append(averaging)
@@ -499,14 +490,12 @@ class OutputMethods:
         from slipstream.runs.output_contents import ChosenMovie
 
         simulation = cast("InteractiveSimulation", self)
-        solver, path = simulation._ready(), Path(file)
+        solver, path, when = simulation._ready(), Path(file), (every, steps, times)
         with together(simulation.comm):
-            occasions = checked_occasions(every, steps, times, solver.time, solver.step)
+            occasions = _occasions(simulation, when)
             # Cases have an interval where occasions say when.
-            given = {"of": _text(of), "interval": 1.0, "file": path.name}
-            given |= _plain_options(options)
-            settings = validated(MovieOutput, given, "movie")
-            check_agreement(simulation.comm, {"movie": (settings, every, steps, times)})
+            keys = {"of": _text(of), "interval": 1.0, "file": path.name, **_plain_options(options)}
+            settings = _settings(simulation, MovieOutput, "movie", keys, when)
             make = functools.partial(ChosenMovie, solver, settings, "movie", of)
             writing = _Writing(simulation, path, make, occasions)
         simulation._callbacks.append(writing)
@@ -521,43 +510,64 @@ def _quantities(of: Any) -> dict[str, Any]:
     return {plain_name(_text(one)): one for one in several}
 
 
+def _texts(quantities: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(quantity) for name, quantity in quantities.items()}
+
+
 def _text(quantity: Any) -> str:
     return quantity if isinstance(quantity, str) else str(getattr(quantity, "text", quantity))
 
 
 def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the values of keys in a case."""
-    special = {"plane": _place, "line": _place, "points": _points, "box": _box}
+    special: dict[str, Callable[[Any], Any]] = {
+        "plane": _place,
+        "line": _place,
+        "points": _points,
+        "box": _box,
+    }
     return {name: special.get(name, plain_value)(one) for name, one in options.items()}
 
 
-def _points(given: Any) -> Any:
-    return None if given is None else plain_value(np.asarray(given))
+def _points(points: Any) -> Any:
+    return None if points is None else plain_value(np.asarray(points))
 
 
-def _box(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if given is None else {name: plain_value(one) for name, one in given.items()}
+def _box(box: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if box is None else {name: plain_value(ends) for name, ends in box.items()}
 
 
-def _place(given: Place | None) -> dict[str, Any] | None:
+def _place(named: Place | None) -> dict[str, Any] | None:
     """Return the table of a plane or a line."""
-    if given is None or isinstance(given, Mapping):
-        return _box(given)
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise InputError(f"{given!r} is no plane and no line; accepted: an axis and a position")
-    return {"axis": given[0], "position": plain_value(given[1])}
+    if named is None or isinstance(named, Mapping):
+        return _box(named)
+    if not isinstance(named, tuple | list) or len(named) != 2:
+        raise InputError(f"{named!r} is no plane and no line; accepted: an axis and a position")
+    return {"axis": named[0], "position": plain_value(named[1])}
 
 
-def validated(kind: type[Settings], given: dict[str, Any], where: str) -> Settings:
+def validated(kind: type[Settings], keys: dict[str, Any], where: str) -> Settings:
     """Return the table of a case that arguments stand for, or refuse them by their names."""
     try:
-        return kind.model_validate({k: v for k, v in given.items() if v is not None})
+        return kind.model_validate({k: v for k, v in keys.items() if v is not None})
     except ValidationError as error:
         key, message = explain(kind, error)
         begin = f"{where}: " if key == "case" else f"{where}."
         raise InputError(begin + message.removeprefix("case: ")) from error
 
 
-def _check_folder(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise InputError(f"file {str(path)!r}: there is no folder {str(path.parent)!r}")
+def _settings(
+    simulation: InteractiveSimulation,
+    kind: type[Settings],
+    name: str,
+    keys: dict[str, Any],
+    when: tuple[Any, Any, Any],
+) -> Settings:
+    """Return the table that the arguments of a method stand for, if ranks agree. Collective."""
+    settings = validated(kind, keys, name)
+    check_agreement(simulation.comm, {name: (settings, *when)})
+    return settings
+
+
+def _occasions(simulation: InteractiveSimulation, when: tuple[Any, Any, Any]) -> Occasions:
+    return checked_occasions(*when, simulation.solver.time, simulation.solver.step)

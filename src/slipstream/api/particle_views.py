@@ -74,8 +74,8 @@ class ParticleView(KnownAttributes):
         Returns
         -------
         numpy.ndarray
-            Shape (particles,), and (3,) or (3, 3) besides for a vector or tensor. "velocity" is
-            that of the fluid.
+            Shape (particles,), followed by (3,) for a vector and (3, 3) for a tensor. "velocity"
+            is the velocity of the fluid.
 
         Raises
         ------

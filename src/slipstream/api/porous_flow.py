@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import numpy as np
 
@@ -209,9 +209,6 @@ class PorousFlow(InteractiveSimulation):
 
     def _beside_the_case(self) -> dict[str, Any]:
         return {"image": self._lattice.given_image, "terms": self._lattice.terms}
-
-    def _copy_state(self, other: Self) -> None:
-        other._lattice.copy_state(self._lattice)
 
     def _summary(self) -> str:
         case = cast(LatticeCase, self.case)

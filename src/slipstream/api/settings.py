@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from slipstream.case import Case, SpectralCase
 from slipstream.case.spectral_case import FORCING_KEYS
 from slipstream.case.table import key_at, sentence
-from slipstream.engine.errors import InputError, KnownAttributes, nearest, plain_value
+from slipstream.engine.errors import InputError, KnownAttributes, nearest, plain_value, table_of
 from slipstream.engine.text import one_line, shown
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class NamedViews(Mapping[str, View], KnownAttributes):
 
     _kind: ClassVar[str]  # what they are
     _absent: ClassVar[str] = "is no"
+    # Whether messages name the nearest of them.
+    _guesses: ClassVar[bool] = False
 
     @abstractmethod
     def _names(self) -> Sequence[str]:
@@ -41,12 +43,18 @@ class NamedViews(Mapping[str, View], KnownAttributes):
         """Return the beginning of messages."""
         return self._kind
 
-    def __getitem__(self, name: str) -> View:
+    def _check(self, name: Any) -> None:
+        """Refuse an unknown name."""
         if name not in self:
             there_are = ", ".join(map(one_line, self._names())) or "none"
+            guess = nearest(name, self._names()) if self._guesses and isinstance(name, str) else ""
             raise InputError(
-                f"{self._where()}: there {self._absent} {shown(name)}; there are: {there_are}"
+                f"{self._where()}: there {self._absent} {shown(name)}{guess};"
+                f" there are: {there_are}"
             )
+
+    def __getitem__(self, name: str) -> View:
+        self._check(name)
         return self._view(name)
 
     def __contains__(self, name: object) -> bool:
@@ -110,6 +118,13 @@ def tables_of(
     return tables
 
 
+def common_tables(
+    title: str, run: Mapping[str, Any] | None, output: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the tables of a case that all classes take alike."""
+    return {"title": title, "run": table_of("run", run), "output": table_of("output", output)}
+
+
 class HasSettings(Protocol):
     """A simulation, or a part of one, with settings."""
 
@@ -149,39 +164,26 @@ class Setting(Generic[Value]):
         owner._change(self._name, self.key, value)
 
 
-class Parameters(Mapping[str, Any], KnownAttributes):
+class Parameters(NamedViews[Any]):
     """The parameters of a model, by name: ``sim.parameters["viscosity"] = 0.02``.
 
     Reading returns the present value. Setting is collective, and takes effect with the next step.
     """
 
+    _kind, _guesses = "parameters", True
+
     def __init__(self, simulation: InteractiveSimulation, values: Mapping[str, Any]) -> None:
         self._simulation, self._values = simulation, values
 
-    def _check(self, name: Any) -> None:
-        if name not in self:
-            there_are = ", ".join(self._values) or "none"
-            guess = nearest(name, self._values) if isinstance(name, str) else ""
-            raise InputError(
-                f"parameters: there is no {shown(name)}{guess}; there are: {there_are}"
-            )
+    def _names(self) -> list[str]:
+        return list(self._values)
 
-    def __getitem__(self, name: str) -> Any:
-        self._check(name)
+    def _view(self, name: str) -> Any:
         return self._simulation._setting(f"equation.{name}")
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._values
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._check(name)
         self._simulation._change(name, f"equation.{name}", value)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def __repr__(self) -> str:
         return f"<parameters: {', '.join(f'{name} = {self[name]!r}' for name in self)}>"
@@ -219,7 +221,7 @@ class ForcingSettings(KnownAttributes):
         """Return the number of the force that this stands for."""
         if self._table is None and len(self) > 1:
             raise InputError(
-                f"forcing.{name}: there are {len(self)} forces; accepted: that of one, such as"
+                f"forcing.{name}: there are {len(self)} forces; use one of them, such as"
                 f" sim.forcing[0].{name}"
             )
         return self._table or 0
@@ -230,16 +232,16 @@ class ForcingSettings(KnownAttributes):
 
     def _change(self, name: str, key: str, value: Any) -> None:
         number = self._number(name)
-        own = "forcing" if len(self) == 1 else f"forcing[{number + 1}]"
+        table = "forcing" if len(self) == 1 else f"forcing[{number + 1}]"
         kind, injection = (self._setting(f"forcing.{one}") for one in ("kind", "injection"))
         if name not in FORCING_KEYS[kind]:
-            raise InputError(f"{own}.{name}: forcing of kind {kind!r} has none")
+            raise InputError(f"{table}.{name}: forcing of kind {kind!r} has none")
         if name == "amplitude" and injection is not None:
             raise InputError(
-                f"{own}.amplitude: the strength follows from {own}.injection = {injection:g};"
+                f"{table}.amplitude: the strength follows from {table}.injection = {injection:g};"
                 " set that, or set it to None before"
             )
-        self._simulation._change(f"{own}.{name}", f"{own}.{name}", value)
+        self._simulation._change(f"{table}.{name}", f"{table}.{name}", value)
 
     def __repr__(self) -> str:
         if self._table is None and len(self) > 1:
@@ -280,8 +282,8 @@ class OneScalar(KnownAttributes):
 
     def _change(self, name: str, key: str, value: Any) -> None:
         several = len(self._simulation._setting("scalars")) > 1
-        own = f"scalars[{self._number + 1}].{name}" if several else f"scalars.{name}"
-        self._simulation._change(own, own, value)
+        key_of_scalar = f"scalars[{self._number + 1}].{name}" if several else f"scalars.{name}"
+        self._simulation._change(key_of_scalar, key_of_scalar, value)
 
     def __repr__(self) -> str:
         values = (f"{one} = {getattr(self, one)!r}" for one in ("diffusivity", "mean_gradient"))

@@ -12,7 +12,6 @@ from typing import (
     Any,
     Literal,
     Required,
-    Self,
     TypeAlias,
     TypedDict,
     Unpack,
@@ -37,11 +36,12 @@ from slipstream.api.settings import (
     Parameters,
     ScalarSettings,
     Setting,
+    common_tables,
     tables_of,
 )
 from slipstream.case import Case, SpectralCase, validate_case
 from slipstream.case.keyword_options import KeywordOptions, class_with_options
-from slipstream.case.spectral_case import FLOW_KEYS
+from slipstream.case.spectral_case import COURANT_NUMBER, FLOW_KEYS
 from slipstream.case.table import argument_keys
 from slipstream.engine.accepted import FORCINGS, STATISTICS
 from slipstream.engine.array_types import Array, Comm
@@ -209,26 +209,28 @@ class Flow(InteractiveSimulation):
         options = {name: parameters.pop(name) for name in _KEYS if name in parameters}
         tables: dict[str, Any] = tables_of(SpectralCase, _KEYS, options)
         table, self._given = _initial_table(initial)
-        if not tables["time"].keys() & {"step", "cfl"}:
-            tables["time"]["cfl"] = _COURANT
         tables["time"] |= {"end": NO_END, **table_of("time", time)}
         tables |= {
             "solver": "spectral",
-            "title": title,
             "equation": {"model": models.name_of(model), **_numbers(parameters)},
             "initial": table,
-            "run": table_of("run", run),
-            "output": table_of("output", output),
+            "scalars": _scalar_tables(scalars),
+            "particles": _particle_tables(particles),
+            "bodies": _several_tables("bodies", bodies),
+            **common_tables(title, run, output),
         }
         if forcing is not None:
             tables["forcing"] = _forcing_tables(forcing)
-        tables["scalars"] = _scalar_tables(scalars)
-        tables["particles"] = _particle_tables(particles)
-        tables["bodies"] = _body_tables(bodies)
         try:
             case = validate_case(tables, source=type(self).__name__)
         except InputError as error:
-            raise InputError(f"{error}{_meant(parameters)}") from None
+            # A misspelt argument is taken for a parameter of the model.
+            known = inspect.signature(Flow).parameters.keys() - {"model", "parameters"}
+            guesses = [difflib.get_close_matches(name, known, 1) for name in parameters]
+            guess = next(
+                (f"; did you mean the argument {near[0]!r}?" for near in guesses if near), ""
+            )
+            raise InputError(f"{error}{guess}") from None
         super().__init__(case, comm, device)
         self._asks_for_output = asks_for_output(output)
 
@@ -244,12 +246,13 @@ class Flow(InteractiveSimulation):
     )
 
     @property
+    @collective
     def time_step(self) -> float:
         """The size of the next time step, unless it is shortened. Collective.
 
         Setting it makes all steps from the next on of that size.
         """
-        return self._next_step()
+        return self._ready().step_size()
 
     @time_step.setter
     def time_step(self, size: float) -> None:
@@ -259,7 +262,7 @@ class Flow(InteractiveSimulation):
         time = cast(SpectralCase, self.case).time
         # Steps of one size become adaptive, as where only the largest is given at first.
         implied = key == "time.max_step" and time.cfl is None
-        return {**({"time.cfl": _COURANT} if implied else {}), key: value}
+        return {**({"time.cfl": COURANT_NUMBER} if implied else {}), key: value}
 
     @property
     def forcing(self) -> ForcingSettings:
@@ -283,13 +286,11 @@ class Flow(InteractiveSimulation):
     @property
     def parameters(self) -> Parameters:
         """The parameters of the model: ``sim.parameters["viscosity"] = 0.02``."""
-        return Parameters(self, self._model_parameters())
-
-    def _model_parameters(self) -> dict[str, Any]:
-        return cast(SpectralCase, self.case).equation.parameters
+        return Parameters(self, cast(SpectralCase, self.case).equation.parameters)
 
     def _further(self) -> dict[str, Any]:
-        return self._model_parameters() if vars(self).get("_solver") else {}
+        has_case = vars(self).get("_solver") is not None
+        return cast(SpectralCase, self.case).equation.parameters if has_case else {}
 
     def _set_further(self, name: str, value: Any) -> None:
         self.parameters[name] = value
@@ -321,13 +322,13 @@ class Flow(InteractiveSimulation):
         return cast("SpectralSimulation", self.solver)
 
     def _parts(self) -> dict[str, slice]:
-        """Return the place of each field, and of each component of a vector, in the state."""
-        found = {}
+        """Return the slices of the state that hold each field, and each component of a vector."""
+        places = {}
         for part in self._spectral.parts:
-            found[part.name] = slice(part.first, part.first + part.size)
+            places[part.name] = slice(part.first, part.first + part.size)
             for number, name in enumerate(part.components):
-                found.setdefault(name, slice(part.first + number, part.first + number + 1))
-        return found
+                places.setdefault(name, slice(part.first + number, part.first + number + 1))
+        return places
 
     def _vectors(self) -> dict[str, FieldParts]:
         return {part.name: part for part in self._spectral.parts if part.size > 1}
@@ -347,11 +348,8 @@ class Flow(InteractiveSimulation):
             listed = listed_names(self._spectral.problem.model)
             text = f"fields: there is no {shown(name)}{nearest(name, list(names))}"
             raise InputError(f"{text}; there are: {listed}; of others, evaluate an expression")
-        return self._evaluated(name, name, names[name])
-
-    def _evaluated(self, name: str, expression: Any, long_name: str) -> FieldView:
-        evaluation = self._evaluation(expression)
-        return FieldView(self, name, evaluation.shape, long_name, evaluation=evaluation)
+        evaluation = self._evaluation(name)
+        return FieldView(self, name, evaluation.shape, names[name], evaluation=evaluation)
 
     def _evaluation(self, expression: Any) -> Evaluation:
         """Return the evaluation of an expression, which is cached if this is text."""
@@ -398,8 +396,9 @@ class Flow(InteractiveSimulation):
         InputError
             If the expression has a name that the model lacks, or makes no sense.
         """
-        text = self._evaluation(expression).quantity.text
-        return self._evaluated(text, expression, text)
+        evaluation = self._evaluation(expression)
+        text = evaluation.quantity.text
+        return FieldView(self, text, evaluation.shape, text, evaluation=evaluation)
 
     @collective
     def spectrum(self, expression: str | Quantity, other: Any = None) -> tuple[Array, Array]:
@@ -485,16 +484,17 @@ class Flow(InteractiveSimulation):
         self._ready_flow()
         of, means = (list(one) if isinstance(one, list | tuple) else [one] for one in (of, means))
         texts = [[str(getattr(one, "text", one)) for one in group] for group in (of, means)]
-        given = {"of": texts[0], "means": texts[1], "bins": plain_value(bins)}
+        keys = {"of": texts[0], "means": texts[1], "bins": plain_value(bins)}
         # Where none is given it follows from the state.
-        given["range"] = [[0.0, 1.0]] * len(texts[0]) if range is None else plain_value(range)
-        settings = validated(DensitiesOutput, given, "density")
+        keys["range"] = [[0.0, 1.0]] * len(texts[0]) if range is None else plain_value(range)
+        settings = validated(DensitiesOutput, keys, "density")
         density = self._spectral.density(of, means, settings.bins_each, "density")
         return density.fields(None if range is None else settings.range)
 
     def _reduced(self, view: FieldView, how: str) -> Any:
         # Plane by plane, without a whole field in memory.
-        return self._evaluation(view.name).reduce(how, self.comm, self.solver.time)
+        evaluation = view._evaluation or self._evaluation(view.name)
+        return evaluation.reduce(how, self.comm, self.solver.time)
 
     def _read(self, name: str) -> Array:
         values = self._spectral.read_points(self._parts()[name])
@@ -508,38 +508,39 @@ class Flow(InteractiveSimulation):
     def _at_own_points(self, view: FieldView, values: Any) -> Any:
         from slipstream.spectral.restart_state import is_other_resolution, resampled, text_of
 
+        def planes(component: np.ndarray, low: int, high: int) -> np.ndarray:
+            return component[low:high]
+
         lead, grid = view.global_shape[:-3], view.global_shape[-3:]
         shape = tuple(values.shape[len(lead) :])
-        is_other = self._layout().walls is None and is_other_resolution(shape, grid)
+        is_other = self.solver.layout().walls is None and is_other_resolution(shape, grid)
         if tuple(values.shape[: len(lead)]) != lead or not is_other:
             return values
         host = np.asarray(self.device.to_host(values)).reshape(-1, *shape)
-        box = self._layout().boxes[self.rank]
-        parts = [resampled(functools.partial(_planes, one), shape, grid, box) for one in host]
+        box = self.solver.layout().boxes[self.rank]
+        parts = [resampled(functools.partial(planes, one), shape, grid, box) for one in host]
         self._spectral.warn([text_of(f"fields[{view.name!r}]: the array", shape, grid)])
         return np.stack(parts).reshape(view.shape)
 
     def _set_initial(self) -> None:
-        for name, given in self._given.items():
+        for name, value in self._given.items():
             view = self.fields[name]
             values = on_every_rank(
-                self.comm, functools.partial(_initial_values, view, given, self._places())
+                self.comm, functools.partial(_initial_values, view, value, self._places())
             )
             self._write(name, values)
 
     def _places(self) -> list[np.ndarray]:
         """Return x, y and z of this rank's points, as arrays that broadcast."""
-        layout = self._layout()
+        layout = self.solver.layout()
         slices = zip("zyx", layout.boxes[self.rank].slices(), strict=True)
         lines = [layout.coordinates[axis][part] for axis, part in slices]
         return list(reversed(np.meshgrid(*lines, indexing="ij", sparse=True)))
 
-    def _copy_state(self, other: Self) -> None:
-        other._spectral.copy_state(self._spectral)
-
     def _case_from_rest(self) -> Case:
-        case = self.case
-        return case.model_copy(update={"initial": type(self._table).model_validate(_AT_REST)})
+        case = cast(SpectralCase, self.case)
+        at_rest = type(case.initial).model_validate(_AT_REST)
+        return case.model_copy(update={"initial": at_rest})
 
     def _named(self) -> Any:
         from slipstream.equations import models
@@ -560,16 +561,13 @@ class Flow(InteractiveSimulation):
             ) from None
         return model
 
-    def _take_named(self, named: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def _take_named(named: Any, settings: dict[str, Any]) -> dict[str, Any]:
         from slipstream.equations import models
 
         if named is None:
             return settings
         return {**settings, "equation": {**settings["equation"], "model": models.name_of(named)}}
-
-    @property
-    def _table(self) -> Any:
-        return cast(SpectralCase, self.case).initial
 
     def _summary(self) -> str:
         case = cast(SpectralCase, self.case)
@@ -581,7 +579,7 @@ class Flow(InteractiveSimulation):
     @property
     def modes(self) -> Modes:
         """The Fourier coefficients by field: ``sim.modes["velocity"][...]``."""
-        self._check_open()
+        _ = self.solver  # refused once closed
         return Modes(self)
 
     @collective
@@ -597,20 +595,20 @@ class Flow(InteractiveSimulation):
         module = self.array_module
 
         def checked() -> Any:
-            given = modes if isinstance(modes, np.ndarray | module.ndarray) else np.asarray(modes)
-            if given.ndim and given.shape != expected.shape:
+            array = modes if isinstance(modes, np.ndarray | module.ndarray) else np.asarray(modes)
+            if array.ndim and array.shape != expected.shape:
                 raise InputError(
-                    f"modes[{name!r}]: the values have shape {given.shape}; accepted:"
+                    f"modes[{name!r}]: the values have shape {array.shape}; accepted:"
                     f" {expected.shape}, or one number"
                 )
-            if np.dtype(given.dtype).kind not in "biufc":
+            if np.dtype(array.dtype).kind not in "biufc":
                 raise InputError(
-                    f"modes[{name!r}]: the values are of type {given.dtype}; accepted: numbers"
+                    f"modes[{name!r}]: the values are of type {array.dtype}; accepted: numbers"
                 )
-            if given.ndim:
-                return given.astype(expected.dtype)
+            if array.ndim:
+                return array.astype(expected.dtype)
             result = module.empty(expected.shape, expected.dtype)
-            result[...] = given
+            result[...] = array
             return result
 
         values = on_every_rank(self.comm, checked)
@@ -622,7 +620,7 @@ class Flow(InteractiveSimulation):
     @property
     def particles(self) -> Particles:
         """The particles by the names of their sets: ``sim.particles["tracers"].positions``."""
-        self._check_open()
+        _ = self.solver  # refused once closed
         return Particles(self)
 
     @collective
@@ -742,26 +740,20 @@ class ModesView(KnownAttributes):
         return f"<modes of {self.name!r}>"
 
 
-# Of adaptive steps, where none is given.
-_COURANT = 0.8
 _AT_REST = {"flow": "formula", "fields": {}}
 
 
-def _planes(values: np.ndarray, low: int, high: int) -> np.ndarray:
-    return values[low:high]
-
-
-def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Array:
+def _initial_values(view: FieldView, value: Any, places: list[np.ndarray]) -> Array:
     """Return this rank's part of a field from an array, or from a function of x, y and z."""
-    if callable(given):
+    if callable(value):
         values = np.zeros(view.shape)
-        found = _called(view.name, given, places)
-        if view.ndim == 4 and not np.iterable(found):
+        returned = _called(view.name, value, places)
+        if view.ndim == 4 and not np.iterable(returned):
             raise InputError(
-                f"initial[{view.name!r}]: the function returns {type(found).__name__}; accepted:"
+                f"initial[{view.name!r}]: the function returns {type(returned).__name__}; accepted:"
                 f" {view.shape[0]} components"
             )
-        parts = list(found) if view.ndim == 4 else [found]
+        parts = list(returned) if view.ndim == 4 else [returned]
         if len(parts) != len(values.reshape(-1, *view.shape[-3:])):
             raise InputError(
                 f"initial[{view.name!r}]: the function returns {len(parts)} components; accepted:"
@@ -775,8 +767,8 @@ def _initial_values(view: FieldView, given: Any, places: list[np.ndarray]) -> Ar
                     f"initial[{view.name!r}]: the function returns {shown(part)}; accepted: real"
                     f" numbers that broadcast to {target.shape}"
                 ) from None
-        given = values
-    return view._as_part(given)
+        value = values
+    return view._as_part(value)
 
 
 def _called(name: str, function: Any, places: list[np.ndarray]) -> Any:
@@ -806,14 +798,14 @@ def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if "flow" in initial or "restart" in initial:
         return {key: plain_value(value) for key, value in initial.items()}, {}
     formulas: dict[str, Any] = {}
-    others: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in initial.items():
         if not isinstance(name, str):
             raise InputError(f"initial has {name!r}; accepted: names of fields")
         texts = [value] if isinstance(value, str) else value
         is_text = isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)
-        (formulas if is_text else others)[name] = value
-    return {"flow": "formula", "fields": {k: plain_value(v) for k, v in formulas.items()}}, others
+        (formulas if is_text else values)[name] = value
+    return {"flow": "formula", "fields": {k: plain_value(v) for k, v in formulas.items()}}, values
 
 
 def _forcing_tables(forcing: Any) -> Any:
@@ -854,55 +846,44 @@ def _forcing_table(forcing: Any) -> dict[str, Any]:
     return {key: plain_value(value) for key, value in forcing.items()}
 
 
-def _meant(parameters: Mapping[str, Any]) -> str:
-    """Return the argument that a misspelt parameter may stand for; empty if none is similar."""
-    options = inspect.signature(Flow).parameters.keys() - {"model", "parameters"}
-    near = [found for name in parameters for found in difflib.get_close_matches(name, options, 1)]
-    return f"; did you mean the argument {near[0]!r}?" if near else ""
-
-
 def _scalar_tables(scalars: Any) -> Any:
     """Return the tables of passive scalars, which may be a number of them."""
     if isinstance(scalars, int) and not isinstance(scalars, bool) and 0 <= scalars <= 8:
         names = ["scalar"] if scalars == 1 else [f"scalar_{i + 1}" for i in range(scalars)]
         return [{"name": name} for name in names]
-    return _several_tables("scalars", scalars, 'a number from 0 to 8, {"name": "temperature"}')
+    return _several_tables("scalars", scalars)
 
 
 def _particle_tables(particles: Any) -> Any:
     """Return the tables of sets of particles; a set may be given as a number."""
     if isinstance(particles, int) and not isinstance(particles, bool):
         return [{"number": particles}]
-    return _several_tables("particles", particles, 'a number of tracers, {"number": 1000}')
+    return _several_tables("particles", particles)
 
 
-def _several_tables(name: str, given: Any, accepted: str) -> list[Any]:
-    several = [given] if isinstance(given, Mapping) else given
+# What may stand for each table of several, for messages.
+_ACCEPTED_TABLES = {
+    "scalars": 'a number from 0 to 8, {"name": "temperature"}',
+    "particles": 'a number of tracers, {"number": 1000}',
+    "bodies": '{"shape": "sphere", "radius": 0.5}',
+}
+
+
+def _several_tables(name: str, value: Any) -> list[Any]:
+    """Return a table, or several, whose formulas may be functions."""
+    several = [value] if isinstance(value, Mapping) else value
     if not isinstance(several, Sequence) or isinstance(several, str):
         raise InputError(
-            f"{name}: {shown(given)} is not accepted; accepted: {accepted} or another such table,"
-            " or a list of these"
+            f"{name}: {shown(value)} is not accepted; accepted: {_ACCEPTED_TABLES[name]} or another"
+            " such table, or a list of these"
         )
-    return [plain_value(table_of(name, one)) for one in several]
-
-
-def _body_tables(bodies: Any) -> Any:
-    """Return the tables of bodies, whose formulas may be functions."""
-    several = [bodies] if isinstance(bodies, Mapping) else bodies
-    if not isinstance(several, Sequence) or isinstance(several, str):
-        raise InputError(
-            f"bodies: {shown(bodies)} is not accepted; accepted: a table such as"
-            ' {"shape": "sphere", "radius": 0.5}, or a list of these'
-        )
-    tables = []
-    for one in several:
-        table = table_of("bodies", one)
+    tables = [table_of(name, table) for table in several]
+    for table in tables:
         if callable(table.get("formula")):
             from slipstream.spectral.formula_parser import name_of
 
             table["formula"] = name_of(table["formula"])
-        tables.append(plain_value(table))
-    return tables
+    return [plain_value(table) for table in tables]
 
 
 def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Required, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from slipstream.api.interactive_simulation import (
     asks_for_output,
     made_together,
 )
-from slipstream.api.settings import tables_of
+from slipstream.api.settings import common_tables, tables_of
 from slipstream.case import AdvectionCase, validate_case
 from slipstream.case.keyword_options import TYPE_OF_FOLDERS, KeywordOptions, class_with_options
 from slipstream.case.table import argument_keys
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.device import Device
-from slipstream.engine.errors import InputError, table_of
+from slipstream.engine.errors import InputError
 
 if TYPE_CHECKING:
     from slipstream.advection.advection_simulation import AdvectionSimulation
@@ -74,10 +74,8 @@ class Advection(InteractiveSimulation):
     ) -> None:
         tables: dict[str, Any] = tables_of(AdvectionCase, _KEYS, options) | {
             "solver": "advection",
-            "title": title,
             "time": {"end": NO_END},
-            "run": table_of("run", run),
-            "output": table_of("output", output),
+            **common_tables(title, run, output),
         }
         super().__init__(validate_case(tables, source=type(self).__name__), comm, device)
         self._asks_for_output = asks_for_output(output)
@@ -112,9 +110,6 @@ class Advection(InteractiveSimulation):
         solver = self._advection.solver
         solver.set(self.device.to_host(values), solver.steps)
         self._advection.note_change()
-
-    def _copy_state(self, other: Self) -> None:
-        other._advection.copy_state(self._advection)
 
     def _summary(self) -> str:
         points = "x".join(map(str, cast(AdvectionCase, self.case).grid.points_xyz))

@@ -233,7 +233,7 @@ def beginning_with(names: Iterable[str]) -> Callable[[str], list[str]]:
 
 def complete_case(incomplete: str) -> list[tuple[str, str]]:
     """Return shipped cases, TOML files and folders that begin so, with their descriptions."""
-    shipped = [(name, told.what) for name, told in SHIPPED_CASES.items()]
+    shipped = [(name, case.what) for name, case in SHIPPED_CASES.items()]
     return [one for one in shipped if one[0].startswith(incomplete)] + [
         (path, "") for path in _paths(incomplete) if path.endswith(("/", ".toml"))
     ]
@@ -241,11 +241,11 @@ def complete_case(incomplete: str) -> list[tuple[str, str]]:
 
 def complete_run(incomplete: str) -> list[str]:
     """Return folders of runs, and folders that may hold some, that begin so."""
-    found = [path for path in _paths(incomplete) if path.endswith("/")]
+    folders = [path for path in _paths(incomplete) if path.endswith("/")]
     if not incomplete:
-        found += _paths("runs/")
-    runs = [path.rstrip("/") for path in found if os.path.isfile(f"{path}{_CASE_OF_RUN}")]
-    return runs or found
+        folders += _paths("runs/")
+    runs = [path.rstrip("/") for path in folders if os.path.isfile(f"{path}{_CASE_OF_RUN}")]
+    return runs or folders
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:

@@ -429,7 +429,7 @@ def _as_tables(value: Any) -> Any:
 
 
 # The Courant number without another choice.
-_CFL = 0.8
+COURANT_NUMBER = 0.8
 
 
 class SpectralTime(Time):
@@ -450,7 +450,7 @@ class SpectralTime(Time):
     @classmethod
     def _adaptive_by_default(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("step") is None and data.get("cfl") is None:
-            return {**data, "cfl": _CFL}
+            return {**data, "cfl": COURANT_NUMBER}
         return data
 
     @model_validator(mode="after")

@@ -456,14 +456,6 @@ class LatticeSimulation(Simulation):
             for permeability in read_numbers(checkpoint, _LOOKS):
                 self.steadiness.add(permeability)
 
-    def copy_state(self, other: LatticeSimulation) -> None:
-        """Copy the time and state of another simulation of the same case. Collective."""
-        self._over, self._coarse = list(other._over), dict(other._coarse)
-        self._follow(other._axis, other._began)
-        self.flow.copy_state(other.flow)
-        self.step, self.time, self.finished = other.step, other.time, other.finished
-        self.steadiness.restore(other.steadiness.kept())
-
     def kept(self) -> dict[str, Any]:
         """Return the populations, and the state of the search for a steady flow."""
         return {

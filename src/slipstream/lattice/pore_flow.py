@@ -373,22 +373,11 @@ class PoreFlow:
 
     # -- state -------------------------------------------------------------------------------
 
-    def copy_state(self, other: PoreFlow) -> None:
-        """Copy the populations of another flow with the same subdomain, fluid and storage."""
-        if self.storage != other.storage:
-            raise InputError(f"storage is {other.storage}; accepted here: {self.storage}")
-        self.synchronize()
-        other.synchronize()
-        self.device.run(self.device.copy(self._arrays[0], other._arrays[0]))
-        self._convert_from(other.unit)
-        self.steps, self._has_stepped = other.steps, other._has_stepped
-
     def kept(self) -> dict[str, Any]:
-        """Return the populations on the host, and how many steps have led to them."""
+        """Return the populations, and how many steps have led to them, until the next step."""
         self.synchronize()
-        populations = np.array(self.device.to_host(self._arrays[0]))
         return {
-            "populations": populations,
+            "populations": self._arrays[0],
             "unit": self.unit,
             "steps": self.steps,
             "stepped": self._has_stepped,

@@ -51,7 +51,7 @@ def in_notebook() -> bool:
 
 
 class NotebookDisplay:
-    """A place below a notebook's cell, whose content is replaced."""
+    """The output of a notebook cell, whose content can be replaced."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -78,7 +78,7 @@ class NotebookDisplay:
 
 
 class NotebookBar:
-    """How far something is, as a bar in a notebook."""
+    """A progress bar in a notebook."""
 
     def __init__(self) -> None:
         self._display = NotebookDisplay()
@@ -87,7 +87,7 @@ class NotebookBar:
         self._is_late = False
 
     def update(self, part: float, state: str) -> None:
-        """Show which part is done, and the state; not each time, but always the last in the end."""
+        """Show the fraction done and the state; frequent updates are skipped, but not the last."""
         self._last, now = (min(max(part, 0.0), 1.0), state), clock.perf_counter()
         self._is_late = now - self._shown < _PAUSE
         if not self._is_late:
@@ -163,10 +163,9 @@ def announce_steps(
     is_fixed = case.fixed_step is not None
     kind = "time step" if is_fixed else "first time step"
     about = ("at most " if case.ends_early else "") if is_fixed else "about "
-    plural = "step" if steps == 1 else "steps"
     size = step_size / case.steps_at_once
     number = "" if courant is None else f" (Courant number {courant:.3g})"
-    console.print(f"{kind} {size:.4g}{number}, {about}{steps} {plural}", highlight=False)
+    console.print(f"{kind} {size:.4g}{number}, {about}{counted(steps, 'step')}", highlight=False)
 
 
 def show_warnings(console: Console, warnings: Iterable[str]) -> None:
@@ -176,7 +175,7 @@ def show_warnings(console: Console, warnings: Iterable[str]) -> None:
 
 
 class Progress:
-    """Shows how far a run is between two times, or numbers of steps, as a context manager.
+    """A progress display between two times or step numbers, as a context manager.
 
     `state` describes the simulation before the first update.
     """
@@ -218,7 +217,7 @@ class Progress:
     def update(self, time: float, state: str, end: float | None = None) -> None:
         """Show the time or step reached, and what the simulation says of its state.
 
-        `end` is when it will be over as far as is known now, by default at the end of the case.
+        `end` is the expected end of the run, by default the end of the case.
         """
         whole = (self._end if end is None else end) - self._start
         if self._bar is not None:
@@ -235,7 +234,7 @@ class Progress:
 
 
 class CompilingLine:
-    """Says that kernels are compiled for the first time, as a context manager; else nothing.
+    """Announces kernels that are compiled for the first time, as a context manager.
 
     On a terminal a line counts them until they are ready.
     """
@@ -262,7 +261,7 @@ class CompilingLine:
         done = COUNT.compiled - self._before
         if self._began and done:
             took = duration(clock.perf_counter() - self._began)
-            _print_line(self._console, f"compiled {done} kernel{'s' * (done != 1)} in {took}")
+            _print_line(self._console, f"compiled {counted(done, 'kernel')} in {took}")
 
     def _watch(self) -> None:
         while not self._is_over.wait(0.05):
@@ -302,13 +301,13 @@ class Summary:
     stopped_by: str = ""
     folder: Path = Path()
     pictures: list[Path] = field(default_factory=list)
-    # What the run has found out, by name: a value and a remark.
+    # Results by name: a value and a remark.
     results: dict[str, tuple[str, str]] = field(default_factory=dict)
     # The page of the run, if one was written.
     report: list[Path] = field(default_factory=list)
     # Files that only this solver family writes.
     extras: list[Path] = field(default_factory=list)
-    # What to do next, if the run has not done all that it was for.
+    # What to do next if the run has not reached its goal.
     advice: str = ""
 
 
@@ -338,17 +337,20 @@ def summarise(console: Console, summary: Summary) -> None:
                 table.add_row(f"  {category}", Text(duration(inner), style="dim"), "")
     console.print(table, highlight=False)
     if summary.stopped_by:
-        steps = f"{summary.steps} step{'s' * (summary.steps != 1)}"
-        _print_line(console, f"stopped after {steps}: {summary.stopped_by}")
+        _print_line(
+            console, f"stopped after {counted(summary.steps, 'step')}: {summary.stopped_by}"
+        )
     if summary.advice:
         _print_line(console, summary.advice)
-    for picture in summary.pictures:
-        _print_line(console, f"picture: {picture}")
-    for extra in summary.extras:
-        _print_line(console, f"written: {extra}")
-    for page in summary.report:
-        _print_line(console, f"report:  {page}")
-    _print_line(console, f"output:  {summary.folder}")
+    written = {
+        "picture: ": summary.pictures,
+        "written: ": summary.extras,
+        "report:  ": summary.report,
+        "output:  ": [summary.folder],
+    }
+    for heading, paths in written.items():
+        for path in paths:
+            _print_line(console, f"{heading}{path}")
 
 
 def _print_line(console: Console, text: str) -> None:
@@ -364,9 +366,9 @@ def list_of_cases() -> Group:
     table.add_column("family", no_wrap=True)
     table.add_column("size", no_wrap=True)
     table.add_column("2 cores", no_wrap=True)
-    for name, told in SHIPPED_CASES.items():
+    for name, shipped in SHIPPED_CASES.items():
         tables, _ = read_tables(name)
-        table.add_row(name, told.what, tables["solver"], _size_of(tables), told.duration)
+        table.add_row(name, shipped.what, tables["solver"], _size_of(tables), shipped.duration)
     return Group(
         table,
         "run one:        slipstream run taylor-green",
@@ -393,7 +395,7 @@ class PartVerdict:
     origin: str
     start: int
     end: int
-    # Why it could not be repeated, and why its bits may differ although nothing is wrong.
+    # Why it could not be repeated, and why its bits may differ without an error.
     problem: str = ""
     doubt: str = ""
     # Numbers of digests, and rows of the series, that were compared.
@@ -405,22 +407,22 @@ class PartVerdict:
     difference: float = 0.0
     # Whether small differences have grown so much that later rows were not compared.
     is_lost: bool = False
-    # What else is not as it was when the run was computed.
+    # What else has changed since the run was computed.
     others: tuple[str, ...] = ()
 
     @property
     def steps(self) -> str:
-        """Return the first and last step for people."""
+        """The first and last step for people."""
         return str(self.end) if self.start == self.end else f"{self.start} to {self.end}"
 
     @property
     def remarks(self) -> list[str]:
-        """Return remarks that are too long for a table."""
-        return [f"steps {self.steps}: {one}" for one in (self.problem, *self.others) if one]
+        """Remarks that are too long for a table."""
+        return [f"steps {self.steps}: {text}" for text in (self.problem, *self.others) if text]
 
     @property
     def text(self) -> str:
-        """Return the verdict in words."""
+        """The verdict in words."""
         if self.problem:
             return "cannot be repeated"
         if self.deviates is not None:

@@ -8,7 +8,7 @@ without such symmetries may choose it nevertheless.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,72 +53,89 @@ def gather_plane(
     It is normal to the dimension that is named, else to one of a single point, else to the first;
     and nearest to a position, or in the middle, or where the mean square is largest.
     """
-    axis = normal_axis(field.shape, field.dims, normal)
-    across = [other for other in range(3) if other != axis]
-    coordinates = [
-        np.asarray(field.coordinates.get(name, np.arange(size)))
+
+    def squares(axis: int) -> np.ndarray:
+        sums = np.zeros(field.shape[axis])
+        if field.data.size:
+            sums[field.region()[axis]] = squares_along(field.data, axis)
+        if comm is not None:
+            from mpi4py import MPI
+
+            comm.Allreduce(MPI.IN_PLACE, sums, op=MPI.SUM)
+        return sums
+
+    def read(axis: int, index: int) -> np.ndarray | None:
+        local, part = index - field.offset[axis], None
+        across = [other for other in range(3) if other != axis]
+        if 0 <= local < field.data.shape[axis] and field.data.size:
+            where = field.region()
+            part = tuple(where[other] for other in across), np.array(field.data.take(local, axis))
+        parts = [part] if comm is None else comm.gather(part, root=0)
+        if parts is None:
+            return None
+        values = np.zeros([field.shape[other] for other in across], dtype=field.data.dtype)
+        for region, data in filter(None, parts):
+            values[region] = data
+        return values
+
+    coordinates = {
+        name: np.asarray(field.coordinates.get(name, np.arange(size)))
         for name, size in zip(field.dims, field.shape, strict=True)
-    ]
-    if position is not None:
-        index = index_at(position, coordinates[axis], field.dims[axis])
-    else:
-        index = field.shape[axis] // 2 if is_central else _liveliest_plane(field, axis, comm)
-    local = index - field.offset[axis]
-    holds = 0 <= local < field.data.shape[axis] and field.data.size > 0
-    part = None
-    if holds:
-        where = field.region()
-        part = tuple(where[other] for other in across), np.array(field.data.take(local, axis))
-    parts = [part] if comm is None else comm.gather(part, root=0)
-    if parts is None:
-        return None
-    values = np.zeros([field.shape[other] for other in across], dtype=field.data.dtype)
-    for region, data in filter(None, parts):
-        values[region] = data
+    }
     label = str(field.attributes.get("long_name", field.name))
-    unit = field.coordinate_unit
-    return plane_at(field.name, values, field.dims, coordinates, axis, index, label, time, unit)
+    about = field.name, label, time, field.coordinate_unit
+    return cut_plane(about, coordinates, (normal, is_central, position), squares, read)
 
 
-def index_at(position: float, places: np.ndarray, axis: str) -> int:
-    """Return the number of the plane nearest to a position; refuse one outside of the box."""
-    # Coordinates that begin in the middle of a cell are those of voxels, or between walls.
-    are_middles = bool(places[0] > spacing_of(places) / 4)
-    return nearest_point(places, ends_of(places, are_middles), position, axis, "--plane")
+def cut_plane(
+    about: tuple[str, str, float, str],
+    coordinates: Mapping[str, np.ndarray],
+    choice: tuple[str, bool, float | None],
+    squares: Callable[[int], np.ndarray],
+    read: Callable[[int, int], np.ndarray | None],
+) -> FieldPlane | None:
+    """Return a plane of a field, given its name, label, time and unit; None if none is read.
 
-
-def normal_axis(shape: Sequence[int], dims: Sequence[str], normal: str = "") -> int:
-    """Return the number of the axis that a plane is normal to: that named, a flat one, or 0."""
-    flat = [number for number, points in enumerate(shape) if points == 1]
-    return dims.index(normal) if normal else (flat or [0])[0]
-
-
-def plane_at(
-    name: str,
-    values: np.ndarray,
-    dims: Sequence[str],
-    coordinates: Sequence[np.ndarray],
-    axis: int,
-    index: int,
-    label: str,
-    time: float,
-    unit: str,
-) -> FieldPlane:
-    """Return the plane of a field at an index along one of its three axes."""
+    It is chosen by an axis, whether it is central, and a position; see `gather_plane`. `squares`
+    sums the squares of each plane along an axis, and `read` reads the plane at an index of it.
+    """
+    (name, label, time, unit), (normal, is_central, position) = about, choice
+    dims, lines = list(coordinates), list(coordinates.values())
+    flat = [number for number, line in enumerate(lines) if len(line) == 1]
+    axis = dims.index(normal) if normal else (flat or [0])[0]
+    line = lines[axis]
+    if position is not None:
+        # Coordinates that begin in the middle of a cell are those of voxels, or between walls.
+        ends = ends_of(line, are_middles=bool(line[0] > spacing_of(line) / 4))
+        index = nearest_point(line, ends, position, dims[axis], "--plane")
+    elif is_central:
+        index = len(line) // 2
+    else:
+        sums = squares(axis)
+        # Symmetric flows have several such planes; rounding must not choose between them.
+        index = int(np.argmax(sums >= (1 - 1e-6) * sums.max()))
+    values = read(axis, index)
+    if values is None:
+        return None
     row, column = (other for other in range(3) if other != axis)
     return FieldPlane(
         name=name,
         values=values,
         row_name=dims[row],
         column_name=dims[column],
-        rows=coordinates[row],
-        columns=coordinates[column],
-        normal_name=dims[axis] if len(coordinates[axis]) > 1 else "",
-        position=float(coordinates[axis][index]),
+        rows=lines[row],
+        columns=lines[column],
+        normal_name=dims[axis] if len(line) > 1 else "",
+        position=float(line[index]),
         label=label,
         time=time,
         unit=unit,
     )
+
+
+def squares_along(values: np.ndarray, axis: int) -> list[float]:
+    """Return the sum of squares of each plane of an array along an axis."""
+    return [np.vdot(plane, plane) for plane in np.moveaxis(values, axis, 0)]
 
 
 def composed_plane(
@@ -143,37 +160,18 @@ def compose_plane(
     planes: Mapping[str, FieldPlane | None], choice: PlaneChoice
 ) -> FieldPlane | None:
     """Return the plane that a choice wants; None if one that it needs is missing."""
-    found = {name: plane for name in choice.needed if (plane := planes.get(name)) is not None}
-    if len(found) < len(choice.needed):
+    needed = {name: plane for name in choice.needed if (plane := planes.get(name)) is not None}
+    if len(needed) < len(choice.needed):
         return None
-    first = found[choice.needed[0]]
+    first = needed[choice.needed[0]]
     values = first.values
     if choice.components:
-        squares = sum(np.square(found[name].values) for name in choice.components)
+        squares = sum(np.square(needed[name].values) for name in choice.components)
         first = dataclasses.replace(first, name=choice.field, label=choice.field)
         values = np.sqrt(squares)
     if choice.mask:
-        values = np.ma.masked_where(found[choice.mask].values == 0, values)
+        values = np.ma.masked_where(needed[choice.mask].values == 0, values)
     return dataclasses.replace(first, values=values)
-
-
-def _liveliest_plane(field: Field, axis: int, comm: Comm) -> int:
-    """Return the index along a dimension where the mean square is largest."""
-    squares = np.zeros(field.shape[axis])
-    if field.data.size:
-        planes = np.moveaxis(field.data, axis, 0)
-        squares[field.region()[axis]] = [np.vdot(plane, plane) for plane in planes]
-    if comm is not None:
-        from mpi4py import MPI
-
-        comm.Allreduce(MPI.IN_PLACE, squares, op=MPI.SUM)
-    return liveliest(squares)
-
-
-def liveliest(squares: np.ndarray) -> int:
-    """Return the first index of the planes with the largest sum of squares."""
-    # Symmetric flows have several such planes; rounding must not choose between them.
-    return int(np.argmax(squares >= (1 - 1e-6) * squares.max()))
 
 
 # From dark to bright, and to both sides of zero. Both are perceptually uniform.

@@ -92,7 +92,7 @@ def in_our_style(changes: Mapping[Any, Any] | None = None) -> Iterator[None]:
 def new_figure(size: tuple[float, float], title: str) -> Figure:
     """Return a figure without panels, of a size in inches, headed by a title that may be empty.
 
-    The title is a person's: dollars in it are no mathematics.
+    The title is free text: dollars in it do not start mathematics.
     """
     figure = Figure(figsize=size)
     FigureCanvasAgg(figure)
@@ -113,7 +113,7 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> Path:
 
 
 def laid_out(figure: Figure) -> Figure:
-    """Return a figure with its panels where they are to stay."""
+    """Return a figure with its panels in their final positions."""
     # Left to do it itself, Matplotlib draws everything once more to lay it out, and so it does with
     # an engine that does nothing.
     engine = figure.get_layout_engine()
@@ -140,7 +140,7 @@ def label_in_pi(axis_of: Axes, which: str, coordinates: np.ndarray) -> bool:
 
 
 def legend_inside(axes: Axes, place: str = "best", columns: int = 1) -> None:
-    """Tell what the curves are, within the axes: over curves, on a pane that lets them be seen."""
+    """Add a legend inside the axes, on a translucent background."""
     where: Any = place
     axes.legend(
         loc=where,
@@ -161,7 +161,7 @@ def largest_value(values: np.ndarray) -> float:
 
 
 def set_empty_limits(axes: Axes) -> None:
-    """Set limits of logarithmic axes without a curve, as those of a fluid at rest."""
+    """Set limits of logarithmic axes that have no curve, such as for a fluid at rest."""
     axes.set(xlim=(1, 10), ylim=(1e-6, 1))
 
 
@@ -175,7 +175,7 @@ def label_in_plain_numbers(axis: Axis) -> None:
 def svg_of(figure: Figure, name: str) -> str:
     """Return a figure, which has been laid out, without its title, which the page has.
 
-    `name` tells it from the others of a page, and to those who do not see it.
+    `name` makes its identifiers unique on a page, and is its label for screen readers.
     """
     content = io.BytesIO()
     with matplotlib.rc_context(_SVG_SETTINGS):

@@ -1,6 +1,6 @@
 """Movies of a plane, frame by frame: GIF by Pillow, MP4 by ffmpeg.
 
-A GIF is whole after each frame, whatever ends the run. Its colours are those of one map, chosen by
+A GIF is complete after each frame, however the run ends. Its colours are from one map, chosen by
 the first frames: from dark to bright, or to both sides of zero where values have both signs. Around
 the plane are its axes, a bar of the colours with their values, and the time.
 """
@@ -30,7 +30,7 @@ _FIRST_FRAMES = 8
 _COLOURS = 220
 # Greys follow the colours in the palette, from black to white.
 _GREYS = 32
-# Where nothing is known.
+# The number of points without a value.
 _NOTHING = _COLOURS + 24
 # Pixels of the longer side of a frame, at least and at most, where none are asked for.
 _SMALLEST, _LARGEST = 640, 1080
@@ -45,7 +45,7 @@ def check_movie(kind: str, where: str) -> None:
 
 
 class Movie:
-    """A movie that grows by a frame at a time; a file that has its name is replaced."""
+    """A movie to which frames are added; an existing file of its name is replaced."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Movie:
         self._file = make(path, frames_per_second)
         # As long as the colours are not settled.
         self._first: list[tuple[np.ndarray, float]] | None = [] if limits is None else None
-        # Empty: as the values want it.
+        # Empty: chosen from the values.
         self._wanted_map, self._map = colours, ""
 
     def add(self, values: np.ndarray, time: float) -> None:
@@ -107,7 +107,9 @@ class Movie:
         if not self._map:
             self._map = self._wanted_map or ColourScale.between(low, high).map_name
         if self._canvas is None or self._canvas.limits != (low, high):
-            plane = self._plane or _of_numbers(values)
+            rows, columns = (np.arange(float(size)) for size in values.shape)
+            numbered = FieldPlane("", values, "row", "column", rows, columns, "", 0.0, "", 0.0)
+            plane = self._plane or numbered
             self._canvas = _Canvas(plane, values.shape, (low, high), self._label, self._size)
         scaled = (values.astype(float) - low) / (high - low) * (_COLOURS - 1)
         scaled = np.nan_to_num(scaled, nan=_NOTHING, posinf=_COLOURS - 1, neginf=0)
@@ -116,14 +118,8 @@ class Movie:
         self._file.add(self._canvas.frame(indices, f"t = {time:.4g}"), _palette(self._map))
 
 
-def _of_numbers(values: np.ndarray) -> FieldPlane:
-    """Return a plane whose points are numbered."""
-    rows, columns = (np.arange(float(size)) for size in values.shape)
-    return FieldPlane("", values, "row", "column", rows, columns, "", 0.0, "", 0.0)
-
-
 class _Canvas:
-    """The surroundings of a plane in each frame, drawn once, and the place of the plane in them.
+    """The axes and the colour bar around the plane in each frame, drawn once.
 
     `size` are the pixels of the longer side.
     """
@@ -210,8 +206,8 @@ class _Canvas:
         greys = np.rint(np.asarray(words) / 255 * (_GREYS - 1)).astype(np.uint8)
         frame = self._frame.copy()
         # The position of the plane, which is at the right, stays.
-        own = frame[: above - 4, left : left + width]
-        own[...] = np.minimum(own, _COLOURS + greys)
+        above_plane = frame[: above - 4, left : left + width]
+        above_plane[...] = np.minimum(above_plane, _COLOURS + greys)
         frame[above : above + height, left : left + width] = plane.resize((width, height), how)
         return Image.fromarray(frame)
 
@@ -238,7 +234,7 @@ def _palette(name: str) -> np.ndarray:
 
 
 class _GifFile:
-    """A GIF that is whole after each frame: a new frame takes the place of its trailer."""
+    """A GIF that is complete after each frame: a new frame replaces its trailer."""
 
     can_begin_anew = True
     _TRAILER = b";"
@@ -273,11 +269,11 @@ class _GifFile:
         self._end += len(blocks) - len(self._TRAILER)
 
     def close(self) -> None:
-        """Do nothing: the file is whole."""
+        """Do nothing: the file is complete."""
 
 
 class _Mp4File:
-    """An MP4 that ffmpeg writes from what it is sent."""
+    """An MP4 that ffmpeg writes from the frames that it receives."""
 
     can_begin_anew = False
 

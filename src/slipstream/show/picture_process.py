@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # A function of this package that returns pictures to be drawn, and its arguments.
 Request = tuple[str, dict[str, Any]]
-# The name of a picture and of its file, and SVG if it is wanted; all of them, and what went wrong.
+# The name of a picture and of its file, and SVG if requested; all pictures, and the failures.
 Drawn = tuple[str, str, str]
 Answer = tuple[list[Drawn], list[Any]]
 PICTURES = "slipstream.show.run_pictures:run_pictures"
@@ -49,7 +49,7 @@ def shown_spectra(spectra: Spectra) -> Spectra:
 
 
 class PictureProcess:
-    """Draws pictures while this process does something else. As a context, it leaves nothing."""
+    """Draws pictures in another process, which ends with the context."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -84,7 +84,7 @@ class PictureProcess:
     def begin(
         self, folder: str | Path, requests: Sequence[Request], for_page: bool = False
     ) -> None:
-        """Have pictures drawn into a folder, and for a page; who wants them asks `finish`."""
+        """Start drawing pictures into a folder, and for a page; `finish` waits for them."""
         from slipstream.files.durable_files import door_of
 
         # A thread, since the process takes nothing before it has loaded.
@@ -92,7 +92,7 @@ class PictureProcess:
         self._answer = self._thread.submit(self._exchange, wanted)
 
     def finish(self) -> list[Path]:
-        """Return the paths of the pictures that have been begun, if any, once they are drawn.
+        """Wait until all pictures are drawn, and return their paths.
 
         Raises
         ------
@@ -149,7 +149,7 @@ def _serve() -> None:
 
 
 def _load() -> None:
-    """Load what draws, and draw something of each kind, which all copies know then."""
+    """Load what draws, and draw something of each kind, before copies are made."""
     import matplotlib.backends.backend_svg
 
     from slipstream.show import statistics_pictures
@@ -164,15 +164,15 @@ def _drawing(
 ) -> list[Callable[[], Drawn]]:
     """Return a function for each requested picture that draws it."""
     drawing: list[Callable[[], Drawn]] = []
-    for place, arguments in requests:
-        module, _, name = place.partition(":")
+    for function, arguments in requests:
+        module, _, name = function.partition(":")
         pictures: list[Picture] = getattr(import_module(module), name)(**arguments)
-        drawing += [partial(_draw, one, folder, for_page) for one in pictures]
+        drawing += [partial(_draw, picture, folder, for_page) for picture in pictures]
     return drawing
 
 
 def _draw(picture: Picture, folder: str | Path, for_page: bool) -> Drawn:
-    path, svg = picture.write_both(folder) if for_page else (picture.write(folder), "")
+    path, svg = picture.write_both(folder, for_page)
     return picture.name, path.name, svg
 
 
@@ -192,14 +192,14 @@ def _drawn(pictures: Sequence[Callable[[], Drawn]]) -> Answer:
     for number, reader in copies:
         with os.fdopen(reader, "rb") as file:
             try:
-                one, failure = pickle.load(file)
+                picture_drawn, failure = pickle.load(file)
             except EOFError:
-                one, failure = None, "its process was killed"
+                picture_drawn, failure = None, "its process was killed"
         os.waitpid(number, 0)
-        if one is None:
+        if picture_drawn is None:
             failures.append(failure)
         else:
-            drawn.append(one)
+            drawn.append(picture_drawn)
     return drawn, failures
 
 

@@ -1,4 +1,4 @@
-"""``slipstream plot``: pictures, and movies, of what a run's folder has now."""
+"""``slipstream plot``: pictures and movies of the present contents of a run's folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slipstream.engine.accepted import (
 )
 from slipstream.engine.errors import InputError
 from slipstream.engine.fields import PlaneChoice
-from slipstream.engine.text import one_line, shortened, shown
+from slipstream.engine.text import counted, one_line, shortened, shown
 from slipstream.files.durable_files import errors_name
 from slipstream.show.field_planes import (
     ColourScale,
@@ -32,7 +32,13 @@ from slipstream.show.field_planes import (
 from slipstream.show.figure_style import plane_figure
 from slipstream.show.movies import Movie, check_movie
 from slipstream.show.report_command import comparison_picture, runs_by_name
-from slipstream.show.run_pictures import Picture, SpectrumWishes, axis_labels, spectrum_figure
+from slipstream.show.run_pictures import (
+    Picture,
+    SpectrumWishes,
+    axis_labels,
+    first_spectrum,
+    spectrum_figure,
+)
 from slipstream.show.solver_texts import ShownSimulation
 from slipstream.show.stored_run import StoredRun, average_of_spectrum
 
@@ -54,7 +60,7 @@ class PlaneWishes:
     def of_options(
         cls, plane: str | None, time: float | None, limits: str | None, colours: str | None
     ) -> PlaneWishes:
-        """Return the wishes that options tell, which are judged."""
+        """Return the wishes that options express, once they are checked."""
         if time is not None and not math.isfinite(time):
             raise InputError(f"--time: {time} is no time; accepted: a number")
         if colours is not None and colours not in matplotlib.colormaps:
@@ -66,7 +72,7 @@ class PlaneWishes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether nothing is requested."""
         return self == PlaneWishes()
 
     def scale(self, plane: FieldPlane, brightest: float) -> ColourScale:
@@ -153,7 +159,7 @@ def plot_together(
 def spectrum_wishes(
     name: str | None, power: str | None, is_average: bool, since: float | None
 ) -> SpectrumWishes | None:
-    """Return the wishes that options tell, which are judged; None without any."""
+    """Return the wishes for a spectrum that options express; None without any."""
     if since is not None and not (is_average and math.isfinite(since)):
         raise InputError("--since: goes with --average; accepted: a time")
     try:
@@ -185,12 +191,11 @@ def _spectrum_picture(
     if not len(spectra):
         raise InputError(f"{run.path}: there are no spectra yet")
     there = spectra[-1][1]
-    own = [name for name in (*run.choice.spectra, *there) if name in there]
     if wishes.name and wishes.name not in there:
         raise InputError(
             f"--spectrum: there is no {shown(wishes.name)}; there are: {', '.join(there)}"
         )
-    wishes = replace(wishes, name=wishes.name or own[0])
+    wishes = replace(wishes, name=wishes.name or str(first_spectrum(spectra, run.choice)))
     labels = axis_labels({}, run.choice)
     average = None
     if wishes.is_average:
@@ -211,22 +216,26 @@ def _plane_pictures(
 ) -> list[Picture]:
     """Return the pictures of planes at one time, of a snapshot or of a state computed again."""
     time = wishes.time
-    is_stored = time is None or (
-        len(run.times) > 0 and _is_near(float(run.times[run.snapshot(time)]), time)
-    )
+    is_stored = time is None
+    if time is not None and len(run.times):
+        nearest = float(run.times[run.snapshot(time)])
+        is_stored = abs(nearest - time) <= 1e-6 * max(abs(nearest), abs(time))
     if not is_stored and recompute is not None:
         drawn = _recomputed(run, field, wishes, recompute)
-        return [_picture(run, *one, wishes) for one in drawn]
-    choices = [run.choice_of(one) for one in _fields(run, field)]
-    where = run.snapshot(time), wishes.axis, wishes.position
-    drawn = [(one, run.plane(one, *where)) for one in choices]
-    if time is not None:
-        _tell_time(run, time, tell)
+    else:
+        choices = [run.choice_of(one) for one in _fields(run, field)]
+        where = run.snapshot(time), wishes.axis, wishes.position
+        drawn = [(one, run.plane(one, *where)) for one in choices]
+        if not is_stored:
+            times, drawn_time = run.times, drawn[0][1].time
+            text = f"--time {time:g}: no snapshot of that time; drawn is the nearest, of"
+            text += f" t = {drawn_time:.6g}"
+            neighbours = [*times[times < drawn_time][-1:], *times[times > drawn_time][:1]]
+            if neighbours:
+                near = " and ".join(f"t = {float(one):.6g}" for one in neighbours)
+                text += f" (next to it: {near})"
+            tell(text)
     return [_picture(run, *one, wishes) for one in drawn]
-
-
-def _is_near(found: float, time: float) -> bool:
-    return abs(found - time) <= 1e-6 * max(abs(found), abs(time))
 
 
 def _recomputed(
@@ -263,19 +272,6 @@ def _recomputed(
     return [(choice, plane(choice)) for choice in choices]
 
 
-def _tell_time(run: StoredRun, time: float, tell: Callable[[str], None]) -> None:
-    """Say which snapshot is drawn if there is none of the time asked for."""
-    times = run.times
-    found = float(times[run.snapshot(time)])
-    if _is_near(found, time):
-        return
-    text = f"--time {time:g}: no snapshot of that time; drawn is the nearest, of t = {found:.6g}"
-    beside = [*times[times < found][-1:], *times[times > found][:1]]
-    if beside:
-        text += f" (next to it: {' and '.join(f't = {float(one):.6g}' for one in beside)})"
-    tell(text)
-
-
 def _picture(
     run: StoredRun, choice: PlaneChoice, plane: FieldPlane, wishes: PlaneWishes
 ) -> Picture:
@@ -300,7 +296,7 @@ def _movie(
     count = len(numbers)
     if count < 2:
         raise InputError(
-            f"--movie: {run.path} has {count} snapshot{'s' * (count != 1)} of fields;"
+            f"--movie: {run.path} has {counted(count, 'snapshot')} of fields;"
             " output.fields_interval has a run write more"
         )
     last = run.plane(choice, numbers[-1], wishes.axis, wishes.position)
@@ -348,7 +344,7 @@ def _make(out: Path) -> None:
 
 
 def _plane(text: str | None) -> tuple[str, float | None]:
-    """Return the axis and the position that a plane is asked for at, such as ``z=0.5``."""
+    """Return the axis and the position of a plane, such as ``z=0.5``."""
     if text is None:
         return "", None
     axis, equals, place = text.partition("=")

@@ -19,14 +19,7 @@ from slipstream.engine.errors import InputError
 from slipstream.engine.text import escaped, one_line, shown
 from slipstream.files.durable_files import errors_name, replace_file
 from slipstream.files.foreign_files import open_file
-from slipstream.show.figure_style import (
-    COLOURS,
-    draw_grid,
-    label_in_plain_numbers,
-    legend_inside,
-    new_figure,
-    set_empty_limits,
-)
+from slipstream.show.figure_style import COLOURS, draw_grid, legend_inside, new_figure
 from slipstream.show.run_page import (
     GENERATOR,
     figure,
@@ -45,7 +38,6 @@ from slipstream.show.run_pictures import (
     axis_labels,
     draw_average,
     finish_spectrum,
-    mark_cutoff,
     resolved_shells,
     thinned,
     visible_shells,
@@ -113,7 +105,7 @@ def page_of(run: StoredRun) -> str:
 
 
 def _check(path: Path) -> None:
-    """Refuse to replace a file that is no page of ours."""
+    """Refuse to replace a file that is not a report."""
     if path.is_dir():
         raise InputError(f"--out: {path} is a folder; accepted: a file, such as report.html")
     if os.path.lexists(path):
@@ -127,7 +119,7 @@ def _check(path: Path) -> None:
 
 
 def runs_by_name(folders: Sequence[Path]) -> dict[str, StoredRun]:
-    """Return runs by short names of their folders that tell them apart."""
+    """Return runs by short names of their folders, each another one."""
     paths = [folder.absolute() for folder in folders]
     for parts in range(1, 4):
         names = [one_line("/".join(path.parts[-parts:])) or "run" for path in paths]
@@ -140,7 +132,7 @@ def runs_by_name(folders: Sequence[Path]) -> dict[str, StoredRun]:
 
 
 def comparison_page(runs: Runs) -> str:
-    """Return a page of several runs, by the names that tell them apart."""
+    """Return a page of several runs, by their names."""
     names = list(runs)
     plots = [picture.svg() for picture in comparison_pictures(runs)]
     heading = f"{len(runs)} runs side by side"
@@ -194,11 +186,11 @@ def _overview(runs: Runs) -> list[tuple[str, ...]]:
 
 
 def _results(runs: Runs) -> list[tuple[str, ...]]:
-    found = [
+    results = [
         run.record.segments[-1].results if run.record.segments else {} for run in runs.values()
     ]
-    names = dict.fromkeys(name for one in found for name in one)
-    rows = [(name, *(one[name][0] if name in one else "" for one in found)) for name in names]
+    names = dict.fromkeys(name for one in results for name in one)
+    rows = [(name, *(one[name][0] if name in one else "" for one in results)) for name in names]
     columns = dict.fromkeys(name for run in runs.values() for name in run.choice.columns)
     for name in columns:
         last = [run.series[0].get(name, np.zeros(0)) for run in runs.values()]
@@ -256,7 +248,6 @@ def comparison_picture(runs: Runs, wishes: SpectrumWishes, tell: Callable[[str],
                 wavenumber, values = _visible(run, last[name][1][wishes.name])
                 axes.plot(wavenumber, wishes.compensated(wavenumber, np.abs(values)), **style)
         texts = (axis_labels({}, run.choice).get(wishes.name) for run in runs.values())
-        axes.set(xscale="log", yscale="log")
         label = wishes.label(next(filter(None, texts), wishes.name))
         finish_spectrum(axes, label, [runs[name].choice.cutoff for name in last])
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -314,15 +305,7 @@ def _spectra_figure(runs: Runs, last: Mapping[str, Any]) -> Figure:
             axes.plot(wavenumber, np.abs(values), label=text, **style)
             cutoffs.add(run.choice.cutoff)
             labels.append(axis_labels({}, run.choice).get(kind, kind))
-    axes.set(xscale="log", yscale="log")
-    if not any(len(np.asarray(line.get_xdata())) for line in axes.lines):
-        set_empty_limits(axes)
-    for cutoff in cutoffs:
-        mark_cutoff(axes, cutoff)
-    label_in_plain_numbers(axes.xaxis)
-    axes.set_xlabel("wavenumber $k$")
-    axes.set_ylabel(_common_label(labels, "spectrum"))
-    legend_inside(axes, "lower left")
+    finish_spectrum(axes, _common_label(labels, "spectrum"), cutoffs, has_room=True)
     return drawn
 
 

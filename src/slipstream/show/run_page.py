@@ -21,9 +21,10 @@ from slipstream.engine.fields import UNRESOLVED
 from slipstream.engine.text import STEPPING, below, duration, escaped, inner_times
 from slipstream.files.run_folder import RunFolder, RunRecord, Segment
 from slipstream.show.field_planes import FieldPlane
+from slipstream.show.run_status import ENDINGS
 from slipstream.show.solver_texts import FAMILIES
 
-# What says that a file is a page of ours, which another may replace.
+# Marks a file as a report, which another report may replace.
 GENERATOR = '<meta name="generator" content="Slipstream'
 
 _STYLE = """
@@ -129,7 +130,7 @@ def preformatted(text: str) -> str:
     return f"<pre>{lines}</pre>"
 
 
-# The columns that are looked at.
+# The columns that are checked.
 CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
 # Of the largest wavenumber times the Kolmogorov length: for gradients, and for energies.
 _RESOLVES_GRADIENTS, _RESOLVES = 1.5, 1.0
@@ -154,7 +155,7 @@ def run_checks(
     series: Mapping[str, np.ndarray], planes: Sequence[FieldPlane], case: Mapping[str, Any]
 ) -> list[Check]:
     """Return the checks of the series, of the planes that are drawn and of the case."""
-    found = []
+    checks = []
     time = series.get("time", np.zeros(0))
     columns = {name: values[np.isfinite(values)] for name, values in series.items()}
     resolution = series.get("kmax_eta", np.zeros(0))
@@ -169,52 +170,45 @@ def run_checks(
             remark += "above 1 the energy is resolved, above 1.5 also the gradients"
         else:
             remark += "above 1.5 the gradients are resolved too"
-        is_low = least < _RESOLVES_GRADIENTS
-        found.append(
-            Check(
-                "resolution, kmax_eta",
-                below(least, 1) if 0.99 < least < 1 else f"{least:.2f}",
-                remark,
-                is_low,
-            )
-        )
+        value = below(least, 1) if 0.99 < least < 1 else f"{least:.2f}"
+        checks.append(Check("resolution, kmax_eta", value, remark, least < _RESOLVES_GRADIENTS))
     # Without inertia the equations are linear, and no speed is too large.
     if len(columns.get("mach", ())) and case.get("flow", {}).get("inertia", False):
         fastest = float(columns["mach"].max())
         remark = "largest; beyond 0.1 compressibility matters: a smaller force"
-        found.append(Check("Mach number", f"{fastest:.2g}", remark, fastest > _FASTEST))
+        checks.append(Check("Mach number", f"{fastest:.2g}", remark, fastest > _FASTEST))
     for name, most in _MOST_DRIFT.items():
         values = columns.get(name, np.zeros(0))
         if len(values) > 1 and values[0]:
             drift = float(np.abs(values / values[0] - 1).max())
             remark = "relative, largest since the start; it should be conserved"
-            found.append(Check(f"drift of {name}", f"{drift:.1e}", remark, drift > most))
+            checks.append(Check(f"drift of {name}", f"{drift:.1e}", remark, drift > most))
     # The first differences are those of an initial state that adjusts.
     residual = np.abs(series.get("budget_residual", np.zeros(0))[3:])
     residual = residual[np.isfinite(residual)]
     if len(residual):
         largest = float(residual.max())
         remark = "largest residual, relative to the dissipation; sparse output inflates it"
-        found.append(Check("energy budget", f"{largest:.1e}", remark, largest > _MOST_RESIDUAL))
-    return found + [check for plane in planes if (check := _narrow_pores(plane))]
+        checks.append(Check("energy budget", f"{largest:.1e}", remark, largest > _MOST_RESIDUAL))
+    return checks + [check for plane in planes if (check := _narrow_pores(plane))]
 
 
 def _narrow_pores(plane: FieldPlane) -> Check | None:
-    """Return which part of the pores in a plane is too narrow for a profile of velocity."""
+    """Return the fraction of the pores in a plane that is too narrow for a velocity profile."""
     pores = ~np.ma.getmaskarray(plane.values)
     if pores.all() or not pores.any():
         return None
     narrow = np.zeros_like(pores)
     for axis in range(2):
         along = np.moveaxis(pores, axis, -1)
-        found = np.zeros_like(along)
-        for row, out in zip(along, found, strict=True):
+        is_narrow = np.zeros_like(along)
+        for row, out in zip(along, is_narrow, strict=True):
             edges = np.flatnonzero(np.diff(np.r_[False, row, False]))
             for start, end in edges.reshape(-1, 2):
                 # At the faces of the image a pore may continue.
                 if end - start <= _NARROW and start > 0 and end < len(row):
                     out[start:end] = True
-        narrow |= np.moveaxis(found, -1, axis)
+        narrow |= np.moveaxis(is_narrow, -1, axis)
     share = float(narrow.sum() / pores.sum())
     remark = "of those in the plane drawn: one or two voxels wide, where a finer image changes k"
     return Check("narrow pores", f"{share:.0%}", remark, share > _MOST_NARROW)
@@ -226,15 +220,6 @@ _MOST_PLOTS, _MOST_PICTURE = 1_100_000, 250_000
 # Width over height of plots that take a whole row.
 _WIDE = 1.7
 _MOST_SEGMENTS, _MOST_WARNINGS = 30, 20
-_STATES = {
-    "end": ("good", "finished: end time reached"),
-    "finished": ("good", "finished: the flow is steady"),
-    "interrupted": ("warn", "interrupted: can be resumed"),
-    "wall": ("warn", "ended by time.wall: can be resumed"),
-    "max_steps": ("warn", "ended by time.max_steps: can be resumed"),
-    "stopped": ("warn", "stopped by its program: can be resumed"),
-    "failed": ("warn", "failed"),
-}
 
 
 def run_page(
@@ -247,10 +232,10 @@ def run_page(
     is_running: bool = False,
     timeline: bytes = b"",
 ) -> str:
-    """Return the page of a run in a folder, as those who resume it would name it.
+    """Return the page of a run; the folder is named as by those who resume the run.
 
     `plots` are inline SVG by the names of the pictures, `case` is the effective case if the record
-    has none, and `timeline` a PNG of the timeline of a step.
+    has none, and `timeline` a PNG of a step's timeline.
     """
     last = record.segments[-1] if record.segments else Segment()
     title = record.title or folder.absolute().name
@@ -262,6 +247,10 @@ def run_page(
     verdicts = [
         (one.name, one.value, "look" if one.is_warning else "good", one.remark) for one in checks
     ]
+    step_figure = ""
+    if timeline:
+        source = f"data:image/png;base64,{base64.b64encode(timeline).decode()}"
+        step_figure = figure(f"<img alt='timeline of a step' src='{source}'>", is_wide=True)
     how = f"slipstream report {shlex.quote(str(folder))}   # a page with plots of what there is"
     return page(
         f"{title} (Slipstream)",
@@ -271,7 +260,7 @@ def run_page(
             section("Needs attention", _warnings(record, checks)),
             section("Plots", _figures(plots) or preformatted(how)),
             section("Checks", grid_table(("figure", "value", "", "what it means"), verdicts)),
-            section("Where the time went", _timers(last), _step_timeline(timeline)),
+            section("Where the time went", _timers(last), step_figure),
             section("Segments", _segments(record)),
             section("Machine", _in_columns(_machine(last))),
             section("What was chosen", _in_columns(chosen)),
@@ -310,7 +299,7 @@ def _heading(title: str, folder: Path, record: RunRecord, last: Segment, is_runn
 
 
 def state_of(record: RunRecord, is_running: bool) -> tuple[str, str]:
-    """Return whether all is well, "good" or "warn", and how a run is doing in words."""
+    """Return the state of a run: "good" or "warn", and a text."""
     if is_running:
         return "good", "under way"
     if not record.segments:
@@ -318,12 +307,12 @@ def state_of(record: RunRecord, is_running: bool) -> tuple[str, str]:
     ended_by = record.segments[-1].ended_by
     if ended_by is None:
         return "warn", "killed, or under way elsewhere: can be resumed"
-    return _STATES[ended_by]
+    return ENDINGS[ended_by][1:]
 
 
 def _warnings(record: RunRecord, checks: Sequence[Check]) -> str:
     said = [text for segment in record.segments for text in segment.warnings]
-    # What the run has said itself is not said twice.
+    # Warnings of the run itself are not repeated.
     texts = [
         f"{one.name} {one.value}: {one.remark}"
         for one in checks
@@ -380,14 +369,6 @@ def _bar(name: str, seconds: float, share: float, kind: str) -> str:
         f"</td><td style='width:50%'><div class=bar style='width:{100 * min(1.0, share):.1f}%'>"
         "</div></td></tr>"
     )
-
-
-def _step_timeline(png: bytes) -> str:
-    if not png:
-        return ""
-    data = base64.b64encode(png).decode()
-    alt = "timeline of a step"
-    return figure(f"<img alt='{alt}' src='data:image/png;base64,{data}'>", is_wide=True)
 
 
 def _segments(record: RunRecord) -> str:
@@ -448,7 +429,7 @@ def _going_on(folder: Path, last: Segment) -> str:
 
 
 def _commit(last: Segment) -> str:
-    """Return the commit of the program; nothing where none is known, as of a wheel."""
+    """Return the commit of the program; empty if unknown, such as for a wheel."""
     return "" if last.commit == "unknown" else last.commit or ""
 
 
@@ -472,12 +453,12 @@ def _when(text: str | None) -> str:
 
 
 def seconds_of(segments: Sequence[Segment]) -> float:
-    """Return how long segments took by the clock."""
+    """Return the wall-clock time of segments in seconds."""
     total = 0.0
-    for one in segments:
+    for segment in segments:
         try:
-            began = datetime.fromisoformat(one.began)
-            ended = datetime.fromisoformat(one.ended or one.updated)
+            began = datetime.fromisoformat(segment.began)
+            ended = datetime.fromisoformat(segment.ended or segment.updated)
         except ValueError:
             continue
         total += max(0.0, (ended - began).total_seconds())

@@ -51,7 +51,7 @@ _SMALLEST_SHOWN = 1e-12
 # Shells, and rows of a series, that are still shown as points.
 _FEW_SHELLS = 3
 _FEW_ROWS = 12
-# Of a series, in pictures: more than there are dots.
+# Rows of a series in a picture: more than it has pixels.
 _MOST_ROWS = 4000
 # More shells deserve a guide of slope -5/3.
 _SHELLS_FOR_GUIDE = 16
@@ -80,12 +80,13 @@ class Picture:
         with in_our_style(self.style):
             return svg_of(laid_out(self.draw()), self.name)
 
-    def write_both(self, folder: str | Path) -> tuple[Path, str]:
-        """Draw it into a PNG file, and as a part of a page unless it only repeats others."""
+    def write_both(self, folder: str | Path, for_page: bool) -> tuple[Path, str]:
+        """Draw it into a PNG file, and for a page as SVG unless it only repeats others."""
         with in_our_style(self.style):
             figure = self.draw()
             path = save_figure(figure, folder, f"{self.name}.png")
-            return path, "" if self.is_summary else svg_of(figure, self.name)
+            has_svg = for_page and not self.is_summary
+            return path, svg_of(figure, self.name) if has_svg else ""
 
 
 def run_pictures(
@@ -103,7 +104,7 @@ def run_pictures(
     that the choice names; pictures of other fields are named after them.
     """
     has_curves = len(series.get("time", ())) > 1 and any(n in series for n in choice.columns)
-    has_spectrum = len(spectra) > 0 and _first_spectrum(spectra, choice) is not None
+    has_spectrum = len(spectra) > 0 and first_spectrum(spectra, choice) is not None
     labels = axis_labels(labels, choice)
     chosen = {one.field: one for one in choice.planes}
 
@@ -169,7 +170,7 @@ def scalar_pictures(
 
 
 def draw_nothing() -> None:
-    """Draw a picture that nobody sees: then fonts are loaded, and usual labels set."""
+    """Draw a picture that is not shown, to load fonts and lay out usual labels."""
     with in_our_style():
         figure = new_figure((6.4, 4.8), "title")
         axes = figure.subplots()
@@ -191,8 +192,8 @@ def draw_curves(
     time = series["time"]
     for index, (axes, panel) in enumerate(zip(rows, panels, strict=True)):
         # One curve has the colour of its panel, and several those of all curves.
-        own = COLOURS[index % 2 :] if len(panel) == 1 else COLOURS
-        for name, colour in zip(panel, own, strict=False):
+        colours = COLOURS[index % 2 :] if len(panel) == 1 else COLOURS
+        for name, colour in zip(panel, colours, strict=False):
             axes.plot(
                 *thinned(time, series[name]),
                 color=colour,
@@ -216,7 +217,7 @@ def draw_curves(
 
 
 def thinned(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a long series as the eye sees it: the least and the largest value of short times."""
+    """Return a long series reduced to the smallest and largest values of short intervals."""
     bins = len(values) // (_MOST_ROWS // 2)
     if bins < 2:
         return time, values
@@ -271,7 +272,7 @@ def draw_spectrum(
     Those that the choice names besides are drawn at the last time. Of negative values the magnitude
     is drawn, as hollow points.
     """
-    name = _first_spectrum(spectra, choice)
+    name = first_spectrum(spectra, choice)
     if name is None:
         set_empty_limits(axes)
         return
@@ -299,12 +300,12 @@ def draw_spectrum(
         )
     last = shown[-1][1]
     least = _SMALLEST_SHOWN * largest_value(np.abs(last[name][1]))
-    others = [
+    besides = [
         other
         for other in choice.spectra
         if other in last and other != name and np.abs(last[other][1]).max(initial=0) > least
     ]
-    for number, other in enumerate(others):
+    for number, other in enumerate(besides):
         _draw_shells(
             axes,
             *last[other],
@@ -377,7 +378,6 @@ def spectrum_figure(
     if average is not None:
         over = f"mean, $t$ = {average.since:.3g} to {average.until:.3g}"
         draw_average(axes, average, wishes, choice.cutoff, color=BLUE, label=over)
-        axes.set(xscale="log", yscale="log")
         finish_spectrum(axes, labels.get(average.name, average.name), [choice.cutoff])
         return figure
     of_one = [
@@ -405,11 +405,14 @@ def draw_average(
         )
 
 
-def finish_spectrum(axes: Axes, label: str, cutoffs: Collection[float]) -> None:
-    """Label logarithmic axes of spectra, and mark where these end."""
+def finish_spectrum(
+    axes: Axes, label: str, cutoffs: Collection[float], has_room: bool = False
+) -> None:
+    """Make axes of spectra logarithmic, label them, and mark where spectra end."""
+    axes.set(xscale="log", yscale="log")
     if not any(len(np.asarray(line.get_xdata())) for line in axes.lines):
         set_empty_limits(axes)
-    if any(cutoffs):
+    if any(cutoffs) and not has_room:
         # The word is above the curves.
         axes.set_ylim(top=4 * axes.get_ylim()[1])
     for cutoff in set(cutoffs):
@@ -440,7 +443,7 @@ def mark_cutoff(axes: Axes, cutoff: float) -> None:
     )
 
 
-def _first_spectrum(spectra: Spectra, choice: PictureChoice) -> str | None:
+def first_spectrum(spectra: Spectra, choice: PictureChoice) -> str | None:
     """Return the spectrum that is drawn at several times: of those chosen, or else the first."""
     there = spectra[-1][1]
     return next((name for name in (*choice.spectra, *there) if name in there), None)
@@ -522,7 +525,7 @@ def _with_unit(label: str, name: str, choice: PictureChoice) -> str:
 
 
 def visible_shells(wavenumber: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the part of a spectrum that is worth showing on logarithmic axes."""
+    """Return the part of a spectrum that logarithmic axes can show."""
     wavenumber, values = np.asarray(wavenumber), np.asarray(values)
     size = np.abs(values)
     largest = float(np.max(size, initial=0.0, where=np.isfinite(size)))

@@ -1,4 +1,4 @@
-"""How far a run is, by its folder alone, and ``slipstream watch``, which shows it.
+"""The progress of a run, read from its folder, and ``slipstream watch``, which shows it.
 
 The run may be on another machine. The folder may not exist yet, files may be half written, and a
 run that was killed leaves no note: the time since its last sign of life shows it.
@@ -42,14 +42,15 @@ _SHORTEST_SILENCE = 10.0
 _WINDOW = 120.0
 
 WAITING, RUNNING, SILENT, KILLED, FAILED = "waiting", "running", "silent", "killed", "failed"
-_ENDED = {
-    "end": "ended",
-    "finished": "finished: steady",
-    "interrupted": "interrupted",
-    "wall": "stopped by time.wall",
-    "max_steps": "stopped by time.max_steps",
-    "stopped": "stopped by its program",
-    "failed": FAILED,
+# How a segment ended: the words for a line; for a page, whether all is well, and its words.
+ENDINGS = {
+    "end": ("ended", "good", "finished: end time reached"),
+    "finished": ("finished: steady", "good", "finished: the flow is steady"),
+    "interrupted": ("interrupted", "warn", "interrupted: can be resumed"),
+    "wall": ("stopped by time.wall", "warn", "ended by time.wall: can be resumed"),
+    "max_steps": ("stopped by time.max_steps", "warn", "ended by time.max_steps: can be resumed"),
+    "stopped": ("stopped by its program", "warn", "stopped by its program: can be resumed"),
+    "failed": (FAILED, "warn", "failed"),
 }
 
 
@@ -93,7 +94,7 @@ class RunStatus:
 
 
 class RunWatcher:
-    """Looks at the folder of a run again and again; it reads files, and nothing else."""
+    """Reads the progress of a run from its folder, repeatedly; it writes nothing."""
 
     def __init__(self, folder: str | Path | RunFolder) -> None:
         self._run = folder if isinstance(folder, RunFolder) else None
@@ -104,7 +105,7 @@ class RunWatcher:
         self._seen: list[tuple[float, float, float]] = []
 
     def look(self) -> RunStatus:
-        """Return how far the run is now."""
+        """Return the present progress."""
         status = RunStatus()
         record = RunRecord()
         run = self._entered()
@@ -124,7 +125,10 @@ class RunWatcher:
         self._add_end(status, segment)
         if not status.is_over:
             self._add_speed(status, segment, run)
-        self._add_last_state(status, run)
+        for path in run.states()[:1]:
+            name = f"{CHECKPOINTS_NAME}/{path.name}"
+            status.state_step = float(path.name.partition(".")[0].partition("-")[0])
+            status.state_age = max(0.0, clock.time() - _changed(run, name))
         if segment is not None:
             devices = ", ".join(segment.devices)
             ranks = f"{segment.ranks} ranks" if segment.ranks != 1 else ""
@@ -135,7 +139,7 @@ class RunWatcher:
         return status
 
     def _entered(self) -> RunFolder | None:
-        """Return the folder, entered as soon as it is there, or if another takes its place."""
+        """Return the folder, entered once it exists, and again if another replaces it."""
         if self._run is None or not self._run.is_there:
             self._run = None
             try:
@@ -161,15 +165,13 @@ class RunWatcher:
             status.step, status.time = float(segment.to_step), segment.to_time
 
     def _add_state(self, status: RunStatus, segment: Segment | None, run: RunFolder) -> None:
-        now = clock.time()
-        signs = [_changed(run, name) for name in _SIGNS]
-        status.silence = max(0.0, now - max(signs))
+        latest = max(_changed(run, name) for name in _SIGNS)
+        status.silence = max(0.0, clock.time() - latest)
         status.state = RUNNING
         if segment is None:  # no record of how it ended
             status.state = RUNNING if status.silence < _LONGEST_SILENCE else SILENT
         elif segment.ended is not None:
-            status.state = _ENDED.get(segment.ended_by or "", "ended")
-            status.is_over = True
+            status.state, status.is_over = ENDINGS[segment.ended_by or "end"][0], True
         elif status.silence > _SHORTEST_SILENCE and _is_gone(segment):
             status.state, status.is_over = KILLED, True
         elif status.silence > _LONGEST_SILENCE:
@@ -200,18 +202,15 @@ class RunWatcher:
         first, last = self._seen[0], self._seen[-1]
         seconds, steps, length = (b - a for a, b in zip(first, last, strict=True))
         if not (seconds > 0 and steps > 0) and segment is not None:
-            seconds = _changed(run, SERIES_NAME) - _timestamp(segment.began)
+            began = math.nan
+            with contextlib.suppress(ValueError):
+                began = datetime.fromisoformat(segment.began).timestamp()
+            seconds = _changed(run, SERIES_NAME) - began
             steps, length = status.step - segment.from_step, status.time - segment.from_time
         if seconds > 0 and steps > 0:
             status.steps_per_second = steps / seconds
             if length > 0 and math.isfinite(status.end):
                 status.remaining = max(0.0, status.end - status.time) * seconds / length
-
-    def _add_last_state(self, status: RunStatus, run: RunFolder) -> None:
-        for path in run.states()[:1]:
-            name = f"{CHECKPOINTS_NAME}/{path.name}"
-            status.state_step = float(path.name.partition(".")[0].partition("-")[0])
-            status.state_age = max(0.0, clock.time() - _changed(run, name))
 
 
 def steady_at(times: np.ndarray, residuals: np.ndarray, tolerance: float) -> float | None:
@@ -243,23 +242,14 @@ def _changed(run: RunFolder, name: str) -> float:
     return 0.0 if status is None else status.st_mtime
 
 
-def _timestamp(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return math.nan
-
-
 def _is_gone(segment: Segment) -> bool:
     """Return whether the process of a segment is known to have gone: on this machine alone."""
     if segment.host != socket.gethostname() or segment.pid <= 0:
         return False
     try:
         os.kill(segment.pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 
@@ -296,7 +286,7 @@ def watch(
     names: tuple[str, ...] = (),
     sleep: Callable[[float], None] = clock.sleep,
 ) -> None:
-    """Show how far a run is until it is over, or only `once`; it may run on another machine.
+    """Show the progress of a run until it ends, or only `once`; it may run on another machine.
 
     On a terminal the display is renewed in place every `interval` seconds; elsewhere a line is
     added when something has changed. `names` are the columns to show, by default the main ones;
@@ -338,7 +328,7 @@ def _check_names(watcher: RunWatcher, names: tuple[str, ...]) -> None:
 
 
 def shown_columns(series: SeriesTail, names: tuple[str, ...] = ()) -> list[str]:
-    """Return which of the columns of a series are shown."""
+    """Return the columns of a series that are shown."""
     if names:
         return [name for name in names if name in series.columns]
     main = [name for name in _MAIN if name in series.columns]
@@ -351,7 +341,7 @@ def shown_columns(series: SeriesTail, names: tuple[str, ...] = ()) -> list[str]:
 
 
 def line(watcher: RunWatcher, status: RunStatus, names: tuple[str, ...] = ()) -> str:
-    """Return how far a run is, as a line."""
+    """Return the progress of a run as a line."""
     if status.state == WAITING:
         return f"waiting for a run in {watcher.folder}"
     parts = [place_text(status), state_text(status), speed_text(status)]
@@ -361,7 +351,7 @@ def line(watcher: RunWatcher, status: RunStatus, names: tuple[str, ...] = ()) ->
 
 
 def place_text(status: RunStatus) -> str:
-    """Return step and time, and what that is of the whole."""
+    """Return step and time, and the end time."""
     if not math.isfinite(status.time):
         return "not begun"
     text = f"step {status.step:.0f}, t = {status.time:.5g}"
@@ -380,7 +370,7 @@ def state_text(status: RunStatus) -> str:
 
 
 def speed_text(status: RunStatus) -> str:
-    """Return how fast a run is, and what remains."""
+    """Return the speed of a run, and the time left."""
     parts = []
     if math.isfinite(status.steps_per_second):
         parts.append(f"{status.steps_per_second:.3g} steps/s")
@@ -396,18 +386,19 @@ def speed_text(status: RunStatus) -> str:
 def picture(
     watcher: RunWatcher, status: RunStatus, width: int, names: tuple[str, ...] = ()
 ) -> RenderableType:
-    """Return how far a run is, with its main series as sparklines."""
+    """Return the progress of a run, with its main series as sparklines."""
     if status.state == WAITING:
         return Text(f"waiting for a run in {watcher.folder}", "dim")
-    parts: list[RenderableType] = []
     title = one_line(status.title) or str(watcher.folder)
-    parts.append(Text(printable(title), "bold", overflow="ellipsis", no_wrap=True))
     where = " | ".join(filter(None, (str(watcher.folder), status.where)))
-    parts.append(Text(printable(where), "dim", overflow="ellipsis", no_wrap=True))
     style = {KILLED: "bold red", FAILED: "bold red", SILENT: "yellow"}.get(status.state, "green")
     begun = f", started {status.segments} times" if status.segments > 1 else ""
-    parts.append(Text(state_text(status), style).append(begun, "default"))
-    parts.append(Text(", ".join(filter(None, (place_text(status), speed_text(status))))))
+    parts: list[RenderableType] = [
+        Text(printable(title), "bold", overflow="ellipsis", no_wrap=True),
+        Text(printable(where), "dim", overflow="ellipsis", no_wrap=True),
+        Text(state_text(status), style).append(begun, "default"),
+        Text(", ".join(filter(None, (place_text(status), speed_text(status))))),
+    ]
     if math.isfinite(status.fraction):
         bar = Table.grid(padding=(0, 1), expand=False)
         bar.add_column()
@@ -422,10 +413,10 @@ def picture(
     if math.isfinite(status.state_step):
         age = duration(status.state_age)
         parts.append(Text(f"last state: step {status.state_step:.0f}, {age} ago", "dim"))
-    told = status.warnings[-_WARNINGS:]
-    if len(status.warnings) > len(told):
+    latest = status.warnings[-_WARNINGS:]
+    if len(status.warnings) > len(latest):
         parts.append(Text(f"{len(status.warnings)} warnings, the last ones:", "yellow"))
-    parts += [Text(printable(f"warning: {one_line(text)}"), "yellow") for text in told]
+    parts += [Text(printable(f"warning: {one_line(text)}"), "yellow") for text in latest]
     if status.error:
         parts.append(Text(printable(f"error: {one_line(status.error)}"), "red"))
     return Group(*parts)

@@ -84,15 +84,15 @@ class TimeAverage:
         span = f"t = {self.since:.6g} to {self.until:.6g}"
         if np.ndim(self.mean):
             return f"{np.shape(self.mean)} averages over {span}"
-        found = f"{rounded(self.mean, self.error)}, {span}"
+        text = f"{rounded(self.mean, self.error)}, {span}"
         if math.isfinite(self.correlation_times):
-            found += f", {self.correlation_times:.3g} correlation times"
-        return found
+            text += f", {self.correlation_times:.3g} correlation times"
+        return text
 
 
 def _correlation_times(correlation_time: Any, duration: float) -> Any:
-    found = np.where(np.isfinite(correlation_time), duration / correlation_time, np.inf)
-    return found if found.ndim else float(found)
+    times = np.where(np.isfinite(correlation_time), duration / correlation_time, np.inf)
+    return times if times.ndim else float(times)
 
 
 def rounded(mean: float, error: float) -> str:
@@ -331,8 +331,8 @@ def _variance_of_mean(cells: np.ndarray) -> np.ndarray:
     is_enough[-1] = True
     window = is_enough.argmax(axis=0)
     summed = np.maximum(times[window, np.arange(cells.shape[1])], 0.5 / count)
-    taken = np.minimum((2 * window + 3) / count, 0.75)
-    return np.where(lags[0] > 0, 2 * summed * lags[0] / (count * (1 - taken)), 0.0)
+    lost = np.minimum((2 * window + 3) / count, 0.75)
+    return np.where(lags[0] > 0, 2 * summed * lags[0] / (count * (1 - lost)), 0.0)
 
 
 def _end_of_spin_up(
@@ -384,64 +384,47 @@ class RunningAverage:
     def __init__(self, shape: tuple[int, ...], batch: float, start: float) -> None:
         self.batch_length, self.start = batch, start
         self.arrays = {name: np.zeros(shape) for name in _ARRAYS}
-        self._number = dict.fromkeys(_NUMBERS, 0.0) | {"last": start}
+        self.samples = self.batches = 0
+        # Times for which all samples, and those of the unfinished and of the complete batches
+        # stand, and the time of the last sample.
+        self.duration = self.batch_duration = self.completed = 0.0
+        self.last = start
 
     @property
     def numbers(self) -> np.ndarray:
         """The numbers that, with `arrays`, make the average."""
-        return np.array([self._number[name] for name in _NUMBERS])
+        return np.array([float(getattr(self, name)) for name in _NUMBERS])
 
     @numbers.setter
     def numbers(self, values: np.ndarray) -> None:
-        self._number = dict(zip(_NUMBERS, map(float, values), strict=True))
-
-    @property
-    def samples(self) -> int:
-        """How many samples there have been."""
-        return int(self._number["samples"])
-
-    @property
-    def batches(self) -> int:
-        """How many batches are complete."""
-        return int(self._number["batches"])
-
-    @property
-    def duration(self) -> float:
-        """Time for which the samples stand."""
-        return self._number["duration"]
-
-    @property
-    def last(self) -> float:
-        """Time of the last sample."""
-        return self._number["last"]
+        for name, value in zip(_NUMBERS, values, strict=True):
+            setattr(self, name, type(getattr(self, name))(value))
 
     def add(self, values: np.ndarray, time: float) -> None:
         """Add a sample; one that is not later than the last counts for no time."""
-        number, arrays = self._number, self.arrays
-        weight = time - number["last"]
+        arrays, weight = self.arrays, time - self.last
         if weight <= 0:
             return
-        number["last"] = time
-        number["samples"] += 1
-        number["duration"] += weight
-        number["batch_duration"] += weight
+        self.last = float(time)
+        self.samples += 1
+        self.duration += weight
+        self.batch_duration += weight
         away = values - arrays["mean"]
-        arrays["mean"] += away * (weight / number["duration"])
+        arrays["mean"] += away * (weight / self.duration)
         arrays["square"] += weight * away * (values - arrays["mean"])
-        arrays["batch"] += (values - arrays["batch"]) * (weight / number["batch_duration"])
-        if number["batch_duration"] >= self.batch_length * (1 - 1e-9):
+        arrays["batch"] += (values - arrays["batch"]) * (weight / self.batch_duration)
+        if self.batch_duration >= self.batch_length * (1 - 1e-9):
             self._complete_batch()
 
     def _complete_batch(self) -> None:
-        number, arrays = self._number, self.arrays
-        before, weight = number["completed"], number["batch_duration"]
-        number["completed"] = before + weight
-        number["batches"] += 1
+        before, arrays = self.completed, self.arrays
+        self.completed += self.batch_duration
+        self.batches += 1
         if before > 0:
-            factor = weight * number["completed"] / before
+            factor = self.batch_duration * self.completed / before
             arrays["between"] += factor * (arrays["batch"] - arrays["mean"]) ** 2
         arrays["batch"][...] = 0
-        number["batch_duration"] = 0.0
+        self.batch_duration = 0.0
 
     @property
     def mean(self) -> np.ndarray:

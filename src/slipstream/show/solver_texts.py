@@ -1,4 +1,4 @@
-"""Text of the facts that solvers give: what a run is, how far it is, what it has found out.
+"""Texts for the facts that solvers give: settings, progress and results.
 
 A fact that has no words here is printed as its value and unit, with its remark if it has one.
 """
@@ -94,7 +94,7 @@ def shortfall_text(simulation: ShownSimulation) -> str:
 
 
 def steps_left(simulation: ShownSimulation) -> int:
-    """Return how many more steps it takes until a flow is steady, an even number; 0: unknown."""
+    """Return the number of steps until a flow is steady, an even number; 0 if unknown."""
     end = simulation.indicators().get("expected end")
     left = math.inf if end is None else end.get("left")
     return 2 * math.ceil(left / 2) if math.isfinite(left) else 0
@@ -409,7 +409,7 @@ class FamilyTexts:
 
     # Texts of settings, by the names of facts.
     facts: Mapping[str, _Text]
-    # How far a run is, from the simulation and the size of its time step.
+    # The progress of a run, from the simulation and the size of its time step.
     progress: Callable[[ShownSimulation, float], Iterable[str]]
     # Where the method is described.
     reference: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -78,13 +79,6 @@ def density_pictures(
     ]
 
 
-def _density_figure(title: str, time: float, of: Sequence[str], fields: Fields) -> Figure:
-    figure = new_figure((5.4 * len(fields), 4.6), _headline(title, time))
-    means = sorted(name for name in fields if name != "density")
-    draw_chosen_density(figure, of, {name: fields[name] for name in ("density", *means)})
-    return figure
-
-
 def _headline(title: str, time: float) -> str:
     return ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"]))
 
@@ -121,19 +115,15 @@ def draw_transfer(figure: Figure, fields: Fields, cutoff: float = 0.0) -> None:
     """
     rows = figure.subplots(2, 1, sharex=True)
     labels = (r"flux $\Pi(k)$", "transfer to a shell $T(k)$")
-    for axes, ending, label in zip(rows, ("_flux", "_transfer"), labels, strict=True):
+    for axes, ending, quantity in zip(rows, ("_flux", "_transfer"), labels, strict=True):
         axes.axhline(0, color=GREY, linewidth=0.8)
         for number, field in enumerate(one for n, one in fields.items() if n.endswith(ending)):
             name = field.name.removesuffix(ending).replace("_", " ")
             wavenumber, values = resolved_shells(_along(field), field.data, cutoff)
-            axes.plot(
-                *(one[wavenumber > 0] for one in (wavenumber, values)),
-                color=COLOURS[number % len(COLOURS)],
-                marker=".",
-                markersize=4,
-                label="all fields" if name == "energy" else name,
-            )
-        axes.set_ylabel(label)
+            shown = wavenumber > 0
+            label = "all fields" if name == "energy" else name
+            _draw_curve(axes, wavenumber[shown], values[shown], number, label, markersize=4)
+        axes.set_ylabel(quantity)
         axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
         mark_cutoff(axes, cutoff)
     if len(fields) > 2:
@@ -142,6 +132,14 @@ def draw_transfer(figure: Figure, fields: Fields, cutoff: float = 0.0) -> None:
     label_in_plain_numbers(rows[-1].xaxis)
     rows[-1].set_xlabel("wavenumber $k$")
     figure.align_ylabels(rows)
+
+
+def _draw_curve(
+    axes: Axes, x: np.ndarray, y: np.ndarray, number: int, label: str | None, **style: Any
+) -> None:
+    """Draw points with lines between them, in the colour that has a number."""
+    how: dict[str, Any] = {"marker": ".", "markersize": 5, "linestyle": "-"} | style
+    axes.plot(x, y, color=COLOURS[number % len(COLOURS)], label=label, **how)
 
 
 def _along(field: Field) -> np.ndarray:
@@ -154,8 +152,11 @@ def draw_anisotropic(figure: Figure, fields: Fields) -> None:
     # A box of one plane or one column has no map over two wavenumbers.
     is_map = min(both.shape) > 1
     *maps, axes = _panels(figure, 1 + is_map)
-    for one in maps:
-        _draw_map(one, both)
+    for panel in maps:
+        bar = _draw_mesh(panel, both, *_on_log_scale(both.data))
+        bar.set_label(r"energy $E(k_\perp, k_\parallel)$")
+        panel.set(xlabel=r"$k_\perp$, across $z$", ylabel=r"$k_\parallel$, along $z$")
+        panel.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     least = largest_value(both.data) * 10.0**-_DECADES
     for number, (name, label) in enumerate(
         (("perpendicular", r"over $k_\perp$"), ("parallel", r"over $k_\parallel$"))
@@ -163,28 +164,11 @@ def draw_anisotropic(figure: Figure, fields: Fields) -> None:
         field = fields[f"energy_spectrum_{name}"]
         shown = (_along(field) > 0) & (field.data > least)
         if shown.any():
-            axes.plot(
-                _along(field)[shown],
-                field.data[shown],
-                color=COLOURS[number],
-                label=label,
-                marker=".",
-                markersize=5,
-            )
+            _draw_curve(axes, _along(field)[shown], field.data[shown], number, label)
     _logarithmic(axes)
     axes.set(xlabel="wavenumber", ylabel="energy per shell")
     if axes.lines:
         legend_inside(axes, "lower left")
-
-
-def _draw_map(axes: Axes, field: Field) -> None:
-    bar = _draw_mesh(axes, field, *_on_log_scale(field.data))
-    bar.set_label(r"energy $E(k_\perp, k_\parallel)$")
-    axes.set(
-        xlabel=r"$k_\perp$, across $z$",
-        ylabel=r"$k_\parallel$, along $z$",
-    )
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 
 def _on_log_scale(values: np.ndarray) -> tuple[np.ndarray, LogNorm]:
@@ -222,13 +206,9 @@ def draw_correlations(figure: Figure, fields: Fields) -> None:
         for kind, style in kinds.items():
             field = fields.get(f"{stem}_{kind}_{axis}")
             if field is not None and field.data[0] > 0:
-                axes.plot(
-                    _along(field),
-                    field.data / field.data[0],
-                    style,
-                    color=COLOURS[number],
-                    label=f"along ${axis}$" if style == "-" else None,
-                )
+                label = f"along ${axis}$" if style == "-" else None
+                values = field.data / field.data[0]
+                _draw_curve(axes, _along(field), values, number, label, linestyle=style, marker="")
     if f"{stem}_transverse_{first[-1]}" in fields:
         axes.set_title("longitudinal (lines), transverse (dashes)")
     axes.set(xlabel="separation $r$", ylabel=f"correlation of {stem.replace('_', ' ')}")
@@ -243,24 +223,18 @@ def draw_structure(figure: Figure, fields: Fields) -> None:
     stem, axis = first.rsplit("_", 1)
     name, kind = stem.rsplit("_", 1)
     is_vector = kind == "longitudinal"
-    axes, *others = _panels(figure, 1 + is_vector)
+    axes, *right = _panels(figure, 1 + is_vector)
     curves = [(fields[first], "-")]
     if is_vector:
         curves.append((fields[f"{name}_transverse_{axis}"], "--"))
         axes.set_title("longitudinal (lines), transverse (dashes)")
-        _draw_third_order(others[0], fields, name)
+        _draw_third_order(right[0], fields, name)
     for field, style in curves:
         separation = field.coordinates[field.dims[1]]
         for number, values in enumerate(field.data):
-            axes.plot(
-                separation,
-                np.where(values > 0, values, np.nan),
-                style,
-                color=COLOURS[number % len(COLOURS)],
-                marker=".",
-                markersize=5,
-                label=f"$p$ = {number + 1}" if style == "-" else None,
-            )
+            label = f"$p$ = {number + 1}" if style == "-" else None
+            values = np.where(values > 0, values, np.nan)
+            _draw_curve(axes, separation, values, number, label, linestyle=style)
     _logarithmic(axes)
     name = name.replace("_", " ")
     axes.set(
@@ -276,14 +250,8 @@ def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
         field = fields.get(f"{name}_longitudinal_third_{axis}")
         if field is not None:
             separation = _along(field)
-            axes.plot(
-                separation,
-                -field.data / separation,
-                color=COLOURS[number],
-                marker=".",
-                markersize=5,
-                label=f"along ${axis}$",
-            )
+            values = -field.data / separation
+            _draw_curve(axes, separation, values, number, f"along ${axis}$")
     axes.set_xscale("log")
     label_in_plain_numbers(axes.xaxis)
     axes.ticklabel_format(axis="y", scilimits=(-2, 3), useMathText=True)
@@ -305,8 +273,8 @@ def draw_densities(figure: Figure, fields: Fields) -> None:
     kinds = dict.fromkeys(str(one.attributes["kind"]) for one in shown.values())
     panels = _panels(figure, len(kinds), sharey=True)
     for axes, kind in zip(panels, kinds, strict=True):
-        own = {name: one for name, one in shown.items() if one.attributes["kind"] == kind}
-        _draw_panel(axes, own)
+        of_kind = {name: one for name, one in shown.items() if one.attributes["kind"] == kind}
+        _draw_panel(axes, of_kind)
         axes.set_title(_TITLES[kind])
     present = np.concatenate([one.data[one.data > 0] for one in shown.values()])
     farthest = max(float(np.abs(_along(f)[f.data > 0]).max()) for f in shown.values())
@@ -322,25 +290,22 @@ def _draw_panel(axes: Axes, densities: Fields) -> None:
     gaussian = np.exp(-(value**2) / 2) / math.sqrt(2 * math.pi)
     axes.plot(value, gaussian, "--", color=GREY, linewidth=1.2, label="Gaussian")
     for number, (name, field) in enumerate(densities.items()):
-        axes.plot(
-            value,
-            np.where(field.data > 0, field.data, np.nan),
-            color=COLOURS[number % len(COLOURS)],
-            linewidth=1.2,
-            marker=".",
-            markersize=3,
-            linestyle="-" if number < len(COLOURS) else ":",
-            label=name.replace("_", " "),
-        )
+        dashes = "-" if number < len(COLOURS) else ":"
+        style = {"linewidth": 1.2, "markersize": 3, "linestyle": dashes}
+        values = np.where(field.data > 0, field.data, np.nan)
+        _draw_curve(axes, value, values, number, name.replace("_", " "), **style)
     axes.set_xlabel("distance from the mean\n(in root mean squares)")
     axes.legend(
         fontsize="x-small", handlelength=1.2, loc="upper right", ncols=1 + (len(densities) > 5)
     )
 
 
-def draw_chosen_density(figure: Figure, of: Sequence[str], fields: Fields) -> None:
+def _density_figure(title: str, time: float, of: Sequence[str], fields: Fields) -> Figure:
     """Draw the density of one variable or two, and the conditional means of others."""
-    for axes, (name, field) in zip(_panels(figure, len(fields)), fields.items(), strict=True):
+    figure = new_figure((5.4 * len(fields), 4.6), _headline(title, time))
+    names = "density", *sorted(name for name in fields if name != "density")
+    for axes, name in zip(_panels(figure, len(fields)), names, strict=True):
+        field = fields[name]
         label, values = in_lines(str(field.attributes["long_name"])), field.data
         axes.set_xlabel(in_lines(of[0]), parse_math=False)
         if len(of) == 1:
@@ -358,6 +323,7 @@ def draw_chosen_density(figure: Figure, of: Sequence[str], fields: Fields) -> No
             norm = Normalize(scale.low, scale.high)
             bar = _draw_mesh(axes, field, seen, norm, scale.map_name, scale.extend)
         bar.set_label(label, parse_math=False)
+    return figure
 
 
 def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:

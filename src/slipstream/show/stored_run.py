@@ -35,14 +35,7 @@ from slipstream.files.run_folder import (
 from slipstream.files.stored_arrays import StoredArrays, StoredSpectra, errors_of_store
 from slipstream.files.time_series import LEADING_COLUMNS
 from slipstream.files.zarr_store import FieldStore
-from slipstream.show.field_planes import (
-    FieldPlane,
-    composed_plane,
-    index_at,
-    liveliest,
-    normal_axis,
-    plane_at,
-)
+from slipstream.show.field_planes import FieldPlane, composed_plane, cut_plane, squares_along
 from slipstream.show.picture_process import shown_spectra
 from slipstream.show.run_pictures import Picture, run_pictures, scalar_pictures
 from slipstream.show.run_status import RUNNING, RunWatcher
@@ -61,7 +54,7 @@ Series = tuple[dict[str, np.ndarray], dict[str, str]]
 class StoredRun:
     """The contents of the folder of a run.
 
-    Everything is read when it is asked for and then kept: as of one moment, nearly.
+    Everything is read on first use and then kept, so that it is of about one moment.
 
     Attributes
     ----------
@@ -85,7 +78,7 @@ class StoredRun:
 
     @contextlib.contextmanager
     def drawn(self) -> Iterator[StoredRun]:
-        """Report in one line that damaged output cannot be drawn."""
+        """Turn failures of damaged output into a message of one line."""
         try:
             yield self
         except SlipstreamError:
@@ -153,11 +146,11 @@ class StoredRun:
     @cached_property
     def _snapshots(self) -> list[tuple[float, StoredArrays, int]]:
         """All snapshots of fields in the order of time: the time, a store, the number in it."""
-        found = []
+        snapshots = []
         for stored in self.folder.stores(FIELDS_NAME):
             with errors_of_store(stored.path):
-                found += [(float(t), stored, number) for number, t in enumerate(stored.times)]
-        return found
+                snapshots += [(float(t), stored, number) for number, t in enumerate(stored.times)]
+        return snapshots
 
     @property
     def spectra(self) -> Spectra:
@@ -171,38 +164,38 @@ class StoredRun:
     @property
     def statistics(self) -> dict[str, tuple[float, dict[str, Field]]]:
         """The last statistics of each kind: a time, and fields by name."""
-        found = {}
+        statistics = {}
         for kind in STATISTICS:
             stored = self.folder.last_store(f"{kind}.zarr")
             if stored is not None:
                 with errors_of_store(stored.path):
-                    found[kind] = _last_fields(stored)
-        return {kind: one for kind, one in found.items() if one is not None}
+                    statistics[kind] = _last_fields(stored)
+        return {kind: one for kind, one in statistics.items() if one is not None}
 
     @property
     def scalars(self) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
         """The numbers that the case asks for: times, values and label by column."""
-        found = {}
-        for one in self._chosen("scalars", ScalarsOutput):
-            column, recurs = one.column, one.interval is not None or one.times is not None
+        scalars = {}
+        for table in self._chosen("scalars", ScalarsOutput):
+            column, recurs = table.column, table.interval is not None or table.times is not None
             columns, labels = (
                 self.folder.series(f"{OUTPUTS_NAME}/{column}.csv") if recurs else self.series
             )
             for name in columns:
                 if name == column or (name[:-1] == f"{column}_" and name[-1] in "xyz"):
-                    found[name] = columns["time"], columns[name], labels[name]
-        return found
+                    scalars[name] = columns["time"], columns[name], labels[name]
+        return scalars
 
     @property
     def densities(self) -> dict[str, tuple[float, Sequence[str], dict[str, Field]]]:
         """The last densities that the case asks for: time, variables and fields by store."""
-        found: dict[str, tuple[float, Sequence[str], dict[str, Field]]] = {}
-        for one in self._chosen("densities", DensitiesOutput):
-            stored = self.folder.store(f"{OUTPUTS_NAME}/{one.stem}.zarr")
+        densities: dict[str, tuple[float, Sequence[str], dict[str, Field]]] = {}
+        for table in self._chosen("densities", DensitiesOutput):
+            stored = self.folder.store(f"{OUTPUTS_NAME}/{table.stem}.zarr")
             last = None if stored is None else _last_fields(stored)
             if last is not None:
-                found[one.stem] = last[0], one.of, last[1]
-        return found
+                densities[table.stem] = last[0], table.of, last[1]
+        return densities
 
     def _chosen(self, kind: str, model: type[_Chosen]) -> Iterator[_Chosen]:
         """Yield what the case asks for of a kind of output, but for tables that are not valid."""
@@ -260,8 +253,8 @@ class StoredRun:
         _, stored, number = self._snapshots[snapshot]
 
         def plane_of(name: str, where: float | None) -> FieldPlane:
-            normal = axis or choice.normal
-            return _plane(stored, name, number, normal, choice.is_central, where)
+            how = axis or choice.normal, choice.is_central, where
+            return _plane(stored, name, number, how)
 
         with errors_of_store(stored.path):
             return composed_plane(choice, plane_of, position)
@@ -300,37 +293,32 @@ class StoredRun:
 
 
 def _plane(
-    stored: StoredArrays,
-    name: str,
-    snapshot: int,
-    normal: str,
-    is_central: bool,
-    position: float | None,
+    stored: StoredArrays, name: str, snapshot: int, choice: tuple[str, bool, float | None]
 ) -> FieldPlane:
     shape = stored.shapes[name][1:]
-    coordinates = [
-        stored.coordinate(dim) if dim in stored.shapes else np.arange(float(size))
+    coordinates = {
+        dim: stored.coordinate(dim) if dim in stored.shapes else np.arange(float(size))
         for dim, size in zip(_DIMS, shape, strict=True)
-    ]
-    axis = normal_axis(shape, _DIMS, normal)
-    if position is not None:
-        index = index_at(position, coordinates[axis], _DIMS[axis])
-    elif is_central:
-        index = shape[axis] // 2
-    else:
-        squares = np.zeros(shape[axis])
+    }
+
+    def squares(axis: int) -> np.ndarray:
+        sums = np.zeros(shape[axis])
         for start, part in _slabs(stored, name, snapshot):
-            moved = np.moveaxis(part, axis, 0)
             first = start if axis == 0 else 0
-            squares[first : first + len(moved)] += [np.vdot(one, one) for one in moved]
-        index = liveliest(squares)
-    key: list[Any] = [snapshot, *(slice(0, size) for size in shape)]
-    key[1 + axis] = index
-    attributes = stored.attributes(name)
+            sums[first : first + part.shape[axis]] += squares_along(part, axis)
+        return sums
+
+    def read(axis: int, index: int) -> np.ndarray:
+        key: list[Any] = [snapshot, *(slice(0, size) for size in shape)]
+        key[1 + axis] = index
+        return stored.read(name, tuple(key))
+
     unit = str(stored.attributes(_DIMS[0]).get("units", "1")) if "z" in stored.shapes else "1"
-    label, time = str(attributes.get("long_name", name)), float(stored.times[snapshot])
-    values = stored.read(name, tuple(key))
-    return plane_at(name, values, _DIMS, coordinates, axis, index, label, time, unit)
+    label = str(stored.attributes(name).get("long_name", name))
+    about = name, label, float(stored.times[snapshot]), unit
+    plane = cut_plane(about, coordinates, choice, squares, read)
+    assert plane is not None  # one is always read
+    return plane
 
 
 def _slabs(stored: StoredArrays, name: str, snapshot: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -376,22 +364,22 @@ _FEWEST_DISSIPATION_TIMES = 20
 
 @dataclass(frozen=True)
 class _Record:
-    """Something that a run has written at several times, where it is, and what averages it."""
+    """Output of a run at several times: its name, its store and the function that averages it."""
 
     name: str
-    place: str
+    store: str
     average: Callable[..., TimeAverage]
     is_number: bool = False
 
     @property
     def full_name(self) -> str:
-        return f"{self.place}/{self.name}"
+        return f"{self.store}/{self.name}"
 
 
 def average_of_run(
     run: RunFolder, name: str, since: float | None = None, until: float | None = None
 ) -> TimeAverage:
-    """Return the average over time of something in a run's folder, which is only read.
+    """Return the time average of an output of a run; its folder is only read.
 
     The name is one of `averaged_names`: a column of the series, a spectrum, statistics or a field.
     The store precedes it, as in ``fields/velocity_x``, if several stores have the same name. Only
@@ -399,31 +387,31 @@ def average_of_run(
     `since` the spin-up is found from the record, and left out.
     """
     records = list(_records(run))
-    found = [one for one in records if name in (one.name, one.full_name)]
+    matching = [one for one in records if name in (one.name, one.full_name)]
     # Numbers that are written at their own intervals are also among the diagnostics.
-    if not found:
+    if not matching:
         names = ", ".join(map(one_line, _unambiguous(records)[:_MOST_NAMES])) or "nothing yet"
         raise InputError(f"average: there is no {shown(name)}; there are: {names}")
-    if len(found) > 1:
-        both = " and ".join(one_line(one.full_name) for one in found)
+    if len(matching) > 1:
+        both = " and ".join(one_line(one.full_name) for one in matching)
         raise InputError(f"average: {shown(name)} is there more than once; accepted: {both}")
-    return found[0].average(since=since, until=until, what=f"average of {one_line(name)}")
+    return matching[0].average(since=since, until=until, what=f"average of {one_line(name)}")
 
 
 def average_of_spectrum(
     run: RunFolder, name: str, since: float | None, tell: Callable[[str], None]
 ) -> TimeAverage:
-    """Return the average of a spectrum for a picture, and say in lines what to know of it."""
-    found = average_of_run(run, f"spectra/{name}", since)
-    if found.is_spin_up_found:
-        tell(f"{run.path}: averaged from t = {found.since:.6g} on, after the spin-up")
-    for text in found.warnings:
+    """Return the average of a spectrum for a picture, and print its start and warnings."""
+    average = average_of_run(run, f"spectra/{name}", since)
+    if average.is_spin_up_found:
+        tell(f"{run.path}: averaged from t = {average.since:.6g} on, after the spin-up")
+    for text in average.warnings:
         tell(f"warning: {run.path}: {text}")
-    return found
+    return average
 
 
 def averaged_names(run: RunFolder, only_numbers: bool = False) -> list[str]:
-    """Return the names of the output that can be averaged; perhaps only of numbers."""
+    """Return the names of the output that can be averaged: all, or only of numbers."""
     return _unambiguous([one for one in _records(run) if one.is_number or not only_numbers])
 
 
@@ -433,52 +421,54 @@ def _unambiguous(records: Sequence[_Record]) -> list[str]:
 
 
 def _records(run: RunFolder) -> Iterator[_Record]:
-    """Yield all that a run has written at several times, in a fixed order."""
+    """Yield all output of a run that has several times, in a fixed order."""
     series = [one.removesuffix(_SERIES) for one in run.outputs(_SERIES)]
-    for place in series:
-        yield from _columns(run, place)
-    for place in (one.removesuffix(_STORE) for one in run.outputs(_STORE)):
+    for store in series:
+        yield from _columns(run, store)
+    for store in (one.removesuffix(_STORE) for one in run.outputs(_STORE)):
         # The series has been found as text; its copy lacks rows while the run is under way.
-        stored = run.store(f"{place}{_STORE}") if place not in series else None
+        stored = run.store(f"{store}{_STORE}") if store not in series else None
         if stored is not None:
             with errors_of_store(stored.path):
-                found = _arrays(place, stored)
+                found = _arrays(store, stored)
             yield from found
 
 
-def _columns(run: RunFolder, place: str) -> Iterator[_Record]:
-    columns, labels = run.series(f"{place}{_SERIES}")
+def _columns(run: RunFolder, store: str) -> Iterator[_Record]:
+    columns, labels = run.series(f"{store}{_SERIES}")
 
     def average(name: str, **how: object) -> TimeAverage:
-        found = time_average(columns["time"], columns[name], **how)  # type: ignore[arg-type]
-        doubts = _doubts_of_turbulence(columns, found) if found.fluctuation > 0 else ()
-        return replace(found, name=name, label=labels[name], warnings=(*found.warnings, *doubts))
+        mean = time_average(columns["time"], columns[name], **how)  # type: ignore[arg-type]
+        doubts = _doubts_of_turbulence(columns, mean) if mean.fluctuation > 0 else ()
+        return replace(mean, name=name, label=labels[name], warnings=(*mean.warnings, *doubts))
 
     for name in columns:
         if name not in LEADING_COLUMNS:
-            yield _Record(name, place, partial(average, name), is_number=True)
+            yield _Record(name, store, partial(average, name), is_number=True)
 
 
-def _doubts_of_turbulence(columns: Mapping[str, np.ndarray], found: TimeAverage) -> tuple[str, ...]:
+def _doubts_of_turbulence(
+    columns: Mapping[str, np.ndarray], average: TimeAverage
+) -> tuple[str, ...]:
     """Return a warning if an average is over a few times the energy over the dissipation only."""
     if not {"energy", "dissipation"} <= columns.keys():
         return ()
-    counted = (columns["time"] >= found.since) & (columns["time"] <= found.until)
+    counted = (columns["time"] >= average.since) & (columns["time"] <= average.until)
     energy, dissipation = (
         float(np.nanmean(columns[name][counted])) for name in ("energy", "dissipation")
     )
-    if not found.duration * dissipation < _FEWEST_DISSIPATION_TIMES * energy:
+    if not average.duration * dissipation < _FEWEST_DISSIPATION_TIMES * energy:
         return ()
     return (
-        f"the record is {found.duration * dissipation / energy:.2g} times energy / dissipation"
+        f"the record is {average.duration * dissipation / energy:.2g} times energy / dissipation"
         f" long, less than {_FEWEST_DISSIPATION_TIMES}: slow motion is not seen in it, and the"
         " error may be too small",
     )
 
 
-def _arrays(place: str, stored: StoredArrays) -> list[_Record]:
+def _arrays(store: str, stored: StoredArrays) -> list[_Record]:
     return [
-        _Record(name, place, partial(_average_of_array, stored, name))
+        _Record(name, store, partial(_average_of_array, stored, name))
         for name, shape in stored.shapes.items()
         if name != "time"
         and stored.dimensions(name)[0] == "time"
@@ -503,10 +493,10 @@ def _average_of_array(stored: StoredArrays, name: str, **how: object) -> TimeAve
 
     with errors_of_store(stored.path):
         times, width = stored.times, math.prod(shape)
-        found = average_of(times, width, read, shape, row=row, **how)  # type: ignore[arg-type]
+        average = average_of(times, width, read, shape, row=row, **how)  # type: ignore[arg-type]
         label = str(stored.attributes(name).get("long_name", name))
         coordinates = {dim: stored.coordinate(dim) for dim in dims if dim in stored.shapes}
-        return replace(found, name=name, label=label, coordinates=coordinates)
+        return replace(average, name=name, label=label, coordinates=coordinates)
 
 
 def average_command(
@@ -542,26 +532,30 @@ def average_command(
 def _table_of_numbers(averages: Iterable[TimeAverage]) -> Table:
     headings = ("mean", "fluctu-\nation", "corr.\ntime", "how\nmany", "from t", "to t")
     table = _table("", headings)
-    for one in averages:
+    for average in averages:
         table.add_row(
-            Text(one_line(one.name)),
-            rounded(one.mean, one.error),
-            f"{one.fluctuation:.3g}",
-            f"{one.correlation_time:.3g}" if math.isfinite(one.correlation_time) else "",
-            f"{one.correlation_times:.3g}" if math.isfinite(one.correlation_times) else "",
-            f"{one.since:.6g}{'*' if one.is_spin_up_found else ''}",
-            f"{one.until:.6g}",
+            Text(one_line(average.name)),
+            rounded(average.mean, average.error),
+            f"{average.fluctuation:.3g}",
+            f"{average.correlation_time:.3g}" if math.isfinite(average.correlation_time) else "",
+            f"{average.correlation_times:.3g}" if math.isfinite(average.correlation_times) else "",
+            _since(average),
+            f"{average.until:.6g}",
         )
     return table
 
 
-def _table_of_curve(one: TimeAverage) -> Table:
-    axis, along = next(iter(one.coordinates.items()), ("", np.arange(len(one.mean))))
-    star = "*" if one.is_spin_up_found else ""
-    heading = f"{one_line(one.name)}, t = {one.since:.6g}{star} to {one.until:.6g}"
+def _since(average: TimeAverage) -> str:
+    """Return when an average begins, with a star if that was not requested."""
+    return f"{average.since:.6g}{'*' if average.is_spin_up_found else ''}"
+
+
+def _table_of_curve(average: TimeAverage) -> Table:
+    axis, along = next(iter(average.coordinates.items()), ("", np.arange(len(average.mean))))
+    heading = f"{one_line(average.name)}, t = {_since(average)} to {average.until:.6g}"
     table = _table(axis, (heading, "fluctuation"))
     for place, mean, error, fluctuation in zip(
-        along, one.mean, one.error, one.fluctuation, strict=True
+        along, average.mean, average.error, average.fluctuation, strict=True
     ):
         table.add_row(f"{place:.6g}", rounded(mean, error), f"{fluctuation:.3g}")
     return table
@@ -575,17 +569,14 @@ def _table(first: str, headings: Iterable[str]) -> Table:
     return table
 
 
-def _line_of_array(one: TimeAverage) -> str:
-    star = "*" if one.is_spin_up_found else ""
-    shape = " x ".join(map(str, np.shape(one.mean)))
-    squares = {
-        "mean": np.mean(one.mean**2),
-        "fluctuation": np.mean(one.fluctuation**2),
-        "error": np.mean(one.error**2),
-    }
-    numbers = ", ".join(f"{name} {math.sqrt(value):.4g}" for name, value in squares.items())
+def _line_of_array(average: TimeAverage) -> str:
+    shape = " x ".join(map(str, np.shape(average.mean)))
+    numbers = ", ".join(
+        f"{name} {math.sqrt(np.mean(getattr(average, name) ** 2)):.4g}"
+        for name in ("mean", "fluctuation", "error")
+    )
     return (
-        f"{one_line(one.name)}: {shape} averages, t = {one.since:.6g}{star} to {one.until:.6g};"
+        f"{one_line(average.name)}: {shape} averages, t = {_since(average)} to {average.until:.6g};"
         f" root mean squares: {numbers}; --out FILE.zarr writes them"
     )
 
@@ -607,28 +598,26 @@ def write_averages(path: Path, averages: Sequence[TimeAverage]) -> None:
         if path.exists():
             raise InputError(f"--out: {path} is there; accepted: another name")
         with errors_name(path):
-            FieldStore(path).write(one for average in averages for one in _as_fields(average))
+            FieldStore(path).write(field for average in averages for field in _as_fields(average))
         return
     if path.suffix != ".csv":
         raise InputError(f"--out: {shown(path.name)}; accepted: names that end with .csv or .zarr")
     text = io.StringIO()
-    for one in averages:
-        text.writelines(f"# {one_line(one.name)}: {line}\n" for line in (str(one), *one.warnings))
+    for average in averages:
+        lines = str(average), *average.warnings
+        text.writelines(f"# {one_line(average.name)}: {line}\n" for line in lines)
     writer = csv.writer(text, lineterminator="\n")
-    axes = {name for one in averages for name in one.coordinates}
-    if any(np.ndim(one.mean) > 1 for one in averages) or len(axes) > 1:
+    axes = {name for average in averages for name in average.coordinates}
+    if any(np.ndim(average.mean) > 1 for average in averages) or len(axes) > 1:
         raise InputError("--out: arrays of several axes go into .zarr, not .csv")
     heading = ("mean", "error", "fluctuation", "correlation_time")
-    if axes:
-        writer.writerow(["name", *axes, *heading])
-    else:
-        writer.writerow(["name", *heading])
-    for one in averages:
-        numbers = np.array([one.mean, one.error, one.fluctuation, one.correlation_time]).T
-        along = next(iter(one.coordinates.values()), None)
+    writer.writerow(["name", *axes, *heading])
+    for average in averages:
+        numbers = np.array([getattr(average, name) for name in heading]).T
+        along = next(iter(average.coordinates.values()), None)
         for number, row in enumerate(np.atleast_2d(numbers)):
             place = [] if along is None else [repr(float(along[number]))]
-            writer.writerow([one.name, *place, *(repr(float(value)) for value in row)])
+            writer.writerow([average.name, *place, *(repr(float(value)) for value in row)])
     with errors_name(path):
         replace_file(path, text.getvalue().encode())
 

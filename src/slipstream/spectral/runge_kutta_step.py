@@ -593,28 +593,18 @@ class SpectralStep:
                 launch = RowLaunch(nz * ny, nx)
                 self.device.run(kernel.bind(launch, *arrays, *sizes, duration * step, *weights))
 
-    def kept(self) -> list[np.ndarray]:
-        """Return the state, and the results of the last step on each device, on the host."""
+    def kept(self) -> list[Any]:
+        """Return the state and the results of the last step, as they are until the next step."""
         self.device.synchronize()
-        arrays = [self.device.to_host(self.read_state())]
         for tables in self.tables_on.values():
             tables.device.synchronize()
-            arrays.append(tables.device.to_host(tables.found))
-        return [np.array(one) for one in arrays]
+        return [self.read_state(), *(tables.found for tables in self.tables_on.values())]
 
-    def restore(self, kept: list[np.ndarray]) -> None:
+    def restore(self, kept: list[Any]) -> None:
         """Restore what `kept` returned, perhaps by another step of the same problem."""
         self._copy(self.device, self.state, kept[0])
         for tables, found in zip(self.tables_on.values(), kept[1:], strict=True):
             self._copy(tables.device, tables.found, found)
-
-    def copy_measured(self, other: SpectralStep) -> None:
-        """Copy the results of the last step from another step of the same problem."""
-        for (own, tables), theirs in zip(
-            self.tables_on.items(), other.tables_on.values(), strict=True
-        ):
-            theirs.device.synchronize()
-            self._copy(own, tables.found, theirs.found)
 
     @staticmethod
     def _copy(device: Device, target: Array, values: Array) -> None:

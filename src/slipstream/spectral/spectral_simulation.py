@@ -663,20 +663,6 @@ class SpectralSimulation(Simulation):
         """Take the last diagnostics of the same run, for the budget of the next ones."""
         self._results.recall(diagnostics)
 
-    def copy_state(self, other: SpectralSimulation) -> None:
-        """Copy the time and state of another simulation of the same case, and its next step."""
-        other.device.synchronize()
-        self.device.run(self.device.copy(self.flow.state, other.flow.read_state()))
-        self.step, self.time = other.step, other.time
-        self.note_change()
-        self.flow.copy_measured(other.flow)
-        self._recall_all(other._remembered())
-        if self._particles is not None and other._particles is not None:
-            self._restore_particles(other._particles.kept())
-        if self.bodies is not None and other.bodies is not None:
-            self.bodies.restore(other.bodies.kept())
-        self._follow()
-
     def kept(self) -> dict[str, Any]:
         """Return the state, and everything else that later steps depend on."""
         kept = {**super().kept(), "fields": self.flow.kept(), "remembered": self._remembered()}

@@ -204,7 +204,7 @@ def test_a_copy_goes_on_with_the_same_bits():
     settings = ("time.end=400", "convergence.vectors=4", "convergence.tolerance=1e-7")
     first, copy = (start(DEVICE, *settings) for _ in range(2))
     advance(first, 70)
-    copy.copy_state(first)
+    copy.restore(first.kept())
     for simulation in (first, copy):
         advance(simulation, 100)
     assert state_of(copy)[1].tobytes() == state_of(first)[1].tobytes()

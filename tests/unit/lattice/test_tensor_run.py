@@ -103,7 +103,7 @@ def test_a_run_goes_on_with_the_axis_that_it_was_at(device, whole, tmp_path):
 def test_a_copy_goes_on_with_the_axis_too(device, whole):
     first, copy = (start(device, case=CASE) for _ in range(2))
     advance(first, whole._over[1].began + 30)
-    copy.copy_state(first)
+    copy.restore(first.kept())
     np.testing.assert_array_equal(copy.tensor(), first.tensor())
     np.testing.assert_array_equal(advance(copy, 4000).tensor(), whole.tensor())
 
