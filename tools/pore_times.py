@@ -28,7 +28,7 @@ PHASES = {
     "image: connectivity and division": "domain_decomposition:decompose",
     "host: percolation": "domain_decomposition:keep_percolating",
     "host: narrow pores": "domain_decomposition:pore_widths",
-    "storage: choose by measurement": "lattice_simulation:choose_storage",
+    "storage: choose by measurement": "lattice_simulation:measured_storage",
     "flow: sites, links, memory": "pore_flow:PoreFlow.__init__",
     "lattice steps": "pore_flow:PoreFlow.advance",
     "sums of the flow": "pore_flow:PoreFlow.sums",

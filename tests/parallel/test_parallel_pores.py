@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from fft_cases import alike, together
 from pore_oracle import NAMED, PERIODICITIES, expected, images, random_image, wanted_axes
 from slipstream.engine.decomposition import slabs, split
-from slipstream.engine.errors import InputError
 from slipstream.lattice.domain_decomposition import pore_widths
 from slipstream.lattice.percolation import keep_percolating
 
@@ -69,13 +68,3 @@ def test_every_number_of_ranks_gives_the_same(comm, porosity, seed, periodic):
     kept = image.copy()
     numbers = keep_percolating(kept, image.shape, periodic, (0,))
     check(comm, image, periodic, (0,), kept, numbers)
-
-
-def test_what_is_wrong_on_one_rank_fails_on_all(comm):
-    image = random_image((8, 5, 5), 0.5, 0)
-    voxels = planes(comm, image)
-    rank, last = (0, 0) if comm is None else (comm.rank, comm.size - 1)
-    if rank == last:
-        voxels = voxels.astype(np.int32)
-    with pytest.raises(InputError, match=f"^voxels of rank {last} must be a uint8 array"):
-        keep_percolating(voxels, image.shape, (True,) * 3, (0,), comm)

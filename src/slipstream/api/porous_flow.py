@@ -17,6 +17,7 @@ from slipstream.api.interactive_simulation import (
 from slipstream.api.settings import Setting
 from slipstream.case import Case, LatticeCase
 from slipstream.case.keyword_options import KeywordOptions, class_with_options
+from slipstream.case.lattice_case import MAX_STEPS
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.device import Device
 from slipstream.engine.error_terms import ARGUMENTS, CASES
@@ -27,19 +28,17 @@ if TYPE_CHECKING:
     from slipstream.lattice.permeability import PorousFlowOptions
     from slipstream.lattice.velocity_set import Storage
 
-_FIELDS = ("velocity", "velocity_x", "velocity_y", "velocity_z", "density", "pressure", "pore")
-
 
 def _as_array(image: Any) -> np.ndarray:
     try:
-        found = np.asarray(image)
+        values = np.asarray(image)
     except ValueError as error:  # of lists of different lengths
         raise InputError(f"image: {error}; accepted: an array of three axes") from None
-    if found.ndim != 3:
+    if values.ndim != 3:
         raise InputError(
-            f"image has {found.ndim} axes; accepted: an array of three, in the order z, y, x"
+            f"image has {values.ndim} axes; accepted: an array of three, in the order z, y, x"
         )
-    return found
+    return values
 
 
 def _options() -> KeywordOptions:
@@ -88,7 +87,7 @@ class PorousFlow(InteractiveSimulation):
         self,
         image: Any,
         *,
-        max_steps: int = 200_000,
+        max_steps: int = MAX_STEPS,
         storage: Storage | Mapping[str, str] | None = None,
         device: str | Device = "auto",
         comm: Comm | Literal["world"] = "world",
@@ -144,10 +143,10 @@ class PorousFlow(InteractiveSimulation):
         `slipstream.lattice.permeability`, and NaN until the flow along the last one has begun. For
         the present flow, steady or not: see `residual`.
         """
-        found = self.diagnostics
+        diagnostics = self.diagnostics
         if cast(LatticeCase, self.case).flow.axis == "all":
             return float(np.trace(self.tensor)) / 3
-        return found.get("permeability", found["permeability_lattice"])
+        return diagnostics.get("permeability", diagnostics["permeability_lattice"])
 
     @property
     def tensor(self) -> np.ndarray:
@@ -170,7 +169,11 @@ class PorousFlow(InteractiveSimulation):
         return self._lattice.residual
 
     def _field_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: (3,) if name == "velocity" else () for name in _FIELDS}
+        # Imported late: starting the command line loads no solver family.
+        from slipstream.lattice.voxel_fields import FIELDS
+
+        # The speed follows from the velocity.
+        return {name: (3,) if name == "velocity" else () for name in FIELDS if name != "speed"}
 
     def _describe_field(self, name: str) -> tuple[str, str]:
         # Imported late: starting the command line loads no solver family.

@@ -35,6 +35,8 @@ ARRAY = "an array in memory.npy"
 MOST_VECTORS = 30
 # What drives a flow unless something else is given, in lattice units.
 _FORCE = 1e-5
+# Steps after which a flow that Python asks for ends at the latest; cases state their end.
+MAX_STEPS = 200_000
 # By precision: the least distance from the steady flow that can be asked for. Round-off, which adds
 # up over the steps that a flow takes to settle, leaves none smaller.
 LEAST_TOLERANCES = {"float64": 1e-12, "float32": 1e-6, "mixed": 1e-6, "float16": 1e-4}

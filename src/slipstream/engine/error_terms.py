@@ -32,11 +32,6 @@ class PerAxis:
 
 
 @dataclass(frozen=True)
-class AxesInOrder:
-    """The words "z, y and x", or in another order."""
-
-
-@dataclass(frozen=True)
 class Terms:
     """How a caller names arguments, and whether numbers for x come first."""
 
@@ -47,8 +42,6 @@ class Terms:
         """Return a part of a message as text."""
         if isinstance(part, KeyName):
             return self.name(part)
-        if isinstance(part, AxesInOrder):
-            return "x, y and z" if self.x_first else "z, y and x"
         if not isinstance(part, PerAxis):
             return str(part)
         values = part.values
@@ -87,7 +80,7 @@ def keys_in_order(table: str, names: Iterable[str]) -> list[Any]:
 
 
 class KeyedError(InputError):
-    """An `InputError` whose parts are text, `KeyName`, `PerAxis` or `AxesInOrder`."""
+    """An `InputError` whose parts are text, `KeyName` or `PerAxis`."""
 
     def text(self) -> str:
         """Return the message in the terms of the caller."""

@@ -115,6 +115,12 @@ Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
 # What kmax_eta below 1 means, in all messages.
 UNRESOLVED = "the smallest eddies are not resolved"
+# The Mach number above which compressibility makes flow through pores inaccurate.
+MACH_WARNING = 0.1
+# Pores at most this many voxels wide have no parabola of velocity.
+NARROW = 2
+# The share of narrow pores above which a warning says so.
+MANY_NARROW = 0.2
 
 
 class Fact:

@@ -41,12 +41,12 @@ _EXACT_SITES = 1 << 53 - _BITS
 # Threads of a GPU's blocks, and vectors whose products two blocks of them have room for.
 _THREADS, _FEW_VECTORS = 256, 12
 _NUMBERS = 4  # of a site: density and momentum
-_OF_FLOW = ("_flow", "_comm", "_blocks")
+_OF_FLOW = ("_flow", "_comm", "_blocks", "_constants")
 _ON_DEVICE = ("_before", "_residual", "_residual_changes", "_changes", "_largest", "_sums")
 # By how much a residual may grow before the changes are forgotten, and how often before pressures
 # are, too.
 _GROWTH, _MOST_GROWN = 2.0, 2
-# Residuals of less than so many times the round-off are taken for it.
+# Residuals below this many times the round-off count as round-off.
 _NOISE = 2.0
 # Changes more parallel than that are one.
 _RANK = 1e-10
@@ -87,6 +87,13 @@ class Acceleration:
         self._residual = device.zeros((_NUMBERS, sites), np.float32)
         shape = (vectors, _NUMBERS, sites)
         self._residual_changes, self._changes = (device.zeros(shape, np.float32) for _ in range(2))
+        self._constants = {
+            **flow.constants,
+            "VECTORS": vectors,
+            "THREADS": _THREADS,
+            # All sums of a thread are in registers if there are few vectors, even of two blocks.
+            "BLOCKS_PER_SM": 2 if vectors <= _FEW_VECTORS else 1,
+        }
         self._columns = _COLUMNS[device.processor]
         self._rows = -(-flow.sites.count // self._columns)
         self._largest = device.zeros((self._rows, 4), np.float64)
@@ -116,11 +123,11 @@ class Acceleration:
 
     def kept(self) -> dict[str, Any]:
         """Return everything that the next extrapolation is made of, on the host."""
-        own = {name: one for name, one in vars(self).items() if name not in _OF_FLOW}
+        state = {name: value for name, value in vars(self).items() if name not in _OF_FLOW}
         to_host = self._flow.device.to_host
         return {
-            name: np.array(to_host(one)) if name in _ON_DEVICE else copy.deepcopy(one)
-            for name, one in own.items()
+            name: np.array(to_host(value)) if name in _ON_DEVICE else copy.deepcopy(value)
+            for name, value in state.items()
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
@@ -170,7 +177,7 @@ class Acceleration:
         scales = self._scales
         self._most_change[slot], self._most_residual = change, residual
         scales[slot], scales[-3], scales[-1] = (
-            scale_to_bits(one, _BITS // 2) for one in (change, residual, number)
+            scale_to_bits(size, _BITS // 2) for size in (change, residual, number)
         )
         scales[-2] = scale_to_bits(density, _BITS)
         self._run(
@@ -184,7 +191,7 @@ class Acceleration:
             slot,
         )
         *pairs, square, mass, numbers = self._exact_sums()
-        sizes = np.array([1 / one if one else 0.0 for one in scales])
+        sizes = np.array([1 / size if size else 0.0 for size in scales])
         with_change = np.array(pairs[::2], float) * sizes[:-3] * sizes[slot]
         with_residual = np.array(pairs[1::2], float) * sizes[:-3] * sizes[-3]
         norm = math.sqrt(square) * float(sizes[-3])
@@ -205,7 +212,7 @@ class Acceleration:
             self._products[slot] = self._products[:, slot] = with_change
             self._density[slot], self._most_density[slot] = mass * sizes[-2], density
             self._values[slot] = value - self._last[0]
-            self._filled = [one for one in self._filled if one != slot] + [slot]
+            self._filled = [size for size in self._filled if size != slot] + [slot]
         self._weights[:] = 0
         expected = norm
         if self._filled:
@@ -255,14 +262,14 @@ class Acceleration:
         return weights if self._comm is None else self._comm.bcast(weights, 0)
 
     def _most(self) -> list[float]:
-        """Return the largest residual, change of it, density of a change, and numbers of a site."""
+        """Return the largest residual, residual change, density change, and numbers per site."""
         device, largest = self._flow.device, self._largest
         if self._rows:
             largest = group_sums(device, largest, name="maxima_of_rows")
-        own = device.to_host(largest).max(axis=0, initial=0)
+        largest_squares = device.to_host(largest).max(axis=0, initial=0)
         if self._comm is not None:
-            own = self._comm.allreduce(own, op=np.maximum)
-        most: list[float] = np.sqrt(own).tolist()
+            largest_squares = self._comm.allreduce(largest_squares, op=np.maximum)
+        most: list[float] = np.sqrt(largest_squares).tolist()
         return most
 
     def _exact_sums(self) -> list[int]:
@@ -283,14 +290,7 @@ class Acceleration:
         if not self._rows:
             return
         flow = self._flow
-        constants: dict[str, Any] = {
-            **flow.storage.constants,
-            **flow.subdomain.velocity_set.constants,
-        }
-        constants |= {"VECTORS": self._vectors, "THREADS": _THREADS}
-        # Of few vectors all sums of a thread are in registers, also of two blocks.
-        constants["BLOCKS_PER_SM"] = 2 if self._vectors <= _FEW_VECTORS else 1
-        kernel = flow.device.kernel("steady_vectors.hpp", name, **constants)
+        kernel = flow.device.kernel("steady_vectors.hpp", name, **self._constants)
         sites, stored = flow.sites.count, flow.sites.stored
         launch = RowLaunch(self._rows, self._columns, reduces=True)
         size = self._rows, self._columns, sites, stored
@@ -328,7 +328,7 @@ def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm, room: int | None =
 def foreseen_vectors(
     wanted: int, sites: int, storage: Storage, shape: Sequence[int], free: int, limit: int | None
 ) -> int:
-    """Return the same of a rank with so many sites and free bytes, and a limit, before it exists.
+    """Return the number of vectors for which an imagined rank has room.
 
     The limit replaces half of the free memory.
     """
@@ -342,6 +342,6 @@ def _enough(count: int, wanted: int) -> int:
 
 
 def vectors_needed(sites: int, vectors: int, storage: Storage, shape: Sequence[int]) -> int:
-    """Return the bytes of an acceleration with so many vectors, on the device."""
+    """Return the bytes on the device of an acceleration with some vectors."""
     each = storage.real.itemsize + np.dtype(np.float32).itemsize * (1 + 2 * vectors)
     return sites * _NUMBERS * each + blocks_memory(shape, sites) if vectors else 0

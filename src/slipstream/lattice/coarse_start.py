@@ -1,7 +1,7 @@
 """A coarse start: a flow begins from the steady one through an image of larger voxels.
 
-A simulation of its own computes the coarse flow, and may begin from a coarser one in turn. With
-voxels f times as large densities differ f times less under the same force. How far its permeability
+Another simulation computes the coarse flow, and may begin from a still coarser one. With voxels f
+times as large densities differ f times less under the same force. How far its permeability
 is off shows how well the pores are resolved.
 """
 
@@ -52,14 +52,13 @@ def begin_coarsely(simulation: LatticeSimulation, axis: int) -> tuple[float, str
         terms=simulation.terms,
         keeps_fields=False,
         coarsening=simulation.coarsening * _FACTOR,
-        is_timed=False,
     )
     try:
         coarse.prepare()
         if coarse.steadiness.is_blocked:
             return math.nan, "no path leads through its pores"
         while not coarse.finished:
-            coarse.advance(coarse.step_size())
+            coarse.end_axis(coarse.take_pair())
     except SlipstreamError as failure:
         # Mostly throats that larger voxels close. What else users could do is no help here.
         return math.nan, str(failure).partition(";")[0]
@@ -100,20 +99,20 @@ def _interpolated(flow: PoreFlow, densities: np.ndarray, pores: np.ndarray) -> A
     """
     device, places = flow.device, places_of_sites(flow)
     xp, shape = device.array_module, pores.shape
-    density, pore = (device.array(one.reshape(-1), np.float32) for one in (densities, pores))
+    density, pore = (device.array(along.reshape(-1), np.float32) for along in (densities, pores))
     result = device.zeros((4, flow.sites.stored), np.float32)
     total = device.zeros((flow.sites.stored,), np.float32)
-    before = [(xp.asarray(one, np.float32) + np.float32(0.5)) / _FACTOR - 0.5 for one in places]
-    low = [xp.floor(one) for one in before]
+    before = [(xp.asarray(along, np.float32) + np.float32(0.5)) / _FACTOR - 0.5 for along in places]
+    low = [xp.floor(along) for along in before]
     for corner in itertools.product((0, 1), repeat=3):
-        place, weight = xp.zeros(total.shape, np.int64), xp.ones(total.shape, np.float32)
-        for up, below, one, size in zip(corner, low, before, shape, strict=True):
-            place = place * size + (xp.asarray(below, np.int64) + up) % size
-            weight = weight * (one - below if up else 1 - (one - below))
+        voxel, weight = xp.zeros(total.shape, np.int64), xp.ones(total.shape, np.float32)
+        for up, below, along, size in zip(corner, low, before, shape, strict=True):
+            voxel = voxel * size + (xp.asarray(below, np.int64) + up) % size
+            weight = weight * (along - below if up else 1 - (along - below))
         # Solid has no density.
-        here = weight * pore[place]
+        here = weight * pore[voxel]
         total += here
-        result[0] += here * density[place]
+        result[0] += here * density[voxel]
     # In the unit of stored numbers.
     result[0] *= np.float32(_FACTOR / flow.unit) / xp.maximum(total, np.float32(1e-6))
     result[:, flow.sites.count :] = 0
@@ -121,7 +120,7 @@ def _interpolated(flow: PoreFlow, densities: np.ndarray, pores: np.ndarray) -> A
 
 
 def coarse_pores(simulation: LatticeSimulation, factor: int) -> np.ndarray:
-    """Return the whole image with voxels so many times as large, on all ranks. Collective.
+    """Return the whole image with voxels `factor` times as large, on all ranks. Collective.
 
     A coarse voxel is pore where at least half of it is.
     """

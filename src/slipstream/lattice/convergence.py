@@ -14,6 +14,7 @@ from slipstream.case import LatticeCase
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import largest, on_all_ranks, sum_over_ranks
 from slipstream.engine.errors import RunError
+from slipstream.engine.fields import MACH_WARNING
 from slipstream.lattice.acceleration import PERIOD, Acceleration, Extrapolation
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.fluid import fluid_of, physical_fluid_of
@@ -22,11 +23,6 @@ from slipstream.runs.simulation_base import StepTimer
 
 # One darcy in square metres.
 DARCY = 9.869233e-13
-
-
-def darcy_permeability(viscosity: float, velocity: np.ndarray, force: float) -> np.ndarray:
-    """Return a column of the permeability tensor, along z, y and x, for a force along an axis."""
-    return viscosity * velocity / force
 
 
 def resisted_force(
@@ -59,7 +55,7 @@ class FlowSums:
     velocity : numpy.ndarray
         Superficial velocity.
     alternation : numpy.ndarray
-        Superficial velocity of the last step, less the average of that step and the one before.
+        Superficial velocity of the last step, less the average of the last two steps.
     mass : float
         Sum of deviations of the density from that at rest.
     mach : float
@@ -113,8 +109,8 @@ def at_rest(sums: FlowSums) -> FlowSums:
     return FlowSums(none, none, sums.mass, 0.0, sums.driving_force, sums.driving_force)
 
 
-# Mach numbers beyond which compressibility matters, and beyond which the method does not hold.
-MACH_WARNING, MACH_LIMIT = 0.1, 0.3
+# The Mach number above which the method does not hold.
+MACH_LIMIT = 0.3
 # The name in timers of the seconds that extrapolations take.
 _EXTRAPOLATION = "extrapolation"
 # Looks at a flow that only alternates, after which a warning says so.
@@ -233,25 +229,27 @@ class IterationError:
         # The least relative error, whatever the residual, and the share of it in the last estimate.
         self._floor, self._floor_share = 0.0, 0.0
 
-    def add(self, value: float, found: Extrapolation) -> float:
+    def add(self, value: float, extrapolation: Extrapolation) -> float:
         """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
         judged = max(_JUDGED, len(self._values) // 2)
         before = list(zip(self._values, self._found, self._raw, strict=True))[-judged:]
         self._values.append(value)
-        self._found.append(found)
+        self._found.append(extrapolation)
         raw, factor = math.inf, 1.0
         if before and value:
-            limits = value, found.value
+            limits = value, extrapolation.value
             reach = max(
                 abs(limit - other) / one.norm if one.norm else 0.0
                 for other, one, _ in before
                 for limit in limits
             )
             self._reach = max(self._reach, reach)
-            floor = _ROUNDED * (self._reach * found.round_off + found.digit * abs(value))
-            raw = abs(found.value - value) + reach * found.expected_norm + floor
+            floor = _ROUNDED * (
+                self._reach * extrapolation.round_off + extrapolation.digit * abs(value)
+            )
+            raw = abs(extrapolation.value - value) + reach * extrapolation.expected_norm + floor
             known = [(other, one) for other, _, one in before if 0 < one < math.inf]
-            factor = max([1.0, *(abs(found.value - other) / one for other, one in known)])
+            factor = max([1.0, *(abs(extrapolation.value - other) / one for other, one in known)])
             self._floor, self._floor_share = _SAFETY_OF_FLOOR * floor / abs(value), floor / raw
         self._raw.append(raw)
         error = factor * raw / abs(value) if value else math.inf
@@ -399,7 +397,7 @@ class Steadiness:
             if self.is_blocked and not flow.steps:
                 sums = at_rest(sums)
             self._judge(sums)
-            column = darcy_permeability(flow.fluid.viscosity, sums.velocity, self._force)
+            column = flow.fluid.viscosity * sums.velocity / self._force
             column[self._closed] = 0.0
             along, more = sums.velocity[self.axis], sums.alternation[self.axis]
             share = float(abs(more / along)) if along else 0.0

@@ -135,7 +135,16 @@ def decompose(
             f"source is of type {type(source).__name__}; accepted: an Image of open_image, a "
             "sample, or an object with a shape of three axes and read(box)"
         )
-    periodic, axes = _three_booleans(periodic), _axis_numbers(axes)
+    joins = tuple(periodic) if np.iterable(periodic) else ()
+    if len(joins) != 3 or not all(isinstance(join, bool | np.bool_) for join in joins):
+        raise InputError(f"periodic is {periodic!r}; accepted: three booleans, for z, y and x")
+    periodic = tuple(map(bool, joins))
+    numbers = tuple(axes) if np.iterable(axes) else ()
+    if not numbers or not all(
+        isinstance(number, int | np.integer) and number in (0, 1, 2) for number in numbers
+    ):
+        raise InputError(f"axes is {axes!r}; accepted: one or more of 0 (z), 1 (y) and 2 (x)")
+    axes = tuple(map(int, numbers))
     kinds = {"partition": partition, "isolated": isolated}
     check_agreement(comm, {"shape": shape, "periodic": periodic, "axes": axes, **kinds})
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
@@ -151,16 +160,17 @@ def decompose(
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes, comm)
     on_every_rank(comm, lambda: _check_pores(connectivity))
-    if isolated == "remove" and not _leads(connectivity, axes):
+    if isolated == "remove" and not connectivity.leads_along(axes):
         voxels = _writable(source.read(read[rank]))
     narrow, width = pore_widths(voxels, read[rank], shape, periodic, comm)
-    divide = PARTITIONS[partition] if ranks > 1 else _cartesian
-    boxes = divide(voxels, read[rank], shape, ranks, comm)
+    boxes = [whole(shape)]
+    if ranks > 1:
+        boxes = PARTITIONS[partition](voxels, read[rank], shape, ranks, comm)
     box = boxes[rank]
     voxels = redistribute(voxels, read, boxes, comm)
     plan = HaloPlan.make(boxes, shape, [1, 1, 1], rank)
-    own = np.zeros([size + 2 for size in box.shape], np.uint8)
-    own[1:-1, 1:-1, 1:-1] = voxels
+    shelled = np.zeros([size + 2 for size in box.shape], np.uint8)
+    shelled[1:-1, 1:-1, 1:-1] = voxels
     inside = _reach(box, shape, periodic)
     images = []
     for block in plan.own:
@@ -172,28 +182,12 @@ def decompose(
             back = [-start for start in box.start]
             images.append((source_box.shifted(back), target.shifted(back)))
             place = target.shifted(back).shifted((1, 1, 1)).slices()
-            own[place] = voxels[source_box.slices(box)]
+            shelled[place] = voxels[source_box.slices(box)]
     shells = _shell(voxels, box, plan, comm)
     neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank, D3Q19)
     return Subdomain(
-        shape, boxes, rank, box, own, images, neighbours, connectivity, unmatched, narrow, width
+        shape, boxes, rank, box, shelled, images, neighbours, connectivity, unmatched, narrow, width
     )
-
-
-def _three_booleans(periodic: Any) -> tuple[bool, bool, bool]:
-    given = tuple(periodic) if np.iterable(periodic) else ()
-    if len(given) != 3 or not all(isinstance(one, bool | np.bool_) for one in given):
-        raise InputError(f"periodic is {periodic!r}; accepted: three booleans, for z, y and x")
-    z, y, x = map(bool, given)
-    return z, y, x
-
-
-def _axis_numbers(axes: Any) -> tuple[int, ...]:
-    given = tuple(axes) if np.iterable(axes) else ()
-    whole = all(isinstance(one, int | np.integer) and one in (0, 1, 2) for one in given)
-    if not (given and whole):
-        raise InputError(f"axes is {axes!r}; accepted: one or more of 0 (z), 1 (y) and 2 (x)")
-    return tuple(map(int, given))
 
 
 def _check_mask(voxels: Any, box: Box) -> None:
@@ -210,9 +204,10 @@ def _check_mask(voxels: Any, box: Box) -> None:
         )
 
 
-# Faces match if they differ at most so much more than neighbouring planes do; so many pairs of
-# planes are compared along each axis.
-_AS_MUCH, _PAIRS = 1.5, 16
+# Faces match if they differ at most this many times as much as neighbouring planes do.
+_AS_MUCH = 1.5
+# Pairs of neighbouring planes that are compared along each axis.
+_PAIRS = 16
 
 
 def _unmatched(
@@ -278,9 +273,8 @@ def _plane_of_slabs(
     return redistribute(voxels, read, planes, comm)
 
 
-# Pores of so many voxels from wall to wall have no parabola of velocity; they are counted in so
-# many planes of an image, or a few more.
-NARROW, _PLANES = 2, 128
+# The width of pores is measured in this many planes of an image, or a few more.
+_PLANES = 128
 
 
 def pore_widths(
@@ -311,24 +305,15 @@ def pore_widths(
         ]
         narrow, faces = np.zeros_like(pores), 0
         for line in lines:
-            narrow |= _are_narrow(pores, *line)
-            faces += int(np.count_nonzero(pores & ~line[1]))
+            two_before, before, after, two_after = line
+            # Walls at most two voxels apart.
+            narrow |= pores & ~before & ~(after & two_after)
+            narrow |= pores & ~after & ~(before & two_before)
+            faces += int(np.count_nonzero(pores & ~before))
         counts += [int(np.count_nonzero(narrow)), faces, int(np.count_nonzero(pores))]
     # As many faces have their wall before them as behind them.
     few, faces, many = sum_over_ranks(comm, counts).tolist()
     return few / many if many else 0.0, many / faces if faces else math.inf
-
-
-def _are_narrow(
-    pores: np.ndarray,
-    two_before: np.ndarray,
-    before: np.ndarray,
-    after: np.ndarray,
-    two: np.ndarray,
-) -> np.ndarray:
-    """Return which pores have walls at most two voxels apart, by their neighbours on a line."""
-    narrow: np.ndarray = pores & ((~before & ~(after & two)) | (~after & ~(before & two_before)))
-    return narrow
 
 
 def _moved(pores: np.ndarray, axis: int, by: int, is_periodic: bool) -> np.ndarray:
@@ -343,11 +328,6 @@ def _moved(pores: np.ndarray, axis: int, by: int, is_periodic: bool) -> np.ndarr
 def _writable(voxels: np.ndarray) -> np.ndarray:
     """Return voxels in which pores can be removed; an array that the source may keep is copied."""
     return np.require(voxels, np.uint8, ["C", "W", "O"])
-
-
-def _leads(connectivity: Connectivity, axes: Sequence[int]) -> bool:
-    """Return whether a path leads through the pores along any of the axes."""
-    return any(connectivity.percolates[axis] for axis in axes)
 
 
 def _check_pores(connectivity: Connectivity) -> None:
@@ -385,11 +365,11 @@ def _bisection(
     def weigh(boxes: list[Box], axes: list[int]) -> list[np.ndarray]:
         planes = []
         for box, axis in zip(boxes, axes, strict=True):
-            counts, mine = np.zeros(box.shape[axis]), box.intersect(slab)
-            others = tuple(other for other in range(3) if other != axis)
-            here = slice(mine.start[axis] - box.start[axis], mine.stop[axis] - box.start[axis])
+            counts, part = np.zeros(box.shape[axis]), box.intersect(slab)
+            across = tuple(other for other in range(3) if other != axis)
+            here = slice(part.start[axis] - box.start[axis], part.stop[axis] - box.start[axis])
             # Rows are added in whole, which is several times as fast as voxel by voxel.
-            rows = np.add.reduce(voxels[mine.slices(slab)], axis=others[0], dtype=np.uint32)
+            rows = np.add.reduce(voxels[part.slices(slab)], axis=across[0], dtype=np.uint32)
             counts[here] = rows.sum(axis=1 if axis < 2 else 0, dtype=np.int64)
             planes.append(counts)
         total = sum_over_ranks(comm, np.concatenate(planes))
@@ -419,15 +399,15 @@ def percolating_pores(
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes)
     _check_pores(connectivity)
-    if not _leads(connectivity, axes):
+    if not connectivity.leads_along(axes):
         raise InputError(no_path_text(connectivity, axes))
     return voxels
 
 
 def divided_pores(voxels: np.ndarray, partition: str, ranks: int) -> list[Box]:
-    """Return the boxes that so many ranks, real or imagined, have of the pores of an image."""
-    divide = PARTITIONS[partition] if ranks > 1 else _cartesian
-    return divide(voxels, whole(voxels.shape), voxels.shape, ranks, None)
+    """Return the boxes into which an image is divided among ranks, real or imagined."""
+    box = whole(voxels.shape)
+    return PARTITIONS[partition](voxels, box, voxels.shape, ranks, None) if ranks > 1 else [box]
 
 
 def crossing_links(
@@ -511,12 +491,12 @@ def _crossing(
     lattice: VelocitySet,
 ) -> dict[int, np.ndarray]:
     """Return our ends of all links to other ranks, in the same order on both ranks of a link."""
-    found: dict[int, list[np.ndarray]] = {}
+    ends_of: dict[int, list[np.ndarray]] = {}
     names: dict[int, list[np.ndarray]] = {}
-    taken = dict.fromkeys(shells, 0)
+    used = dict.fromkeys(shells, 0)
     for block in plan.receives:
-        theirs = shells[block.peer][taken[block.peer]]
-        taken[block.peer] += 1
+        theirs = shells[block.peer][used[block.peer]]
+        used[block.peer] += 1
         seen = block.target.intersect(inside)
         for direction in range(1, lattice.directions):
             velocity = lattice.velocities[direction]
@@ -527,14 +507,14 @@ def _crossing(
             open_ = voxels[sites.slices(box)] & theirs[upstream.slices(block.target)]
             where = np.stack(np.nonzero(open_), axis=1) + np.array(sites.start)
             ends = np.column_stack([where - box.start, np.full(len(where), direction)])
-            found.setdefault(block.peer, []).append(ends)
+            ends_of.setdefault(block.peer, []).append(ends)
             other, opposite = (where - velocity) % shape, lattice.opposite(direction)
             lower, way = (where, direction) if rank < block.peer else (other, opposite)
             name = np.ravel_multi_index(tuple(lower.T), shape) * lattice.directions + way
             names.setdefault(block.peer, []).append(name)
     result = {}
-    for peer in sorted(found):
+    for peer in sorted(ends_of):
         order = np.argsort(np.concatenate(names[peer]))
         if len(order):
-            result[peer] = np.concatenate(found[peer])[order]
+            result[peer] = np.concatenate(ends_of[peer])[order]
     return result

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,17 +23,8 @@ from slipstream.engine.collective import on_every_rank
 from slipstream.engine.decomposition import Box, slabs
 from slipstream.engine.device import Device, HostDevice
 from slipstream.engine.device_memory import ranks_per_device
-from slipstream.engine.error_terms import (
-    CASES,
-    AxesInOrder,
-    KeyedError,
-    KeyName,
-    PerAxis,
-    Terms,
-    in_terms_of,
-)
+from slipstream.engine.error_terms import CASES, KeyedError, KeyName, Terms, in_terms_of
 from slipstream.engine.errors import InputError, three_counts
-from slipstream.engine.text import shown
 from slipstream.files.voxel_images import open_image
 from slipstream.lattice.domain_decomposition import Subdomain, decompose
 from slipstream.lattice.pore_step import check_size
@@ -44,13 +34,8 @@ from slipstream.lattice.velocity_set import AXES
 
 # Ranges of the domain and of the sample that correspond, and whether the latter runs backwards.
 _Range = tuple[tuple[int, int], tuple[int, int], bool]
-_MOST_LAYERS = 2**31
 # Per voxel, while the image is redistributed: as read, as redistributed, and with a shell.
 _BYTES_TO_READ = 3
-
-
-def _key(name: str) -> KeyName:
-    return KeyName("domain", name)
 
 
 class Domain:
@@ -79,21 +64,10 @@ class Domain:
                 "with a shape of three axes and read(box)",
             )
         self._source = source
-        self.crop = _checked_crop(crop, shape)
-        names = tuple(mirror) if isinstance(mirror, str | Sequence) else (mirror,)
-        if not set(names) <= set(AXES):
-            raise KeyedError(_key("mirror"), f" is {names}; accepted: any of x, y, z")
-        self._mirrored = tuple(name in names for name in AXES)
-        if buffer_axis not in AXES:
-            raise KeyedError(_key("buffer_axis"), f" is {buffer_axis!r}; accepted: x, y, z")
-        is_count = isinstance(buffer, int | np.integer) and not isinstance(buffer, bool)
-        if not is_count or not 0 <= buffer < _MOST_LAYERS:
-            raise KeyedError(
-                _key("buffer"),
-                f" is {shown(buffer)}; accepted: 0 layers or more, less than {_MOST_LAYERS}",
-            )
+        self.crop = _used_box(crop, shape)
+        self._mirrored = tuple(name in mirror for name in AXES)
         self._axis = AXES.index(buffer_axis)
-        start = [int(buffer) if axis == self._axis else 0 for axis in range(3)]
+        start = [buffer if axis == self._axis else 0 for axis in range(3)]
         sizes = [n * (1 + m) for n, m in zip(self.crop.shape, self._mirrored, strict=True)]
         self.sample = Box((0, 0, 0), tuple(sizes)).shifted(start)
         self.shape = tuple(b + a for a, b in zip(start, self.sample.stop, strict=True))
@@ -140,12 +114,12 @@ class Domain:
         if values.shape == box.shape and not any(flipped for *_, flipped in sum(ranges, [])):
             return values
         mask = np.ones(box.shape, np.uint8)
-        for place in itertools.product(*ranges):
-            to = tuple(slice(*target) for target, _, _ in place)
+        for part in itertools.product(*ranges):
+            to = tuple(slice(*target) for target, _, _ in part)
             mask[to] = values[
                 tuple(
                     _read_slice(origin, first, flipped)
-                    for (_, origin, flipped), first in zip(place, needed.start, strict=True)
+                    for (_, origin, flipped), first in zip(part, needed.start, strict=True)
                 )
             ]
         return mask
@@ -154,14 +128,14 @@ class Domain:
         """Return the ranges of a box along an axis that are sample, relative to the box."""
         first, size = self.sample.start[axis], self.crop.shape[axis]
         low, high = self.crop.start[axis], self.crop.stop[axis]
-        found = []
+        ranges = []
         for start, flipped in ((first, False), (first + size, True))[: 1 + self._mirrored[axis]]:
             a, b = max(box.start[axis], start) - start, min(box.stop[axis] - start, size)
             if a < b:
                 shift = start - box.start[axis]
                 origin = (high - b, high - a) if flipped else (low + a, low + b)
-                found.append(((a + shift, b + shift), origin, flipped))
-        return found
+                ranges.append(((a + shift, b + shift), origin, flipped))
+        return ranges
 
 
 def _bounds(ranges: Sequence[Sequence[tuple[int, int]]]) -> Box:
@@ -182,63 +156,44 @@ def _read_slice(origin: tuple[int, int], first: int, flipped: bool) -> slice:
     return slice(stop - 1, start - 1 if start else None, -1)
 
 
-def _checked_crop(crop: Any, shape: Sequence[int]) -> Box:
+def _used_box(crop: Sequence[Sequence[int]] | None, shape: Sequence[int]) -> Box:
     """Return the box of a sample that is used."""
-    try:
-        pairs = [(0, n) for n in shape] if crop is None else [tuple(pair) for pair in crop]
-        pairs = [(operator.index(low), operator.index(high)) for low, high in pairs]
-    except (TypeError, ValueError):
-        pairs = []
-    if len(pairs) != 3 or not all(
-        0 <= low < high <= n for (low, high), n in zip(pairs, shape, strict=True)
-    ):
-        raise KeyedError(
-            _key("crop"),
-            f" is {crop}; accepted: first and last + 1 along three axes, within the sample's ",
-            PerAxis(tuple(shape)),
-            " voxels along ",
-            AxesInOrder(),
-        )
-    return Box(*(tuple(corner) for corner in zip(*pairs, strict=True)))
+    ranges = [(0, size) for size in shape] if crop is None else [(low, high) for low, high in crop]
+    # In the order of users.
+    for axis, (low, high), size in zip("xyz", ranges[::-1], shape[::-1], strict=True):
+        if high > size:
+            raise KeyedError(
+                KeyName("image", "crop"),
+                f": [{low}, {high}] along {axis} is beyond the image's {size} voxels there;"
+                f" accepted: up to {size}",
+            )
+    return Box(*(tuple(corner) for corner in zip(*ranges, strict=True)))
 
 
 _FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "offset", "dataset")
 
 
 def open_domain(
-    image: Image, axis: str, comm: Comm, given: Any = None, terms: Terms = CASES
+    image: Image, axis: str, comm: Comm, in_memory: Any = None, terms: Terms = CASES
 ) -> Domain:
     """Return the domain that an ``[image]`` table describes, for flow along an axis. Collective.
 
-    A `given` image in memory, or an object with a shape and ``read(box)``, replaces the file.
+    An image `in_memory`, or an object with a shape and ``read(box)``, replaces the file.
     """
     shape: Any = image.shape and tuple(reversed(image.shape))
     with in_terms_of(terms):
         source: Any
         if image.sample is not None:
             source = make_sample(image.sample, shape, **image.sample_parameters)
-        elif hasattr(given, "read"):
-            source = given
+        elif hasattr(in_memory, "read"):
+            source = in_memory
         else:
             keys = {name: getattr(image, name) for name in _FILE_OPTIONS}
             options = {name: value for name, value in keys.items() if value is not None}
-            where = Path(image.path or "") if given is None else given
+            where = Path(image.path or "") if in_memory is None else in_memory
             source = open_image(where, shape=shape, comm=comm, **options)
-        if terms is CASES:
-            _check_crop(image.crop, source.shape)
         crop = image.crop and list(image.crop[::-1])
         return Domain(source, crop, image.mirror, image.buffer, axis)
-
-
-def _check_crop(crop: Any, shape: Sequence[int]) -> None:
-    if crop is None:
-        return
-    for axis, (low, high), size in zip("xyz", crop, reversed(shape), strict=True):
-        if high > size:
-            raise InputError(
-                f"image.crop: [{low}, {high}] along {axis} is beyond the image's {size} voxels"
-                f" there; accepted: up to {size}"
-            )
 
 
 # Planes from which the share of pores is estimated.
@@ -261,8 +216,8 @@ def read_pores(
     axes: Sequence[int],
     device: Device,
     comm: Comm,
-    partition: str = "bisection",
-    isolated: str = "remove",
+    partition: str,
+    isolated: str,
 ) -> Subdomain:
     """Read a domain and give every rank its subdomain, if that makes sense and fits. Collective.
 

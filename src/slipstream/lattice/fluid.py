@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.case import LatticeCase
+from slipstream.case.table import key_at
 from slipstream.engine.errors import InputError, is_finite, three_numbers
 from slipstream.lattice.velocity_set import D3Q19
+
+# The relaxation time of flows that are followed in time, and of those with inertia.
+USUAL_TIME = 1.0
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,11 @@ class Fluid:
         If a number is out of range.
     """
 
-    relaxation_time: float = 1.0
-    magic: float = 3 / 16
+    relaxation_time: float = USUAL_TIME
+    magic: float = key_at(LatticeCase, "flow.magic").default
     force: tuple[float, float, float] = (0.0, 0.0, 0.0)
     pressure_drop: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    inertia: bool = False
+    inertia: bool = key_at(LatticeCase, "flow.inertia").default
 
     def __post_init__(self) -> None:
         if not (is_finite(self.relaxation_time) and self.relaxation_time > 0.5):
@@ -70,41 +74,38 @@ class Fluid:
             object.__setattr__(self, name, three_numbers(name, getattr(self, name)))
 
     def along(
-        self, axis: int, force: float | None = None, pressure_drop: float | None = None
+        self,
+        axis: int,
+        force: float | None = None,
+        pressure_drop: float | None = None,
+        falling: Collection[int] = (),
     ) -> Fluid:
-        """Return this fluid, driven along one axis of the array only."""
+        """Return this fluid, driven along an axis; the pressure may fall along others too."""
         force, drop = force or 0.0, pressure_drop or 0.0
-        z, y, x = (float(one == axis) for one in range(3))
-        return dataclasses.replace(
-            self,
-            force=(force * z, force * y, force * x),
-            pressure_drop=(drop * z, drop * y, drop * x),
-        )
+        z, y, x = (force if along == axis else 0.0 for along in range(3))
+        falls = {axis, *falling}
+        drop_z, drop_y, drop_x = (drop if along in falls else 0.0 for along in range(3))
+        return dataclasses.replace(self, force=(z, y, x), pressure_drop=(drop_z, drop_y, drop_x))
 
     @property
     def viscosity(self) -> float:
         """Kinematic viscosity."""
         return D3Q19.sound_speed_squared * (self.relaxation_time - 0.5)
 
-    @property
-    def relaxation_rates(self) -> tuple[float, float]:
-        """Rates at which the even and the odd part of the populations relax."""
-        odd = 0.5 + self.magic / (self.relaxation_time - 0.5)
-        return 1 / self.relaxation_time, 1 / odd
-
     def numbers(self, unit: float = 1.0) -> tuple[float, ...]:
         """Return the kernels' arguments for populations in a unit, a power of two.
 
         They are the relaxation rates, even and odd, the force along x, y and z, and the unit.
         """
-        return (*self.relaxation_rates, *(along / unit for along in self.force[::-1]), unit)
+        odd = 0.5 + self.magic / (self.relaxation_time - 0.5)
+        force = (along / unit for along in self.force[::-1])
+        return 1 / self.relaxation_time, 1 / odd, *force, unit
 
 
-# The relaxation time of flows that are followed in time, and of those with inertia.
-_USUAL = 1.0
-# Of flows that are extrapolated, in proportion to the width of pores in voxels, between limits. The
-# pressure is solved for, so what takes time is momentum that crosses pores: fewer steps the larger
-# the viscosity is. Beyond 1.5 little is gained, and straight ducts, where 1 is best, lose more.
+# The relaxation time of extrapolated flows grows with the width of pores in voxels, between limits.
+# The pressure is solved for, so what takes time is momentum that crosses pores: the larger the
+# viscosity, the fewer steps. Beyond 1.5 little is gained, and straight ducts, where 1 is best, lose
+# more.
 _LEAST, _BY_WIDTH, _MOST = 1.25, 1 / 8, 1.5
 
 
@@ -115,33 +116,20 @@ def with_relaxation_time(case: LatticeCase, width: float, has_room: bool = True)
     """
     if case.flow.relaxation_time is not None:
         return case
-    found = _USUAL
+    time = USUAL_TIME
     is_short = case.numerics.precision == "float16"
     extrapolates = case.convergence.vectors and case.ends_early and has_room
     if extrapolates and not (case.flow.inertia or is_short):
-        found = round(min(max(1 + _BY_WIDTH * width, _LEAST), _MOST), 2)
-    flow = case.flow.model_copy(update={"relaxation_time": found})
+        time = round(min(max(1 + _BY_WIDTH * width, _LEAST), _MOST), 2)
+    flow = case.flow.model_copy(update={"relaxation_time": time})
     return case.model_copy(update={"flow": flow})
 
 
 def fluid_of(case: LatticeCase) -> Fluid:
     """Return the fluid of a case, without a driving force."""
     flow = case.flow
-    time = _USUAL if flow.relaxation_time is None else flow.relaxation_time
+    time = USUAL_TIME if flow.relaxation_time is None else flow.relaxation_time
     return Fluid(time, flow.magic, inertia=flow.inertia)
-
-
-def driven_along(
-    fluid: Fluid, axes: Iterable[int], force: float | None, pressure_drop: float | None
-) -> Fluid:
-    """Return a fluid driven along the first of several axes, for a flow driven along each in turn.
-
-    The pressure drops along all of them, as the tables of faces are made with the flow.
-    """
-    first, *_ = axes = list(axes)
-    drop = pressure_drop or 0.0
-    z, y, x = (drop if axis in axes else 0.0 for axis in range(3))
-    return dataclasses.replace(fluid.along(first, force), pressure_drop=(z, y, x))
 
 
 @dataclass(frozen=True)

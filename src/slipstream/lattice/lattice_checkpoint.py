@@ -73,7 +73,7 @@ def state(flow: PoreFlow, comm: Comm) -> Iterator[Field]:
 
 
 def rank_0_field(name: str, values: np.ndarray, rank: int, long_name: str) -> Field:
-    """Return a small array, which is the same on all ranks and is written by rank 0, as a field."""
+    """Return the field of a small array that all ranks have and rank 0 writes."""
     data = values if rank == 0 else values[:0]
     dims = (name, "entry")[: values.ndim]
     return Field(name, dims, values.shape, (0,) * values.ndim, data, {}, {"long_name": long_name})
@@ -94,14 +94,14 @@ def site_voxels(subdomain: Subdomain, order: str) -> np.ndarray:
     """Return the voxels of a subdomain's sites, as flat indices of the whole domain."""
     (planes, rows, columns), start = subdomain.box.shape, subdomain.box.start
     in_order = row_order(planes, rows, order)
-    found = [np.empty(0, np.int64)]
+    voxels = [np.empty(0, np.int64)]
     step = max(1, _SITES_AT_ONCE // max(1, columns))
     for low in range(0, len(in_order), step):
         z, y = np.divmod(in_order[low : low + step], rows)
         row, x = np.nonzero(subdomain.own[z + 1, y + 1, 1:-1])
         place = z[row] + start[0], y[row] + start[1], x + start[2]
-        found.append(np.ravel_multi_index(place, subdomain.shape))
-    return np.concatenate(found)
+        voxels.append(np.ravel_multi_index(place, subdomain.shape))
+    return np.concatenate(voxels)
 
 
 def check_same_image(checkpoint: Checkpoint, folder: str, subdomain: Subdomain, pores: int) -> None:
@@ -109,10 +109,10 @@ def check_same_image(checkpoint: Checkpoint, folder: str, subdomain: Subdomain, 
     table = _read_table(checkpoint)
     shape, stored = tuple(map(int, table[:, 5:].max(axis=0))), int(table[:, 1].sum())
     if shape != subdomain.shape:
-        theirs, mine = (list(reversed(one)) for one in (shape, subdomain.shape))
+        theirs, here = (list(reversed(one)) for one in (shape, subdomain.shape))
         raise InputError(
             f"initial.restart: {folder} is of an image of {theirs} voxels (x, y, z), this case's "
-            f"(image) has {mine}; both must be the same"
+            f"(image) has {here}; both must be the same"
         )
     if stored != pores:
         raise InputError(
@@ -127,7 +127,7 @@ def read_state(checkpoint: Checkpoint, folder: str, flow: PoreFlow) -> None:
     directions = flow.subdomain.velocity_set.directions
     _check_populations(checkpoint, directions)
     by_voxel = np.argsort(voxels)
-    voxels, found = voxels[by_voxel], np.zeros(len(voxels), bool)
+    voxels, is_set = voxels[by_voxel], np.zeros(len(voxels), bool)
     for start, count, *corners in _read_table(checkpoint).tolist():
         if not Box(tuple(corners[:3]), tuple(corners[3:])).intersect(flow.subdomain.box).size:
             continue
@@ -135,15 +135,15 @@ def read_state(checkpoint: Checkpoint, folder: str, flow: PoreFlow) -> None:
             size = min(_SITES_AT_ONCE, start + count - low)
             stored = checkpoint.read(_VOXEL, (low,), (size,))
             place = np.searchsorted(voxels, stored).clip(max=len(voxels) - 1)
-            mine = np.flatnonzero(voxels[place] == stored)
-            numbers = by_voxel[place[mine]]
-            found[numbers] = True
-            for direction in range(directions if len(mine) else 0):
+            here = np.flatnonzero(voxels[place] == stored)
+            numbers = by_voxel[place[here]]
+            is_set[numbers] = True
+            for direction in range(directions if len(here) else 0):
                 values = checkpoint.read(_population(direction, directions), (low,), (size,))
-                flow.set_populations(numbers, direction, values[mine])
-    if not found.all():
+                flow.set_populations(numbers, direction, values[here])
+    if not is_set.all():
         raise InputError(
-            f"initial.restart: {folder} lacks {np.count_nonzero(~found)} pore voxels of this "
+            f"initial.restart: {folder} lacks {np.count_nonzero(~is_set)} pore voxels of this "
             "case's image; both must be the same"
         )
 

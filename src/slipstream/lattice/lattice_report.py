@@ -14,10 +14,10 @@ from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import sum_over_ranks
 from slipstream.engine.device.array_kernels import quick_bandwidth
 from slipstream.engine.error_terms import KeyName
-from slipstream.engine.fields import Fact
+from slipstream.engine.fields import MANY_NARROW, NARROW, Fact
 from slipstream.lattice.acceleration import PERIOD, vectors_needed
 from slipstream.lattice.convergence import DARCY, drive_of
-from slipstream.lattice.domain_decomposition import NARROW, Subdomain
+from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.flow_domain import Domain
 from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_checkpoint import AxisRecord
@@ -26,8 +26,6 @@ from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.velocity_set import AXES, D3Q19, ENCODINGS, PROPAGATIONS, Storage
 
 UNKNOWN = "unknown"
-# The share of pores of at most `NARROW` voxels from which a warning says so.
-_MANY_NARROW = 0.2
 # The distance from the permeability of larger voxels from which a warning says so.
 _FAR_FROM_COARSE = 0.25
 # Seconds; the speed of shorter runs says little, and measuring the bound would take longer.
@@ -45,15 +43,15 @@ class RankLoad:
     device: str
 
 
-def problem_facts(case: LatticeCase, domain: Domain, found: Connectivity) -> dict[str, Fact]:
+def problem_facts(case: LatticeCase, domain: Domain, pores: Connectivity) -> dict[str, Fact]:
     """Return the facts of the problem and of the pores."""
     fluid, (force, _) = fluid_of(case), drive_of(case, domain)
     return {
         "equation": Fact("Navier-Stokes" if case.flow.inertia else "Stokes"),
         "image": Fact(domain.shape[::-1]),
-        "pore": Fact(domain.pore_text(found.porosity)),
-        "porosity": Fact(found.porosity, open=found.open_porosity),
-        "pores": Fact(found.pores, "voxels", isolated=found.pores - found.kept),
+        "pore": Fact(domain.pore_text(pores.porosity)),
+        "porosity": Fact(pores.porosity, open=pores.open_porosity),
+        "pores": Fact(pores.pores, "voxels", isolated=pores.pores - pores.kept),
         "fluid": Fact(fluid.relaxation_time, viscosity=fluid.viscosity, force=force),
         "permeability": Fact("superficial velocity"),
         "precision": Fact(case.numerics.precision),
@@ -157,24 +155,26 @@ def speed_findings(
 
 def unmatched_text(subdomain: Subdomain) -> str:
     """Return at how many voxels opposite faces do not match, and what helps; "" if all do."""
-    found = {name: count for name, count in zip(AXES, subdomain.unmatched, strict=True) if count}
-    if not found:
+    unmatched = {
+        name: count for name, count in zip(AXES, subdomain.unmatched, strict=True) if count
+    }
+    if not unmatched:
         return ""
     sizes = dict(zip(AXES, subdomain.shape, strict=True))
     shares = [
         f"{name}: {count:,} of {math.prod(subdomain.shape) // sizes[name]:,}"
-        for name, count in sorted(found.items())
+        for name, count in sorted(unmatched.items())
     ]
     return (
         f"pore faces solid across the periodic faces ({', '.join(shares)} voxels), where the flow "
-        f"is blocked; mirror along {' and '.join(sorted(found))} makes them match, in "
-        f"{2 ** len(found)} times the voxels"
+        f"is blocked; mirror along {' and '.join(sorted(unmatched))} makes them match, in "
+        f"{2 ** len(unmatched)} times the voxels"
     )
 
 
 def narrow_doubt(subdomain: Subdomain) -> str:
     """Return a warning if many pores are too narrow; "" if few are."""
-    if subdomain.narrow <= _MANY_NARROW:
+    if subdomain.narrow <= MANY_NARROW:
         return ""
     return (
         f"{subdomain.narrow:.0%} of the pore voxels are in pores of at most {NARROW} voxels, in"
@@ -193,21 +193,21 @@ def no_coarse_start_text(problem: str, axis: str) -> str:
 
 
 def resolution_doubt(error: float, axis: str) -> str:
-    """Return a warning if the permeability is far from that of larger voxels; "" if it is near."""
+    """Return a warning if the permeability of larger voxels differs much; "" if it is near."""
     if not error > _FAR_FROM_COARSE:
         return ""
     return (
-        f"the permeability along {axis} is {error:.0%} away from that of voxels twice as large: its"
-        " pores are not resolved, and its error may be as large; use a finer image"
+        f"the permeability along {axis} is {error:.0%} away from its value for voxels twice as"
+        " large: its pores are not resolved, and its error may be as large; use a finer image"
     )
 
 
 def mirrored_tensor_text(mirrored: Sequence[str]) -> str:
-    """Return a permeability tensor, mirrored."""
+    """Return the warning that mirrored axes make a tensor symmetric."""
     return (
         f"mirror along {' and '.join(mirrored)} makes the medium symmetric: components of the"
         " tensor between such an axis and another one are 0 whatever the sample has there, and the"
-        " diagonal is that of the mirrored medium"
+        " diagonal belongs to the mirrored medium"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,7 @@ from slipstream.lattice.coarse_start import begin_coarsely
 from slipstream.lattice.convergence import DARCY, FlowSums, Steadiness, drive_of, resisted_force
 from slipstream.lattice.domain_decomposition import Subdomain, no_path_text
 from slipstream.lattice.flow_domain import Domain, open_domain, porosity_of_planes, read_pores
-from slipstream.lattice.fluid import (
-    Units,
-    driven_along,
-    fluid_of,
-    physical_fluid_of,
-    with_relaxation_time,
-)
+from slipstream.lattice.fluid import Units, fluid_of, physical_fluid_of, with_relaxation_time
 from slipstream.lattice.lattice_checkpoint import (
     AXES_TABLE,
     AxisRecord,
@@ -95,7 +89,7 @@ from slipstream.lattice.pressure_blocks import begin_kernels
 from slipstream.lattice.storage_tuning import (
     Share,
     check_room,
-    choose_storage,
+    measured_storage,
     memory_needed,
     memory_with_output,
     storage_candidates,
@@ -132,17 +126,10 @@ class LatticeSimulation(Simulation):
         An image in memory, or an object with a shape and ``read(box)``, instead of the case's file.
     terms : Terms
         How errors of the image name its keys.
-    watch : callable, optional
-        Called after each pair of steps with this simulation and why the flow along the axis ends,
-        empty if it continues; it returns the same, or another reason. Collective.
-    steps_per_axis : int, optional
-        Largest number of steps along each axis; by default axes share those of the case.
     keeps_fields : bool, optional
         Whether the fields of each axis are kept, or only sums; None if they are written.
     coarsening : int
         How many times larger the voxels are than those of the image that was asked for.
-    is_timed : bool
-        Whether some steps are timed node by node.
     """
 
     shortens_steps = False
@@ -165,26 +152,18 @@ class LatticeSimulation(Simulation):
         *,
         image: Any = None,
         terms: Terms = CASES,
-        watch: Callable[[LatticeSimulation, str], str] | None = None,
-        steps_per_axis: int | None = None,
         keeps_fields: bool | None = None,
         coarsening: int = 1,
-        is_timed: bool = True,
     ) -> None:
         super().__init__(case, comm, device)
-        self.given_image, self.terms, self.is_timed = image, terms, is_timed
-        self._watch, self._steps_per_axis = watch, steps_per_axis
+        self.given_image, self.terms = image, terms
         self.keeps_fields, self.coarsening = keeps_fields, coarsening
-        if case.numerics.encoding == "strips" and self.device.kind != "cpu":
-            raise InputError(
-                "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
-            )
         self.schedule = case.run.schedule
         self.transport = chosen_transport(case.run.transport, comm, self.device)
         self._axes = axes_of(case.flow.axis)
         self._loads: list[RankLoad] = []
         # The candidates, or the chosen storage; and the seconds of the measured ones.
-        self._storages: list[Storage] = []
+        self._storages = worth_a_try(storage_wishes(case.numerics), self.device.processor)
         self._tried: dict[Storage, float] = {}
 
     # -- before the run ----------------------------------------------------------------------
@@ -197,8 +176,7 @@ class LatticeSimulation(Simulation):
             porosity = on_first_rank(self.comm, lambda: porosity_of_planes(domain))
         voxels = math.prod(domain.shape) // self.ranks
         share = Share(int(porosity * voxels), voxels, {})
-        storages = worth_a_try(storage_wishes(case.numerics), device.processor)
-        need = min(memory_needed(share, one, device.processor) for one in storages)
+        need = min(memory_needed(share, storage, device.processor) for storage in self._storages)
         need *= ranks_per_device(self.comm, device)
         # Pores that lead nowhere, which are removed, may be half of all.
         if need > _FAR_TOO_LARGE * device.memory_free():
@@ -234,7 +212,7 @@ class LatticeSimulation(Simulation):
             self.transport,
         )
         self._storages = storage_candidates(
-            storage_wishes(case.numerics), self.subdomain, self.device, self.comm, self._own_memory
+            self._storages, self.device, self.comm, self._own_memory
         )
         load = RankLoad(self._share.sites, len(self.subdomain.neighbours), self.device.identity)
         self._loads = [load] if self.comm is None else self.comm.allgather(load)
@@ -256,32 +234,16 @@ class LatticeSimulation(Simulation):
         here = sum(needs for identity, needs in everyone if identity == self.device.identity)
         return [(self.device, int(np.max(here)))]
 
-    def _memory_limit(self) -> int | None:
-        memory = self.case.run.memory
-        return None if memory is None else bytes_of(memory, "run.memory")
-
-    def _check_memory(self) -> None:
-        ((device, need),) = self.memory()
-        check_room(self.comm, device, need)
-        limit, most = self._memory_limit(), max(map(self._own_memory, self._storages))
-        most = int(largest(self.comm, most))
-        if limit is not None and most > limit:
-            raise InputError(
-                f"run.memory: {self.case.run.memory!r} is less than the {most} bytes that a rank"
-                " needs without vectors; accepted: at least that, a part of the image"
-                " (image.crop), or more ranks"
-            )
-
     def facts(self) -> dict[str, Fact]:
         """Return facts of problem, pores and method. Collective: reads and analyses the image."""
         self._read_image()
-        found = super().facts()
+        facts = super().facts()
         if len(self._storages) > 1:
-            found["memory per device"].more["is_most"] = True
+            facts["memory per device"].more["is_most"] = True
         most = max(one.sites for one in self._loads)
         steady = steady_fact(self.case, self.domain.shape, most, self._storages[0])
         sharing = sum(one.device == self.device.identity for one in self._loads)
-        found["memory per device"].more["vectors"] = sharing * steady.get("bytes")
+        facts["memory per device"].more["vectors"] = sharing * steady.get("bytes")
         faces = unmatched_text(self.subdomain)
         return {
             **problem_facts(self.case, self.domain, self.found),
@@ -292,7 +254,7 @@ class LatticeSimulation(Simulation):
             "narrow pores": narrow_fact(self.subdomain),
             **({"faces": Fact(faces)} if faces else {}),
             "storage": self._storage_fact(),
-            **found,
+            **facts,
             "ranks": ranks_fact(self._loads),
             "schedule": Fact(self.schedule),
         }
@@ -323,22 +285,21 @@ class LatticeSimulation(Simulation):
         self._read_image()
         case = self.case
         transport = make_transport(self.transport, self.comm, self.device)
-        storage, self._tried = choose_storage(
-            storage_wishes(case.numerics), self.subdomain, self.device, self.comm, self._own_memory
+        storage, self._tried = measured_storage(
+            self._storages, self.subdomain, self.device, self.comm
         )
         self._storages = [storage]
-        self._check_memory()
+        room = self._room_for_vectors(storage)
         self.flow = PoreFlow(
             self.subdomain,
-            driven_along(fluid_of(case), self._axes, *drive_of(case, self.domain)),
+            # Along all axes, as the tables of faces are made with the flow.
+            fluid_of(case).along(self._axes[0], *drive_of(case, self.domain), self._axes),
             storage,
             self.device,
             transport,
             case.run.schedule,
         )
         wanted = case.convergence.vectors if case.ends_early else 0
-        limit = self._memory_limit()
-        room = None if limit is None else limit - self._own_memory(storage)
         self._vectors = vectors_that_fit(wanted, self.flow, self.comm, room)
         if wanted and not self._vectors:
             plain = with_relaxation_time(self._given_case, self.subdomain.width, has_room=False)
@@ -346,6 +307,21 @@ class LatticeSimulation(Simulation):
             self.case = case.model_copy(update={"flow": case.flow.model_copy(update=time)})
         if storage.has_unit and wanted and not self._vectors:
             raise InputError(spelled(no_room_to_measure_text(), self.terms))
+
+    def _room_for_vectors(self, storage: Storage) -> int | None:
+        """Refuse a flow that does not fit; return what a limit of the case leaves. Collective."""
+        ((device, need),) = self.memory()
+        check_room(self.comm, device, need)
+        memory, need_of_rank = self.case.run.memory, self._own_memory(storage)
+        if memory is None:
+            return None
+        limit, most = bytes_of(memory, "run.memory"), int(largest(self.comm, need_of_rank))
+        if most > limit:
+            raise InputError(
+                f"run.memory: {memory!r} is less than the {most} bytes that a rank needs without"
+                " vectors; accepted: at least that, a part of the image (image.crop), or more ranks"
+            )
+        return limit - need_of_rank
 
     def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
@@ -366,7 +342,7 @@ class LatticeSimulation(Simulation):
             self.restored = checkpoint
             self._warnings += checkpoint.warnings
             on_every_rank(self.comm, lambda: self._restart_from(checkpoint, earlier, folder))
-            self._judge()
+            self.end_axis(self._why_ended())
 
     def _begin(self, is_new: bool = True) -> None:
         """Begin the flow along this axis, from rest or from that through larger voxels."""
@@ -423,15 +399,15 @@ class LatticeSimulation(Simulation):
             self._follow(self._axes[0], self.step)
             self.flow.rest()
         self.finished = ""
-        self._judge()
+        self.end_axis(self._why_ended())
 
     def _restart_from(self, checkpoint: Checkpoint, earlier: LatticeCase, folder: str) -> None:
         case, earlier = self.case, with_relaxation_time(earlier, self.subdomain.width)
-        mine, theirs = (sorted(set(one.image.walls)) for one in (case, earlier))
-        if mine != theirs:
+        walls, walls_before = (sorted(set(one.image.walls)) for one in (case, earlier))
+        if walls != walls_before:
             raise InputError(
-                f"initial.restart: {folder} has image.walls = {theirs}, this case {mine}; both must"
-                " be the same"
+                f"initial.restart: {folder} has image.walls = {walls_before}, this case {walls};"
+                " both must be the same"
             )
         if self.resumed is not None and earlier.image.voxel_size != case.image.voxel_size:
             size = repr(earlier.image.voxel_size)
@@ -491,25 +467,28 @@ class LatticeSimulation(Simulation):
         self.flow.synchronize()
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
-        """Do a pair of steps, whatever the requested size; a RunError if the flow is too fast."""
-        if self.steadiness.is_blocked and not self.finished:
-            self._judge()
-            return None
-        self.steadiness.advance(profile)
-        self.step += 2
-        self.time = float(self.step)
-        timeline = None
-        if profile:
+        steps, timeline = self.step, None
+        ended = self.take_pair(profile=profile)
+        if profile and self.step > steps:
             self.flow.synchronize()
             timeline = self.flow.timeline(forget=True)
-        self._judge()
+        self.end_axis(ended)
         return timeline
 
-    def _judge(self) -> None:
-        """End the flow along this axis if it is over: then the next one begins, or the run ends."""
-        ended = self._ended()
-        if self._watch is not None:
-            ended = self._watch(self, ended)
+    def take_pair(self, most: int | None = None, profile: bool = False) -> str:
+        """Do a pair of steps; return why the flow along this axis is over, empty if it is not.
+
+        It has at most `most` steps; by default the axes share the steps of the case. Collective; a
+        RunError if the flow is too fast. No step is needed where nothing can flow.
+        """
+        if self.finished or not self.steadiness.is_blocked:
+            self.steadiness.advance(profile)
+            self.step += 2
+            self.time = float(self.step)
+        return self._why_ended(most)
+
+    def end_axis(self, ended: str) -> None:
+        """Begin the flow along the next axis, or end the run, if there is a reason. Collective."""
         if not ended:
             return
         if ended == ROUND_OFF and self.storage.has_unit:
@@ -535,19 +514,16 @@ class LatticeSimulation(Simulation):
         elif ended == ROUND_OFF:
             self.finished = round_off_text(self.residual, tolerance, self.case.numerics.precision)
 
-    def _ended(self) -> str:
-        """Return why the flow along this axis is over; empty if it continues."""
+    def _why_ended(self, most: float | None = None) -> str:
         if self.steadiness.is_steady:
             return NO_PATH if self.steadiness.is_blocked else CONVERGED
         if self.steadiness.is_stuck:
             return ROUND_OFF
-        left, most = len(self._axes) - len(self._over), math.inf
-        if self._steps_per_axis is not None:
-            most = self._steps_per_axis
-        elif left > 1:
-            # The remaining axes share the remaining steps.
+        if most is None:
+            # The remaining axes share the remaining steps; the loop ends the last one.
+            left = len(self._axes) - len(self._over)
             share = (int(self.case.time.end) - self._began) // left
-            most = max(2, share - share % 2)
+            most = max(2, share - share % 2) if left > 1 else math.inf
         return MOST_STEPS if self.flow.steps >= most else ""
 
     def _record(self) -> AxisRecord:
@@ -570,19 +546,18 @@ class LatticeSimulation(Simulation):
     def indicators(self) -> dict[str, Fact]:
         """Return the last known permeability, how steady the flow is, and when all flows will be.
 
-        The end is a step; `left` is how many more there are at the present pace, whatever the case
-        allows.
+        The end counts steps; `left` steps remain at the present pace, whatever the case allows.
         """
         steadiness, voxel_size = self.steadiness, self.case.image.voxel_size
         known = [value for _, value in steadiness.history[-1:]] or steadiness.looks[-1:]
-        found = {"permeability": permeability_fact(known[0], voxel_size)} if known else {}
+        facts = {"permeability": permeability_fact(known[0], voxel_size)} if known else {}
         done, axes = len(self._over), len(self._axes)
         left = self.steadiness.steps_left
         if done + 1 < axes:
             # Of the flows that are yet to begin each is taken to need as many steps as this one.
             left += (axes - done - 1) * (self.step - self._began + left)
         return {
-            **found,
+            **facts,
             "residual": Fact(self.steadiness.residual),
             "expected end": Fact(
                 min(float(self.case.time.end), self.step + max(left, 2.0)), left=left
@@ -603,11 +578,16 @@ class LatticeSimulation(Simulation):
             "permeability": permeability,
             "permeability_millidarcy": 1e3 * permeability / DARCY,
         }
+        components = {}
+        if len(self._axes) > 1:
+            names = [f"permeability_{row}{column}" for row in "xyz" for column in "xyz"]
+            tensor = self.tensor() * image.voxel_size**2
+            components = dict(zip(names, tensor.ravel().tolist(), strict=True))
         z, y, x = (float(one) for one in means.sums.velocity)
         return {
             "permeability_lattice": means.permeability,
             **(in_metres if image.in_metres else {}),
-            **(self._components() if len(self._axes) > 1 else {}),
+            **components,
             "velocity_x": x,
             "velocity_y": y,
             "velocity_z": z,
@@ -657,9 +637,9 @@ class LatticeSimulation(Simulation):
         )
 
     def resolution_error(self, axis: int) -> float:
-        """Return how far the permeability along the present axis is from that of larger voxels.
+        """Return the relative distance from the permeability of larger voxels; NaN if unknown.
 
-        Relative; NaN if that is not known. Collective.
+        Along the present axis. Collective.
         """
         mine = self.steadiness.means().permeability
         return abs(self._coarse.get(axis, math.nan) / mine - 1) if mine else math.nan
@@ -684,15 +664,12 @@ class LatticeSimulation(Simulation):
         if self._units.velocity is None:
             return {}
         velocity = float(sums.velocity[self._axis]) * self._units.velocity
-        found = {"darcy_velocity": velocity}
+        values = {"darcy_velocity": velocity}
         if self._units.kinematic_viscosity is not None:
-            found["reynolds"] = self._units.reynolds(velocity, self.steadiness.means().permeability)
-        return found
-
-    def _components(self) -> dict[str, float]:
-        tensor = self.tensor() * self.case.image.voxel_size**2
-        names = [f"permeability_{row}{column}" for row in "xyz" for column in "xyz"]
-        return dict(zip(names, tensor.ravel().tolist(), strict=True))
+            values["reynolds"] = self._units.reynolds(
+                velocity, self.steadiness.means().permeability
+            )
+        return values
 
     def pilot_findings(self, first_step: float, target: float, seconds: float) -> PilotFindings:
         """Return the findings of a pilot run. Collective."""
@@ -703,16 +680,17 @@ class LatticeSimulation(Simulation):
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the permeability, how accurate it is, and how fast the run was. Collective."""
         records, voxel_size = [*self._over, self._record()], self.case.image.voxel_size
-        devices, found, axis = len({one.device for one in self._loads}), self.found, self._axis
+        devices, pores, axis = len({one.device for one in self._loads}), self.found, self._axis
         tensor = self.tensor() if len(self._axes) > 1 else None
         means = self.steadiness.means()
         drag, drive = (one[axis] for one in (means.sums.wall_force, means.sums.driving_force))
         si, along = self._in_si_units(means.sums), AXES[axis]
         names = {"darcy_velocity": ("Darcy velocity", "m/s"), "reynolds": ("Reynolds number", "")}
         tortuosity = self.axis_flow("", keep_fields=False).tortuosity
+        error = self.resolution_error(axis)
         return {
             **flow_findings(records, tensor, voxel_size, self._is_steady()),
-            **self._resolution_fact(axis),
+            **({} if math.isnan(error) else {"resolution error": Fact(error, along=along)}),
             "tortuosity": Fact(tortuosity, along=along),
             "drag on walls": Fact(drag, along=along, share=drag / drive),
             **{
@@ -720,16 +698,12 @@ class LatticeSimulation(Simulation):
                 for key, (name, unit) in names.items()
                 if key in si
             },
-            "porosity": Fact(found.porosity, open=found.open_porosity),
-            "pore": Fact(self.domain.pore_text(found.porosity)),
+            "porosity": Fact(pores.porosity, open=pores.open_porosity),
+            "pore": Fact(self.domain.pore_text(pores.porosity)),
             "narrow pores": narrow_fact(self.subdomain),
             "storage": self._storage_fact(),
             **speed_findings(self.flow, self.comm, self.sites, steps, seconds, devices),
         }
-
-    def _resolution_fact(self, axis: int) -> dict[str, Fact]:
-        error = self.resolution_error(axis)
-        return {} if math.isnan(error) else {"resolution error": Fact(error, along=AXES[axis])}
 
     def labels(self) -> dict[str, str]:
         """Return the long names of the diagnostics."""

@@ -11,18 +11,15 @@ explains sets, their flags, and shifts.
 from __future__ import annotations
 
 import itertools
-import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from slipstream.engine.array_types import Comm, Communicator
-from slipstream.engine.collective import on_every_rank
 from slipstream.engine.decomposition import Box, redistribute, split
 from slipstream.engine.device import HostDevice, RowLaunch
-from slipstream.engine.errors import InputError
 
 # Integers of an edge: two roots, the flags of both, and a shift along z, y and x.
 EDGE = 7
@@ -68,21 +65,17 @@ class PoreRuns:
         self._device, self._voxels = device, voxels
         self._shape, self._periodic = shape, periodic
         self._rows = voxels.shape[0] * shape[1]
-        self._find(start)
-        self._unite()
-
-    def _find(self, start: int) -> None:
-        """Find all runs, each as its own set."""
+        # All runs, each as its own set.
         counts = np.empty(self._rows, np.int64)
         self._run("count_runs", self._rows, self._voxels, counts, self._rows, self._shape[2])
         self._first = np.zeros(self._rows + 1, np.int64)
         np.cumsum(counts, out=self._first[1:])
         self.count = int(self._first[-1])
         self._runs = np.empty((self.count, 2), np.int32)
-        self._parents = np.empty(self.count, np.int64)
-        self._shifts = np.empty((self.count, 3), np.uint32)
+        parents, shifts = np.empty(self.count, np.int64), np.empty((self.count, 3), np.uint32)
         self.flags = np.empty(self.count, np.uint16)
-        walled = sum(1 << axis for axis in range(3) if not self._periodic[axis])
+        self._sets = parents, shifts, self.flags
+        walled = sum(1 << axis for axis in range(3) if not periodic[axis])
         self._run(
             "write_runs",
             self._rows,
@@ -95,9 +88,7 @@ class PoreRuns:
             *self._shape,
             walled,
         )
-
-    def _unite(self) -> None:
-        """Unite the runs of blocks of planes, all blocks in parallel, and then the blocks."""
+        # The runs of blocks of planes are united, all blocks in parallel, and then the blocks.
         planes = self._voxels.shape[0]
         blocks = max(1, min(planes, self._device.threads))
         bounds = np.array([start for start, _ in split(planes, blocks)] + [planes], np.int64)
@@ -113,10 +104,6 @@ class PoreRuns:
                 *self._shape[1:],
                 *self._periodic[1:],
             )
-
-    @property
-    def _sets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._parents, self._shifts, self.flags
 
     def plane(self, number: int, base: int) -> RunsOfPlane:
         """Return a plane, counted from either end as Python does; roots are counted from `base`."""
@@ -159,13 +146,13 @@ class PoreRuns:
         """Return the result of uniting sets of any ranks along edges; no set here changes."""
         roots, ends = np.unique(edges[:, :2], return_inverse=True)
         ends = np.ascontiguousarray(ends.reshape(-1, 2), np.int64)
-        own = np.arange(roots.size, dtype=np.int64)
-        parents, shifts = own.copy(), np.zeros((roots.size, 3), np.uint32)
+        singles = np.arange(roots.size, dtype=np.int64)
+        parents, shifts = singles.copy(), np.zeros((roots.size, 3), np.uint32)
         flags, useful = np.zeros(roots.size, np.uint16), np.empty(len(edges), bool)
         flags[ends] = edges[:, 2:4]
         sets = parents, shifts, flags
         self._run("unite_edges", 1, ends, edges, len(edges), useful, *sets, roots.size)
-        return United(useful, roots, flags[parents], int(np.count_nonzero(parents != own)))
+        return United(useful, roots, flags[parents], int(np.count_nonzero(parents != singles)))
 
     def clear(self, wanted: int) -> list[int]:
         """Clear the voxels of sets that percolate along no wanted axis; axes are bits, z first.
@@ -211,6 +198,10 @@ class Connectivity:
         kept = max(0, self.kept - added)
         return replace(self, voxels=self.voxels - added, pores=self.pores - added, kept=kept)
 
+    def leads_along(self, axes: Iterable[int]) -> bool:
+        """Return whether a path leads through the pores along any of the axes."""
+        return any(self.percolates[axis] for axis in axes)
+
     @property
     def porosity(self) -> float:
         """Pore voxels as a fraction of all."""
@@ -238,9 +229,7 @@ def keep_percolating(
     ranks.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    shape, axes = tuple(map(operator.index, shape)), tuple(map(operator.index, axes))
-    periodic = tuple(map(bool, periodic))
-    on_every_rank(comm, lambda: _check(voxels, shape, periodic, axes, rank, ranks))
+    shape, periodic = tuple(shape), tuple(periodic)
     start, _ = split(shape[0], ranks)[rank]
     slab = PoreRuns(device or HostDevice(), voxels, start, shape, periodic)
     unions = 0
@@ -253,31 +242,6 @@ def keep_percolating(
     z, y, x = (bool(percolated >> axis & 1) for axis in range(3))
     size = shape[0] * shape[1] * shape[2]
     return Connectivity(size, pores, kept, roots - unions, (z, y, x))
-
-
-def _check(
-    voxels: Any,
-    shape: tuple[int, ...],
-    periodic: tuple[bool, ...],
-    axes: tuple[int, ...],
-    rank: int,
-    ranks: int,
-) -> None:
-    if len(shape) != 3 or min(shape) < 1 or shape[2] >= 2**31 - 1:
-        raise InputError(f"shape {shape} must be three positive integers, the last below 2^31 - 1")
-    if len(periodic) != 3:
-        raise InputError(f"periodic {periodic} must be three booleans, for z, y and x")
-    if not axes or not set(axes) <= {0, 1, 2}:
-        raise InputError(f"axes {axes} must be one or more of 0 (z), 1 (y) and 2 (x)")
-    start, stop = split(shape[0], ranks)[rank]
-    wanted = (stop - start, *shape[1:])
-    if not isinstance(voxels, np.ndarray) or voxels.dtype != np.uint8 or voxels.shape != wanted:
-        found = f"{getattr(voxels, 'dtype', type(voxels).__name__)} {np.shape(voxels)}"
-        raise InputError(
-            f"voxels of rank {rank} must be a uint8 array of shape {wanted}, not {found}"
-        )
-    if not (voxels.flags.c_contiguous and voxels.flags.writeable):
-        raise InputError(f"voxels of rank {rank} must be C-ordered and writable")
 
 
 def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: Comm) -> int:
@@ -315,13 +279,13 @@ def _pass_up(plane: RunsOfPlane, used: int, ring: bool, comm: Communicator) -> R
 
     def passed(table: np.ndarray) -> np.ndarray:
         stops = list(itertools.accumulate(comm.allgather(len(table))))
-        own = [
+        parts = [
             Box((start, 0), (stop, table.shape[1]))
             for start, stop in itertools.pairwise([0, *stops])
         ]
         nothing = Box((0, 0), (0, table.shape[1]))
-        below = [own[used - 1] if ring else nothing, *own[: used - 1]]
-        return redistribute(table, own, [*below, *[nothing] * (comm.size - used)], comm)
+        below = [parts[used - 1] if ring else nothing, *parts[: used - 1]]
+        return redistribute(table, parts, [*below, *[nothing] * (comm.size - used)], comm)
 
     return RunsOfPlane(
         passed(plane.first[:, None]).ravel(), passed(plane.runs), passed(plane.places)

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from slipstream.case import LatticeCase, validate_case
 from slipstream.case.case_loading import explain
 from slipstream.case.keyword_options import TYPE_OF_FOLDERS, KeywordOptions, with_options
-from slipstream.case.lattice_case import ARRAY, KEYS_OF_SAMPLES
+from slipstream.case.lattice_case import ARRAY, KEYS_OF_SAMPLES, MAX_STEPS
 from slipstream.case.table import argument_keys, key_at
 from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import (
@@ -68,6 +68,7 @@ KEYS = argument_keys(
     without=[f"image.{key}" for key in ("path", "sample", *KEYS_OF_SAMPLES) if key != "shape"],
 )
 _ALL_KEYS = {**KEYS, "max_steps": "time.end"}
+DEFAULTS = {name: key_at(LatticeCase, key).default for name, key in KEYS.items()}
 # Arguments take more than the keys do, and numbers per axis in the order of arrays.
 OPTIONS = KeywordOptions(
     LatticeCase,
@@ -138,21 +139,12 @@ class PorousFlowOptions(ImageFlowOptions, total=False):
 def case_of_arguments(
     image: Any, arguments: Mapping[str, Any], source: str, tables: Mapping[str, Any] | None = None
 ) -> tuple[LatticeCase, Any]:
-    """Return the case that arguments stand for, and the image if that is not a file.
+    """Return the case that arguments stand for, and the image unless that is a file.
 
-    Parameters
-    ----------
-    image : path, array, or anything with a shape and ``read(box)``
-        The image; None if `tables` have it.
-    arguments : mapping
-        Arguments by name: some of `KEYS`, ``max_steps`` and ``storage``.
-    source : str
-        Who asks, for messages about `tables`.
-    tables : mapping, optional
-        Further tables of the case, whose keys take precedence.
+    The image is None if `tables` have it, whose keys take precedence. `arguments` are some of
+    `KEYS`, ``max_steps`` and ``storage``; `source` is the callee, for messages about `tables`.
     """
-    defaults = {name: key_at(LatticeCase, key).default for name, key in KEYS.items()}
-    arguments = {**defaults, **arguments}
+    arguments = {**DEFAULTS, **arguments}
     values = {name: _plain(arguments[name]) for name in _ALL_KEYS}
     for name in ("shape", "crop"):
         if isinstance(values[name], list | tuple):
@@ -165,26 +157,24 @@ def case_of_arguments(
     values["walls"] = values["walls"] or None
     for name, value in _PLAIN_FILE.items():
         values[name] = None if values[name] == value else values[name]
-    found: defaultdict[str, Any] = defaultdict(dict)
+    keys: defaultdict[str, Any] = defaultdict(dict)
     for name, key in _ALL_KEYS.items():
-        is_default = values[name] is None and (
-            key.startswith(("image.", "run.")) or key_at(LatticeCase, key).default is None
-        )
-        if not is_default:
-            table, _, entry = key.partition(".")
-            found[table][entry] = values[name]
-    found["numerics"] |= _storage_keys(arguments["storage"])
-    given = None
+        table, _, entry = key.partition(".")
+        is_default = table in ("image", "run") or DEFAULTS.get(name, ...) is None
+        if values[name] is not None or not is_default:
+            keys[table][entry] = values[name]
+    keys["numerics"] |= _storage_keys(arguments["storage"])
+    in_memory = None
     if isinstance(image, str | os.PathLike):
-        found["image"]["path"] = os.fspath(image)
+        keys["image"]["path"] = os.fspath(image)
     elif image is not None:
-        given, found["image"]["path"] = image, ARRAY
+        in_memory, keys["image"]["path"] = image, ARRAY
         with in_terms_of(ARGUMENTS):
-            check_options("an array", [name for name in _OF_FILES if name in found["image"]], ())
+            check_options("an array", [name for name in _OF_FILES if name in keys["image"]], ())
     for table, more in (tables or {}).items():
-        found[table] = {**found[table], **more} if isinstance(more, Mapping) else more
+        keys[table] = {**keys[table], **more} if isinstance(more, Mapping) else more
     try:
-        return validate_case({"solver": "lattice", **found}, source=source), given  # type: ignore[return-value]
+        return validate_case({"solver": "lattice", **keys}, source=source), in_memory  # type: ignore[return-value]
     except InputError as failure:
         if isinstance(failure.__cause__, ValidationError):
             _refuse(failure.__cause__, arguments, tables or {})
@@ -236,16 +226,16 @@ def _dtype_name(dtype: Any) -> str | None:
 
 def _storage_keys(storage: Any) -> dict[str, str]:
     """Return the keys of ``numerics`` that a storage stands for."""
-    given = vars(storage) if isinstance(storage, Storage) else storage
-    given = {} if given is None else given
+    wishes = vars(storage) if isinstance(storage, Storage) else storage
+    wishes = {} if wishes is None else wishes
     names = (*TUNED, "precision")
-    if not isinstance(given, Mapping) or not set(given) <= set(names):
+    if not isinstance(wishes, Mapping) or not set(wishes) <= set(names):
         raise InputError(
             f"storage is {storage!r}; accepted: a Storage, or a dict of {', '.join(names)}"
         )
     # What is unknown is refused by name.
-    Storage(**{name: value for name, value in given.items() if value != "auto"})
-    return dict(given)
+    Storage(**{name: value for name, value in wishes.items() if value != "auto"})
+    return dict(wishes)
 
 
 def _refuse(
@@ -304,10 +294,10 @@ Callback = Callable[[FlowProgress], bool | None]
 @with_options(_OPTIONS)
 def permeability(
     image: Any,
-    voxel_size: float = 1.0,
-    axis: str = "z",
+    voxel_size: float = DEFAULTS["voxel_size"],
+    axis: str = DEFAULTS["axis"],
     *,
-    max_steps: int = 200_000,
+    max_steps: int = MAX_STEPS,
     callback: Callback | None = None,
     storage: Storage | Mapping[str, str] | None = None,
     keep_fields: bool = True,
@@ -385,7 +375,7 @@ def permeability(
         "max_steps": (3 if axis == "all" else 1) * most,
         "storage": storage,
     }
-    case, given = case_of_arguments(image, arguments, "permeability")
+    case, in_memory = case_of_arguments(image, arguments, "permeability")
     flow = case.flow
     agreed = {
         "fluid": (flow.relaxation_time, flow.magic, flow.inertia),
@@ -396,40 +386,32 @@ def permeability(
         "keep_fields": bool(keep_fields),
     }
     check_agreement(comm, agreed)
-    watch = _Watch(comm, callback)
     simulation = LatticeSimulation(
-        case,
-        comm,
-        device,
-        image=given,
-        terms=ARGUMENTS,
-        watch=watch,
-        steps_per_axis=most,
-        keeps_fields=bool(keep_fields),
-        is_timed=False,
+        case, comm, device, image=in_memory, terms=ARGUMENTS, keeps_fields=bool(keep_fields)
     )
     simulation.prepare()
     faces = unmatched_text(simulation.subdomain)
     _warn([faces] if faces else [])
-    with watch:
+    looks = _Looks(simulation, callback)
+    with Interruption(comm) as interruption:
         while not simulation.finished:
             # On all ranks, so that all stop where warnings are errors.
             _warn(simulation.warnings())
-            simulation.advance(2)
+            simulation.end_axis(looks.look(simulation.take_pair(most), interruption))
         _warn(simulation.warnings())
-    result = _result(simulation, watch)
-    if watch.is_interrupted:
+    result = _result(simulation, looks.flows, looks.seconds)
+    if simulation.finished == INTERRUPTED:
         raise on_all_ranks(PermeabilityInterrupted(result))
-    endings = [flow.ended for flow in watch.flows]
+    endings = [flow.ended for flow in looks.flows]
     if ROUND_OFF in endings:
         tolerance = case.convergence.tolerance
         _warn([round_off_text(result.residual, tolerance, result.storage.precision)])
     if MOST_STEPS in endings:
-        distance, left = distance_text(result.residual), watch.left
+        distance, left = distance_text(result.residual), looks.left
         _warn(
             [
                 f"not converged within max_steps = {max_steps}: the relative distance of k from"
-                f" that of the steady flow is {distance}; more steps, or a larger tolerance, help"
+                f" its steady value is {distance}; more steps, or a larger tolerance, help"
                 + (
                     f": about {max(2, round(left))} more at its pace by now"
                     if left < math.inf
@@ -446,75 +428,66 @@ def _warn(texts: Sequence[str]) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=5)
 
 
-class _Watch:
-    """Looks at flows on their way: calls back, takes interrupts, and keeps what they come to.
+class _Looks:
+    """Calls back at looks at the flows, notices interrupts, and keeps the flows that have ended."""
 
-    Ranks agree on interrupts at looks only, so that no step waits for other ranks.
-    """
-
-    def __init__(self, comm: Comm, callback: Callback | None) -> None:
-        self._interruption, self._callback = Interruption(comm), callback
+    def __init__(self, simulation: LatticeSimulation, callback: Callback | None) -> None:
+        self._simulation, self._callback = simulation, callback
         self.flows: list[AxisFlow] = []
-        self.is_interrupted = False
         # How many steps flows lacked that have come to their last one.
         self.left = 0.0
-        self.seconds, self._began = 0.0, 0.0
+        self.seconds, self._began = 0.0, time.perf_counter()
 
-    def __enter__(self) -> None:
-        self._interruption.__enter__()
-        self._began = time.perf_counter()
-
-    def __exit__(self, *details: object) -> None:
-        self._interruption.__exit__(*details)
-
-    def __call__(self, simulation: LatticeSimulation, ended: str) -> str:
-        """Return why the flow along an axis ends after the present step; empty if it continues."""
-        steps, comm = simulation.flow.steps, simulation.comm
-        is_look = steps % simulation.case.convergence.interval == 0
+    def look(self, ended: str, interruption: Interruption) -> str:
+        """Return why the flow along this axis ends now; empty if it continues. Collective."""
+        simulation = self._simulation
+        is_look = simulation.flow.steps % simulation.case.convergence.interval == 0
         is_look = is_look or ended in (CONVERGED, MOST_STEPS, NO_PATH)
-        if not is_look and (comm is not None or not self._interruption.requested()[0]):
+        # Ranks agree on interrupts at looks only, so that no step waits for other ranks.
+        if not is_look and (simulation.comm is not None or not interruption.requested()[0]):
             return ""
-        self.is_interrupted = self._interruption.requested()[0]
-        if self.is_interrupted and ended in ("", MOST_STEPS):
+        is_interrupted = interruption.requested()[0]
+        if is_interrupted and ended in ("", MOST_STEPS):
             ended = INTERRUPTED
         if self._callback is not None:
-            is_to_stop = self._asks_to_stop(simulation)
+            is_to_stop = self._asks_to_stop(self._callback)
             ended = CALLBACK if is_to_stop and ended not in (CONVERGED, NO_PATH) else ended
         if ended:
             self.seconds += time.perf_counter() - self._began
             if ended == MOST_STEPS:
                 self.left = max(self.left, simulation.steadiness.steps_left)
-            flow = simulation.axis_flow(ended, bool(simulation.keeps_fields))
-            self.flows.append(flow)
+            self.flows.append(simulation.axis_flow(ended, bool(simulation.keeps_fields)))
             self._began = time.perf_counter()
-        return INTERRUPTED if self.is_interrupted else ended
+        return INTERRUPTED if is_interrupted else ended
 
-    def _asks_to_stop(self, simulation: LatticeSimulation) -> bool:
+    def _asks_to_stop(self, callback: Callback) -> bool:
         """Return whether the callback returns True on any rank; fail on all if it fails on one."""
-        steadiness, size = simulation.steadiness, simulation.case.image.voxel_size
+        simulation, steadiness = self._simulation, self._simulation.steadiness
         means = steadiness.means()
-        told = FlowProgress(
+        progress = FlowProgress(
             AXES[steadiness.axis],
             means.steps,
-            means.permeability * size**2,
+            means.permeability * simulation.case.image.voxel_size**2,
             steadiness.residual,
             means.sums.mach,
             time.perf_counter() - self._began,
         )
 
         def ask() -> bool:
-            answer = self._callback(told) if self._callback is not None else None
+            answer = callback(progress)
             if not (answer is None or isinstance(answer, bool | np.bool_)):
                 raise InputError(f"callback: returned {answer!r}; accepted: True to stop, or None")
             return bool(answer)
 
-        mine = on_every_rank(simulation.comm, ask)
-        return mine if simulation.comm is None else any(simulation.comm.allgather(mine))
+        answer = on_every_rank(simulation.comm, ask)
+        return answer if simulation.comm is None else any(simulation.comm.allgather(answer))
 
 
-def _result(simulation: LatticeSimulation, watch: _Watch) -> Permeability:
+def _result(
+    simulation: LatticeSimulation, flows: Sequence[AxisFlow], seconds: float
+) -> Permeability:
     """Return the result of the flows along all axes. Collective."""
-    flows, found = watch.flows, simulation.found
+    pores = simulation.found
     size, axes = simulation.case.image.voxel_size, axes_of(simulation.case.flow.axis)
     tensor = None
     if len(axes) == 3:
@@ -529,9 +502,9 @@ def _result(simulation: LatticeSimulation, watch: _Watch) -> Permeability:
         k=lattice * size**2,
         k_lattice=lattice,
         tensor=tensor,
-        porosity=found.porosity,
-        open_porosity=found.open_porosity,
-        pore_values=simulation.domain.pore_text(found.porosity),
+        porosity=pores.porosity,
+        open_porosity=pores.open_porosity,
+        pore_values=simulation.domain.pore_text(pores.porosity),
         narrow_pores=simulation.subdomain.narrow,
         porosity_profile=porosity_profile(simulation.subdomain, sample, axes[0], simulation.comm),
         velocity=float(np.mean(velocities)),
@@ -539,8 +512,8 @@ def _result(simulation: LatticeSimulation, watch: _Watch) -> Permeability:
         converged=len(flows) == len(axes) and all(flow.converged for flow in flows),
         residual=max(flow.residual for flow in flows),
         steps=steps,
-        seconds=watch.seconds,
-        million_updates_per_second=simulation.sites * steps / watch.seconds / 1e6,
+        seconds=seconds,
+        million_updates_per_second=simulation.sites * steps / seconds / 1e6,
         history=[entry for flow in flows for entry in flow.history],
         voxel_size=size,
         storage=simulation.storage,

@@ -134,7 +134,7 @@ class AxisFlow:
     reynolds : float
         Superficial velocity along the axis times `reynolds_length` over the kinematic viscosity.
         For Stokes flow in physical units it is the fluid's, NaN without a density; otherwise it is
-        that of the lattice.
+        the lattice's.
     reynolds_length : float
         The square root of the permeability (Ward 1964), in the unit of lengths.
     converged : bool
@@ -143,11 +143,11 @@ class AxisFlow:
         Why the flow ended; round-off keeps it from coming nearer to the steady flow. If no path
         leads along the axis, the fluid is at rest.
     residual : float
-        Estimated relative distance of k from that of the steady flow; 1 if it is unknown. Of an
-        accelerated flow it was above the true error in 96 to 100 % of the media that were tested.
+        Estimated relative distance of k from the steady value; 1 if it is unknown. For accelerated
+        flows it exceeded the true error in 96 to 100 % of the media that were tested.
     resolution_error : float
-        Relative distance of k from that of voxels twice as large: about its error if errors are
-        proportional to the size of voxels. NaN without a coarse start.
+        Relative distance of k from its value for voxels twice as large: about its error if errors
+        are proportional to the size of voxels. NaN without a coarse start.
     steps : int
         Number of steps done.
     history : list of (int, float)
@@ -264,8 +264,8 @@ class Permeability:
     converged : bool
         Whether the tolerance was reached.
     residual : float
-        Estimated relative distance of k from that of the steady flow; 1 if it is unknown. Of an
-        accelerated flow it was above the true error in 96 to 100 % of the media that were tested.
+        Estimated relative distance of k from the steady value; 1 if it is unknown. For accelerated
+        flows it exceeded the true error in 96 to 100 % of the media that were tested.
     steps : int
         Number of steps done.
     seconds : float

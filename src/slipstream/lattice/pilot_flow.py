@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from slipstream.engine.collective import largest
 from slipstream.engine.errors import SlipstreamError
-from slipstream.engine.fields import Fact, PilotFindings
+from slipstream.engine.fields import MACH_WARNING, Fact, PilotFindings
 from slipstream.lattice.coarse_start import coarse_pores
-from slipstream.lattice.convergence import MACH_WARNING, drive_of
+from slipstream.lattice.convergence import drive_of
 from slipstream.lattice.fluid import fluid_of
 from slipstream.lattice.lattice_report import narrow_doubt, narrow_fact
-from slipstream.lattice.permeability import FlowProgress, permeability
+from slipstream.lattice.permeability import DEFAULTS, FlowProgress, permeability
 from slipstream.lattice.permeability_result import NO_PATH, Permeability
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ _MOST_VOXELS, _FACTORS = 1 << 19, (2, 4)
 def pilot_findings(
     simulation: LatticeSimulation, first_step: float, target: float, seconds: float
 ) -> PilotFindings:
-    """Estimate a run from its image and a pilot of so many seconds at most. Collective."""
-    found = PilotFindings()
-    found.facts["narrow pores"] = narrow_fact(simulation.subdomain)
+    """Estimate a run from its image and a pilot that takes at most some seconds. Collective."""
+    findings = PilotFindings()
+    findings.facts["narrow pores"] = narrow_fact(simulation.subdomain)
     doubt = narrow_doubt(simulation.subdomain)
-    found.warnings += [doubt] if doubt else []
+    findings.warnings += [doubt] if doubt else []
     pilot = _finest_pilot(simulation, seconds)
     if pilot is None:
-        return found
+        return findings
     factor, result = pilot
     case = simulation.case
     axes = {"all": 3}.get(case.flow.axis, 1)
@@ -48,35 +48,35 @@ def pilot_findings(
         # Extrapolated flows take hardly more steps in a finer image.
         growth = math.sqrt(factor) if case.convergence.vectors else factor
         expected = axes * growth * steps
-        found.steps = min(math.ceil(expected / 2) * 2, case.time.end)
-        found.source = f"steady in a pilot run of voxels {factor} times as large"
+        findings.steps = min(math.ceil(expected / 2) * 2, case.time.end)
+        findings.source = f"steady in a pilot run of voxels {factor} times as large"
         if expected > case.time.end:
-            found.warnings.append(
+            findings.warnings.append(
                 f"the flow will be steady after about {expected:.0f} steps, after time.end ="
                 f" {case.time.end:g}"
             )
     mach = factor * result.mach
-    found.facts["Mach number"] = Fact(mach)
+    findings.facts["Mach number"] = Fact(mach)
     if mach > MACH_WARNING and case.flow.inertia:
-        found.warnings.append(
+        findings.warnings.append(
             f"the Mach number will reach about {mach:.2g}: beyond {MACH_WARNING} compressibility"
             " makes the result inaccurate; a smaller flow.force or flow.pressure_drop helps"
         )
-    return found
+    return findings
 
 
 def _finest_pilot(simulation: LatticeSimulation, seconds: float) -> tuple[int, Permeability] | None:
     """Return the finest pilot that has become steady in time, or else the coarsest. Collective."""
     shape, began = simulation.subdomain.shape, clock.monotonic()
-    found: tuple[int, Permeability] | None = None
+    finest: tuple[int, Permeability] | None = None
     for factor in sorted(_FACTORS, reverse=True):
         if math.prod(max(1, n // factor) for n in shape) > _MOST_VOXELS:
             continue
         left = seconds - largest(simulation.comm, clock.monotonic() - began)
         result = run_pilot(simulation, factor, max(left, 0.0))
-        if result is not None and (found is None or result.converged):
-            found = factor, result
-    return found
+        if result is not None and (finest is None or result.converged):
+            finest = factor, result
+    return finest
 
 
 def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Permeability | None:
@@ -104,7 +104,7 @@ def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Per
                 # The gradient of a pressure is a force; over f times fewer voxels it falls less.
                 force=force,
                 pressure_drop=None if drop is None else drop / factor,
-                tolerance=case.convergence.tolerance or 1e-3,
+                tolerance=case.convergence.tolerance or DEFAULTS["tolerance"],
                 max_steps=max(2, int(case.time.end / factor) // 2 * 2),
                 interval=max(2, case.convergence.interval // factor // 2 * 2),
                 vectors=case.convergence.vectors,

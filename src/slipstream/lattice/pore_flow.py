@@ -1,7 +1,7 @@
 """Flow through the pores of a rank's subdomain: populations, and the pair of steps that moves them.
 
-A step advances the sites whose populations other ranks need, exchanges these, and meanwhile
-advances the others. Steps come in pairs, the two kinds of the AA pattern, or to and fro between two
+A step advances the sites whose populations other ranks need, and exchanges these while it advances
+the others. Steps come in pairs, the two kinds of the AA pattern, or to and fro between two
 lattices; after a pair every population is stored with the site at which it has arrived. A pressure
 drop changes the populations that cross the faces of a periodic axis.
 """
@@ -126,6 +126,8 @@ class PoreFlow:
         For each site the directions along which populations bounce back, as bits.
     pair : list of CommittedStep
         The first and the second step of a pair.
+    constants : dict
+        Constants of the kernels that take its populations.
     steps : int
         Number of steps done.
     policy : str
@@ -162,6 +164,7 @@ class PoreFlow:
         self.policy, self._transport = policy, transport
         self._propagation = PROPAGATIONS[storage.propagation]
         self._directions = subdomain.velocity_set.directions
+        self.constants = {**storage.constants, **subdomain.velocity_set.constants}
         self.sites = Sites(
             device,
             subdomain.own,
@@ -221,13 +224,12 @@ class PoreFlow:
         A slot is ``site * directions + direction``.
         """
         device = self.device
-        own, linked = (device.zeros((len(slots),), np.int64) for _ in range(2))
+        at_site, at_link = (device.zeros((len(slots),), np.int64) for _ in range(2))
         rows = RowLaunch(-(-len(slots) // SEGMENT), SEGMENT)
         if len(slots):
-            given = device.array(slots)
-            kernel = self._kernel("population_access.hpp", "locate_slots")
-            device.run(kernel.bind(rows, wide, given, len(slots), self.sites.stored, own, linked))
-        return own, linked
+            arguments = wide, device.array(slots), len(slots), self.sites.stored, at_site, at_link
+            self._run("population_access.hpp", "locate_slots", rows, *arguments)
+        return at_site, at_link
 
     def _marked_walls(self, crossing: np.ndarray, wide: Array) -> Array:
         """Return for each site the directions along which populations bounce back, as bits.
@@ -237,14 +239,14 @@ class PoreFlow:
         walls = self.device.zeros((self.sites.stored,), np.uint32)
         segments = self.sites.stored // SEGMENT
         if segments:
-            kernel = self._kernel("population_access.hpp", "mark_walls")
             launch = RowLaunch(segments, SEGMENT)
-            self.device.run(kernel.bind(launch, wide, segments, self.sites.stored, walls))
+            arguments = wide, segments, self.sites.stored, walls
+            self._run("population_access.hpp", "mark_walls", launch, *arguments)
         if len(crossing):
-            place = np.searchsorted(self._edges, crossing // self._directions)
+            edge = np.searchsorted(self._edges, crossing // self._directions)
             comes = np.zeros(len(self._edges), np.uint32)
             bits = np.left_shift(np.uint32(1), (crossing % self._directions - 1).astype(np.uint32))
-            np.bitwise_or.at(comes, place, bits)
+            np.bitwise_or.at(comes, edge, bits)
             walls[self.device.array(self._edges)] &= self.device.array(~comes)
         return walls
 
@@ -271,7 +273,7 @@ class PoreFlow:
         self._keep_velocity(before)
 
     def continue_from(self, steps: int, earlier: Fluid) -> None:
-        """Continue after so many steps of an earlier flow, whose populations have been set."""
+        """Continue after the steps of an earlier flow, whose populations have been set."""
         self.steps, self._has_stepped = steps, steps > 0
         self._keep_velocity(earlier)
 
@@ -285,7 +287,7 @@ class PoreFlow:
         self._set_momentum(-change[::-1] / 2, share=1.0)
 
     def _convert_from(self, unit: float) -> None:
-        """Store populations, which are in another unit, in that of this flow."""
+        """Convert stored populations from another unit to the unit of this flow."""
         if self.unit != unit:
             self.synchronize()
             self._set_momentum(np.zeros(3), share=unit / self.unit)
@@ -297,21 +299,18 @@ class PoreFlow:
         change = self._inlet_weights @ np.array(fluid.pressure_drop, float)
         has_jump = np.any(fluid.pressure_drop)
         self._jump = self.device.array(change / self.unit) if has_jump else None
-        # What the drop in pressure adds to the momentum of all sites in a step.
+        # The momentum that the pressure drop adds to all sites per step.
         velocities = self.subdomain.velocity_set.velocities
         self._jump_momentum = change @ velocities[self._inlet_directions]
-        self.pair = [commit(self._record(number), self.policy) for number in (0, 1)]
+        graphs = [self._step.record(number, fluid, self.unit) for number in (0, 1)]
+        for number, graph in enumerate(graphs if has_jump else ()):
+            self._add_jump(graph, number)
+        self.pair = [commit(graph, self.policy) for graph in graphs]
 
     # -- steps -------------------------------------------------------------------------------
 
-    def _record(self, number: int) -> StepGraph:
-        """Record the first or the second step of a pair."""
-        graph = self._step.record(number, self.fluid, self.unit)
-        if self._jump is not None:
-            self._add_jump(graph, number)
-        return graph
-
     def _add_jump(self, graph: StepGraph, number: int) -> None:
+        """Add the pressure drop to the first or the second step of a pair."""
         # A step without links leaves populations where the links of the next step lead.
         places = self._inlet_places[0 if self._propagation.steps[number].needs_links else 1]
         if not len(places):
@@ -392,8 +391,7 @@ class PoreFlow:
         self.steps, self._has_stepped = kept["steps"], kept["stepped"]
 
     def _kernel(self, header: str, name: str) -> Kernel:
-        constants = {**self.storage.constants, **self.subdomain.velocity_set.constants}
-        return self.device.kernel(header, name, **constants)
+        return self.device.kernel(header, name, **self.constants)
 
     def _run(self, header: str, name: str, launch: RowLaunch, *arguments: Any) -> None:
         self.device.run(self._kernel(header, name).bind(launch, *arguments))
@@ -491,8 +489,27 @@ class PoreFlow:
         planes : (int, int), optional
             First plane of the box, and the plane after its last; all by default.
         """
-        low, high = _checked_planes(planes, self.sites.box_shape[0])
-        return self.device.to_host(self._fields(low, high))
+        sites, (depth, height, width) = self.sites, self.sites.box_shape
+        low, high = _checked_planes(planes, depth)
+        self.synchronize()
+        result = self.device.zeros((4, high - low, height, width), self.storage.real)
+        if result.size:
+            rows = sites.rows[low * height : high * height]
+            self._run(
+                "macroscopic_fields.hpp",
+                "write_fields",
+                RowLaunch(len(rows), width, reduces=True),
+                self._arrays[0],
+                sites.voxels,
+                sites.first,
+                rows,
+                len(rows),
+                width,
+                sites.stored,
+                *self.fluid.numbers(self.unit)[2:],
+                result,
+            )
+        return self.device.to_host(result)
 
     def site_values(self, low: int, high: int) -> Array:
         """Return velocity (z, y, x) and density of sites of some segments, on the device."""
@@ -532,28 +549,6 @@ class PoreFlow:
             sites.stored,
             *arguments,
         )
-
-    def _fields(self, low: int, high: int) -> Array:
-        sites, (_, height, width) = self.sites, self.sites.box_shape
-        self.synchronize()
-        result = self.device.zeros((4, high - low, height, width), self.storage.real)
-        if result.size:
-            rows = sites.rows[low * height : high * height]
-            self._run(
-                "macroscopic_fields.hpp",
-                "write_fields",
-                RowLaunch(len(rows), width, reduces=True),
-                self._arrays[0],
-                sites.voxels,
-                sites.first,
-                rows,
-                len(rows),
-                width,
-                sites.stored,
-                *self.fluid.numbers(self.unit)[2:],
-                result,
-            )
-        return result
 
     def _copy(self, name: str, order: np.ndarray, direction: int, values: Array) -> None:
         count = len(order)
@@ -632,7 +627,6 @@ def _checked_planes(planes: Any, depth: int) -> tuple[int, int]:
         low, high = -1, -1
     if not 0 <= low <= high <= depth:
         raise InputError(
-            f"planes is {planes!r}; accepted: the first plane and the one after the last,"
-            f" 0 to {depth}"
+            f"planes is {planes!r}; accepted: the first plane and the last plus one, 0 to {depth}"
         )
     return low, high

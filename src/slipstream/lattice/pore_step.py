@@ -22,6 +22,7 @@ from slipstream.lattice.velocity_set import (
     BASE_BLOCK,
     D3Q19,
     ENCODINGS,
+    PLAIN_CONSTANTS,
     PROPAGATIONS,
     SEGMENT,
     Step,
@@ -35,7 +36,7 @@ from slipstream.lattice.velocity_set import (
 _OVER, _TURN = 48, 512
 # Sites that are advanced together, by kind of device.
 SITES_OF_UNIT = {"cpu": SEGMENT, "gpu": 64}
-# Links have 31 bits for the number of a site, and its rank in a row has 16.
+# Links have 31 bits for the number of their site, and 16 for its rank in a row.
 _MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
 _BOUNCES = 1 << 31
 
@@ -44,22 +45,21 @@ class Sites:
     """The numbered pores of one rank's box.
 
     `voxels` are the box with a shell of one voxel, uint8 with 1 in pores. The shell is solid except
-    where it is the periodic image of the box's other end: `own` has the box of each original and of
-    its image, relative to the box.
+    where it is the periodic image of the box's other end: `images` has the box of each original and
+    of its image, relative to the box.
     """
 
     def __init__(
         self,
         device: Device,
         voxels: np.ndarray,
-        own: Sequence[tuple[Box, Box]],
+        images: Sequence[tuple[Box, Box]],
         order: str,
         velocity_set: VelocitySet = D3Q19,
         group: int = 1,
     ) -> None:
         self.device, self.velocity_set = device, velocity_set
         self.box_shape = tuple(size - 2 for size in voxels.shape)
-        check_size(self.box_shape[2], 0)
         # On the device, as are `first` and `rows`: the number of each row's first site, and the
         # rows that are in the box, in raster order.
         self.voxels = device.array(voxels)
@@ -76,11 +76,11 @@ class Sites:
             self.box_shape[2],
         )
         self._counts: Any = counts
-        self._number(device.to_host(counts).reshape(voxels.shape[:2]), own, order)
-        self.stored = stored_sites(self.count, group, unit_of(device))
+        self._number(device.to_host(counts).reshape(voxels.shape[:2]), images, order)
         check_size(self.box_shape[2], self.count)
+        self.stored = stored_sites(self.count, group, unit_of(device))
 
-    def _number(self, counts: np.ndarray, own: Sequence[tuple[Box, Box]], order: str) -> None:
+    def _number(self, counts: np.ndarray, images: Sequence[tuple[Box, Box]], order: str) -> None:
         planes, rows, _ = self.box_shape
         numbers = np.arange(counts.size).reshape(counts.shape)[1:-1, 1:-1]
         in_order = numbers.reshape(-1)[row_order(planes, rows, order)]
@@ -88,7 +88,7 @@ class Sites:
         first = np.zeros(counts.shape, np.int64)
         first.reshape(-1)[in_order[1:]] = before[:-1]
         self.count = int(before[-1]) if before.size else 0
-        for pair in own:
+        for pair in images:
             source, target = (box.shifted((1, 1, 1)).slices()[:2] for box in pair)
             first[target] = first[source]
         self.first = self.device.array(first.reshape(-1))
@@ -131,7 +131,7 @@ class Sites:
         return links
 
     def _run(self, name: str, launch: RowLaunch, *arguments: Any) -> None:
-        constants = {**Storage().constants, **self.velocity_set.constants}
+        constants = {**PLAIN_CONSTANTS, **self.velocity_set.constants}
         kernel = self.device.kernel("neighbour_tables.hpp", name, **constants)
         self.device.run(kernel.bind(launch, *arguments))
 
@@ -142,7 +142,7 @@ def unit_of(device: Device) -> int:
 
 
 def stored_sites(count: int, group: int = 1, unit: int = SEGMENT) -> int:
-    """Return for how many sites, in whole groups and units, memory is allocated, for so many."""
+    """Return the number of sites, in whole groups and units, for which memory is allocated."""
     if group > SEGMENT:
         unit = max(unit, group)
         return unit * -(-count // unit)
@@ -214,7 +214,7 @@ class Units(ABC):
 
     @abstractmethod
     def _launch(self, count: int) -> BlockLaunch | RowLaunch:
-        """Return how the kernel is launched for so many units."""
+        """Return how the kernel is launched for a number of units."""
 
     def advance(
         self,
@@ -343,7 +343,7 @@ def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     wrong = device.zeros((count,), np.uint8)
 
     def run(name: str, launch: Any, *arguments: Any) -> None:
-        constants = {**Storage().constants, **velocity_set.constants}
+        constants = {**PLAIN_CONSTANTS, **velocity_set.constants}
         kernel = device.kernel("compact_links.hpp", name, ENCODING="COMPACT", **constants)
         device.run(kernel.bind(launch, *arguments))
 
@@ -352,13 +352,13 @@ def _compact_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     checked = BlockLaunch(count // SEGMENT, SEGMENT, 0)
     run("check_links", checked, wide, count, flags, offsets, bases, wrong)
     # By the host: few sites are exceptions, and the kernels of a library would have to be compiled.
-    found = device.array(np.flatnonzero(device.to_host(wrong)))
-    exceptions = device.empty((max(1, len(found)), velocity_set.links), np.uint32)
-    listed = RowLaunch(len(found), velocity_set.links)
-    run("list_exceptions", listed, wide, count, found, len(found), flags, exceptions)
+    wrong_sites = device.array(np.flatnonzero(device.to_host(wrong)))
+    exceptions = device.empty((max(1, len(wrong_sites)), velocity_set.links), np.uint32)
+    listed = RowLaunch(len(wrong_sites), velocity_set.links)
+    run("list_exceptions", listed, wide, count, wrong_sites, len(wrong_sites), flags, exceptions)
     tables = (device.zeros((1,), np.uint32), flags, offsets, bases, exceptions)
     units = AlignedUnits(sites, storage, tables)
-    return Links(units, units, 4 + 2 * rows + 8 * rows / BASE_BLOCK, len(found))
+    return Links(units, units, 4 + 2 * rows + 8 * rows / BASE_BLOCK, len(wrong_sites))
 
 
 def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
@@ -391,8 +391,8 @@ class SwappedSites:
 class PoreStep:
     """The steps of a pair, ready to be recorded. Making it is collective.
 
-    `arrays` are the array that the first step of a pair reads, and the one that it writes; they may
-    be the same. `tokens` represent edge sites and inner sites as dependencies of the step graph.
+    `arrays` are the arrays that the first step of a pair reads and writes; they may be the same.
+    `tokens` represent edge sites and inner sites as dependencies of the step graph.
     """
 
     def __init__(
@@ -465,7 +465,7 @@ class PoreStep:
                 )
 
     def _moves(self, units: Units, number: int, count: int) -> tuple[float, float]:
-        """Return the bytes that so many units read and write: populations, and links."""
+        """Return the bytes that a number of units read and write: populations, and links."""
         sites = count * units.sites_per_unit
         every = self._storage.bytes_per_update(self._links.bytes_per_site)[number]
         written = self._storage.bytes_per_update(0.0)[number] / 2

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from slipstream.engine.device.array_kernels import group_sums, scale_to_bits
 from slipstream.engine.schedule import StepGraph, commit
 from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.pore_flow import PoreFlow
-from slipstream.lattice.velocity_set import D3Q19, Storage, VelocitySet
+from slipstream.lattice.velocity_set import D3Q19, PLAIN_CONSTANTS, VelocitySet
 
 # Blocks at most; their edge is a power of two.
 _MOST_BLOCKS = 1 << 22
@@ -70,7 +71,7 @@ def blocks_memory(shape: Sequence[int], sites: int) -> int:
 
 def begin_kernels(device: Device) -> None:
     """Start compiling kernels, which takes long, while an image is read and divided."""
-    _kernel(device, "count_links", D3Q19).begin()
+    _kernel(device, D3Q19, "count_links").begin()
 
 
 class PressureBlocks:
@@ -78,6 +79,7 @@ class PressureBlocks:
 
     def __init__(self, flow: PoreFlow, comm: Comm) -> None:
         self._flow, self._comm, device = flow, comm, flow.device
+        self._kernel = partial(_kernel, device, flow.subdomain.velocity_set)
         shape = flow.subdomain.shape
         edge = block_edge(shape)
         self._image, self._blocks = shape, tuple(-(-n // edge) for n in shape)
@@ -133,7 +135,7 @@ class PressureBlocks:
         )
         if comm is not None:
             sums = device.array(sum_over_ranks(comm, device.to_host(sums)))
-        found, most_found = self._found, 0.0
+        pressures, most_found = self._found, 0.0
         if self._grids is not None:
             by_block = self._rows, self._blocks[2]
             self._run_rows("largest_sums", sums, self._largest, *by_block)
@@ -141,18 +143,29 @@ class PressureBlocks:
             if most_sum:
                 self._grids.solve(sums, most_sum)
             factor = most_sum / (scale or 1.0)
-            self._run_rows("take_found", self._grids.found, factor, found, self._largest, *by_block)
+            self._run_rows(
+                "take_found", self._grids.found, factor, pressures, self._largest, *by_block
+            )
             most_found = self._most()
         if comm is not None:
             # The others have zeros, so that a sum hands it on.
-            found = device.array(sum_over_ranks(comm, device.to_host(found)))
+            pressures = device.array(sum_over_ranks(comm, device.to_host(pressures)))
             most_found = largest(comm, most_found)
         # Of how a pressure relaxes in one step.
         weight = 2 * flow.subdomain.velocity_set.weights[-1]
         factor = fluid.viscosity / (_MOBILITY * weight * steps)
         bound = factor * (most_found + most)
         scale, parts = scale_to_bits(bound, _BITS), self._parts
-        given = found, flow.walls, self._places, self._tables, factor, scale, self.pressure, parts
+        given = (
+            pressures,
+            flow.walls,
+            self._places,
+            self._tables,
+            factor,
+            scale,
+            self.pressure,
+            parts,
+        )
         self._run("spread_pressure", *given, *self._image[:2], *self._blocks)
         if len(parts):
             parts = group_sums(device, parts)
@@ -168,9 +181,6 @@ class PressureBlocks:
     def _run_rows(self, name: str, *arguments: Any) -> None:
         launch = RowLaunch(self._rows, self._blocks[2], reduces=True)
         self._flow.device.run(self._kernel(name).bind(launch, *arguments))
-
-    def _kernel(self, name: str) -> Kernel:
-        return _kernel(self._flow.device, name, self._flow.subdomain.velocity_set)
 
     def _run(self, name: str, *arguments: Any) -> None:
         """Run a kernel on rows of sites."""
@@ -213,8 +223,8 @@ class PressureGrids:
         velocity_set: VelocitySet,
         policy: str = "overlap",
     ) -> None:
-        """Make grids for blocks that so many links join; each link has a conductance."""
-        self._device, self._velocity_set = device, velocity_set
+        """Make grids for blocks, from the numbers of links that join them and their conductance."""
+        self._device, self._kernel = device, partial(_kernel, device, velocity_set)
         pairs, planes, rows, columns = links.shape
         couplings = device.zeros((pairs, planes, rows, columns + 2), np.float32)
         count = pairs * planes * rows
@@ -245,15 +255,15 @@ class PressureGrids:
         self._record_iteration(iteration)
         self._squares, self._iteration = commit(squares, policy), commit(iteration, policy)
 
-    def solve(self, given: Array, largest: float) -> None:
+    def solve(self, sources: Array, largest: float) -> None:
         """Make `found` the pressure that drives as much out of each block as is given.
 
         In units of the largest of the whole numbers that are given.
         """
         device, b = self._device, self.grids[0].b
-        rows, columns = math.prod(given.shape[:2]), given.shape[2]
+        rows, columns = math.prod(sources.shape[:2]), sources.shape[2]
         kernel, launch = self._kernel("give_parts"), RowLaunch(rows, columns + 2)
-        device.run(kernel.bind(launch, given, largest, b, self.found, self._along, rows, columns))
+        device.run(kernel.bind(launch, sources, largest, b, self.found, self._along, rows, columns))
         device.run(device.fill(self._scalars, 0))
         self._squares.run()
         self._squares.synchronize()
@@ -357,9 +367,6 @@ class PressureGrids:
                 lane=graph.lane_of_batch(lane)[1],
             )
 
-    def _kernel(self, name: str) -> Kernel:
-        return _kernel(self._device, name, self._velocity_set)
-
 
 def _inverse(couplings: np.ndarray, velocity_set: VelocitySet) -> np.ndarray:
     """Return the matrix that gives the pressures in few cells from their sources."""
@@ -375,9 +382,9 @@ def _inverse(couplings: np.ndarray, velocity_set: VelocitySet) -> np.ndarray:
     return np.linalg.pinv(matrix, rcond=1e-6, hermitian=True)
 
 
-def _kernel(device: Device, name: str, velocity_set: VelocitySet) -> Kernel:
-    """Return a kernel, which is the same for all storages, since none reads populations."""
-    constants = {**Storage().constants, **velocity_set.constants}
+def _kernel(device: Device, velocity_set: VelocitySet, name: str) -> Kernel:
+    """Return the kernel for all storages, since none reads populations."""
+    constants = {**PLAIN_CONSTANTS, **velocity_set.constants}
     return device.kernel("pressure_blocks.hpp", name, **constants)
 
 
@@ -393,7 +400,7 @@ def places_of_sites(flow: PoreFlow) -> Array:
     places, (_, height, width) = device.zeros((3, sites.stored), np.uint16), sites.box_shape
     rows = len(sites.rows)
     if rows:
-        kernel = _kernel(device, "place_sites", flow.subdomain.velocity_set)
+        kernel = _kernel(device, flow.subdomain.velocity_set, "place_sites")
         launch = RowLaunch(rows, width, reduces=True)
         given = sites.voxels, sites.first, sites.rows, places, rows, width, height
         device.run(kernel.bind(launch, *given, *flow.subdomain.box.start, sites.stored))

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.case.lattice_case import SAMPLE_KEYS
 from slipstream.engine.decomposition import Box, whole
 from slipstream.engine.device import HostDevice, RowLaunch
 from slipstream.engine.error_terms import KeyedError, KeyName, PerAxis
@@ -76,7 +77,7 @@ def random_pack(shape: Sequence[int], radius: float, wanted: int, seed: int) -> 
         min(math.ceil(2 * radius * count / n), count // 2)
         for n, count in zip(shape, cells, strict=True)
     ]
-    centres, taken = np.empty((wanted, 3)), np.zeros(1, np.int64)
+    centres, placed = np.empty((wanted, 3)), np.zeros(1, np.int64)
     owner = np.full(cells, -1, np.int32)
     kernel = device.kernel("spheres.hpp", "add_spheres")
     periods = [float(n) for n in shape]
@@ -87,7 +88,7 @@ def random_pack(shape: Sequence[int], radius: float, wanted: int, seed: int) -> 
                 RowLaunch(1, 1),
                 centres,
                 owner,
-                taken,
+                placed,
                 candidates,
                 _CANDIDATES,
                 wanted,
@@ -97,9 +98,9 @@ def random_pack(shape: Sequence[int], radius: float, wanted: int, seed: int) -> 
                 *reach,
             )
         )
-        if taken[0] == wanted:
+        if placed[0] == wanted:
             break
-    return centres[: taken[0]]
+    return centres[: placed[0]]
 
 
 @functools.cache
@@ -153,13 +154,13 @@ def _images(
 ) -> np.ndarray:
     """Return the periodic images of spheres that may reach a range along each axis, sorted by z."""
     for axis, (low, high) in enumerate(ranges):
-        most, found = math.ceil(radius / shape[axis]), []
+        most, images = math.ceil(radius / shape[axis]), []
         for image in range(-most, most + 1):
             moved = centres.copy()
             moved[:, axis] += image * shape[axis]
             near = (moved[:, axis] >= low - radius) & (moved[:, axis] <= high + radius)
-            found.append(moved[near])
-        centres = np.concatenate(found)
+            images.append(moved[near])
+        centres = np.concatenate(images)
     return centres[np.argsort(centres[:, 0], kind="stable")]
 
 
@@ -358,7 +359,7 @@ class Spheres(Sample):
     """
 
     shape: tuple[int, int, int]
-    lattice: str = "simple"
+    lattice: str = SAMPLE_KEYS["spheres"]["lattice"]
     solid_fraction: float | None = None
     radius: float | None = None
 
@@ -422,7 +423,7 @@ class RandomPack(Sample):
     shape: tuple[int, int, int]
     radius: float
     solid_fraction: float
-    seed: int = 0
+    seed: int = SAMPLE_KEYS["random-pack"]["seed"]
 
     def __post_init__(self) -> None:
         _set_shape(self)
@@ -435,15 +436,15 @@ class RandomPack(Sample):
     def centres(self) -> np.ndarray:
         """Centres of the spheres, shape (spheres, 3)."""
         wanted = round(self.solid_fraction * math.prod(self.shape) / _volume(self.radius))
-        found = random_pack(self.shape, self.radius, wanted, self.seed)
-        if len(found) < wanted:
-            reached = len(found) * _volume(self.radius) / math.prod(self.shape)
+        centres = random_pack(self.shape, self.radius, wanted, self.seed)
+        if len(centres) < wanted:
+            reached = len(centres) * _volume(self.radius) / math.prod(self.shape)
             raise KeyedError(
                 _key("solid_fraction"),
                 f" is {self.solid_fraction}; accepted with this shape, radius "
                 f"and seed: up to {reached:.3f}, where no room is left for another sphere",
             )
-        return found
+        return centres
 
     def _mask(self, box: Box) -> np.ndarray:
         return draw_spheres(self.centres, self.radius, self.shape, box)
@@ -475,8 +476,8 @@ class Sandstone(Sample):
 
     shape: tuple[int, int, int]
     radius: float
-    porosity: float = 0.13
-    seed: int = 0
+    porosity: float = SAMPLE_KEYS["sandstone"]["porosity"]
+    seed: int = SAMPLE_KEYS["sandstone"]["seed"]
 
     def __post_init__(self) -> None:
         _set_shape(self)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ _BYTES_OF_ADDRESSES = 16
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank has: sites among voxels, and how many links lead to each other rank."""
+    """One rank's sites and voxels, and the number of its links to each other rank."""
 
     sites: int
     voxels: int
@@ -90,7 +91,6 @@ _CANDIDATES = {
         )
     ],
 }
-_PROPAGATION = "aa"
 # Voxels that suffice to tell, and pairs of steps that are timed, after one that is not.
 _VOXELS = {"cpu": 1 << 23, "gpu": 1 << 24}
 _PAIRS = 3
@@ -112,7 +112,19 @@ def choose_storage(
     flow; if memory suffices for no choice, InputError says so on all ranks before anything is
     allocated.
     """
-    candidates = storage_candidates(wishes, subdomain, device, comm, need, is_measured)
+    if need is None:
+        sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
+        share = Share(sites, subdomain.box.size, {})
+        need = partial(memory_needed, share, processor=device.processor)
+    candidates = worth_a_try(wishes, device.processor)
+    candidates = storage_candidates(candidates, device, comm, need, is_measured)
+    return measured_storage(candidates, subdomain, device, comm)
+
+
+def measured_storage(
+    candidates: list[Storage], subdomain: Subdomain, device: Device, comm: Comm
+) -> tuple[Storage, dict[Storage, float]]:
+    """Return the fastest candidate, and seconds of a pair of steps of each. Collective."""
     if len(candidates) == 1:
         return candidates[0], {}
     part = some_planes(subdomain, _VOXELS[device.processor])
@@ -136,18 +148,16 @@ def storage_wishes(numerics: Numerics) -> dict[str, str]:
 
 
 def storage_candidates(
-    wishes: dict[str, str],
-    subdomain: Subdomain,
+    candidates: list[Storage],
     device: Device,
-    comm: Comm = None,
-    need: Callable[[Storage], int] | None = None,
+    comm: Comm,
+    need: Callable[[Storage], int],
     is_measured: bool | None = None,
 ) -> list[Storage]:
-    """Return the candidates of `choose_storage`: worth a try, and within memory. Collective."""
-    candidates = worth_a_try(wishes, device.processor)
+    """Return those of several candidates that `choose_storage` measures, or takes. Collective."""
     if len(candidates) == 1:
         return candidates
-    fitting = _that_fit(candidates, need or _flow_need(subdomain, device.processor), device, comm)
+    fitting = _that_fit(candidates, need, device, comm)
     if is_measured is None:
         is_measured = device.processor != "cpu"
     return fitting if is_measured else fitting[:1]
@@ -158,28 +168,24 @@ def worth_a_try(wishes: dict[str, str], processor: str) -> list[Storage]:
     open_ = [name for name, value in wishes.items() if value == "auto"]
     fixed = {name: value for name, value in wishes.items() if value != "auto"}
     if fixed.get("encoding") == "strips" and processor != "cpu":
-        raise InputError("encoding 'strips' is for CPUs; accepted on a GPU: auto, compact, wide")
+        raise InputError(
+            "numerics.encoding: 'strips' is for CPUs; accepted on a GPU: auto, compact, wide"
+        )
     if not open_:
         return [Storage(**fixed)]
     likely = [
-        Storage(**{"propagation": _PROPAGATION, **candidate, **fixed})
+        Storage(**{**candidate, **fixed})
         for candidate in _CANDIDATES[processor]
         if all(fixed.get(name, value) == value for name, value in candidate.items())
     ]
     if likely:
         return likely
-    usual = {"propagation": _PROPAGATION, "precision": "float64", **_CANDIDATES[processor][0]}
+    usual = {**vars(Storage()), **_CANDIDATES[processor][0]}
     choices = [("compact", "wide") if name == "encoding" else (usual[name],) for name in open_]
     return [
         Storage(**fixed, **dict(zip(open_, values, strict=True)))
         for values in itertools.product(*choices)
     ]
-
-
-def _flow_need(subdomain: Subdomain, processor: str) -> Callable[[Storage], int]:
-    sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
-    share = Share(sites, subdomain.box.size, {})
-    return lambda storage: memory_needed(share, storage, processor)
 
 
 def _that_fit(
@@ -200,15 +206,15 @@ def _that_fit(
 
 
 def some_planes(subdomain: Subdomain, voxels: int) -> Subdomain:
-    """Return the middle of a subdomain, walled, with about so many voxels."""
+    """Return the middle of a subdomain, walled, with about this number of voxels."""
     planes, rows, columns = subdomain.box.shape
     wanted = max(1, min(planes, voxels // max(1, rows * columns)))
     first = (planes - wanted) // 2
-    own = np.zeros((wanted + 2, rows + 2, columns + 2), np.uint8)
-    own[1:-1, 1:-1, 1:-1] = subdomain.own[1 + first : 1 + first + wanted, 1:-1, 1:-1]
+    voxels_there = np.zeros((wanted + 2, rows + 2, columns + 2), np.uint8)
+    voxels_there[1:-1, 1:-1, 1:-1] = subdomain.own[1 + first : 1 + first + wanted, 1:-1, 1:-1]
     start = (subdomain.box.start[0] + first, *subdomain.box.start[1:])
     box = Box(
         start,
         tuple(a + n for a, n in zip(start, (min(wanted, planes), rows, columns), strict=True)),
     )
-    return dataclasses.replace(subdomain, box=box, own=own, images=[], neighbours={})
+    return dataclasses.replace(subdomain, box=box, own=voxels_there, images=[], neighbours={})

@@ -24,8 +24,8 @@ class VelocitySet:
     """The velocities of a lattice, voxels per step along z, y and x, and their weights.
 
     Direction 0 rests; 2k - 1 and 2k are opposite, and the first of such a pair never moves
-    backwards along x. Among directions that lead to the same row, the one without motion along x
-    comes first. `weights` are given by the square of the speed.
+    backwards along x. Among directions that lead to the same row, a direction without motion along
+    x comes first. `weights` are given by the square of the speed.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class VelocitySet:
         self.weights = np.array([weights[speed] for speed in (self.velocities**2).sum(axis=1)])
         self.sound_speed_squared = sound_speed_squared
         self.directions = len(self.velocities)
-        # A site has a link for each direction but that of rest.
+        # A site has a link for each direction but rest.
         self.links = self.directions - 1
         # The directions that lead to each row, the site's own row first.
         rows: dict[tuple[int, int], list[int]] = {}
@@ -56,11 +56,11 @@ class VelocitySet:
 
     def _table(self) -> str:
         """Return the table that kernels include; see ``velocity_set.hpp``."""
-        start, place, size, row_of, middle = (np.zeros(self.directions, int) for _ in range(5))
+        start, position, size, row_of, middle = (np.zeros(self.directions, int) for _ in range(5))
         before = 0
         for number, row in enumerate(self._rows):
             still = [one for one in row if not self.velocities[one][2]]
-            start[row], place[row], size[row] = before, np.arange(len(row)), len(row)
+            start[row], position[row], size[row] = before, np.arange(len(row)), len(row)
             row_of[row], middle[row] = number - 1, still[0] if still else 0
             before += len(row)
         z, y, x = self.velocities.T
@@ -69,7 +69,7 @@ class VelocitySet:
             "CY": y,
             "CZ": z,
             "ROW_START": start,
-            "ROW_PLACE": place,
+            "ROW_PLACE": position,
             "ROW_OF": row_of,
             "ROW_MIDDLE": middle,
         }
@@ -233,7 +233,7 @@ class Storage:
     order : {"raster", "row-tiles"}
         Rows of sites one after the other, or in tiles of 8 by 8 rows.
     encoding : {"compact", "wide", "strips"}
-        Of links: 20 bytes a site, or 72; or for vectors of sites, on a CPU and in layout "stream"
+        Of links: 20 bytes per site, or 72; or for vectors of sites, on a CPU and in layout "stream"
         only.
     precision : {"float64", "float32", "mixed", "float16"}
         Of storage and arithmetic; mixed stores float32 and computes with float64, float16 stores
@@ -317,6 +317,10 @@ class Storage:
             for step in PROPAGATIONS[self.propagation].steps
         )
         return first, second
+
+
+# Constants of kernels that take no populations.
+PLAIN_CONSTANTS = Storage().constants
 
 
 def row_order(planes: int, rows: int, order: str) -> np.ndarray:

@@ -64,12 +64,13 @@ class FlowSnapshot:
 
     def speeds(self) -> np.ndarray:
         """Return the speeds at this rank's pores."""
-        return _speeds(self._values)
+        speeds: np.ndarray = np.sqrt(np.einsum("is,is->s", self._values[:3], self._values[:3]))
+        return speeds
 
     def fields(self, planes: tuple[int, int] | None = None) -> np.ndarray:
         """Return velocity (z, y, x) and density at the voxels of the box, or of some planes."""
         low, high = (0, self.subdomain.box.shape[0]) if planes is None else planes
-        pores = self._pores(low, high)
+        pores = self.subdomain.own[1 + low : 1 + high, 1:-1, 1:-1] != 0
         result = np.zeros((4, *pores.shape), self.storage.real)
         result[3] = 1
         # Sites are numbered along rows; the order of rows is the storage's.
@@ -82,19 +83,10 @@ class FlowSnapshot:
         result[:, pores] = self._values[:, numbers]
         return result
 
-    def _pores(self, low: int, high: int) -> np.ndarray:
-        pores: np.ndarray = self.subdomain.own[1 + low : 1 + high, 1:-1, 1:-1] != 0
-        return pores
-
 
 def snapshot_size(pores: int, storage: Storage) -> int:
     """Return the bytes of a snapshot."""
     return 4 * storage.real.itemsize * pores
-
-
-def _speeds(values: np.ndarray) -> np.ndarray:
-    speeds: np.ndarray = np.sqrt(np.einsum("is,is->s", values[:3], values[:3]))
-    return speeds
 
 
 def plane_ranges(shape: Sequence[int], storage: Storage) -> Iterator[tuple[int, int]]:
@@ -128,8 +120,8 @@ LABELS = {
     "reynolds": "Darcy velocity times the root of the permeability over the kinematic viscosity",
     "wall_force": "drag on all walls along the flow (lattice units)",
     "driving_force": "what drives the flow along its axis, on all pores (lattice units)",
-    "residual": "estimated relative distance of the permeability from that of the steady flow, as"
-    " of the last look; 1 as long as nothing can be said",
+    "residual": "estimated relative distance of the permeability from its steady value, as of the"
+    " last look; 1 as long as nothing can be said",
 }
 # Their indices in PoreFlow.fields().
 _VELOCITIES, _DENSITY = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}, 3
@@ -157,7 +149,7 @@ def describe_field(name: str, in_si: bool) -> tuple[str, str]:
 def picture_choice(axes: Sequence[str], in_metres: bool, in_si: bool = False) -> PictureChoice:
     """Return the pictures to draw: the permeability, and the speed in a plane along the last axis.
 
-    Of flows along several axes, each has a curve of its own.
+    Each of several axes has its curve.
     """
     axis, speed = axes[-1], "m/s" if in_si else "voxels per step"
     curves = ["permeability_millidarcy" if in_metres else "permeability_lattice"]
@@ -285,12 +277,12 @@ class VoxelFields:
             planes = Box((low, 0, 0), (high, *shape[1:]))
             sources = [one.intersect(planes) for one in self._subdomain.boxes]
             nothing = [Box((0,) * 3, (0,) * 3)] * (len(sources) - 1)
-            targets, mine = [planes, *nothing], sources[self._rank]
-            own = mine.start[0] - box.start[0]
-            values = self._flow.fields((own, own + mine.shape[0]) if mine.size else (0, 0))
-            values = values.reshape(4, *mine.shape).astype(np.float32)
+            targets, part = [planes, *nothing], sources[self._rank]
+            own = part.start[0] - box.start[0]
+            values = self._flow.fields((own, own + part.shape[0]) if part.size else (0, 0))
+            values = values.reshape(4, *part.shape).astype(np.float32)
             moved = [self._move(one, sources, targets) for one in values]
-            yield low, moved, self._move(self._pores(mine), sources, targets)
+            yield low, moved, self._move(self._pores(part), sources, targets)
 
     def _own(self, name: str) -> np.ndarray:
         """Return one scalar field in this rank's box."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from slipstream import __version__
-from slipstream.engine.fields import UNRESOLVED
+from slipstream.engine.fields import MACH_WARNING, MANY_NARROW, NARROW, UNRESOLVED
 from slipstream.engine.text import STEPPING, below, duration, escaped, inner_times
 from slipstream.files.run_folder import RunFolder, RunRecord, Segment
 from slipstream.show.field_planes import FieldPlane
@@ -134,11 +134,8 @@ def preformatted(text: str) -> str:
 CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
 # Of the largest wavenumber times the Kolmogorov length: for gradients, and for energies.
 _RESOLVES_GRADIENTS, _RESOLVES = 1.5, 1.0
-_FASTEST = 0.1
 _MOST_DRIFT = {"mass": 1e-3, "hamiltonian": 1e-2}
 _MOST_RESIDUAL = 0.05
-_NARROW = 2
-_MOST_NARROW = 0.2
 
 
 @dataclass(frozen=True)
@@ -175,8 +172,8 @@ def run_checks(
     # Without inertia the equations are linear, and no speed is too large.
     if len(columns.get("mach", ())) and case.get("flow", {}).get("inertia", False):
         fastest = float(columns["mach"].max())
-        remark = "largest; beyond 0.1 compressibility matters: a smaller force"
-        checks.append(Check("Mach number", f"{fastest:.2g}", remark, fastest > _FASTEST))
+        remark = f"largest; beyond {MACH_WARNING} compressibility matters: a smaller force"
+        checks.append(Check("Mach number", f"{fastest:.2g}", remark, fastest > MACH_WARNING))
     for name, most in _MOST_DRIFT.items():
         values = columns.get(name, np.zeros(0))
         if len(values) > 1 and values[0]:
@@ -206,12 +203,12 @@ def _narrow_pores(plane: FieldPlane) -> Check | None:
             edges = np.flatnonzero(np.diff(np.r_[False, row, False]))
             for start, end in edges.reshape(-1, 2):
                 # At the faces of the image a pore may continue.
-                if end - start <= _NARROW and start > 0 and end < len(row):
+                if end - start <= NARROW and start > 0 and end < len(row):
                     out[start:end] = True
         narrow |= np.moveaxis(is_narrow, -1, axis)
     share = float(narrow.sum() / pores.sum())
     remark = "of those in the plane drawn: one or two voxels wide, where a finer image changes k"
-    return Check("narrow pores", f"{share:.0%}", remark, share > _MOST_NARROW)
+    return Check("narrow pores", f"{share:.0%}", remark, share > MANY_NARROW)
 
 
 REPORT_NAME, TIMELINE_NAME = "report.html", "timeline.png"

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pore_oracle import NAMED, PERIODICITIES, expected, images, random_image, wanted_axes
 from slipstream.engine.device import HostDevice
-from slipstream.engine.errors import InputError
 from slipstream.lattice.percolation import Connectivity, keep_percolating
 
 DEVICES = [HostDevice(threads=threads) for threads in (1, 2, 3, 8)]
@@ -90,37 +89,3 @@ def test_porosity_is_that_of_pores_and_of_kept_ones():
     connectivity = Connectivity(200, 50, 40, 3, (True, False, False))
     assert connectivity.porosity == 0.25
     assert connectivity.open_porosity == 0.2
-
-
-GOOD = {
-    "voxels": np.ones((2, 3, 4), np.uint8),
-    "shape": (2, 3, 4),
-    "periodic": (True,) * 3,
-    "axes": (0,),
-}
-FROZEN = np.ones((2, 3, 4), np.uint8)
-FROZEN.flags.writeable = False
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"shape": (2, 3)},
-        {"shape": (2, 0, 4)},
-        {"shape": (2, 3, 2**31)},
-        {"periodic": (True, False)},
-        {"axes": ()},
-        {"axes": (0, 3)},
-        {"axes": (-1,)},
-        {"voxels": np.ones((2, 3, 5), np.uint8)},
-        {"voxels": np.ones((2, 3, 4), bool)},
-        {"voxels": [[[1]]]},
-        {"voxels": np.ones((4, 3, 2), np.uint8).T},
-        {"voxels": FROZEN},
-    ],
-    ids=repr,
-)
-def test_wrong_arguments_are_named(wrong):
-    with pytest.raises(InputError, match=f"^{next(iter(wrong))} .* must be .*") as raised:
-        keep_percolating(**{**GOOD, **wrong})
-    assert "\n" not in str(raised.value)

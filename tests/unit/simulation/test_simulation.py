@@ -140,9 +140,7 @@ def test_describing_allocates_no_field(solver, residency, monkeypatch):
 
 
 def test_measured_storage_is_told_when_it_has_been_measured(monkeypatch):
-    choose = functools.partial(lattice_simulation.choose_storage, is_measured=True)
     candidates = functools.partial(lattice_simulation.storage_candidates, is_measured=True)
-    monkeypatch.setattr(lattice_simulation, "choose_storage", choose)
     monkeypatch.setattr(lattice_simulation, "storage_candidates", candidates)
     simulation = make_simulation(make_case("lattice", **LATTICE), device="cpu")
     described = description(simulation)
